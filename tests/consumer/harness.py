@@ -12,12 +12,14 @@ from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
 from pykclient.consumer.deserializers import Deserializers
 from pykclient.consumer.fetch import Fetch
+from pykclient.consumer.fetch_buffer import FetchBuffer
+from pykclient.consumer.fetch_collector import FetchCollector
 from pykclient.consumer.fetch_config import FetchConfig
 from pykclient.consumer.fetch_metrics import FetchMetricsManager
 from pykclient.consumer.fetch_parts import FetchParts
+from pykclient.consumer.fetch_request_manager import FetchRequestManager
 from pykclient.consumer.fetch_state import FetchPosition
-from pykclient.consumer.fetcher import Fetcher
-from pykclient.consumer.offset_fetcher import OffsetFetcher
+from pykclient.consumer.offsets_request_manager import OffsetsRequestManager
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
@@ -65,8 +67,11 @@ class Harness:
             self.api_versions.update(str(node_id), NodeApiVersions.create())
         parts = FetchParts(log_context, self.network, self.metadata, self.subscriptions, self.clock, self.api_versions)
         fetch_config = FetchConfig.from_config(self.config)
-        self.fetcher = Fetcher(parts, fetch_config, deserializers or Deserializers(), self.metrics_manager)
-        self.offsets = OffsetFetcher(parts, 100, 30_000, fetch_config.isolation_level)
+        self.fetch_buffer = FetchBuffer(log_context)
+        self.collector = FetchCollector(parts, fetch_config, deserializers or Deserializers(), self.metrics_manager)
+        self.fetches = FetchRequestManager(parts, fetch_config, self.fetch_buffer, self.metrics_manager)
+        self.offsets = OffsetsRequestManager(parts, 100, 30_000, fetch_config.isolation_level)
+        self.network.managers.add(self.offsets, self.fetches)
 
     def timer(self, timeout_ms: int = 1000) -> Timer:
         return Timer(self.clock, timeout_ms)
@@ -103,10 +108,15 @@ class Harness:
 
     def fetch(self, partitions: Mapping[TopicPartition, FetchResponse.PartitionData], **kwargs: Any) -> Fetch:
         """Send the pending fetches, respond to them, and collect the records."""
-        assert self.fetcher.send_fetches() == 1
+        assert self.fetches.create_fetch_requests() == 1
         self.client.prepare_response(fetch_response(partitions, **kwargs))
         self.poll()
-        return self.fetcher.collect_fetch()
+        return self.collect_fetch()
+
+    def collect_fetch(self, max_records: int | None = None) -> Fetch:
+        """Take buffered records, as ``poll`` does."""
+        self.fetches.raise_unsupported()
+        return self.collector.collect_fetch(self.fetch_buffer, Fetch(), max_records)
 
     def sent(self, node: Node | None = None) -> Any:
         """Return the request in flight, as it was serialized."""

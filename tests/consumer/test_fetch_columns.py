@@ -254,12 +254,12 @@ def test_a_corrupt_batch_is_told_until_it_is_passed() -> None:
     harness = Harness()
     harness.assign(TP0)
     records = batch(0, [b"a"] * 3) + batch(3, [b"b"] * 3)[:-1] + b"!" + batch(6, [b"c"])
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     harness.client.prepare_response(fetch_response({TP0: partition_data(TP0, records)}))
     harness.poll()
 
     def collect() -> ColumnsFetch:
-        return harness.fetcher.collect_columns(ColumnsFetch(Columns()), 100)
+        return harness.collector.collect_columns(harness.fetch_buffer, ColumnsFetch(Columns()), 100)
 
     assert collect().num_records == 3
     for _ in range(2):
@@ -268,4 +268,4 @@ def test_a_corrupt_batch_is_told_until_it_is_passed() -> None:
         assert harness.position(TP0) == 3
     harness.seek(TP0, 6)
     assert collect().num_records == 0  # the rest was not found and is fetched again
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1

@@ -107,7 +107,7 @@ def test_many_partitions_in_one_session(any_kafka: AnyKafka, topic: str, consume
         assert {(record.partition, record.value) for record in records} == {(p, b"%d" % round_) for p in (0, 7, 49)}
         consumer.pause(partitions[1])
         consumer.resume(partitions[1])
-    handler = consumer._components.fetcher._session_handlers[1]
+    handler = consumer._components.fetches._session_handlers[1]
     assert handler.session_id > 0
     assert nothing_more(consumer)
 

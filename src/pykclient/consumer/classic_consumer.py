@@ -20,7 +20,7 @@ from pykclient.consumer.sole_reader import SoleReader
 from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidGroupIdError, KafkaError, KafkaTimeoutError
 from pykclient.record.columns import ColumnMemory
 from pykclient.record.record_batch import MAX_INT64
-from pykclient.types import OffsetAndMetadata, PartitionInfo, TopicDescription, TopicPartition
+from pykclient.types import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicDescription, TopicPartition
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -40,11 +40,13 @@ class ClassicConsumer:
         self._client = components.client
         self._driver = components.driver
         self._coordinator = components.coordinator
-        self._fetcher = components.fetcher
+        self._fetch_buffer = components.fetch_buffer
+        self._fetch_collector = components.fetch_collector
+        self._fetches = components.fetches
         self._handout = components.handout
         self._metadata = components.metadata
         self._metrics = components.consumer_metrics
-        self._offset_fetcher = components.offset_fetcher
+        self._offsets = components.offsets
         self._subscriptions = components.subscriptions
         self._sole_reader = SoleReader(components.metadata, components.subscriptions)
         self._max_poll_records: int = components.config["max.poll.records"]
@@ -63,7 +65,7 @@ class ClassicConsumer:
         kept = {tp for tp in self._subscriptions.assigned_partitions() if tp.topic in wanted}
         # Until the rebalance the consumer still owns the other partitions, and the rebalance commits their positions.
         self.give_back(kept)
-        self._fetcher.clear_buffered_data_for_unassigned_partitions(kept)
+        self._drop_fetched_except(kept)
         self._log.info("Subscribed to %s", ", ".join(sorted(wanted)))
         if self._subscriptions.subscribe(wanted, listener):
             self._metadata.request_update_for_new_topics()
@@ -73,7 +75,7 @@ class ClassicConsumer:
         kept = {tp for tp in self._subscriptions.assigned_partitions() if pattern.fullmatch(tp.topic)}
         # Until the rebalance the consumer still owns the other partitions, and the rebalance commits their positions.
         self.give_back(kept)
-        self._fetcher.clear_buffered_data_for_unassigned_partitions(kept)
+        self._drop_fetched_except(kept)
         self._log.info("Subscribed to topics that match %r", pattern.pattern)
         self._subscriptions.subscribe_pattern(pattern, listener)
         if self._coordinator is not None:
@@ -81,7 +83,7 @@ class ClassicConsumer:
         self._metadata.request_update_for_new_topics()
 
     def unsubscribe(self) -> None:
-        self._fetcher.clear_buffered_data_for_unassigned_partitions(())
+        self._drop_fetched_except(())
         try:
             if self._coordinator is not None:
                 # Whatever is raised here, leave the group and drop the subscription: with a membership that has no
@@ -101,13 +103,16 @@ class ClassicConsumer:
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         assigned = list(dict.fromkeys(partitions))
         self.give_back(assigned)
-        self._fetcher.clear_buffered_data_for_unassigned_partitions(assigned)
+        self._drop_fetched_except(assigned)
         if self._coordinator is not None:
             # No rebalance will follow to commit what is given up now.
             self._coordinator.auto_commit_now()
         self._log.info("Assigned by the application: %s", ", ".join(map(str, sorted(assigned))))
         if self._subscriptions.assign_from_user(assigned):
             self._metadata.request_update_for_new_topics()
+
+    def _drop_fetched_except(self, partitions: Collection[TopicPartition]) -> None:
+        self._fetch_buffer.retain_all(frozenset(partitions))
 
     def _require_assignors(self) -> None:
         if self._coordinator is not None and not self.components.assignors:
@@ -144,7 +149,8 @@ class ClassicConsumer:
                 if fetch.num_records:
                     is_intercepted = True
                     return fetch
-            return self._fetcher.collect_fetch(max_records, fetch)
+            self._fetches.raise_unsupported()
+            return self._fetch_collector.collect_fetch(self._fetch_buffer, fetch, max_records)
 
         fetch = self._poll(timer, collect)
         if not is_intercepted and fetch.records:
@@ -164,7 +170,7 @@ class ClassicConsumer:
 
         def collect() -> ColumnsFetch:
             self._handout.begin(fetch)
-            return self._fetcher.collect_columns(fetch, max_rows)
+            return self._fetch_collector.collect_columns(self._fetch_buffer, fetch, max_rows)
 
         self._poll(timer, collect)
 
@@ -192,7 +198,6 @@ class ClassicConsumer:
             self._log.info("An exception interrupted the last call; reconnecting")
             self._subscriptions.refile()
             self._client.reset()
-            self._fetcher.reset()
         fetch = self._handout.unreturned
         if fetch is not None:
             self.take_back(fetch)
@@ -200,7 +205,7 @@ class ClassicConsumer:
 
     def prefetch(self) -> None:
         """Send the fetches that are due, without waiting."""
-        self._send_fetches()
+        self._create_fetch_requests()
         self._client.transmit_sends()
 
     def _poll(self, timer: Timer, collect: Callable[[], F]) -> F:
@@ -217,8 +222,8 @@ class ClassicConsumer:
                     # Let the brokers work while the application processes records. There are records to return, so this
                     # raises neither wakeups nor errors of other requests.
                     try:
-                        if self._send_fetches() or self._client.has_pending_requests():
-                            self._client.transmit_sends()
+                        self._create_fetch_requests()
+                        self._client.transmit_sends(if_any=True)
                     except KafkaError as error:
                         # For example another broker's failed authentication. A poll without records will raise it.
                         self._log.debug("No more fetches for now, as records are returned first: %s", error)
@@ -247,11 +252,11 @@ class ClassicConsumer:
         fetch = collect()
         if not fetch.is_empty:
             return fetch
-        self._send_fetches()
+        self._create_fetch_requests()
         timeout_ms = timer.remaining_ms
         if self._coordinator is not None:
             timeout_ms = min(self._coordinator.time_to_next_poll(timer.now_ms), timeout_ms)
-        if not self._has_all_fetch_positions or self._fetcher.has_resting_nodes:
+        if not self._has_all_fetch_positions or self._fetches.has_resting_nodes:
             # A position lookup or a fetch may be in backoff, which no response would end.
             timeout_ms = min(timeout_ms, self._retry_backoff_ms)
         wait = Timer(self._clock, timeout_ms)
@@ -260,16 +265,16 @@ class ClassicConsumer:
         return collect()
 
     def _nothing_fetched(self) -> bool:
-        return not self._fetcher.has_available_fetches()
+        return not self._fetches.has_available_fetches()
 
-    def _send_fetches(self) -> int:
-        self._offset_fetcher.validate_positions_on_metadata_change()
+    def _create_fetch_requests(self) -> None:
+        self._offsets.validate_positions_on_metadata_change()
         self._drop_deleted_records()
-        return self._fetcher.send_fetches()
+        self._fetches.create_fetch_requests()
 
     def _drop_deleted_records(self) -> None:
         """Drop waiting records of topics that were created again: their offsets do not belong to the new topic."""
-        recreated = self._offset_fetcher.take_recreated()
+        recreated = self._offsets.take_recreated()
         if recreated:
             self._handout.drop(recreated)
 
@@ -282,10 +287,10 @@ class ClassicConsumer:
         depend on committed offsets, are sent anyway and need no coordinator. With ``initialize=False``, committed
         offsets are not looked up, because the partitions may be about to be revoked.
         """
-        if self._offset_fetcher.can_skip_update_fetch_positions():
+        if self._offsets.can_skip_update_fetch_positions():
             self._has_all_fetch_positions = True
             return True
-        self._offset_fetcher.validate_positions_if_needed()
+        self._offsets.validate_positions_if_needed()
         self._drop_deleted_records()
         self._has_all_fetch_positions = self._subscriptions.has_all_fetch_positions()
         if self._has_all_fetch_positions:
@@ -296,7 +301,7 @@ class ClassicConsumer:
         )
         if initialized:
             self._subscriptions.reset_initializing_positions()
-        self._offset_fetcher.reset_positions_if_needed()
+        self._offsets.reset_positions_if_needed()
         return initialized
 
     def position(self, tp: TopicPartition, timer: Timer) -> int:
@@ -434,6 +439,26 @@ class ClassicConsumer:
                 self._metadata.update_last_seen_epoch_if_newer(tp, offset.leader_epoch)
         return {tp: offsets.get(tp) for tp in partitions}
 
+    def current_lag(self, tp: TopicPartition) -> int | None:
+        """Return the number of records between what the application has received and the end of ``tp``, if known."""
+        lag = self._offsets.current_lag(tp)
+        waiting = self._handout.next_positions().get(tp)
+        position = self._subscriptions.position_or_none(tp)
+        if lag is None or waiting is None or position is None:
+            return lag
+        return lag + position.offset - waiting.offset
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: int
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        return self._driver.result(self._offsets.offsets_for_times(timestamps, timeout_ms))
+
+    def beginning_offsets(self, partitions: Collection[TopicPartition], timeout_ms: int) -> dict[TopicPartition, int]:
+        return self._driver.result(self._offsets.beginning_offsets(partitions, timeout_ms))
+
+    def end_offsets(self, partitions: Collection[TopicPartition], timeout_ms: int) -> dict[TopicPartition, int]:
+        return self._driver.result(self._offsets.end_offsets(partitions, timeout_ms))
+
     def partitions_for(self, topic: str, timeout_ms: int) -> list[PartitionInfo]:
         """Return the partitions of ``topic``, from the metadata or else from a broker; empty if it does not exist."""
         known = self._metadata.fetch().partitions_for_topic(topic)
@@ -471,7 +496,7 @@ class ClassicConsumer:
             )
         timer.update()
         timer.reset(max(0, min(timeout_ms, self._request_timeout_ms) - timer.elapsed_ms))
-        self._attempt("the fetcher", lambda: self._fetcher.close(timer), failures)
+        self._attempt("the fetcher", lambda: self._close_fetch_sessions(timer), failures)
         self._attempt("the interceptors", self.components.interceptors.close, failures)
         self._attempt("the metrics", self.components.metrics.close, failures)
         self._attempt("the network client", self._client.close, failures)
@@ -489,6 +514,20 @@ class ClassicConsumer:
             wrapped.__cause__ = failure
             return wrapped
         return failure
+
+    def _close_fetch_sessions(self, timer: Timer) -> None:
+        """End the sessions, as far as the timer allows, and drop buffered data."""
+        self._client.disable_wakeups()
+        futures = self._fetches.close_sessions()
+
+        def is_done() -> bool:
+            return all(future.is_done for future in futures)
+
+        if timer.not_expired:
+            self._driver.run_until(is_done, timer, wakeup=False)
+        if not is_done():
+            self._log.debug("Not all fetch sessions were closed within %d ms; brokers expire them", timer.timeout_ms)
+        self._fetch_buffer.close()
 
     def _attempt(self, what: str, close: Callable[[], object], failures: list[Exception]) -> None:
         if what in self._closed:

@@ -18,13 +18,15 @@ from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordina
 from pykclient.consumer.coordinator.consumer_parts import ConsumerParts, Offsets
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.deserializers import Deserializers
+from pykclient.consumer.fetch_buffer import FetchBuffer
+from pykclient.consumer.fetch_collector import FetchCollector
 from pykclient.consumer.fetch_config import FetchConfig
 from pykclient.consumer.fetch_metrics import FetchMetricsManager
 from pykclient.consumer.fetch_parts import FetchParts
-from pykclient.consumer.fetcher import Fetcher
+from pykclient.consumer.fetch_request_manager import FetchRequestManager
 from pykclient.consumer.handout import Handout
 from pykclient.consumer.kafka_consumer_metrics import KafkaConsumerMetrics
-from pykclient.consumer.offset_fetcher import OffsetFetcher
+from pykclient.consumer.offsets_request_manager import OffsetsRequestManager
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.consumer.thread_guard import ThreadGuard
 from pykclient.consumer.topic_metadata_request_manager import TopicMetadataRequestManager
@@ -112,14 +114,16 @@ class ConsumerComponents:
         self.coordinator = self._coordinator(rng)
         parts = FetchParts(self.log_context, self.client, self.metadata, self.subscriptions, clock, api_versions)
         deserializers = Deserializers(_bound(self.key_deserializer), _bound(self.value_deserializer))
-        self.fetcher = Fetcher(parts, fetch_config, deserializers, fetch_metrics)
-        self.offset_fetcher = OffsetFetcher(
+        self.fetch_buffer = FetchBuffer(self.log_context)
+        self.fetch_collector = FetchCollector(parts, fetch_config, deserializers, fetch_metrics)
+        self.fetches = FetchRequestManager(parts, fetch_config, self.fetch_buffer, fetch_metrics)
+        self.offsets = OffsetsRequestManager(
             parts, config["retry.backoff.ms"], config["request.timeout.ms"], fetch_config.isolation_level
         )
         self.topic_metadata = TopicMetadataRequestManager(
             self.client, config["retry.backoff.ms"], config["retry.backoff.max.ms"], rng
         )
-        self.client.managers.add(self.topic_metadata)
+        self.client.managers.add(self.topic_metadata, self.offsets, self.fetches)
         self.consumer_metrics = KafkaConsumerMetrics(self.metrics)
 
     def _network_client(

@@ -306,14 +306,18 @@ class ConsumerNetworkClient:
         self._fire(self._completed_background)
         return wait_ms
 
-    def transmit_sends(self) -> None:
-        """Send requests where that needs no waiting. Raises nothing and completes nothing. Thread: application."""
+    def transmit_sends(self, *, if_any: bool = False) -> None:
+        """Send requests where that needs no waiting. Raises nothing and completes nothing. Thread: application.
+
+        With ``if_any``, leave the network alone if there is no request, sent or not.
+        """
         now_ms = self._clock.now_ms()
         with self._lock:
             self._is_broken = True
             self.managers.poll(now_ms)
-            self._try_send(now_ms)
-            self._client.poll(0, now_ms)
+            if not if_any or self.has_pending_requests():
+                self._try_send(now_ms)
+                self._client.poll(0, now_ms)
             self._is_broken = False
 
     # --- recovery from exceptions ------------------------------------------------------------------------------------

@@ -470,13 +470,7 @@ class KafkaConsumer(Generic[K, V]):
         end is unknown, this call asks for it without waiting.
         """
         with self._guard:
-            tp = arguments.partition(partition)
-            lag = self._components.offset_fetcher.current_lag(tp)
-            waiting = self._components.handout.next_positions().get(tp)
-            position = self._subscriptions.position_or_none(tp)
-            if lag is None or waiting is None or position is None:
-                return lag
-            return lag + position.offset - waiting.offset
+            return self._consumer.current_lag(arguments.partition(partition))
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
@@ -570,7 +564,7 @@ class KafkaConsumer(Generic[K, V]):
         """
         with self._guard:
             wanted = arguments.timestamps(timestamps)
-            return self._components.offset_fetcher.offsets_for_times(wanted, self._timer(timeout_ms))
+            return self._consumer.offsets_for_times(wanted, self._timer(timeout_ms).timeout_ms)
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
@@ -585,7 +579,7 @@ class KafkaConsumer(Generic[K, V]):
         """
         with self._guard:
             wanted = arguments.partitions(partitions)
-            return self._components.offset_fetcher.beginning_offsets(wanted, self._timer(timeout_ms))
+            return self._consumer.beginning_offsets(wanted, self._timer(timeout_ms).timeout_ms)
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
@@ -601,7 +595,7 @@ class KafkaConsumer(Generic[K, V]):
         """
         with self._guard:
             wanted = arguments.partitions(partitions)
-            return self._components.offset_fetcher.end_offsets(wanted, self._timer(timeout_ms))
+            return self._consumer.end_offsets(wanted, self._timer(timeout_ms).timeout_ms)
 
     def partitions_for(self, topic: str, timeout_ms: float | None = None) -> list[PartitionInfo]:
         """Return the partitions of ``topic`` with their leaders and replicas, or an empty list if it does not exist.

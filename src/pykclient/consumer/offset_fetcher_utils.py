@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pykclient.protocol.messages.list_offsets import ListOffsetsResponse
 
 #: After these errors a retry, or another leader, may succeed.
-_RETRY = frozenset(
+RETRIED = frozenset(
     error.code
     for error in (
         errors.NotLeaderOrFollowerError,
@@ -96,7 +96,7 @@ def handle_list_offset_response(log: PrefixLogger, response: ListOffsetsResponse
             elif code == TopicAuthorizationError.code:
                 unauthorized.add(topic.name)
             else:
-                tell = log.debug if code in _RETRY else log.warning
+                tell = log.debug if code in RETRIED else log.warning
                 tell("The offset lookup of %s will be retried: %s", tp, errors.for_code(code))
                 result.partitions_to_retry.add(tp)
     if unauthorized:

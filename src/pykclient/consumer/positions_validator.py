@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykclient.consumer.offsets_for_leader_epoch_client import can_validate
+from pykclient.consumer.offsets_for_leader_epoch_utils import can_validate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

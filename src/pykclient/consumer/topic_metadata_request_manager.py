@@ -91,15 +91,19 @@ class TopicMetadataRequestManager:
             builder = MetadataRequestBuilder.for_topic_names(topics, allow_auto_topic_creation)
             lookup = _Lookup(builder, what, timeout_ms)
         self._lookups.append(lookup)
+        lookup.future.add_listener(lambda _: self._end(lookup), lambda _: self._end(lookup))
         return lookup.future
+
+    def _end(self, lookup: _Lookup) -> None:
+        if lookup in self._lookups:
+            self._lookups.remove(lookup)
 
     def poll(self, now_ms: int) -> PollResult:
         """Return the lookups to send now, and fail those whose time is over."""
         if not self._lookups:
             return NOTHING
         requests: list[UnsentRequest] = []
-        wait_ms = min(self._advance(lookup, now_ms, requests) for lookup in self._lookups)
-        self._lookups = [lookup for lookup in self._lookups if not lookup.future.is_done]
+        wait_ms = min(self._advance(lookup, now_ms, requests) for lookup in self._lookups.copy())
         return PollResult(wait_ms, requests)
 
     def reset(self) -> None:
@@ -108,8 +112,6 @@ class TopicMetadataRequestManager:
 
     def _advance(self, lookup: _Lookup, now_ms: int, requests: list[UnsentRequest]) -> int:
         """Add the lookup's next attempt to ``requests`` if it is due; return the milliseconds until it must go on."""
-        if lookup.future.is_done:
-            return FOREVER_MS
         if lookup.deadline_ms is None:
             lookup.deadline_ms = now_ms + lookup.timeout_ms
         elif now_ms >= lookup.deadline_ms:

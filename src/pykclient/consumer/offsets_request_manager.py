@@ -1,12 +1,12 @@
-"""Lookups of offsets, and resets and validations of positions (Java: OffsetFetcher)."""
+"""Lookups of offsets, and resets and validations of positions (Java: OffsetsRequestManager)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pykclient.clock import Timer
+from pykclient.clock import FOREVER_MS
 from pykclient.consumer.auto_offset_reset_strategy import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from pykclient.consumer.fetch_config import READ_COMMITTED
 from pykclient.consumer.fetch_state import FetchPosition
@@ -17,13 +17,14 @@ from pykclient.consumer.offset_fetcher_utils import (
     list_offsets_builder,
     offsets_for_times_result,
 )
-from pykclient.consumer.offsets_for_leader_epoch_client import (
-    OffsetForEpochResult,
-    OffsetsForLeaderEpochClient,
+from pykclient.consumer.offsets_for_leader_epoch_utils import (
     can_validate,
+    handle_response,
+    prepare_request,
 )
 from pykclient.consumer.positions_validator import PositionsValidator
 from pykclient.consumer.request_future import RequestFuture
+from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.errors import (
     InvalidMetadataError,
     KafkaError,
@@ -45,14 +46,57 @@ if TYPE_CHECKING:
     from pykclient.network.client_request import ClientResponse
 
 
-class OffsetFetcher:
+class _Lookup:
+    """A request of the application for offsets, from its first attempt to its result. Thread: application.
+
+    ``convert`` makes the result from what was found.
+    """
+
+    __slots__ = (
+        "convert",
+        "deadline_ms",
+        "found",
+        "future",
+        "in_flight",
+        "last_error",
+        "metadata_version",
+        "remaining",
+        "require_timestamps",
+        "timeout_ms",
+    )
+
+    def __init__(
+        self,
+        timestamps: Mapping[TopicPartition, int],
+        timeout_ms: int,
+        convert: Callable[[dict[TopicPartition, ListOffsetData]], Any],
+        *,
+        require_timestamps: bool,
+    ) -> None:
+        self.remaining = dict(timestamps)
+        self.found: dict[TopicPartition, ListOffsetData] = {}
+        self.convert = convert
+        self.require_timestamps = require_timestamps
+        self.future: RequestFuture[Any] = RequestFuture()
+        self.timeout_ms = timeout_ms
+        self.deadline_ms: int | None = None  # from the first poll on
+        self.in_flight = False
+        self.metadata_version = -1  # the next attempt needs newer metadata than this
+        self.last_error: Exception | None = None
+
+
+class OffsetsRequestManager:
     """Sends requests for offsets to the leaders.
 
     ``reset_positions_if_needed`` and ``validate_positions_if_needed`` start resets and validations, which end while the
-    consumer polls. The next such call raises their permanent errors. The other methods block.
+    consumer polls. The next such call raises their permanent errors. The lookups return futures, which fail with
+    KafkaTimeoutError if not all offsets arrive within ``timeout_ms`` from the next poll on. A future that is given up
+    ends its lookup.
 
     Thread: application.
     """
+
+    runs_in_background = False
 
     def __init__(
         self,
@@ -70,9 +114,30 @@ class OffsetFetcher:
         self._retry_backoff_ms = retry_backoff_ms
         self._request_timeout_ms = request_timeout_ms
         self._isolation_level = isolation_level
-        self._epoch_client = OffsetsForLeaderEpochClient(parts.client, parts.log_context)
         self._validator = PositionsValidator(parts)
         self._reset_error: Exception | None = None
+        self._requests: list[UnsentRequest] = []  # for the next poll
+        self._lookups: list[_Lookup] = []
+
+    # --- request manager -------------------------------------------------------------------------------------------
+
+    def poll(self, now_ms: int) -> PollResult:
+        """Return the requests to send now, and fail lookups whose time is over."""
+        if not self._requests and not self._lookups:
+            return NOTHING
+        wait_ms = min([self._advance(lookup, now_ms) for lookup in self._lookups.copy()], default=FOREVER_MS)
+        requests, self._requests = self._requests, []
+        return PollResult(wait_ms, requests)
+
+    def reset(self) -> None:
+        """Forget all requests and lookups, and let resets and validations start again after ``retry.backoff.ms``."""
+        self._requests = []
+        self._lookups = []
+        self._metadata.clear_transient_topics()
+        assigned = self._subscriptions.assigned_partitions_list()
+        self._subscriptions.set_next_allowed_retry(assigned, self._clock.now_ms() + self._retry_backoff_ms)
+        for tp in assigned:
+            self._subscriptions.maybe_clear_partition_end_offset_requested(tp)
 
     # --- reset -----------------------------------------------------------------------------------------------------
 
@@ -172,9 +237,17 @@ class OffsetFetcher:
             self._retry_later(retry)
             ends = {tp: end for tp, end in result.fetched_offsets.items() if tp not in retry}
             again = {tp: timestamps[tp] for tp in ends if self._subscriptions.is_assigned(tp)}
-            self._reset_positions_async(again, strategies, ends)
+            try:
+                self._reset_positions_async(again, strategies, ends)
+            except KafkaError as error:
+                self._on_reset_failure(again.keys(), error)
 
-        for node, partitions in self._group_by_leader(dict.fromkeys(timestamps, LATEST_TIMESTAMP), set()).items():
+        try:
+            by_leader = self._group_by_leader(dict.fromkeys(timestamps, LATEST_TIMESTAMP), set())
+        except KafkaError as error:
+            self._on_reset_failure(timestamps.keys(), error)
+            return
+        for node, partitions in by_leader.items():
             self._send_reset(node, partitions).add_listener(ask_again, partial(self._on_reset_failure, partitions))
 
     def _on_reset_failure(self, partitions: Collection[TopicPartition], error: Exception) -> None:
@@ -240,13 +313,20 @@ class OffsetFetcher:
                 self._subscriptions.complete_validation(tp)
             return
         self._subscriptions.set_next_allowed_retry(positions, self._clock.now_ms() + self._request_timeout_ms)
-        self._epoch_client.send_async_request(node, positions).add_listener(
+        request = UnsentRequest(prepare_request(positions), node)
+        request.future.add_listener(
             partial(self._on_validation_response, positions), partial(self._on_validation_failure, positions)
         )
+        self._requests.append(request)
 
     def _on_validation_response(
-        self, positions: Mapping[TopicPartition, FetchPosition], result: OffsetForEpochResult
+        self, positions: Mapping[TopicPartition, FetchPosition], response: ClientResponse
     ) -> None:
+        try:
+            result = handle_response(self._log, positions, response.response_body)
+        except TopicAuthorizationError as error:
+            self._on_validation_failure(positions, error)
+            return
         self._retry_later(result.partitions_to_retry)
         truncations = []
         for tp, (end_offset, epoch) in result.end_offsets.items():
@@ -264,35 +344,31 @@ class OffsetFetcher:
     # --- lookups for the application -------------------------------------------------------------------------------
 
     def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timer: Timer
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first offset at or after each timestamp (ms since the epoch), or None if there is none.
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: int
+    ) -> RequestFuture[dict[TopicPartition, OffsetAndTimestamp | None]]:
+        """Look up the first offset at or after each timestamp (ms since the epoch); None if there is none."""
+        return self._look_up(
+            _Lookup(timestamps, timeout_ms, partial(offsets_for_times_result, timestamps), require_timestamps=True)
+        )
 
-        Raises:
-            KafkaTimeoutError: not all offsets arrived before the timer expired.
-        """
-        self._metadata.add_transient_topics(tp.topic for tp in timestamps)
-        try:
-            found = self._fetch_offsets(timestamps, timer, require_timestamps=True)
-            return offsets_for_times_result(timestamps, found)
-        finally:
-            self._metadata.clear_transient_topics()
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int
+    ) -> RequestFuture[dict[TopicPartition, int]]:
+        """Look up the first offset of each partition."""
+        wanted = dict.fromkeys(partitions, EARLIEST_TIMESTAMP)
+        return self._look_up(_Lookup(wanted, timeout_ms, _offsets_only, require_timestamps=False))
 
-    def beginning_offsets(self, partitions: Iterable[TopicPartition], timer: Timer) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition.
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int
+    ) -> RequestFuture[dict[TopicPartition, int]]:
+        """Look up the offset after the last record of each partition that the isolation level allows to read."""
 
-        Raises:
-            KafkaTimeoutError: not all offsets arrived before the timer expired.
-        """
-        return self._beginning_or_end(partitions, EARLIEST_TIMESTAMP, timer)
+        def convert(found: dict[TopicPartition, ListOffsetData]) -> dict[TopicPartition, int]:
+            self._update_subscription_state(found)
+            return _offsets_only(found)
 
-    def end_offsets(self, partitions: Iterable[TopicPartition], timer: Timer) -> dict[TopicPartition, int]:
-        """Return the offset after the last record of each partition that the isolation level allows to read.
-
-        Raises:
-            KafkaTimeoutError: not all offsets arrived before the timer expired.
-        """
-        return self._beginning_or_end(partitions, LATEST_TIMESTAMP, timer)
+        wanted = dict.fromkeys(partitions, LATEST_TIMESTAMP)
+        return self._look_up(_Lookup(wanted, timeout_ms, convert, require_timestamps=False))
 
     def current_lag(self, tp: TopicPartition) -> int | None:
         """Return the number of records between position and end. If unknown, return None and request the end."""
@@ -315,50 +391,62 @@ class OffsetFetcher:
         self._update_subscription_state(result.fetched_offsets)
         self._subscriptions.maybe_clear_partition_end_offset_requested(tp)
 
-    def _beginning_or_end(
-        self, partitions: Iterable[TopicPartition], timestamp: int, timer: Timer
-    ) -> dict[TopicPartition, int]:
-        wanted = dict.fromkeys(partitions, timestamp)
-        self._metadata.add_transient_topics(tp.topic for tp in wanted)
-        try:
-            found = self._fetch_offsets(wanted, timer, require_timestamps=False)
-            if timestamp == LATEST_TIMESTAMP:
-                self._update_subscription_state(found)
-            return {tp: data.offset for tp, data in found.items()}
-        finally:
+    def _look_up(self, lookup: _Lookup) -> RequestFuture[Any]:
+        if not lookup.remaining:
+            return RequestFuture.success(lookup.convert({}))
+        self._metadata.add_transient_topics(tp.topic for tp in lookup.remaining)
+        self._lookups.append(lookup)
+        lookup.future.add_listener(lambda _: self._end(lookup), lambda _: self._end(lookup))
+        return lookup.future
+
+    def _end(self, lookup: _Lookup) -> None:
+        if lookup in self._lookups:
+            self._lookups.remove(lookup)
+        if not self._lookups:
             self._metadata.clear_transient_topics()
 
-    def _fetch_offsets(
-        self, timestamps: Mapping[TopicPartition, int], timer: Timer, *, require_timestamps: bool
-    ) -> dict[TopicPartition, ListOffsetData]:
-        """Request offsets, with retries and fresh metadata, until all are known or the timer expires."""
-        found: dict[TopicPartition, ListOffsetData] = {}
-        remaining = dict(timestamps)
-        last_error: Exception | None = None
-        while remaining:
-            future = self._send_list_offsets_requests(remaining, require_timestamps)
-            if not self._client.poll_future(future, timer):
-                break
-            if future.succeeded:
-                result = future.value
-                found.update(result.fetched_offsets)
-                remaining = {tp: remaining[tp] for tp in result.partitions_to_retry}
-            else:
-                last_error = future.exception
-                if not future.is_retriable:
-                    raise last_error
-            if not remaining:
-                break
-            # Their leaders moved or are unknown: the next attempt needs newer metadata.
-            self._client.await_metadata_update(timer)
-            timer.update()
-            if timer.expired:
-                break
-        if remaining:
-            names = ", ".join(map(str, sorted(remaining)))
-            reason = self._client.connection_report() or last_error or "no answer"
-            raise KafkaTimeoutError(f"no offsets of {names} within {timer.timeout_ms} ms: {reason}") from last_error
-        return found
+    def _advance(self, lookup: _Lookup, now_ms: int) -> int:
+        """Start the lookup's next attempt if it is due; return the milliseconds until its time is over."""
+        if lookup.deadline_ms is None:
+            lookup.deadline_ms = now_ms + lookup.timeout_ms
+        elif now_ms >= lookup.deadline_ms:
+            lookup.future.raise_error(self._timeout_error(lookup))
+            return FOREVER_MS
+        if not lookup.in_flight and self._metadata.update_version > lookup.metadata_version:
+            lookup.in_flight = True
+            try:
+                future = self._send_list_offsets_requests(lookup.remaining, lookup.require_timestamps)
+            except KafkaError as error:  # of a failed authentication
+                future = RequestFuture.failure(error)
+            future.add_listener(partial(self._on_found, lookup), partial(self._on_lookup_failure, lookup))
+        return lookup.deadline_ms - now_ms
+
+    def _on_found(self, lookup: _Lookup, result: ListOffsetResult) -> None:
+        lookup.found.update(result.fetched_offsets)
+        lookup.remaining = {tp: lookup.remaining[tp] for tp in result.partitions_to_retry}
+        if lookup.remaining:
+            self._await_metadata(lookup)
+        elif not lookup.future.is_done:
+            lookup.future.complete(lookup.convert(lookup.found))
+
+    def _on_lookup_failure(self, lookup: _Lookup, error: Exception) -> None:
+        lookup.last_error = error
+        if isinstance(error, RetriableError):
+            self._await_metadata(lookup)
+        elif not lookup.future.is_done:
+            lookup.future.raise_error(error)
+
+    def _await_metadata(self, lookup: _Lookup) -> None:
+        """Delay the next attempt until newer metadata arrives: the leaders have moved or are unknown."""
+        lookup.in_flight = False
+        lookup.metadata_version = self._metadata.request_update(False)
+
+    def _timeout_error(self, lookup: _Lookup) -> KafkaTimeoutError:
+        names = ", ".join(map(str, sorted(lookup.remaining)))
+        reason = self._client.connection_report() or lookup.last_error or "no answer"
+        error = KafkaTimeoutError(f"no offsets of {names} within {lookup.timeout_ms} ms: {reason}")
+        error.__cause__ = lookup.last_error
+        return error
 
     def _update_subscription_state(self, found: Mapping[TopicPartition, ListOffsetData]) -> None:
         """Store the looked-up end offsets, which also give the lag."""
@@ -437,7 +525,13 @@ class OffsetFetcher:
             else:
                 future.complete(result)
 
-        return self._client.send(node, builder).compose(on_success)
+        request = UnsentRequest(builder, node)
+        self._requests.append(request)
+        return request.future.compose(on_success)
+
+
+def _offsets_only(found: Mapping[TopicPartition, ListOffsetData]) -> dict[TopicPartition, int]:
+    return {tp: data.offset for tp, data in found.items()}
 
 
 def _log_truncation_error(truncations: Iterable[LogTruncation]) -> KafkaError:

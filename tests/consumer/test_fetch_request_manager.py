@@ -9,6 +9,7 @@ import pytest
 
 from pykclient import errors
 from pykclient.consumer.deserializers import Deserializers
+from pykclient.consumer.request_manager import NOTHING
 from pykclient.errors import (
     KafkaError,
     OffsetOutOfRangeError,
@@ -21,6 +22,7 @@ from pykclient.protocol.messages.fetch import FetchRequest
 from pykclient.types import Headers, TopicPartition
 from tests.consumer.harness import TOPIC, TP0, TP1, Harness, offsets, values
 from tests.consumer.responses import batch, fetch_response, partition_data, topic_id
+from tests.consumer.unsent import message, respond
 
 
 def test_fetches_and_moves_the_position() -> None:
@@ -34,7 +36,7 @@ def test_fetches_and_moves_the_position() -> None:
     assert (record.topic, record.partition, record.offset, record.timestamp) == (TOPIC, 0, 1, 1001)
     assert (record.key, record.serialized_key_size, record.leader_epoch) == (b"k1", 2, 1)
     assert fetch.records[TP0][2].serialized_value_size == -1
-    assert not harness.fetcher.has_completed_fetches()
+    assert harness.fetch_buffer.is_empty
 
 
 def test_request_says_what_the_configuration_says() -> None:
@@ -49,7 +51,7 @@ def test_request_says_what_the_configuration_says() -> None:
         }
     )
     harness.assign(TP0, offset=5)
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     harness.poll()
     request: FetchRequest = harness.sent()
     assert (request.min_bytes, request.max_bytes, request.max_wait_ms) == (7, 8000, 90)
@@ -66,17 +68,17 @@ def test_one_request_per_node_at_a_time() -> None:
     harness = Harness(partitions={TOPIC: 4}, brokers=2)
     partitions = [TopicPartition(TOPIC, index) for index in range(4)]
     harness.assign(*partitions)
-    assert harness.fetcher.send_fetches() == 2
-    assert harness.fetcher.send_fetches() == 0
+    assert harness.fetches.create_fetch_requests() == 2
+    assert harness.fetches.create_fetch_requests() == 0
     harness.poll()
     of_node_1 = {partitions[1]: partition_data(partitions[1], batch(0, [b"a"])), partitions[3]: partition_data(TP1)}
     of_node_1[partitions[3]].partition_index = 3
     harness.client.respond_from(fetch_response(of_node_1), harness.node(1))
     harness.poll()
     # A node with buffered records gets no request until they are returned.
-    assert harness.fetcher.send_fetches() == 0
-    assert values(harness.fetcher.collect_fetch(), partitions[1]) == [b"a"]
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 0
+    assert values(harness.collect_fetch(), partitions[1]) == [b"a"]
+    assert harness.fetches.create_fetch_requests() == 1
 
 
 def test_max_poll_records_spans_batches_and_polls() -> None:
@@ -86,20 +88,20 @@ def test_max_poll_records_spans_batches_and_polls() -> None:
     first = harness.fetch({TP0: partition_data(TP0, records), TP1: partition_data(TP1, batch(0, [b"x"]))})
     assert (values(first, TP0), values(first, TP1)) == ([b"a", b"b"], [])
     assert harness.position(TP0) == 2
-    assert harness.fetcher.has_available_fetches()
-    second = harness.fetcher.collect_fetch()
+    assert harness.fetches.has_available_fetches()
+    second = harness.collect_fetch()
     assert (values(second, TP0), values(second, TP1)) == ([b"c"], [b"x"])
-    assert harness.fetcher.collect_fetch().is_empty
+    assert harness.collect_fetch().is_empty
 
 
 def test_fewer_records_on_request() -> None:
     harness = Harness({"max.poll.records": 2})
     harness.assign(TP0)
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     harness.client.prepare_response(fetch_response({TP0: partition_data(TP0, batch(0, [b"a", b"b", b"c", b"d"]))}))
     harness.poll()
-    assert values(harness.fetcher.collect_fetch(1), TP0) == [b"a"]
-    assert values(harness.fetcher.collect_fetch(), TP0) == [b"b", b"c"]
+    assert values(harness.collect_fetch(1), TP0) == [b"a"]
+    assert values(harness.collect_fetch(), TP0) == [b"b", b"c"]
 
 
 def test_the_last_record_frees_the_node_before_it_is_returned() -> None:
@@ -107,7 +109,7 @@ def test_the_last_record_frees_the_node_before_it_is_returned() -> None:
     harness.assign(TP0)
     fetch = harness.fetch({TP0: partition_data(TP0, batch(0, [b"a", b"b"]))})
     assert values(fetch, TP0) == [b"a", b"b"]
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
 
 
 def test_a_position_inside_of_a_batch() -> None:
@@ -120,13 +122,13 @@ def test_a_position_inside_of_a_batch() -> None:
 def test_seek_makes_what_was_fetched_stale() -> None:
     harness = Harness()
     harness.assign(TP0)
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     harness.client.prepare_response(fetch_response({TP0: partition_data(TP0, batch(0, [b"a"]))}))
     harness.poll()
     harness.seek(TP0, 50)
-    assert harness.fetcher.collect_fetch().is_empty
+    assert harness.collect_fetch().is_empty
     assert harness.position(TP0) == 50
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
 
 
 def test_seek_between_polls_drops_the_rest() -> None:
@@ -134,7 +136,7 @@ def test_seek_between_polls_drops_the_rest() -> None:
     harness.assign(TP0)
     assert values(harness.fetch({TP0: partition_data(TP0, batch(0, [b"a", b"b"]))}), TP0) == [b"a"]
     harness.seek(TP0, 0)
-    assert harness.fetcher.collect_fetch().is_empty
+    assert harness.collect_fetch().is_empty
     assert values(harness.fetch({TP0: partition_data(TP0, batch(0, [b"a", b"b"]))}), TP0) == [b"a"]
 
 
@@ -144,37 +146,37 @@ def test_paused_partitions_keep_what_is_buffered() -> None:
     data = {TP0: partition_data(TP0, batch(0, [b"a", b"b"])), TP1: partition_data(TP1, batch(0, [b"x"]))}
     assert values(harness.fetch(data), TP0) == [b"a"]
     harness.subscriptions.pause(TP0)
-    assert values(harness.fetcher.collect_fetch(), TP1) == [b"x"]
-    assert harness.fetcher.collect_fetch().is_empty
-    assert harness.fetcher.has_completed_fetches()
-    assert not harness.fetcher.has_available_fetches()
+    assert values(harness.collect_fetch(), TP1) == [b"x"]
+    assert harness.collect_fetch().is_empty
+    assert not harness.fetch_buffer.is_empty
+    assert not harness.fetches.has_available_fetches()
     harness.subscriptions.resume(TP0)
-    assert values(harness.fetcher.collect_fetch(), TP0) == [b"b"]
+    assert values(harness.collect_fetch(), TP0) == [b"b"]
 
 
 def test_paused_and_revoked_partitions_are_not_fetched() -> None:
     harness = Harness()
     harness.assign(TP0, TP1)
     harness.subscriptions.pause(TP0)
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     harness.poll()
     assert [partition.partition for topic in harness.sent().topics for partition in topic.partitions] == [1]
     harness = Harness()
     harness.assign(TP0)
     harness.subscriptions.mark_pending_revocation([TP0])
-    assert harness.fetcher.send_fetches() == 0
+    assert harness.fetches.create_fetch_requests() == 0
 
 
 def test_what_is_unassigned_is_dropped() -> None:
     harness = Harness()
     harness.assign(TP0, TP1)
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     data = {TP0: partition_data(TP0, batch(0, [b"a"])), TP1: partition_data(TP1, batch(0, [b"x"]))}
     harness.client.prepare_response(fetch_response(data))
     harness.poll()
     harness.subscriptions.assign_from_user({TP1})
-    harness.fetcher.clear_buffered_data_for_unassigned_partitions([TP1])
-    fetch = harness.fetcher.collect_fetch()
+    harness.fetch_buffer.retain_all({TP1})
+    fetch = harness.collect_fetch()
     assert (values(fetch, TP0), values(fetch, TP1)) == ([], [b"x"])
 
 
@@ -212,9 +214,9 @@ def test_stale_metadata_is_refreshed(error: type[errors.BrokerError]) -> None:
     assert harness.fetch({TP0: partition_data(TP0, error_code=error.code)}).is_empty
     assert harness.metadata.update_requested
     assert harness.position(TP0) == 0
-    assert harness.fetcher.send_fetches() == 0
+    assert harness.fetches.create_fetch_requests() == 0
     harness.update_metadata()
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
 
 
 def test_without_new_metadata_a_node_is_asked_again_after_a_backoff() -> None:
@@ -223,16 +225,16 @@ def test_without_new_metadata_a_node_is_asked_again_after_a_backoff() -> None:
     code = errors.NotLeaderOrFollowerError.code
     for tps in ((TP0, TP1), (TP0,), (TP0,)):
         harness.fetch({tp: partition_data(tp, error_code=code) for tp in tps}, session_id=123)
-        assert harness.fetcher.has_resting_nodes
+        assert harness.fetches.has_resting_nodes
         harness.clock.advance(69)
-        assert harness.fetcher.send_fetches() == 0
+        assert harness.fetches.create_fetch_requests() == 0
         harness.clock.advance(1)
     # Partitions with records do not wait for those with errors.
     harness.fetch(
         {TP0: partition_data(TP0, error_code=code), TP1: partition_data(TP1, batch(0, [b"a"]))}, session_id=123
     )
-    assert not harness.fetcher.has_resting_nodes
-    assert harness.fetcher.send_fetches() == 1
+    assert not harness.fetches.has_resting_nodes
+    assert harness.fetches.create_fetch_requests() == 1
 
 
 @pytest.mark.parametrize("error", [errors.UnknownLeaderEpochError, errors.UnknownServerError])
@@ -241,9 +243,9 @@ def test_passing_errors_are_tried_again(error: type[errors.BrokerError]) -> None
     harness.assign(TP0)
     assert harness.fetch({TP0: partition_data(TP0, error_code=error.code)}).is_empty
     assert not harness.metadata.update_requested
-    assert harness.fetcher.send_fetches() == 0
+    assert harness.fetches.create_fetch_requests() == 0
     harness.clock.advance(100)
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
 
 
 def test_authorization_is_told_once_and_tried_again() -> None:
@@ -251,8 +253,8 @@ def test_authorization_is_told_once_and_tried_again() -> None:
     harness.assign(TP0)
     with pytest.raises(TopicAuthorizationError, match=TOPIC):
         harness.fetch({TP0: partition_data(TP0, error_code=errors.TopicAuthorizationError.code)})
-    assert harness.fetcher.collect_fetch().is_empty
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.collect_fetch().is_empty
+    assert harness.fetches.create_fetch_requests() == 1
 
 
 def test_what_a_broker_calls_corrupt_is_told() -> None:
@@ -278,8 +280,8 @@ def test_an_error_waits_until_what_came_before_is_returned() -> None:
     }
     assert values(harness.fetch(data), TP0) == [b"a"]
     with pytest.raises(TopicAuthorizationError):
-        harness.fetcher.collect_fetch()
-    assert harness.fetcher.collect_fetch().is_empty
+        harness.collect_fetch()
+    assert harness.collect_fetch().is_empty
 
 
 def test_out_of_range_resets() -> None:
@@ -287,7 +289,7 @@ def test_out_of_range_resets() -> None:
     harness.assign(TP0)
     assert harness.fetch({TP0: partition_data(TP0, error_code=errors.OffsetOutOfRangeError.code)}).is_empty
     assert harness.subscriptions.is_offset_reset_needed(TP0)
-    assert harness.fetcher.send_fetches() == 0
+    assert harness.fetches.create_fetch_requests() == 0
 
 
 def test_out_of_range_without_a_policy() -> None:
@@ -296,18 +298,18 @@ def test_out_of_range_without_a_policy() -> None:
     with pytest.raises(OffsetOutOfRangeError, match="position 4 of test-0") as caught:
         harness.fetch({TP0: partition_data(TP0, error_code=errors.OffsetOutOfRangeError.code)})
     assert caught.value.offset_out_of_range_partitions == {TP0: 4}
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
 
 
 def test_out_of_range_after_a_seek_is_stale() -> None:
     harness = Harness({"auto.offset.reset": "none"})
     harness.assign(TP0)
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     answer = partition_data(TP0, error_code=errors.OffsetOutOfRangeError.code)
     harness.client.prepare_response(fetch_response({TP0: answer}))
     harness.poll()
     harness.seek(TP0, 9)
-    assert harness.fetcher.collect_fetch().is_empty
+    assert harness.collect_fetch().is_empty
     assert harness.position(TP0) == 9
 
 
@@ -319,7 +321,7 @@ def test_leader_hints_are_followed_without_metadata() -> None:
     leader = harness.metadata.current_leader(TP0)
     assert leader.leader is not None
     assert (leader.leader.id, leader.leader.host, leader.epoch) == (2, "new-host", 6)
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     harness.poll()
     assert harness.client.requests[0].destination == "2"
 
@@ -332,7 +334,7 @@ def test_incremental_sessions_send_only_changes() -> None:
     harness.assign(TP0, TP1)
     data = {TP0: partition_data(TP0, batch(0, [b"a"])), TP1: partition_data(TP1)}
     harness.fetch(data, session_id=123)
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     harness.poll()
     request: FetchRequest = harness.sent()
     assert (request.session_id, request.session_epoch) == (123, 1)
@@ -340,7 +342,7 @@ def test_incremental_sessions_send_only_changes() -> None:
     harness.client.respond(fetch_response({}, session_id=123))
     harness.poll()
     harness.subscriptions.pause(TP1)
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     harness.poll()
     request = harness.sent()
     assert (request.session_id, request.session_epoch, request.topics) == (123, 2, [])
@@ -353,7 +355,7 @@ def test_new_assignment_in_a_session() -> None:
     harness.assign(TP0, TP1)
     harness.fetch({TP0: partition_data(TP0), TP1: partition_data(TP1)}, session_id=123)
     harness.subscriptions.assign_from_user({TP1})
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     harness.poll()
     request: FetchRequest = harness.sent()
     assert request.topics == []
@@ -374,7 +376,7 @@ def test_lost_session_begins_anew() -> None:
     harness.assign(TP0)
     harness.fetch({TP0: partition_data(TP0)}, session_id=123)
     assert harness.fetch({}, error_code=errors.FetchSessionIdNotFoundError.code).is_empty
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     harness.poll()
     assert (harness.sent().session_id, harness.sent().session_epoch) == (0, 0)
     assert len(harness.sent().topics) == 1
@@ -384,10 +386,10 @@ def test_disconnection_begins_the_session_anew() -> None:
     harness = Harness()
     harness.assign(TP0)
     harness.fetch({TP0: partition_data(TP0)}, session_id=123)
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     harness.client.prepare_response(None, disconnected=True)
     harness.poll()
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     harness.poll()
     assert (harness.sent().session_id, harness.sent().session_epoch) == (123, 0)
 
@@ -397,12 +399,12 @@ def test_without_topic_ids_no_version_that_needs_them() -> None:
     harness.subscriptions.assign_from_user({TP0})
     harness.update_metadata(ids={})
     harness.seek(TP0, 0)
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     harness.poll()
     assert harness.client.requests[0].request_builder.latest_allowed_version == 12
     harness.client.respond(fetch_response({TP0: partition_data(TP0, batch(0, [b"a"]))}))
     harness.poll()
-    assert values(harness.fetcher.collect_fetch(), TP0) == [b"a"]
+    assert values(harness.collect_fetch(), TP0) == [b"a"]
 
 
 def test_topic_made_anew_replaces_the_old_one() -> None:
@@ -412,7 +414,7 @@ def test_topic_made_anew_replaces_the_old_one() -> None:
     other = uuid.uuid4()
     harness.update_metadata(ids={TOPIC: other})
     harness.seek(TP0, 0)
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     harness.poll()
     request: FetchRequest = harness.sent()
     assert [topic.topic_id for topic in request.topics] == [other]
@@ -443,7 +445,7 @@ def test_a_position_keeps_its_topic_id() -> None:
     harness.update_metadata(ids={TOPIC: uuid.uuid4()})
     harness.subscriptions.pause(TP0)
     harness.subscriptions.resume(TP0)
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     harness.poll()
     request: FetchRequest = harness.sent()
     assert request.topics == []
@@ -455,7 +457,7 @@ def test_records_of_a_deleted_topic_are_not_returned(position: str) -> None:
     """Records that were in flight or buffered when the topic was recreated are not returned."""
     harness = Harness({"auto.offset.reset": "earliest"})
     harness.assign(TP0)
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     harness.poll()
     harness.update_metadata(ids={TOPIC: uuid.uuid4()})
     harness.offsets.validate_positions_on_metadata_change()
@@ -464,7 +466,7 @@ def test_records_of_a_deleted_topic_are_not_returned(position: str) -> None:
         harness.seek(TP0, 0)
     harness.client.respond(fetch_response({TP0: partition_data(TP0, batch(0, [b"old"]))}))
     harness.poll()
-    assert harness.fetcher.collect_fetch().is_empty
+    assert harness.collect_fetch().is_empty
     assert harness.position(TP0) == (None if position == "reset" else 0)
 
 
@@ -476,13 +478,13 @@ def test_buffered_records_of_a_deleted_topic_are_not_returned() -> None:
     harness.update_metadata(ids={TOPIC: uuid.uuid4()})
     harness.offsets.validate_positions_on_metadata_change()
     harness.seek(TP0, 1)
-    assert harness.fetcher.collect_fetch().is_empty
+    assert harness.collect_fetch().is_empty
 
 
 def test_a_leader_hint_of_a_deleted_topic_is_ignored() -> None:
     harness = Harness(brokers=2)
     harness.assign(TP0)
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     harness.poll()
     harness.update_metadata(ids={TOPIC: uuid.uuid4()}, epoch=0)
     code = errors.NotLeaderOrFollowerError.code
@@ -498,9 +500,9 @@ def test_topic_id_error_of_a_session_refreshes_metadata() -> None:
     harness.assign(TP0)
     assert harness.fetch({}, error_code=errors.FetchSessionTopicIdError.code).is_empty
     assert harness.metadata.update_requested
-    assert harness.fetcher.send_fetches() == 0
+    assert harness.fetches.create_fetch_requests() == 0
     harness.update_metadata()
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
 
 
 def test_close_ends_the_sessions() -> None:
@@ -514,8 +516,10 @@ def test_close_ends_the_sessions() -> None:
         return True
 
     harness.client.prepare_response(fetch_response({}), is_final)
-    harness.fetcher.close(harness.timer())
-    harness.fetcher.close(harness.timer())
+    assert len(harness.fetches.close_sessions()) == 1
+    harness.poll()
+    assert harness.fetches.close_sessions() == []
+    harness.poll()
     assert ended == [(123, -1)]
 
 
@@ -523,24 +527,44 @@ def test_close_while_a_fetch_is_under_way(caplog: pytest.LogCaptureFixture) -> N
     harness = Harness()
     harness.assign(TP0)
     harness.fetch({TP0: partition_data(TP0)}, session_id=123)
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     harness.poll()
     harness.client.respond(fetch_response({TP0: partition_data(TP0, batch(0, [b"a"]))}, session_id=123))
     harness.client.prepare_response(fetch_response({}))
     with caplog.at_level("INFO"):
-        harness.fetcher.close(harness.timer())
+        futures = harness.fetches.close_sessions()
+        harness.poll()
+    assert all(future.succeeded for future in futures)
     assert not caplog.records
-    assert not harness.fetcher.has_completed_fetches()
+    assert harness.fetch_buffer.is_empty
 
 
-def test_close_without_an_answer_ends_in_time() -> None:
+def test_requests_wait_for_a_poll_and_are_returned_once() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    assert harness.fetches.poll(0) is NOTHING
+    assert harness.fetches.create_fetch_requests() == 1
+    [request] = harness.fetches.poll(0).requests
+    assert request.node == harness.node()
+    assert harness.fetches.poll(0) is NOTHING
+    assert harness.fetches.create_fetch_requests() == 0
+    respond(request, fetch_response({TP0: partition_data(TP0, batch(0, [b"a"]))}))
+    assert values(harness.collect_fetch(), TP0) == [b"a"]
+
+
+def test_an_interruption_forgets_requests_and_data() -> None:
     harness = Harness()
     harness.assign(TP0)
     harness.fetch({TP0: partition_data(TP0)}, session_id=123)
-    harness.clock.auto_tick_ms = 50
-    timer = harness.timer(1000)
-    harness.fetcher.close(timer)
-    assert timer.expired
+    harness.fetches.create_fetch_requests()
+    harness.fetches.reset()
+    assert harness.fetches.poll(0) is NOTHING
+    assert harness.fetches.create_fetch_requests() == 1
+    [request] = harness.fetches.poll(0).requests
+    assert (message(request).session_id, message(request).session_epoch) == (0, 0)
+    respond(request, fetch_response({TP0: partition_data(TP0, batch(0, [b"a"]))}))
+    harness.fetches.reset()
+    assert harness.collect_fetch().is_empty
 
 
 # --- closest replica (KIP-392) ---------------------------------------------------------------------------------------
@@ -555,7 +579,7 @@ def _read_from_replica() -> Harness:
 
 
 def _target(harness: Harness) -> str:
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     harness.poll()
     return harness.client.requests[-1].destination
 
@@ -575,7 +599,7 @@ def test_lease_of_a_preferred_replica_ends() -> None:
 def test_offline_replica_is_left() -> None:
     harness = _read_from_replica()
     harness.update_metadata(offline=[1])
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     assert harness.metadata.update_requested
     harness.poll()
     assert harness.client.requests[-1].destination == "0"
@@ -598,7 +622,7 @@ def test_errors_of_a_replica_go_back_to_the_leader(code: int) -> None:
 
 def test_lost_connection_to_a_replica_goes_back_to_the_leader() -> None:
     harness = _read_from_replica()
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
     harness.client.prepare_response(None, disconnected=True)
     harness.poll()
     assert harness.subscriptions.preferred_read_replica(TP0) is None
@@ -619,9 +643,9 @@ def test_unavailable_node_is_left_in_peace() -> None:
     harness = Harness()
     harness.assign(TP0)
     harness.client.backoff(harness.node(), 500)
-    assert harness.fetcher.send_fetches() == 0
+    assert harness.fetches.create_fetch_requests() == 0
     harness.clock.advance(500)
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
 
 
 def test_failed_authentication_is_told() -> None:
@@ -629,13 +653,13 @@ def test_failed_authentication_is_told() -> None:
     harness.assign(TP0)
     harness.client.authentication_failed(harness.node(), 500)
     with pytest.raises(errors.AuthenticationError):
-        harness.fetcher.send_fetches()
+        harness.fetches.create_fetch_requests()
 
 
 def test_failed_authentication_of_one_node_does_not_upset_the_session_of_another() -> None:
     harness = Harness(brokers=2)
     harness.assign(TP0, TP1)
-    assert harness.fetcher.send_fetches() == 2
+    assert harness.fetches.create_fetch_requests() == 2
     harness.poll()
     harness.client.respond_from(
         fetch_response({TP0: partition_data(TP0, batch(0, [b"a", b"b"]))}, session_id=7), harness.node(0)
@@ -644,13 +668,13 @@ def test_failed_authentication_of_one_node_does_not_upset_the_session_of_another
         fetch_response({TP1: partition_data(TP1, batch(0, [b"x"]))}, session_id=8), harness.node(1)
     )
     harness.poll()
-    harness.fetcher.collect_fetch()
+    harness.collect_fetch()
     first, second = harness.subscriptions.fetch_node_ids()
     harness.client.authentication_failed(harness.node(second), 300)
     with pytest.raises(errors.AuthenticationError):
-        harness.fetcher.send_fetches()
+        harness.fetches.create_fetch_requests()
     harness.clock.sleep_ms(300)
-    assert harness.fetcher.send_fetches() == 2
+    assert harness.fetches.create_fetch_requests() == 2
     harness.poll()
     request: FetchRequest = harness.sent(harness.node(first))
     tp = (TP0, TP1)[first]
@@ -663,7 +687,7 @@ def test_unknown_leader_asks_for_metadata() -> None:
     harness.subscriptions.assign_from_user({TP0})
     harness.update_metadata(leaders={TP0: -1})
     harness.seek(TP0, 0)
-    assert harness.fetcher.send_fetches() == 0
+    assert harness.fetches.create_fetch_requests() == 0
     assert harness.metadata.update_requested
 
 
@@ -679,10 +703,10 @@ def test_corrupt_batch_is_told_until_it_is_passed() -> None:
     assert values(fetch, TP0) == [b"a"]
     for _ in range(2):
         with pytest.raises(KafkaError, match=r"test-0 at offset 1"):
-            harness.fetcher.collect_fetch()
+            harness.collect_fetch()
     assert harness.position(TP0) == 1
     harness.seek(TP0, 2)
-    assert harness.fetcher.collect_fetch().is_empty
+    assert harness.collect_fetch().is_empty
     assert values(harness.fetch({TP0: partition_data(TP0, batch(2, [b"c"]))}), TP0) == [b"c"]
 
 
@@ -707,7 +731,7 @@ def test_batch_cut_off_at_the_end_is_fetched_again() -> None:
     fetch = harness.fetch({TP0: partition_data(TP0, batch(0, [b"a"]) + batch(1, [b"b"])[:30])})
     assert values(fetch, TP0) == [b"a"]
     assert harness.position(TP0) == 1
-    assert harness.fetcher.send_fetches() == 1
+    assert harness.fetches.create_fetch_requests() == 1
 
 
 @pytest.mark.parametrize("part", ["key", "value"])
@@ -724,11 +748,11 @@ def test_undecodable_record(part: str) -> None:
     assert harness.position(TP0) == 1
     for _ in range(2):
         with pytest.raises(RecordDeserializationError) as caught:
-            harness.fetcher.collect_fetch()
+            harness.collect_fetch()
         assert (caught.value.topic_partition, caught.value.offset) == (TP0, 1)
         assert isinstance(caught.value.__cause__, ValueError)
     harness.seek(TP0, 2)
-    assert harness.fetcher.collect_fetch().is_empty
+    assert harness.collect_fetch().is_empty
     assert offsets(harness.fetch({TP0: partition_data(TP0, batch(0, [b"a", b"b", b"c"]))}), TP0) == [2]
 
 
@@ -760,7 +784,7 @@ def test_metrics() -> None:
     assert metrics[f"{group}.{TOPIC}.0"]["records-lead"] == 2
     assert metrics[f"{group}.{TOPIC}.0"]["preferred-read-replica"] == -1
     assert metrics[group]["records-consumed-total"] == 0  # recorded once the whole response is read
-    harness.fetcher.collect_fetch()
+    harness.collect_fetch()
     metrics = harness.metrics.by_group()
     assert metrics[group]["records-consumed-total"] == 3
     assert metrics[group]["records-per-request-avg"] == 3
@@ -769,7 +793,7 @@ def test_metrics() -> None:
     assert metrics[group]["records-lag-max"] == 8
     assert metrics[group]["fetch-total"] == 1
     harness.subscriptions.unsubscribe()
-    harness.fetcher.send_fetches()
+    harness.fetches.create_fetch_requests()
     assert f"{group}.{TOPIC}.0" not in harness.metrics.by_group()
 
 
@@ -778,16 +802,16 @@ def test_ten_thousand_partitions_do_not_slow_down_who_waits() -> None:
     harness = Harness(partitions={TOPIC: count}, brokers=3)
     partitions = [TopicPartition(TOPIC, index) for index in range(count)]
     harness.assign(*partitions)
-    assert harness.fetcher.send_fetches() == 3
+    assert harness.fetches.create_fetch_requests() == 3
     harness.poll()
-    assert harness.fetcher.send_fetches() == 0
+    assert harness.fetches.create_fetch_requests() == 0
     some = TopicPartition(TOPIC, 3)
     full = {tp: partition_data(tp) for tp in partitions if tp.partition % 3 == 0}
     full[some] = partition_data(some, batch(0, [b"a"]))
     harness.client.respond_from(fetch_response(full, session_id=1), harness.node(0))
     harness.poll()
-    assert values(harness.fetcher.collect_fetch(), some) == [b"a"]
-    assert harness.fetcher.send_fetches() == 1
+    assert values(harness.collect_fetch(), some) == [b"a"]
+    assert harness.fetches.create_fetch_requests() == 1
     harness.poll()
     request: FetchRequest = harness.sent(harness.node(0))
     assert [each.partition for topic in request.topics for each in topic.partitions] == [3]
@@ -808,12 +832,12 @@ def test_a_node_that_is_too_old_is_told_once_for_each_try() -> None:
     harness.assign(TP0)
     for _ in range(2):
         harness.client.prepare_unsupported_version_response()
-        assert harness.fetcher.send_fetches() == 1
+        assert harness.fetches.create_fetch_requests() == 1
         harness.poll()
-        assert harness.fetcher.has_available_fetches()  # so a caller does not wait for more
+        assert harness.fetches.has_available_fetches()  # so a caller does not wait for more
         with pytest.raises(UnsupportedVersionError, match=r"cannot read from \S+:\d+: "):
-            harness.fetcher.collect_fetch()
-        assert harness.fetcher.collect_fetch().is_empty
+            harness.collect_fetch()
+        assert harness.collect_fetch().is_empty
     # The position is updated, and fetching continues.
     assert values(harness.fetch({TP0: partition_data(TP0, batch(0, [b"a"]))}), TP0) == [b"a"]
 
@@ -827,12 +851,12 @@ def test_new_metadata_of_the_same_topics_is_nothing_to_tell_a_session() -> None:
         harness.update_metadata()
         harness.offsets.validate_positions_on_metadata_change()
         assert harness.subscriptions.take_changes_of(0) == {}
-        assert harness.fetcher.send_fetches() == 1
+        assert harness.fetches.create_fetch_requests() == 1
         harness.poll()
         assert harness.sent().topics == []
         harness.client.respond(fetch_response({}, session_id=5))
         harness.poll()
-        harness.fetcher.collect_fetch()
+        harness.collect_fetch()
 
 
 def test_the_first_and_the_last_poll_of_a_response_are_samples_of_its_distances() -> None:
@@ -846,9 +870,9 @@ def test_the_first_and_the_last_poll_of_a_response_are_samples_of_its_distances(
         return [metrics[name] for name in names]
 
     assert of_partition("records-lag", "records-lag-avg", "records-lead", "records-lead-avg") == [8, 8, 2, 2]
-    harness.fetcher.collect_fetch()
+    harness.collect_fetch()
     assert of_partition("records-lag", "records-lag-avg", "records-lead", "records-lead-avg") == [6, 8, 4, 2]
-    harness.fetcher.collect_fetch()
+    harness.collect_fetch()
     assert of_partition("records-lag", "records-lag-avg", "records-lag-max") == [5, 6.5, 8]
     assert of_partition("records-lead", "records-lead-avg", "records-lead-min") == [5, 3.5, 2]
 
@@ -857,7 +881,7 @@ def test_to_take_some_records_is_no_walk_over_all_that_is_buffered(monkeypatch: 
     tps = [TopicPartition(TOPIC, number) for number in range(200)]
     harness = Harness({"max.poll.records": 1}, partitions={TOPIC: len(tps)}, brokers=2)
     harness.assign(*tps)
-    assert harness.fetcher.send_fetches() == 2
+    assert harness.fetches.create_fetch_requests() == 2
     for node_id in (0, 1):
         answer = {tp: partition_data(tp, batch(0, [b"a"])) for tp in tps if tp.partition % 2 == node_id}
         harness.client.prepare_response_from(fetch_response(answer), harness.node(node_id))
@@ -872,9 +896,9 @@ def test_to_take_some_records_is_no_walk_over_all_that_is_buffered(monkeypatch: 
     monkeypatch.setattr(harness.subscriptions, "fetch_node_id", fetch_node_id)
     sent = []
     for _ in tps:
-        fetch = harness.fetcher.collect_fetch()
+        fetch = harness.collect_fetch()
         assert fetch.num_records == 1
-        sent.append(harness.fetcher.send_fetches())
+        sent.append(harness.fetches.create_fetch_requests())
     # A node gets a new request once its own records are all returned, regardless of the other node's.
     assert sorted(sent)[-2:] == [1, 1]
     assert sum(sent) == 2

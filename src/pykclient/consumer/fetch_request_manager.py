@@ -1,7 +1,9 @@
-"""Building fetch requests and handling their responses (Java: AbstractFetch)."""
+"""Building fetch requests and handling their responses (Java: FetchRequestManager, AbstractFetch)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pykclient.consumer.completed_fetch import CompletedFetch
@@ -11,12 +13,12 @@ from pykclient.consumer.fetch_request_builder import FetchRequestBuilder
 from pykclient.consumer.fetch_session_handler import FetchRequestData, FetchSessionHandler, PartitionData
 from pykclient.consumer.fetch_state import NO_NODE
 from pykclient.consumer.fetch_utils import request_metadata_update
-from pykclient.consumer.offsets_for_leader_epoch_client import can_validate
+from pykclient.consumer.offsets_for_leader_epoch_utils import can_validate
+from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.errors import (
     FencedLeaderEpochError,
     FetchSessionIdNotFoundError,
     FetchSessionTopicIdError,
-    IllegalStateError,
     InconsistentTopicIdError,
     InvalidFetchSessionEpochError,
     KafkaStorageError,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.fetch_metrics import FetchMetricsManager
     from pykclient.consumer.fetch_parts import FetchParts
     from pykclient.consumer.fetch_state import FetchPosition
+    from pykclient.consumer.request_future import RequestFuture
     from pykclient.network.client_request import ClientResponse
     from pykclient.protocol.messages.fetch import FetchResponse
 
@@ -59,11 +62,15 @@ _RETRIED = _LEADER_MOVED | {
 }
 
 
-class AbstractFetch:
-    """Builds fetch requests, with at most one in flight per node, and buffers the responses.
+class FetchRequestManager:
+    """Builds fetch requests, with at most one in flight per node, and puts the responses into ``fetch_buffer``.
 
-    Subclasses send the requests and know which nodes are unavailable. Thread: application.
+    A poll returns only what ``create_fetch_requests`` has asked for, so that calls other than ``poll`` do not fetch.
+
+    Thread: application.
     """
+
+    runs_in_background = False
 
     def __init__(
         self,
@@ -75,6 +82,7 @@ class AbstractFetch:
         self._log = parts.log_context.logger(__name__)
         self._completed_fetch_log = parts.log_context.logger(CompletedFetch.__module__)
         self._log_context = parts.log_context
+        self._client = parts.client
         self._metadata = parts.metadata
         self._subscriptions = parts.subscriptions
         self._clock = parts.clock
@@ -82,6 +90,7 @@ class AbstractFetch:
         self._config = fetch_config
         self._fetch_buffer = fetch_buffer
         self._metrics_manager = metrics_manager
+        self._requests: list[UnsentRequest] = []  # for the next poll
         self._session_handlers: dict[int, FetchSessionHandler] = {}
         self._nodes_with_pending_fetch_requests: set[int] = set()
         # Nodes whose last response held only errors: the time until which they are skipped, and the metadata version
@@ -92,17 +101,6 @@ class AbstractFetch:
         self._sessions_end = False
         self._unsupported: UnsupportedVersionError | None = None
 
-    def is_unavailable(self, node: Node) -> bool:
-        """Return whether a request to ``node`` would fail immediately, because its connection was just lost."""
-        raise NotImplementedError
-
-    def maybe_throw_auth_failure(self, node: Node) -> None:
-        """Raise the error if authentication with ``node`` failed."""
-        raise NotImplementedError
-
-    def has_completed_fetches(self) -> bool:
-        return not self._fetch_buffer.is_empty
-
     def has_available_fetches(self) -> bool:
         """Return whether the buffer holds records that ``poll`` would return, or an error that it would raise."""
         return self._unsupported is not None or self._fetch_buffer.has_completed_fetches(
@@ -111,8 +109,21 @@ class AbstractFetch:
 
     # --- requests --------------------------------------------------------------------------------------------------
 
-    def prepare_fetch_requests(self) -> dict[Node, FetchRequestData]:
-        """Return the requests to send now, by node; skip nodes with a request in flight or with buffered data."""
+    def poll(self, _now_ms: int) -> PollResult:
+        """Return the requests that were created since the last poll."""
+        if not self._requests:
+            return NOTHING
+        requests, self._requests = self._requests, []
+        return PollResult(requests=requests)
+
+    def create_fetch_requests(self) -> int:
+        """Create a request for each node with partitions to fetch, and return the number of requests.
+
+        Skip nodes that are unavailable, have a request in flight, or have sent data that is still buffered.
+
+        Raises:
+            AuthenticationError: authentication with a node failed.
+        """
         subscriptions = self._subscriptions
         self._metrics_manager.maybe_update_assignment(subscriptions)
         if subscriptions.has_leases:
@@ -133,7 +144,22 @@ class AbstractFetch:
                 node = self._available_node(node_id)
                 if node is not None:
                     nodes.append(node)
-        return {node: self._build(node.id) for node in nodes}
+        for node in nodes:
+            self._create(node, self._build(node.id), self._on_success, self._on_failure)
+        return len(nodes)
+
+    def _create(
+        self,
+        node: Node,
+        data: FetchRequestData,
+        on_success: Callable[[Node, FetchRequestData, ClientResponse], object],
+        on_failure: Callable[[Node, FetchRequestData, Exception], object],
+    ) -> RequestFuture[ClientResponse]:
+        self._nodes_with_pending_fetch_requests.add(node.id)
+        request = UnsentRequest(FetchRequestBuilder(self._config, data), node)
+        request.future.add_listener(partial(on_success, node, data), partial(on_failure, node, data))
+        self._requests.append(request)
+        return request.future
 
     def _has_buffered(self, node_id: int) -> bool:
         """Return whether data is buffered for partitions that are fetched from this node.
@@ -188,8 +214,8 @@ class AbstractFetch:
             node = self._subscriptions.leader_by_position(node_id)
         if node is None:
             return None
-        if self.is_unavailable(node):
-            self.maybe_throw_auth_failure(node)
+        if self._client.is_unavailable(node):
+            self._client.maybe_throw_auth_failure(node)
             return None
         return node
 
@@ -227,26 +253,26 @@ class AbstractFetch:
                 self._log.debug("Not fetching %s from replica %d, which is offline or unknown", tp, node_id)
                 request_metadata_update(self._metadata, self._subscriptions, tp)
 
-    def prepare_close_fetch_session_requests(self) -> dict[Node, FetchRequestData]:
-        """Return requests that end the sessions, which frees their slots on the brokers."""
+    def close_sessions(self) -> list[RequestFuture[ClientResponse]]:
+        """Create requests that end the sessions, which frees their slots on the brokers; return their futures.
+
+        A second call does nothing.
+        """
+        if self._sessions_end:
+            return []
         self._sessions_end = True
         cluster = self._metadata.fetch()
-        requests: dict[Node, FetchRequestData] = {}
+        futures = []
         for node_id, handler in self._session_handlers.items():
             handler.notify_close()
             node = cluster.node_by_id(node_id)
-            if node is not None and not self.is_unavailable(node):
-                requests[node] = handler.build({})
-        return requests
-
-    def create_fetch_request(self, node: Node, data: FetchRequestData) -> FetchRequestBuilder:
-        """Return the request for ``data``, and mark ``node`` as having one in flight."""
-        self._nodes_with_pending_fetch_requests.add(node.id)
-        return FetchRequestBuilder(self._config, data)
+            if node is not None and not self._client.is_unavailable(node):
+                futures.append(self._create(node, handler.build({}), self._on_close_success, self._on_close_failure))
+        return futures
 
     # --- responses -------------------------------------------------------------------------------------------------
 
-    def handle_fetch_success(self, node: Node, data: FetchRequestData, response: ClientResponse) -> None:
+    def _on_success(self, node: Node, data: FetchRequestData, response: ClientResponse) -> None:
         """Buffer the fetched data, one CompletedFetch per partition."""
         try:
             if self._sessions_end:
@@ -263,9 +289,7 @@ class AbstractFetch:
             aggregator = FetchMetricsAggregator(self._metrics_manager, partitions)
             moved: dict[TopicPartition, LeaderIdAndEpoch] = {}
             for tp, partition_data in partitions.items():
-                requested = data.session_partitions.get(tp)
-                if requested is None:
-                    raise IllegalStateError(f"node {node.id} responded for {tp}, which was not requested: {data}")
+                requested = data.session_partitions[tp]  # the session handler has checked that it was requested
                 if partition_data.error_code in _LEADER_MOVED and self._is_of_present_topic(tp, requested):
                     hint = partition_data.current_leader
                     if hint.leader_id != -1 and hint.leader_epoch != -1:
@@ -304,7 +328,7 @@ class AbstractFetch:
                 tp, leader, can_validate=can_validate(self._api_versions, leader.leader)
             )
 
-    def handle_fetch_failure(self, node: Node, error: Exception) -> None:
+    def _on_failure(self, node: Node, _data: FetchRequestData, error: Exception) -> None:
         """Handle a failed request: start a new session, and read its partitions from their leaders."""
         if isinstance(error, UnsupportedVersionError):
             # Retrying cannot help. Without an error (as in Java) the topic would look empty.
@@ -317,11 +341,11 @@ class AbstractFetch:
         finally:
             self._nodes_with_pending_fetch_requests.discard(node.id)
 
-    def handle_close_fetch_session_success(self, node: Node, data: FetchRequestData) -> None:
+    def _on_close_success(self, node: Node, data: FetchRequestData, _response: ClientResponse) -> None:
         self._nodes_with_pending_fetch_requests.discard(node.id)
         self._log.debug("Node %d ended its fetch session (%s)", node.id, data.metadata)
 
-    def handle_close_fetch_session_failure(self, node: Node, data: FetchRequestData, error: Exception) -> None:
+    def _on_close_failure(self, node: Node, data: FetchRequestData, error: Exception) -> None:
         self._nodes_with_pending_fetch_requests.discard(node.id)
         self._log.debug("Node %d keeps its fetch session (%s) for a while: %s", node.id, data.metadata, error)
 
@@ -334,10 +358,7 @@ class AbstractFetch:
     def reset(self) -> None:
         """Drop all requests, sessions and buffered data after an exception that may have struck anywhere."""
         self._fetch_buffer.reset()
+        self._requests = []
         self._nodes_with_pending_fetch_requests = set()
         self._session_handlers = {}
         self._last_buffered = {}
-
-    def close_buffer(self) -> None:
-        """Drop what was fetched and not returned."""
-        self._fetch_buffer.close()
