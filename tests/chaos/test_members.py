@@ -104,7 +104,7 @@ def test_the_closest_replicas_broker_dies(any_cluster: AnyKafka, topic: str) -> 
 
         def from_follower() -> bool:
             read(0)
-            return c._components.subscriptions.preferred_read_replica(tp) == 3
+            return c._consumer.components.subscriptions.preferred_read_replica(tp) == 3
 
         with ProducerWorkload(servers, topic) as load:
             eventually(from_follower, 30.0, "reads from the replica in its rack", every_s=0)

@@ -19,7 +19,7 @@ class Driven:
     def __init__(self) -> None:
         self.harness = Harness()
         self.harness.update_metadata()
-        self.driver = ApplicationDriver(self.harness.network, self.harness.clock)
+        self.driver = ApplicationDriver(self.harness.network, self.harness.metadata, self.harness.clock)
         self.topics = TopicMetadataRequestManager(self.harness.network, 100, 1000, random.Random(1))
         self.harness.network.managers.add(self.topics)
 

@@ -107,7 +107,7 @@ def test_many_partitions_in_one_session(any_kafka: AnyKafka, topic: str, consume
         assert {(record.partition, record.value) for record in records} == {(p, b"%d" % round_) for p in (0, 7, 49)}
         consumer.pause(partitions[1])
         consumer.resume(partitions[1])
-    handler = consumer._components.fetches._session_handlers[1]
+    handler = consumer._consumer.components.fetches._session_handlers[1]
     assert handler.session_id > 0
     assert nothing_more(consumer)
 
@@ -201,7 +201,7 @@ def test_by_duration(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
     any_kafka.create_topic(topic, partitions=2)
     tp, all_old = TopicPartition(topic, 0), TopicPartition(topic, 1)
     probe = consume(tp)
-    now_ms = probe._components.clock.wall_ms()
+    now_ms = probe._consumer.components.clock.wall_ms()
     hour = 3_600_000
     ages = [5 * hour, 3 * hour, hour // 2, 0]
     values = [b"%d" % age for age in ages]

@@ -448,8 +448,8 @@ def test_a_member_that_dies_is_replaced_after_its_session(any_kafka: AnyKafka, t
     two = join(session_timeout_ms=6_000)
     poll_until(lambda: len(one.assignment()) == len(two.assignment()) == 1, one, two)
     # No more heartbeats and no LeaveGroup.
-    assert two._components.coordinator is not None
-    two._components.coordinator._close_heartbeat_thread()
+    assert two._consumer.components.coordinator is not None
+    two._consumer.components.coordinator._close_heartbeat_thread()
     poll_until(lambda: len(one.assignment()) == 2, one, timeout_s=30)
 
 
@@ -563,12 +563,12 @@ def test_another_broker_takes_over_as_coordinator(
     with consumer:
         seen = poll_until(lambda: consumer.assignment() and len(seen_offsets(consumer)) == 2, consumer)
         consumer.commit()
-        assert consumer._components.coordinator is not None
-        coordinator = consumer._components.coordinator.finder.node
+        assert consumer._consumer.components.coordinator is not None
+        coordinator = consumer._consumer.components.coordinator.finder.node
         assert coordinator is not None
         any_cluster.brokers[2**31 - 1 - coordinator.id].kill()
         seen += poll_until(lambda: _commits(consumer), consumer, timeout_s=60)
-        assert consumer._components.coordinator.finder.node != coordinator
+        assert consumer._consumer.components.coordinator.finder.node != coordinator
         produce(any_cluster, topic, 10, partitions=2)
         seen += poll_until(lambda: sum(consumer.position(tp) for tp in consumer.assignment()) == 20, consumer)
     assert len(seen) == 20

@@ -146,7 +146,7 @@ class Application:
 
     def check_locks(self) -> None:
         """Check that no lock is held while no call is in progress."""
-        components = self.consumer._components
+        components = self.consumer._consumer.components
         locks = {
             "client": components.client._lock,
             "unsent": components.client._unsent._lock,

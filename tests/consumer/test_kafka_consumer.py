@@ -273,7 +273,9 @@ class TestIteration:
             many = (records * handout_size)[:handout_size]
             fetch = Fetch()
             fetch.add(T0, many)
-            consumer._components.handout.fill(fetch, consumer._subscriptions.position_or_none)
+            consumer._consumer.components.handout.fill(
+                fetch, consumer._consumer.components.subscriptions.position_or_none
+            )
             with counted_calls() as calls:
                 stepped = sum(1 for _ in islice(consumer, handout_size))
         assert stepped == handout_size

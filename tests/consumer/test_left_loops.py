@@ -56,7 +56,7 @@ def test_pausing_inside_of_the_loop_while_the_position_is_being_validated(cluste
             seen.append(record.offset)
             if record.offset == 2:
                 new_leader_epoch(cluster)
-                consumer._components.offsets.validate_positions_on_metadata_change()
+                consumer._consumer.components.offsets.validate_positions_on_metadata_change()
                 consumer.pause(T0)
                 consumer.resume(T0)
         assert seen == list(range(25))

@@ -25,7 +25,7 @@ def long_poll(consumer: Consumer, timeout_ms: int) -> list[Any]:
 
 
 def short_polls(consumer: Consumer, timeout_ms: int) -> list[Any]:
-    clock = consumer._components.clock
+    clock = consumer._consumer.components.clock
     end_ms = clock.now_ms() + timeout_ms
     while clock.now_ms() < end_ms:
         if values := long_poll(consumer, 20):
@@ -58,7 +58,7 @@ def joined(cluster: FakeCluster, **settings: Any) -> Consumer:
 def lose_coordinator(cluster: FakeCluster, consumer: Consumer) -> None:
     node = cluster.broker.node
     cluster.broker.overrides["FindCoordinatorRequest"] = lambda _: find_coordinator(node, COORDINATOR_NOT_AVAILABLE)
-    coordinator = consumer._components.coordinator
+    coordinator = consumer._consumer.components.coordinator
     assert coordinator is not None
     coordinator.finder.mark_unknown("lost by the test")
     cluster.broker.received.clear()
@@ -79,7 +79,7 @@ def test_a_reset_needs_no_coordinator(cluster: FakeCluster, read: Read) -> None:
     """seek_to_beginning takes effect while another partition's committed offset is unavailable."""
     with joined(cluster) as consumer:
         lose_coordinator(cluster, consumer)
-        subscriptions = consumer._subscriptions
+        subscriptions = consumer._consumer.components.subscriptions
         subscriptions.assign_from_subscribed([T0])
         subscriptions.assign_from_subscribed([T0, T1])
         assert subscriptions.initializing_partitions() == {T1}
@@ -122,7 +122,7 @@ def test_waiting_for_the_coordinator_is_polling(cluster: FakeCluster, read: Read
     """max.poll.interval.ms does not expire while the application is inside poll or the loop."""
     with joined(cluster, max_poll_interval_ms=4_000) as consumer:
         lose_coordinator(cluster, consumer)
-        coordinator = consumer._components.coordinator
+        coordinator = consumer._consumer.components.coordinator
         assert coordinator is not None
         expired: list[bool] = []
 
@@ -159,7 +159,7 @@ def test_an_unstable_offset_does_not_keep_other_partitions_from_being_read(
 def test_an_unstable_offset_does_not_keep_the_group_from_rebalancing(cluster: FakeCluster, read: Read) -> None:
     """The consumer retries an unstable offset with a backoff, and joins a rebalance meanwhile."""
     with cluster.consumer("t", group_id="g", enable_auto_commit=False) as consumer:
-        coordinator = consumer._components.coordinator
+        coordinator = consumer._consumer.components.coordinator
         assert coordinator is not None
         asked_ms: list[int] = []
 

@@ -361,10 +361,10 @@ def test_prefetch_does_not_wait(any_kafka: AnyKafka, topic: str, make: Make) -> 
     consumer.assign([tp])
     assert take(consumer, 10, until={tp: 10}).num_rows == 10
     consumer.resume(tp)
-    assert not consumer._components.client.has_pending_requests()
+    assert not consumer._consumer.components.client.has_pending_requests()
     consumer.prefetch()
     # The broker holds this fetch for longer than the test runs.
-    assert consumer._components.client.has_pending_requests()
+    assert consumer._consumer.components.client.has_pending_requests()
     consumer.prefetch()
     produce(any_kafka, topic, 5)
     assert take(consumer, 5)["offset"].to_pylist() == [10, 11, 12, 13, 14]

@@ -43,7 +43,7 @@ def test_the_automatic_commit_fails(cluster: FakeCluster, monkeypatch: pytest.Mo
             if errors:
                 raise errors.pop()
 
-        monkeypatch.setattr(consumer._components.metadata, "maybe_throw_any_exception", once)
+        monkeypatch.setattr(consumer._consumer.components.metadata, "maybe_throw_any_exception", once)
         with pytest.raises(TopicAuthorizationError):
             consumer.unsubscribe()
         assert listener.told[-1] == ("revoked", [T0])

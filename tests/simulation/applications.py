@@ -573,7 +573,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
     def _close(self) -> None:
         clock = self.world.clock
         start_ms = clock.now_ms()
-        coordinator = self.consumer._components.coordinator
+        coordinator = self.consumer._consumer.components.coordinator
         if coordinator is not None:
             found, real = coordinator.finder.broker, self.world.cluster.leader(GROUP_METADATA)
             knows_coordinator = found is not None and found.id == real and not coordinator.finder.unknown

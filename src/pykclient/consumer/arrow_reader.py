@@ -42,13 +42,12 @@ class ArrowReader:
         from pykclient.record import arrow
 
         arrow.pyarrow()  # raises ImportError before any records are taken
-        components = consumer.components
-        if not components.interceptors.is_empty:
+        if consumer.is_intercepted:
             raise IllegalStateError("interceptors do not see columns: read with poll(), or without interceptor.classes")
         self._arrow = arrow
         self._consumer = consumer
         self._max_records = arguments.max_records(max_records) or MAX_INT32
-        self._max_bytes = arguments.max_bytes(max_bytes) or max(1, components.config["fetch.max.bytes"])
+        self._max_bytes = arguments.max_bytes(max_bytes) or max(1, consumer.fetch_max_bytes)
         self._names = Columns(arguments.columns(names)).names  # checked before anything is read
         self._views = views
         self._ends = arguments.ends(until)

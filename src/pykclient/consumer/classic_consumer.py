@@ -20,7 +20,14 @@ from pykclient.consumer.sole_reader import SoleReader
 from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidGroupIdError, KafkaError, KafkaTimeoutError
 from pykclient.record.columns import ColumnMemory
 from pykclient.record.record_batch import MAX_INT64
-from pykclient.types import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicDescription, TopicPartition
+from pykclient.types import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    PartitionInfo,
+    TopicDescription,
+    TopicPartition,
+)
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -35,6 +42,9 @@ class ClassicConsumer:
 
     def __init__(self, components: ConsumerComponents) -> None:
         self.components = components
+        self.client_id = components.client_id
+        self.group_id = components.group_id
+        self.metrics = components.metrics
         self._clock = components.clock
         self._log = components.log_context.logger(__name__)
         self._client = components.client
@@ -44,8 +54,10 @@ class ClassicConsumer:
         self._fetch_collector = components.fetch_collector
         self._fetches = components.fetches
         self._handout = components.handout
+        self.is_intercepted = not components.interceptors.is_empty
+        self.fetch_max_bytes: int = components.config["fetch.max.bytes"]
         self._metadata = components.metadata
-        self._metrics = components.consumer_metrics
+        self._consumer_metrics = components.consumer_metrics
         self._offsets = components.offsets
         self._subscriptions = components.subscriptions
         self._sole_reader = SoleReader(components.metadata, components.subscriptions)
@@ -110,6 +122,13 @@ class ClassicConsumer:
         self._log.info("Assigned by the application: %s", ", ".join(map(str, sorted(assigned))))
         if self._subscriptions.assign_from_user(assigned):
             self._metadata.request_update_for_new_topics()
+
+    def subscription(self) -> set[str]:
+        return set(self._subscriptions.subscription())
+
+    def assignment(self) -> list[TopicPartition]:
+        """Return the assigned partitions in the order of their assignment."""
+        return self._subscriptions.assigned_partitions_list()
 
     def _drop_fetched_except(self, partitions: Collection[TopicPartition]) -> None:
         self._fetch_buffer.retain_all(frozenset(partitions))
@@ -203,6 +222,18 @@ class ClassicConsumer:
             self.take_back(fetch)
             self._handout.end()
 
+    def keep_for_loop(self, fetch: Fetch) -> None:
+        """Keep the records of ``fetch`` for a loop to take."""
+        self._handout.fill(fetch, self._subscriptions.position_or_none)
+
+    def hold_back_last(self) -> None:
+        """Do not commit the last records that were returned if an exception is propagating."""
+        self._handout.hold_back_last()
+
+    def release_column_memory(self) -> None:
+        """Release the memory for columns, which is large and perhaps not needed again."""
+        self.column_memory = ColumnMemory()
+
     def prefetch(self) -> None:
         """Send the fetches that are due, without waiting."""
         self._create_fetch_requests()
@@ -212,7 +243,7 @@ class ClassicConsumer:
         """Return ``collect()``'s result once it is not empty, or when the timer expires."""
         if self._subscriptions.has_no_subscription_or_user_assignment():
             raise IllegalStateError("nothing to poll: subscribe() to topics or assign() partitions first")
-        self._metrics.record_poll_start(timer.now_ms)
+        self._consumer_metrics.record_poll_start(timer.now_ms)
         try:
             while True:
                 self._client.maybe_trigger_wakeup()
@@ -232,7 +263,7 @@ class ClassicConsumer:
                 if timer.expired:
                     return fetch
         finally:
-            self._metrics.record_poll_end(self._clock.now_ms())
+            self._consumer_metrics.record_poll_end(self._clock.now_ms())
 
     def _update_assignment_metadata_if_needed(self) -> None:
         """Advance group membership and position lookups, without waiting for either.
@@ -260,12 +291,9 @@ class ClassicConsumer:
             # A position lookup or a fetch may be in backoff, which no response would end.
             timeout_ms = min(timeout_ms, self._retry_backoff_ms)
         wait = Timer(self._clock, timeout_ms)
-        self._client.poll(wait, self._nothing_fetched)
+        self._driver.step(wait, self._fetches.has_available_fetches)
         timer.update(wait.now_ms)
         return collect()
-
-    def _nothing_fetched(self) -> bool:
-        return not self._fetches.has_available_fetches()
 
     def _create_fetch_requests(self) -> None:
         self._offsets.validate_positions_on_metadata_change()
@@ -305,6 +333,14 @@ class ClassicConsumer:
         return initialized
 
     def position(self, tp: TopicPartition, timer: Timer) -> int:
+        """Return the offset of the next record that the application will get, and look it up if it is unknown.
+
+        Raises:
+            IllegalStateError: ``tp`` is not assigned.
+            KafkaTimeoutError: the timer expired.
+        """
+        if not self._subscriptions.is_assigned(tp):
+            raise IllegalStateError(f"{tp} has no position: it is not assigned to this consumer")
         waiting = self._handout.next_positions().get(tp)
         if waiting is not None:
             return waiting.offset
@@ -314,7 +350,7 @@ class ClassicConsumer:
                 return position.offset
             # Does not wait for other partitions. Whatever must be asked again is asked after a backoff.
             self.update_fetch_positions()
-            self._client.poll(Timer(self._clock, min(timer.remaining_ms, self._retry_backoff_ms)))
+            self._driver.step(Timer(self._clock, min(timer.remaining_ms, self._retry_backoff_ms)))
             timer.update()
             if timer.expired and self._subscriptions.valid_position(tp) is None:
                 raise self.timeout_error(f"the position of {tp}", timer)
@@ -391,6 +427,13 @@ class ClassicConsumer:
         waiting = self._handout.waiting_positions()
         self.rewind({tp: waiting[tp] for tp in partitions if tp in waiting})
 
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        for tp in partitions:
+            self._subscriptions.resume(tp)
+
+    def paused(self) -> set[TopicPartition]:
+        return self._subscriptions.paused_partitions()
+
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     def commit_sync(self, offsets: Offsets | None, timer: Timer) -> None:
@@ -402,7 +445,7 @@ class ClassicConsumer:
                 self._handout.end()  # the application says that it is done with the records of the last poll
             coordinator.commit_sync(offsets, timer)
         finally:
-            self._metrics.record_commit_sync(self._clock.now_ms() - start_ms)
+            self._consumer_metrics.record_commit_sync(self._clock.now_ms() - start_ms)
 
     def commit_async(self, offsets: Offsets | None, callback: OffsetCommitCallback | None) -> RequestFuture[None]:
         future = self.group().commit_async(self._to_commit(offsets), callback)
@@ -433,11 +476,14 @@ class ClassicConsumer:
         try:
             offsets = coordinator.committed(partitions, timer)
         finally:
-            self._metrics.record_committed(self._clock.now_ms() - start_ms)
+            self._consumer_metrics.record_committed(self._clock.now_ms() - start_ms)
         for tp, offset in offsets.items():
             if offset is not None and offset.leader_epoch >= 0:
                 self._metadata.update_last_seen_epoch_if_newer(tp, offset.leader_epoch)
         return {tp: offsets.get(tp) for tp in partitions}
+
+    def high_watermark(self, tp: TopicPartition) -> int | None:
+        return self._subscriptions.partition_end_offset(tp, 0)
 
     def current_lag(self, tp: TopicPartition) -> int | None:
         """Return the number of records between what the application has received and the end of ``tp``, if known."""
@@ -472,6 +518,27 @@ class ClassicConsumer:
 
     def describe_topics(self, topics: Collection[str] | None, timeout_ms: int) -> dict[str, TopicDescription]:
         return self._driver.result(self.components.topic_metadata.describe_topics(topics, timeout_ms))
+
+    @property
+    def is_bootstrapped(self) -> bool:
+        return not self._metadata.fetch().is_bootstrap_configured
+
+    def bootstrap(self, timer: Timer) -> bool:
+        """Wait for new metadata of the cluster; return False if the timer expires first."""
+        # Rebootstrapping also counts as a metadata update.
+        while self._driver.await_metadata_update(timer):
+            if self.is_bootstrapped:
+                return True
+        return False
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        if self._coordinator is None:
+            return ConsumerGroupMetadata()
+        state = self._coordinator.membership.state.reported
+        return self._coordinator.group_metadata._replace(state=state)
+
+    def wakeup(self) -> None:
+        self._client.wakeup()
 
     def timeout_error(self, what: str, timer: Timer) -> KafkaTimeoutError:
         reasons = [] if self._coordinator is None else [self._coordinator.last_error]

@@ -108,7 +108,7 @@ class ConsumerComponents:
             config["heartbeat.interval.ms"],
             environment,
         )
-        self.driver = ApplicationDriver(self.client, clock)
+        self.driver = ApplicationDriver(self.client, self.metadata, clock)
         self.handout = Handout()
         self.guard = ThreadGuard(environment)
         self.coordinator = self._coordinator(rng)

@@ -11,8 +11,11 @@ from pykclient.types import ConsumerRecord
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pykclient.clock import Clock
     from pykclient.consumer.arrow_reader import ArrowReader
     from pykclient.consumer.classic_consumer import ClassicConsumer
+    from pykclient.consumer.handout import Handout
+    from pykclient.consumer.thread_guard import ThreadGuard
 
 
 class Iteration:
@@ -20,11 +23,13 @@ class Iteration:
 
     __slots__ = ("_clock", "_consumer", "_guard", "_handout", "_timeout_ms")
 
-    def __init__(self, consumer: ClassicConsumer, timeout_ms: int) -> None:
+    def __init__(
+        self, consumer: ClassicConsumer, handout: Handout, guard: ThreadGuard, clock: Clock, timeout_ms: int
+    ) -> None:
         self._consumer = consumer
-        self._clock = consumer.components.clock
-        self._guard = consumer.components.guard
-        self._handout = consumer.components.handout
+        self._clock = clock
+        self._guard = guard
+        self._handout = handout
         self._timeout_ms = timeout_ms
 
     def lists(self) -> Iterator[Iterator[ConsumerRecord[Any, Any]]]:
@@ -57,7 +62,7 @@ class Iteration:
             while True:
                 fetch = self._consumer.poll(timer)
                 if fetch.records:
-                    self._handout.fill(fetch, self._consumer.components.subscriptions.position_or_none)
+                    self._consumer.keep_for_loop(fetch)
                     return True
                 fetch.returned = True  # positions may have moved over aborted records only
                 timer.update()

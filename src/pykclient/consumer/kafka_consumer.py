@@ -20,7 +20,6 @@ from pykclient.consumer.iteration import Iteration
 from pykclient.consumer.offset_commit_future import OffsetCommitFuture
 from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.network.environment import Environment
-from pykclient.record.columns import ColumnMemory
 from pykclient.types import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -142,14 +141,14 @@ class KafkaConsumer(Generic[K, V]):
         return consumer
 
     def _start(self, components: ConsumerComponents) -> None:
-        self._components = components
         self._guard = components.guard
         self._clock = components.clock
-        self._subscriptions = components.subscriptions
         self._default_timeout_ms: int = self.config["default.api.timeout.ms"]
         self._iterator: Iterator[ConsumerRecord[K, V]] | None = None
         self._consumer = ClassicConsumer(components)
-        self._iteration = Iteration(self._consumer, self.config["consumer.timeout.ms"])
+        self._iteration = Iteration(
+            self._consumer, components.handout, self._guard, self._clock, self.config["consumer.timeout.ms"]
+        )
         self._guard.recover = self._consumer.recover
         self._guard.has_leftovers = self._consumer.has_leftovers
 
@@ -161,7 +160,7 @@ class KafkaConsumer(Generic[K, V]):
 
     def __repr__(self) -> str:
         state = " closed" if self._guard.closed else ""
-        return f"<KafkaConsumer client_id={self._components.client_id} group_id={self._components.group_id}{state}>"
+        return f"<KafkaConsumer client_id={self._consumer.client_id} group_id={self._consumer.group_id}{state}>"
 
     def _timer(self, timeout_ms: float | None) -> Timer:
         return Timer(
@@ -199,7 +198,7 @@ class KafkaConsumer(Generic[K, V]):
     def subscription(self) -> set[str] | None:
         """Return the topics subscribed to, or None if there are none."""
         with self._guard:
-            return set(self._subscriptions.subscription()) or None
+            return self._consumer.subscription() or None
 
     def unsubscribe(self) -> None:
         """Leave the group and give up all partitions. With automatic commits the positions are committed first.
@@ -212,7 +211,7 @@ class KafkaConsumer(Generic[K, V]):
         with self._guard:
             self._guard.require_outermost()
             self._consumer.unsubscribe()
-            self._consumer.column_memory = ColumnMemory()  # large, and perhaps not needed again
+            self._consumer.release_column_memory()
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Read exactly these partitions, without group management. Replaces an earlier assignment.
@@ -233,7 +232,7 @@ class KafkaConsumer(Generic[K, V]):
     def assignment(self) -> set[TopicPartition]:
         """Return the partitions that ``assign`` or the group has assigned."""
         with self._guard:
-            return self._subscriptions.assigned_partitions()
+            return set(self._consumer.assignment())
 
     # --- records -----------------------------------------------------------------------------------------------------
 
@@ -382,8 +381,6 @@ class KafkaConsumer(Generic[K, V]):
         """
         with self._guard:
             tp = arguments.partition(partition)
-            if not self._subscriptions.is_assigned(tp):
-                raise IllegalStateError(f"{tp} has no position: it is not assigned to this consumer")
             return self._consumer.position(tp, self._timer(timeout_ms))
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata, *, topic_id: UUID | None = None) -> None:
@@ -423,7 +420,7 @@ class KafkaConsumer(Generic[K, V]):
 
     def _reset(self, partitions: tuple[Any, ...], strategy: AutoOffsetResetStrategy) -> None:
         with self._guard:
-            chosen = arguments.partitions_of_call(partitions) or self._subscriptions.assigned_partitions_list()
+            chosen = arguments.partitions_of_call(partitions) or self._consumer.assignment()
             if not chosen:
                 raise IllegalStateError(
                     "cannot seek, as no partitions are assigned: assign() them, or subscribe() and seek after a poll() "
@@ -447,13 +444,12 @@ class KafkaConsumer(Generic[K, V]):
             IllegalStateError: a partition is not assigned to this consumer.
         """
         with self._guard:
-            for tp in arguments.partitions_of_call(partitions):
-                self._subscriptions.resume(tp)
+            self._consumer.resume(arguments.partitions_of_call(partitions))
 
     def paused(self) -> set[TopicPartition]:
         """Return the paused partitions."""
         with self._guard:
-            return self._subscriptions.paused_partitions()
+            return self._consumer.paused()
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """Return the high watermark of ``partition`` as of the last fetch, or None before the first.
@@ -461,7 +457,7 @@ class KafkaConsumer(Generic[K, V]):
         The high watermark is the offset after the last record that all in-sync replicas have.
         """
         with self._guard:
-            return self._subscriptions.partition_end_offset(arguments.partition(partition), 0)
+            return self._consumer.high_watermark(arguments.partition(partition))
 
     def current_lag(self, partition: TopicPartition) -> int | None:
         """Return the number of records between the position and the end of ``partition``, or None if unknown.
@@ -665,22 +661,14 @@ class KafkaConsumer(Generic[K, V]):
         With ``refresh``, wait for a new response even if metadata is known already.
         """
         with self._guard:
-            if self._bootstrapped() and not refresh:
+            if self._consumer.is_bootstrapped and not refresh:
                 return True
-            timer = self._timer(timeout_ms)
-            # Rebootstrapping also counts as a metadata update.
-            while self._components.client.await_metadata_update(timer):
-                if self._bootstrapped():
-                    return True
-            return False
+            return self._consumer.bootstrap(self._timer(timeout_ms))
 
     def bootstrap_connected(self) -> bool:
         """Return whether a broker has sent metadata of the cluster."""
         with self._guard:
-            return self._bootstrapped()
-
-    def _bootstrapped(self) -> bool:
-        return not self._components.metadata.fetch().is_bootstrap_configured
+            return self._consumer.is_bootstrapped
 
     # --- group, metrics and closing ----------------------------------------------------------------------------------
 
@@ -691,10 +679,7 @@ class KafkaConsumer(Generic[K, V]):
         state stays ``MemberState.UNJOINED``.
         """
         with self._guard:
-            if self._components.group_id is None:
-                return ConsumerGroupMetadata()
-            group = self._consumer.group()
-            return group.group_metadata._replace(state=group.membership.state.reported)
+            return self._consumer.group_metadata()
 
     def enforce_rebalance(self, reason: str | None = None) -> None:
         """Rebalance the group with the next poll (KIP-568). ``reason`` appears in the logs of the broker.
@@ -709,7 +694,7 @@ class KafkaConsumer(Generic[K, V]):
         """Return the values of all metrics by group and name, or with ``raw`` the metric objects by full name."""
         self._guard.check_process()
         self._guard.check_not_interrupting()
-        metrics = self._components.metrics
+        metrics = self._consumer.metrics
         return metrics.metrics if raw else metrics.by_group()
 
     def wakeup(self) -> None:
@@ -718,7 +703,7 @@ class KafkaConsumer(Generic[K, V]):
         May be called from any thread and from signal handlers.
         """
         self._guard.check_process()
-        self._components.client.wakeup()
+        self._consumer.wakeup()
 
     def close(
         self,
@@ -751,7 +736,7 @@ class KafkaConsumer(Generic[K, V]):
                 return  # called by the rebalance listener that close() is calling
             self._guard.require_outermost()
             # If an exception is propagating, the application may not have processed the records at hand.
-            self._components.handout.hold_back_last()
+            self._consumer.hold_back_last()
             # The consumer stays open until this is done, because the rebalance listener may use it.
             try:
                 failure = self._consumer.close(bound_ms, operation, auto_commit=autocommit)

@@ -88,7 +88,7 @@ class AbstractCoordinator(ABC):
         self.config = config
         self.log_context = log_context
         self.client = client
-        self.driver = ApplicationDriver(client, clock)
+        self.driver = ApplicationDriver(client, metadata, clock)
         self.clock = clock
         self._log = log_context.logger(__name__)
         self.retry_backoff = ExponentialBackoff(
