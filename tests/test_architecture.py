@@ -50,6 +50,7 @@ DECIDERS = {
     "consumer/positions_validator.py",
     "consumer/request_manager.py",
     "consumer/request_managers.py",
+    "consumer/timed_operation.py",
     "consumer/topic_metadata_request_manager.py",
     "producer/batch_register.py",
     "producer/batch_state.py",

@@ -25,10 +25,10 @@ from pykclient.consumer.offsets_for_leader_epoch_utils import (
 from pykclient.consumer.positions_validator import PositionsValidator
 from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
+from pykclient.consumer.timed_operation import TimedOperation
 from pykclient.errors import (
     InvalidMetadataError,
     KafkaError,
-    KafkaTimeoutError,
     LogTruncationError,
     NoOffsetForPartitionError,
     RetriableError,
@@ -46,24 +46,13 @@ if TYPE_CHECKING:
     from pykclient.network.client_request import ClientResponse
 
 
-class _Lookup:
+class _Lookup(TimedOperation[Any]):
     """A request of the application for offsets, from its first attempt to its result. Thread: application.
 
     ``convert`` makes the result from what was found.
     """
 
-    __slots__ = (
-        "convert",
-        "deadline_ms",
-        "found",
-        "future",
-        "in_flight",
-        "last_error",
-        "metadata_version",
-        "remaining",
-        "require_timestamps",
-        "timeout_ms",
-    )
+    __slots__ = ("convert", "found", "metadata_version", "remaining", "require_timestamps")
 
     def __init__(
         self,
@@ -73,16 +62,12 @@ class _Lookup:
         *,
         require_timestamps: bool,
     ) -> None:
+        super().__init__(timeout_ms)
         self.remaining = dict(timestamps)
         self.found: dict[TopicPartition, ListOffsetData] = {}
         self.convert = convert
         self.require_timestamps = require_timestamps
-        self.future: RequestFuture[Any] = RequestFuture()
-        self.timeout_ms = timeout_ms
-        self.deadline_ms: int | None = None  # from the first poll on
-        self.in_flight = False
         self.metadata_version = -1  # the next attempt needs newer metadata than this
-        self.last_error: Exception | None = None
 
 
 class OffsetsRequestManager:
@@ -407,10 +392,10 @@ class OffsetsRequestManager:
 
     def _advance(self, lookup: _Lookup, now_ms: int) -> int:
         """Start the lookup's next attempt if it is due; return the milliseconds until its time is over."""
-        if lookup.deadline_ms is None:
-            lookup.deadline_ms = now_ms + lookup.timeout_ms
-        elif now_ms >= lookup.deadline_ms:
-            lookup.future.raise_error(self._timeout_error(lookup))
+        if lookup.is_over(now_ms):
+            names = ", ".join(map(str, sorted(lookup.remaining)))
+            reason = self._client.connection_report() or lookup.last_error or "no answer"
+            lookup.time_out(f"no offsets of {names}", reason)
             return FOREVER_MS
         if not lookup.in_flight and self._metadata.update_version > lookup.metadata_version:
             lookup.in_flight = True
@@ -419,34 +404,27 @@ class OffsetsRequestManager:
             except KafkaError as error:  # of a failed authentication
                 future = RequestFuture.failure(error)
             future.add_listener(partial(self._on_found, lookup), partial(self._on_lookup_failure, lookup))
-        return lookup.deadline_ms - now_ms
+        return lookup.left_ms(now_ms)
 
     def _on_found(self, lookup: _Lookup, result: ListOffsetResult) -> None:
         lookup.found.update(result.fetched_offsets)
         lookup.remaining = {tp: lookup.remaining[tp] for tp in result.partitions_to_retry}
         if lookup.remaining:
             self._await_metadata(lookup)
-        elif not lookup.future.is_done:
-            lookup.future.complete(lookup.convert(lookup.found))
+        else:
+            lookup.complete(lookup.convert(lookup.found))
 
     def _on_lookup_failure(self, lookup: _Lookup, error: Exception) -> None:
         lookup.last_error = error
         if isinstance(error, RetriableError):
             self._await_metadata(lookup)
-        elif not lookup.future.is_done:
-            lookup.future.raise_error(error)
+        else:
+            lookup.fail(error)
 
     def _await_metadata(self, lookup: _Lookup) -> None:
         """Delay the next attempt until newer metadata arrives: the leaders have moved or are unknown."""
         lookup.in_flight = False
         lookup.metadata_version = self._metadata.request_update(False)
-
-    def _timeout_error(self, lookup: _Lookup) -> KafkaTimeoutError:
-        names = ", ".join(map(str, sorted(lookup.remaining)))
-        reason = self._client.connection_report() or lookup.last_error or "no answer"
-        error = KafkaTimeoutError(f"no offsets of {names} within {lookup.timeout_ms} ms: {reason}")
-        error.__cause__ = lookup.last_error
-        return error
 
     def _update_subscription_state(self, found: Mapping[TopicPartition, ListOffsetData]) -> None:
         """Store the looked-up end offsets, which also give the lag."""

@@ -11,7 +11,8 @@ from pykclient import errors
 from pykclient.clock import FOREVER_MS
 from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
-from pykclient.errors import InvalidTopicError, KafkaError, KafkaTimeoutError, RetriableError, TopicAuthorizationError
+from pykclient.consumer.timed_operation import TimedOperation
+from pykclient.errors import InvalidTopicError, KafkaError, RetriableError, TopicAuthorizationError
 from pykclient.network.cluster import ZERO_UUID
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.metadata import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER
@@ -26,33 +27,18 @@ if TYPE_CHECKING:
 Descriptions = dict[str, TopicDescription]
 
 
-class _Lookup:
+class _Lookup(TimedOperation[Descriptions]):
     """A request of the application, from its first attempt to its result. Thread: application."""
 
-    __slots__ = (
-        "attempts",
-        "backoff_ms",
-        "builder",
-        "deadline_ms",
-        "future",
-        "in_flight",
-        "last_error",
-        "next_ms",
-        "timeout_ms",
-        "what",
-    )
+    __slots__ = ("attempts", "backoff_ms", "builder", "next_ms", "what")
 
     def __init__(self, builder: MetadataRequestBuilder, what: str, timeout_ms: int) -> None:
+        super().__init__(timeout_ms)
         self.builder = builder
         self.what = what
-        self.timeout_ms = timeout_ms
-        self.future: RequestFuture[Descriptions] = RequestFuture()
-        self.deadline_ms: int | None = None  # from the first poll on
+        self.attempts = 0
         self.backoff_ms = 0  # of a failure, to begin with the next poll
         self.next_ms = 0  # the earliest time of the next attempt
-        self.attempts = 0
-        self.in_flight = False
-        self.last_error: Exception | None = None
 
 
 class TopicMetadataRequestManager:
@@ -112,10 +98,9 @@ class TopicMetadataRequestManager:
 
     def _advance(self, lookup: _Lookup, now_ms: int, requests: list[UnsentRequest]) -> int:
         """Add the lookup's next attempt to ``requests`` if it is due; return the milliseconds until it must go on."""
-        if lookup.deadline_ms is None:
-            lookup.deadline_ms = now_ms + lookup.timeout_ms
-        elif now_ms >= lookup.deadline_ms:
-            lookup.future.raise_error(self._timeout_error(lookup))
+        if lookup.is_over(now_ms):
+            reason = self._client.connection_report() or lookup.last_error or "no broker answered"
+            lookup.time_out(f"no metadata of {lookup.what}", reason)
             return FOREVER_MS
         if lookup.backoff_ms:
             lookup.next_ms = now_ms + lookup.backoff_ms
@@ -125,26 +110,21 @@ class TopicMetadataRequestManager:
             request.future.add_listener(partial(self._on_response, lookup), partial(self._on_failure, lookup))
             lookup.in_flight = True
             requests.append(request)
-        return (lookup.deadline_ms if lookup.in_flight else min(lookup.deadline_ms, lookup.next_ms)) - now_ms
-
-    def _timeout_error(self, lookup: _Lookup) -> KafkaTimeoutError:
-        reason = self._client.connection_report() or lookup.last_error or "no broker answered"
-        error = KafkaTimeoutError(f"no metadata of {lookup.what} within {lookup.timeout_ms} ms: {reason}")
-        error.__cause__ = lookup.last_error
-        return error
+        left_ms = lookup.left_ms(now_ms)
+        return left_ms if lookup.in_flight else min(left_ms, lookup.next_ms - now_ms)
 
     def _on_response(self, lookup: _Lookup, response: ClientResponse) -> None:
         error = _error_of(response.response_body)
         if error is not None:
             self._on_failure(lookup, error)
-        elif not lookup.future.is_done:
-            lookup.future.complete(_descriptions(response.response_body))
+        else:
+            lookup.complete(_descriptions(response.response_body))
 
     def _on_failure(self, lookup: _Lookup, error: Exception) -> None:
         lookup.in_flight = False
         lookup.last_error = error
-        if not isinstance(error, RetriableError) and not lookup.future.is_done:
-            lookup.future.raise_error(error)
+        if not isinstance(error, RetriableError):
+            lookup.fail(error)
         lookup.backoff_ms = self._backoff.backoff(lookup.attempts)
         lookup.attempts += 1
 
