@@ -59,7 +59,7 @@ class Harness:
         self.partitions = dict(partitions or {TOPIC: 2})
         self.brokers = brokers
         self.client = MockClient(self.clock, self.metadata)
-        self.network = ConsumerNetworkClient(log_context, self.client, self.metadata, self.clock, 100, 30_000, 5000)
+        self.network = ConsumerNetworkClient(self.client, self.metadata, self.clock, 100, 30_000, 5000)
         self.metrics = Metrics(clock=self.clock)
         self.metrics_manager = FetchMetricsManager(self.metrics)
         self.api_versions = ApiVersions()

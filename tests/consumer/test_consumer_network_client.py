@@ -43,7 +43,7 @@ class Network:
         self.client = MockClient(self.clock, self.metadata)
         self.client.update_metadata(metadata_response({"test": 1}))
         self.node: Node = self.metadata.fetch().nodes[0]
-        self.network = ConsumerNetworkClient(log_context, self.client, self.metadata, self.clock, 100, 1000, 5000)
+        self.network = ConsumerNetworkClient(self.client, self.metadata, self.clock, 100, 1000, 5000)
 
     def timer(self, timeout_ms: int = 1000) -> Timer:
         return Timer(self.clock, timeout_ms)
@@ -169,10 +169,10 @@ def test_listeners_run_without_the_lock(net: Network) -> None:
     acquired: list[bool] = []
 
     def from_another_thread() -> None:
-        free = net.network._lock.acquire(timeout=30)
+        free = net.network.lease.acquire(timeout=30)
         acquired.append(free)
         if free:
-            net.network._lock.release()
+            net.network.lease.release()
 
     def listener(_: object) -> None:
         other = threading.Thread(target=from_another_thread)
@@ -262,16 +262,21 @@ class TestBackground:
         assert not future.is_done
 
     def test_what_comes_after_the_last_look_is_sent_before_poll_returns(self, net: Network) -> None:
-        """A request queued after poll's last check of the queue, while poll still holds the lock, is sent."""
-        fail_expired = net.network._fail_expired_requests
+        """A request queued after poll's last check of the queue, while poll still holds the lease, is sent."""
+        try_send = net.network.try_send
+        checks = 0
 
-        def late(now_ms: int) -> None:
-            fail_expired(now_ms)
-            other = threading.Thread(target=self._queue_and_go, args=(net,))
-            other.start()
-            other.join()
+        def late(now_ms: int) -> int:
+            nonlocal checks
+            checks += 1
+            wait_ms = try_send(now_ms)
+            if checks == 2:
+                other = threading.Thread(target=self._queue_and_go, args=(net,))
+                other.start()
+                other.join()
+            return wait_ms
 
-        net.network._fail_expired_requests = late  # type: ignore[method-assign]
+        net.network.try_send = late  # type: ignore[method-assign]
         net.network.poll_no_wakeup()
         eventually(lambda: len(net.client.requests) == 1, 30)
 

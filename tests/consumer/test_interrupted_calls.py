@@ -148,8 +148,7 @@ class Application:
         """Check that no lock is held while no call is in progress."""
         components = self.consumer._consumer.components
         locks = {
-            "client": components.client._lock,
-            "unsent": components.client._unsent._lock,
+            "client": components.client.lease,
             "metadata": components.metadata._lock,
             "api_versions": components.api_versions._lock,
             "metrics": components.metrics._lock,

@@ -162,8 +162,8 @@ def test_managers_and_listeners_hold_the_lease(harness: Harness) -> None:
     free: list[bool] = []
 
     def look() -> None:
-        if harness.network._lock.acquire(blocking=False):
-            harness.network._lock.release()
+        if harness.network.lease.acquire(blocking=False):
+            harness.network.lease.release()
             free.append(True)
         else:
             free.append(False)

@@ -99,7 +99,6 @@ class ConsumerComponents:
         if kafka_client is None:
             kafka_client = self._network_client(api_versions, fetch_metrics, rng)
         self.client = ConsumerNetworkClient(
-            self.log_context,
             kafka_client,
             self.metadata,
             clock,

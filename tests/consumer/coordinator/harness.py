@@ -109,7 +109,7 @@ class GroupHarness:
         self.client = MockClient(self.clock, self.metadata)
         self.partitions = dict(partitions or {TOPIC: 2})
         self.client.update_metadata(metadata_response(self.partitions))
-        self.network = ConsumerNetworkClient(log_context, self.client, self.metadata, self.clock, 100, 5000, 3000)
+        self.network = ConsumerNetworkClient(self.client, self.metadata, self.clock, 100, 5000, 3000)
         self.metrics = Metrics(clock=self.clock)
         settings = {
             "session_timeout_ms": 10_000,
