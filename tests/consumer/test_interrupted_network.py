@@ -88,6 +88,7 @@ def test_an_exception_in_the_wait_keeps_the_connections(servers: str) -> None:
         with KafkaConsumer(bootstrap_servers=servers) as consumer:
             consumer.assign([TP])
             consumer.seek_to_end()
+            assert consumer.position(TP) == RECORDS  # asked of the leader, so its connection is there
             consumer.poll(200)
             made = consumer.metrics()["consumer-metrics"]["connection-creation-total"]
             timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGALRM))
