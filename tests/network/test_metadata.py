@@ -264,6 +264,31 @@ def test_a_lower_epoch_is_believed_after_the_age_at_which_metadata_expires() -> 
     assert metadata.current_leader(T0) == LeaderAndEpoch(NODES[0], 10)
 
 
+def test_a_broker_that_is_behind_is_never_believed(caplog: pytest.LogCaptureFixture) -> None:
+    """Under one topic id, epochs only rise. An epoch that came from a commit may be that of a deleted topic, though."""
+    metadata = make()
+    id = uuid.uuid4()
+    for now_ms in (0, 1):
+        update(metadata, topic("t", epoch=10, id=id), now_ms=now_ms)
+    for now_ms in range(1_000, 100_000, 1_000):
+        update(metadata, topic("t", epoch=9, id=id), now_ms=now_ms)
+    assert metadata.current_leader(T0) == LeaderAndEpoch(NODES[0], 10)
+    assert ["cut off" in record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [True]
+    assert metadata.update_last_seen_epoch_if_newer(T0, 11)
+    for now_ms in range(200_000, 202_001, 500):
+        update(metadata, topic("t", epoch=10, id=id), now_ms=now_ms)
+    assert metadata.current_leader(T0) == LeaderAndEpoch(NODES[0], 10)
+
+
+def test_epochs_start_again_with_a_new_topic_id() -> None:
+    metadata = make()
+    update(metadata, topic("t", epoch=10, id=uuid.uuid4()))
+    id = uuid.uuid4()
+    for now_ms, epoch in ((1, 3), (2, 4), (3, 3)):
+        update(metadata, topic("t", epoch=epoch, id=id), now_ms=now_ms)
+    assert metadata.current_leader(T0) == LeaderAndEpoch(NODES[0], 4)
+
+
 def test_two_answers_long_after_one_another_are_not_enough() -> None:
     metadata = make()
     update(metadata, topic("t", epoch=10))

@@ -34,7 +34,7 @@ class LowerEpochs:
     Usually the broker that responded lags behind, and the next response is right. But the known epoch may be that of a
     deleted topic that was created again, in a cluster without topic ids, or if the epoch came from a commit or a seek.
     Then no response is ever right, and the partition would never have a leader again (as in Java). A broker that is cut
-    off from its cluster also reports old epochs, hence the long time.
+    off from its cluster also reports old epochs, hence the long time; with topic ids it is told apart.
 
     Thread: any, under the lock of Metadata.
     """
@@ -49,15 +49,25 @@ class LowerEpochs:
         """Start over, because a response contained the known epoch or a newer one."""
         self._by_partition.pop(partition, None)
 
-    def believes(self, partition: TopicPartition, epoch: int, known: int, now_ms: int, notes: list[Note]) -> bool:
+    def believes(
+        self,
+        partition: TopicPartition,
+        epoch: int,
+        known: int,
+        now_ms: int,
+        notes: list[Note],
+        *,
+        is_behind: bool,
+    ) -> bool:
         """Return True if ``epoch``, which a response contained and which is below ``known``, is to be accepted.
 
-        The method appends log lines to ``notes``.
+        ``is_behind``: another response had a higher epoch for the same topic id, so this one is certainly old. The
+        method appends log lines to ``notes``.
         """
         lower = self._by_partition.setdefault(partition, _LowerEpoch(now_ms))
         lower.responses += 1
         for_ms = now_ms - lower.since_ms
-        if lower.responses >= _RESPONSES and for_ms >= self._believed_after_ms:
+        if not is_behind and lower.responses >= _RESPONSES and for_ms >= self._believed_after_ms:
             text = (
                 "Metadata has had leader epoch %d of %s for %d ms, although epoch %d was seen before: the topic was "
                 "probably deleted and created again, so epoch %d counts from now on"
@@ -66,12 +76,16 @@ class LowerEpochs:
             return True
         if not lower.warned and for_ms >= _WARNED_AFTER_MS:
             lower.warned = True
-            text = (
-                "Metadata keeps having leader epoch %d of %s, although epoch %d was seen before. Either brokers are "
-                "cut off from the cluster, or the topic was deleted and created again. The known leader is kept until "
-                "this ends, or until it has lasted for %d ms"
-            )
-            notes.append((logging.WARNING, text, (epoch, partition, known, self._believed_after_ms)))
+            text = "Metadata keeps having leader epoch %d of %s, although epoch %d was seen before. "
+            if is_behind:
+                text += "Brokers are cut off from the cluster. The known leader is kept until this ends"
+                notes.append((logging.WARNING, text, (epoch, partition, known)))
+            else:
+                text += (
+                    "Either brokers are cut off from the cluster, or the topic was deleted and created again. The "
+                    "known leader is kept until this ends, or until it has lasted for %d ms"
+                )
+                notes.append((logging.WARNING, text, (epoch, partition, known, self._believed_after_ms)))
         else:
             notes.append((logging.DEBUG, "Ignoring leader epoch %d of %s, %d is known", (epoch, partition, known)))
         return False

@@ -102,6 +102,9 @@ class Metadata:
         # The topics that these epochs belong to. A rebootstrap empties the snapshot, and then the old epochs of a
         # broker that is cut off would look like those of a new topic.
         self._topic_ids_of_epochs: dict[str, uuid.UUID] = {}
+        # The last accepted epoch that a response had for the present topic id. The known epoch may be higher, and then
+        # that of an older topic: commits and seeks name no topic id.
+        self._confirmed_epochs: dict[TopicPartition, int] = {}
         self._lower_epochs = LowerEpochs(metadata_expire_ms)
         self._bootstrap_addresses: Sequence[tuple[str, int]] = ()
         self._known_cluster_id: str | None = None  # kept when a rebootstrap forgets the cluster
@@ -338,6 +341,7 @@ class Metadata:
                 if not verdicts[topic]:
                     del self._last_seen_leader_epochs[partition]
                     self._topic_ids_of_epochs.pop(topic, None)
+                    self._confirmed_epochs.pop(partition, None)
                     self._lower_epochs.forget(partition)
             version = self._update_version
         if new_cluster:
@@ -474,21 +478,26 @@ class Metadata:
     ) -> PartitionMetadata | None:
         """Return the newer of ``metadata`` and the known metadata, by leader epoch.
 
-        A new topic id starts new epochs.
+        A new topic id starts new epochs. Under the same id, epochs only rise: a broker that reports a lower one than
+        brokers have before is behind, however long that lasts.
         """
         partition, epoch = metadata.topic_partition, metadata.leader_epoch
         epochs = self._last_seen_leader_epochs
         if epoch is None:  # an old broker, or an error without a leader
             epochs.pop(partition, None)
+            self._confirmed_epochs.pop(partition, None)
             self._equivalent_response_count = 0
             return metadata
         known = epochs.get(partition)
         if known is not None and (topic_id is None or topic_id == old_topic_id):
-            if epoch < known and not self._lower_epochs.believes(partition, epoch, known, now_ms, notes):
+            is_behind = topic_id is not None and epoch < self._confirmed_epochs.get(partition, epoch)
+            if epoch < known and not self._lower_epochs.believes(
+                partition, epoch, known, now_ms, notes, is_behind=is_behind
+            ):
                 self._need_full_update = True  # backs off while responses contain nothing new
                 return self._snapshot.partition_metadata(partition)
             if epoch == known:
-                self._lower_epochs.forget(partition)
+                self._confirm(partition, epoch, topic_id)
                 return metadata
         elif known is not None:
             # The topic was deleted and created again, unless the epochs so far came without an id; then the new epoch
@@ -496,9 +505,14 @@ class Metadata:
             level = logging.DEBUG if old_topic_id is None else logging.INFO
             notes.append((level, "The topic of %s has a new id: %s, was %s", (partition, topic_id, old_topic_id)))
         epochs[partition] = epoch
-        self._lower_epochs.forget(partition)
+        self._confirm(partition, epoch, topic_id)
         self._equivalent_response_count = 0
         return metadata
+
+    def _confirm(self, partition: TopicPartition, epoch: int, topic_id: uuid.UUID | None) -> None:
+        self._lower_epochs.forget(partition)
+        if topic_id is not None:
+            self._confirmed_epochs[partition] = epoch
 
     def _write_log(self, notes: list[Note]) -> None:
         for level, message, args in notes:
