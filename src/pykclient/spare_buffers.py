@@ -30,23 +30,20 @@ class SpareBuffers:
         It has at least ``size`` bytes, and at most ``most``.
         """
         for place, buffer in enumerate(self._buffers):
-            if len(buffer) >= size and (most is None or len(buffer) <= most) and not _is_viewed(buffer):
-                return self._buffers.pop(place)
+            if len(buffer) < size or (most is not None and len(buffer) > most):
+                continue
+            try:
+                last = buffer.pop()
+            except BufferError:  # it is still viewed
+                continue
+            buffer.append(last)  # the memory is still allocated, so nothing moves
+            return self._buffers.pop(place)
         return None
 
     def keep(self, buffer: bytearray) -> None:
-        """Return a buffer that is still viewed; evict the oldest when over the limit."""
+        """Keep a buffer, which may still be viewed; evict the oldest when over the limit."""
         buffers = self._buffers
         buffers.append(buffer)
         total = sum(map(len, buffers))
         while len(buffers) > self._max_count or total > self._max_bytes:
             total -= len(buffers.pop(0))
-
-
-def _is_viewed(buffer: bytearray) -> bool:
-    try:
-        last = buffer.pop()
-    except BufferError:
-        return True
-    buffer.append(last)  # the memory is still allocated, so nothing moves
-    return False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pykclient.consumer import arguments
 from pykclient.consumer.fetch import ColumnsFetch
 from pykclient.errors import IllegalStateError
-from pykclient.record.columns import Columns
+from pykclient.record.columns import Columns, checked_names
 from pykclient.record.record_batch import MAX_INT32
 from pykclient.types import TopicPartition
 
@@ -48,7 +48,7 @@ class ArrowReader:
         self._consumer = consumer
         self._max_records = arguments.max_records(max_records) or MAX_INT32
         self._max_bytes = arguments.max_bytes(max_bytes) or max(1, consumer.fetch_max_bytes)
-        self._names = Columns(arguments.columns(names)).names  # checked before anything is read
+        self._names = checked_names(arguments.columns(names))  # before anything is read
         self._views = views
         self._ends = arguments.ends(until)
 

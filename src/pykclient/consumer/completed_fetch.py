@@ -114,12 +114,13 @@ class CompletedFetch:
         if self.is_consumed:
             return
         self.is_consumed = True
-        self._count_cursor()
+        if self._cursor is not None:
+            self._count_cursor()
         self._failure = self._batch = self._upcoming = None
         self._records = MemoryRecords.EMPTY
         self._position = 0
         self.partition_data.records = None
-        self.record_aggregated_metrics(self._bytes_read, self._records_read)
+        self._metric_aggregator.record(self.partition, self._bytes_read, self._records_read)
         if self._bytes_read > 0:
             # Partitions that deliver together move together, which keeps the partitions of a topic together.
             self._subscriptions.move_partition_to_end(self.partition)
@@ -250,9 +251,11 @@ class CompletedFetch:
         self._records_read += columns.rows - rows
         self._bytes_read += columns.size_bytes - size_bytes
         if last_position >= 0:
-            self._upcoming = self._records.batch_at(last_position)
+            last = self._records.batch_at(last_position)
+            assert last is not None
             self._position = last_position
-            self._next_batch()
+            self._upcoming = None
+            self._enter(last)
             if not is_inside:
                 self._finish_batch()
         return columns.rows - rows, is_inside
@@ -279,21 +282,29 @@ class CompletedFetch:
             raise self._failure
         batch, self._upcoming = self._upcoming, None
         if batch is None:
-            if self._batch is not None:
-                # Aborted batches and markers have no records to return, and compaction may have removed the last
-                # records of any batch. So take the next offset from the batch's end. Fetching from the offset after the
-                # last returned record would bring the same batch again, forever.
-                self.next_fetch_offset = max(self.next_fetch_offset, self._batch.next_offset)
-            self.drain()
-            return None
+            self._end()
+        else:
+            self._enter(batch)
+        return batch
+
+    def _enter(self, batch: RecordBatch) -> None:
+        """Make the batch at ``_position`` the current one."""
         self._batch = batch
         self._position += len(batch.buffer)
         epoch = batch.partition_leader_epoch
         self.last_epoch = epoch if epoch >= 0 else None
-        return batch
+
+    def _end(self) -> None:
+        """Drain this fetch after its last batch."""
+        if self._batch is not None:
+            # Aborted batches and markers have no records to return, and compaction may have removed the last records of
+            # any batch. So take the next offset from the batch's end. Fetching from the offset after the last returned
+            # record would bring the same batch again, forever.
+            self.next_fetch_offset = max(self.next_fetch_offset, self._batch.next_offset)
+        self.drain()
 
     def _look_ahead(self) -> None:
-        if self._upcoming is None and self._failure is None:
+        if self._upcoming is None and self._failure is None and self._position < self.size_in_bytes:
             try:
                 self._upcoming = self._records.batch_at(self._position)
             except KafkaError as error:
@@ -304,10 +315,11 @@ class CompletedFetch:
 
         Draining early frees the node for the next fetch, which is sent before the application gets these records.
         """
-        self._count_cursor()
+        if self._cursor is not None:
+            self._count_cursor()
         self._look_ahead()
         if self._upcoming is None and self._failure is None:
-            self._next_batch()
+            self._end()
 
     def _count_cursor(self) -> None:
         if self._cursor is not None:

@@ -96,7 +96,7 @@ def _array(pa: Any, columns: Columns, field: Any) -> Any:
         return _null_where_missing(
             pa,
             _of_runs(pa, field.type, _INT32, [(run.leader_epoch, run.rows) for run in runs], rows),
-            any(run.leader_epoch < 0 for run in runs),
+            min([run.leader_epoch for run in runs], default=0) < 0,
         )
     if name == "offset":
         return pa.Array.from_buffers(field.type, rows, [None, _buffer(pa, columns.offsets, 8 * rows)], 0)

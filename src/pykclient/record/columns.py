@@ -12,7 +12,7 @@ ordinary batches. Both stop before anything broken or unusual, and the cursors h
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Any
 
@@ -61,6 +61,8 @@ _INLINE = Struct("<i12s")
 _REFERENCE = Struct("<i4sii")
 _NULL_VIEW = bytes(16)
 
+_INT32_ZERO = bytes(4)
+
 #: The start and end of bytes in the data of a batch; None for null.
 Span = tuple[int, int] | None
 
@@ -76,6 +78,10 @@ def _wrapped(number: int) -> int:
     return number - _WRAP if number > MAX_INT64 else number
 
 
+#: Smaller buffers are not kept for reuse.
+_SMALL = 64
+
+
 class ColumnMemory:
     """The memory of columns that were handed out, for reuse once nothing refers to them. Thread: owner."""
 
@@ -88,16 +94,22 @@ class ColumnMemory:
     def __init__(self) -> None:
         self._spares: dict[str, SpareBuffers] = {}
 
-    def take(self, purpose: str) -> bytearray:
-        """Return a buffer with arbitrary contents."""
-        spares = self._spares.get(purpose)
-        return (None if spares is None else spares.take()) or bytearray()
+    def take(self, *purposes: str) -> list[bytearray]:
+        """Return a buffer with arbitrary contents for each purpose."""
+        buffers = []
+        for purpose in purposes:
+            spares = self._spares.get(purpose)
+            buffers.append((None if spares is None else spares.take()) or bytearray())
+        return buffers
 
-    def keep(self, purpose: str, buffer: bytearray) -> None:
-        spares = self._spares.get(purpose)
-        if spares is None:
-            spares = self._spares[purpose] = SpareBuffers(self._MAX_COUNT, self._MAX_BYTES)
-        spares.keep(buffer)
+    def keep(self, buffers: Mapping[str, bytearray]) -> None:
+        """Keep buffers by purpose, except small ones, which are cheap to allocate."""
+        for purpose, buffer in buffers.items():
+            if len(buffer) > _SMALL:
+                spares = self._spares.get(purpose)
+                if spares is None:
+                    spares = self._spares[purpose] = SpareBuffers(self._MAX_COUNT, self._MAX_BYTES)
+                spares.keep(buffer)
 
 
 def _put(buffer: bytearray, place: int, data: bytes | bytearray) -> None:
@@ -122,18 +134,19 @@ class BinaryBuffers:
         self.purpose = purpose
         self.rows = 0
         self.null_count = 0
-        #: int32: the start of each value, and the end of the last one.
-        self.offsets = memory.take(f"{purpose} offsets")
-        _put(self.offsets, 0, bytes(4))
-        self.data = memory.take(f"{purpose} data")
+        #: int32: the start of each value, and the end of the last one. ``validity`` has one bit per row, the lowest
+        #: first; bits after the last row are set.
+        self.offsets, self.data, self.validity = memory.take(
+            f"{purpose} offsets", f"{purpose} data", f"{purpose} validity"
+        )
+        self.offsets[0:4] = _INT32_ZERO
         self.data_size = 0
-        #: One bit per row, the lowest first. Bits after the last row are set.
-        self.validity = memory.take(f"{purpose} validity")
 
     def give_back(self, memory: ColumnMemory) -> None:
-        memory.keep(f"{self.purpose} offsets", self.offsets)
-        memory.keep(f"{self.purpose} data", self.data)
-        memory.keep(f"{self.purpose} validity", self.validity)
+        purpose = self.purpose
+        memory.keep(
+            {f"{purpose} offsets": self.offsets, f"{purpose} data": self.data, f"{purpose} validity": self.validity}
+        )
 
     def extend(self, values: Sequence[Buffer | None]) -> None:
         ends = array("i")
@@ -166,14 +179,12 @@ class ViewBuffers:
         self.purpose = purpose
         self.rows = 0
         self.null_count = 0
-        self.views = memory.take(f"{purpose} views")
+        self.views, self.validity = memory.take(f"{purpose} views", f"{purpose} validity")
         #: The buffers to which the views refer.
         self.sources: list[Buffer] = []
-        self.validity = memory.take(f"{purpose} validity")
 
     def give_back(self, memory: ColumnMemory) -> None:
-        memory.keep(f"{self.purpose} views", self.views)
-        memory.keep(f"{self.purpose} validity", self.validity)
+        memory.keep({f"{self.purpose} views": self.views, f"{self.purpose} validity": self.validity})
 
     def next_index(self, source: Buffer) -> int:
         """Return the number that ``source_index`` will return."""
@@ -213,13 +224,13 @@ class HeadersBuffers:
 
     def __init__(self, memory: ColumnMemory) -> None:
         #: int32: the start of each record's headers among all headers, and the end of the last one's.
-        self.offsets = memory.take("headers")
-        _put(self.offsets, 0, bytes(4))
+        (self.offsets,) = memory.take("headers")
+        self.offsets[0:4] = _INT32_ZERO
         self.names = BinaryBuffers(memory, "header names")
         self.values = BinaryBuffers(memory, "header values")
 
     def give_back(self, memory: ColumnMemory) -> None:
-        memory.keep("headers", self.offsets)
+        memory.keep({"headers": self.offsets})
         self.names.give_back(memory)
         self.values.give_back(memory)
 
@@ -248,6 +259,23 @@ class Run:
         self.key = key
         self.topic, self.partition, self.leader_epoch, self.timestamp_type = key
         self.rows = 0
+
+
+def checked_names(names: Collection[str] | None) -> tuple[str, ...]:
+    """Return the names of the requested columns; None means all.
+
+    Raises:
+        IllegalArgumentError: a name is unknown or given twice, or there is none.
+    """
+    if names is None:
+        return COLUMN_NAMES
+    wanted = tuple(names)
+    for name in wanted:
+        if name not in COLUMN_NAMES:
+            raise IllegalArgumentError(f"columns: there is no {name!r}; there are {', '.join(COLUMN_NAMES)}")
+    if not wanted or len(set(wanted)) < len(wanted):
+        raise IllegalArgumentError("columns: name at least one, and none twice")
+    return wanted
 
 
 class Columns:
@@ -289,15 +317,9 @@ class Columns:
         batches. ``memory`` is what earlier columns have left for reuse.
 
         Raises:
-            IllegalArgumentError: a name is unknown, or there is none.
+            IllegalArgumentError: a name is unknown or given twice, or there is none.
         """
-        wanted = COLUMN_NAMES if names is None else tuple(names)
-        for name in wanted:
-            if name not in COLUMN_NAMES:
-                raise IllegalArgumentError(f"columns: there is no {name!r}; there are {', '.join(COLUMN_NAMES)}")
-        if not wanted or len(set(wanted)) < len(wanted):
-            raise IllegalArgumentError("columns: name at least one, and none twice")
-        self.names = wanted
+        self.names = wanted = checked_names(names)
         self.max_bytes = min(max_bytes, MAX_BYTES_BOUND)
         self.views = views
         self.memory = memory = ColumnMemory() if memory is None else memory
@@ -305,9 +327,10 @@ class Columns:
         self.size_bytes = 0
         self.is_full = False
         self.runs: list[Run] = []
+        numbers = memory.take(*[name for name in ("offset", "timestamp") if name in wanted])
         #: int64, like the timestamps.
-        self.offsets = memory.take("offset") if "offset" in wanted else None
-        self.timestamps = memory.take("timestamp") if "timestamp" in wanted else None
+        self.offsets = numbers.pop(0) if "offset" in wanted else None
+        self.timestamps = numbers.pop() if "timestamp" in wanted else None
         #: True if any timestamp is -1, which means that its record has none.
         self.has_missing_timestamps = False
         new_column = ViewBuffers if views else BinaryBuffers
@@ -318,10 +341,8 @@ class Columns:
     def give_back(self) -> None:
         """Leave the memory to later columns, which wait until nothing refers to it."""
         memory = self.memory
-        if self.offsets is not None:
-            memory.keep("offset", self.offsets)
-        if self.timestamps is not None:
-            memory.keep("timestamp", self.timestamps)
+        numbers = {"offset": self.offsets, "timestamp": self.timestamps}
+        memory.keep({name: buffer for name, buffer in numbers.items() if buffer is not None})
         for column in (self.keys, self.values, self.headers):
             if column is not None:
                 column.give_back(memory)
