@@ -603,14 +603,17 @@ class ConsumerApplication(ConsumerRebalanceListener):
         self.world.assigned(self, generation, assigned)
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        self._give_up("revoked", revoked)
+        generation = self.consumer.group_metadata().generation_id
+        self.world.note("revoked", self.name, sorted(revoked))
+        self.world.revoked(self, generation, revoked)
+        self._forget(revoked)
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
-        self._give_up("lost", lost)
+        self.world.note("lost", self.name, sorted(lost))
+        self.world.lost(self, lost)
+        self._forget(lost)
 
-    def _give_up(self, what: str, partitions: Collection[TopicPartition]) -> None:
-        self.world.note(what, self.name, sorted(partitions))
-        self.world.given_up(self, partitions)
+    def _forget(self, partitions: Collection[TopicPartition]) -> None:
         for tp in partitions:
             self.expected.pop(tp, None)
 

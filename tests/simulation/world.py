@@ -202,7 +202,13 @@ class World:
         except InvariantError as error:
             self.violated(error)
 
-    def given_up(self, consumer: ConsumerApplication, partitions: Collection[TopicPartition]) -> None:
+    def revoked(self, consumer: ConsumerApplication, generation: int, partitions: Collection[TopicPartition]) -> None:
+        try:
+            self.ownership.revoked(consumer.name, generation, partitions, owner=consumer.member)
+        except InvariantError as error:
+            self.violated(error)
+
+    def lost(self, consumer: ConsumerApplication, partitions: Collection[TopicPartition]) -> None:
         try:
             self.ownership.given_up(consumer.name, partitions)
         except InvariantError as error:

@@ -113,6 +113,25 @@ def test_a_partition_has_one_owner_in_a_generation() -> None:
         ownership.assigned("two", 1, [TP])
 
 
+def test_a_partition_moves_in_two_generations() -> None:
+    """In cooperative rebalances, the owner revokes it in one, and another member is assigned it in the next one."""
+    ownership = Ownership()
+    ownership.assigned("one", 1, [TP, OTHER])
+    ownership.revoked("one", 2, [TP])
+    ownership.assigned("two", 3, [TP])
+    ownership.revoked("one", 3, [OTHER])
+    with pytest.raises(InvariantError, match="two is assigned orders-1 in generation 3, in which one still owns it"):
+        ownership.assigned("two", 3, [OTHER])
+
+
+def test_the_new_owner_may_be_told_first() -> None:
+    ownership = Ownership()
+    ownership.assigned("one", 1, [TP])
+    ownership.assigned("two", 2, [TP])
+    with pytest.raises(InvariantError, match="two is assigned orders-0 in generation 2, in which one still owns it"):
+        ownership.revoked("one", 2, [TP])
+
+
 def test_a_static_member_comes_back_under_another_name() -> None:
     ownership = Ownership()
     ownership.assigned("one-1", 1, [TP], owner="one")

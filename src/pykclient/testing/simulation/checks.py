@@ -156,13 +156,14 @@ def check_replicas(replicas: Mapping[int, bytes], tp: TopicPartition) -> None:
 class Ownership:
     """The owners of a group's partitions, according to the calls of rebalance listeners.
 
-    Raises InvariantError as soon as a listener is told something impossible, or two members are assigned the same
-    partition in one generation. Thread: owner.
+    Raises InvariantError as soon as a listener is told something impossible, two members are assigned the same
+    partition in one generation, or one is assigned what another revokes in that generation. Thread: owner.
     """
 
     def __init__(self) -> None:
         self._owned: dict[str, set[TopicPartition]] = {}
         self._given: dict[tuple[int, TopicPartition], str] = {}
+        self._revoked: dict[tuple[int, TopicPartition], str] = {}
 
     def assigned(
         self, member: str, generation: int, partitions: Iterable[TopicPartition], owner: str | None = None
@@ -179,6 +180,7 @@ class Ownership:
             first = self._given.setdefault((generation, tp), wanted)
             if first != wanted:
                 raise InvariantError(f"{wanted} and {first} are both assigned {tp} in generation {generation}")
+            self._check_move(generation, tp, self._revoked.get((generation, tp), wanted), wanted)
             owned.add(tp)
 
     def given_up(self, member: str, partitions: Iterable[TopicPartition]) -> None:
@@ -188,6 +190,19 @@ class Ownership:
             if tp not in owned:
                 raise InvariantError(f"{member} gives up {tp}, which it does not own")
             owned.discard(tp)
+
+    def revoked(
+        self, member: str, generation: int, partitions: Iterable[TopicPartition], owner: str | None = None
+    ) -> None:
+        """Record that partitions were revoked by a member whose last completed rebalance is ``generation``."""
+        for tp in sorted(partitions):
+            former = self._revoked[generation, tp] = owner or member
+            self._check_move(generation, tp, former, self._given.get((generation, tp), former))
+        self.given_up(member, partitions)
+
+    def _check_move(self, generation: int, tp: TopicPartition, former: str, new: str) -> None:
+        if former != new:
+            raise InvariantError(f"{new} is assigned {tp} in generation {generation}, in which {former} still owns it")
 
     def closed(self, member: str) -> None:
         """Record that the member's consumer was closed, which must have given up all partitions first."""
