@@ -60,6 +60,36 @@ def test_requests_in_order_and_the_least_wait() -> None:
     assert (application.resets, background.resets) == (1, 1)
 
 
+def test_managers_are_due_when_their_wait_is_over_or_there_is_something_to_do() -> None:
+    managers = RequestManagers(lambda *_: None)
+    background = Manager(PollResult(80), PollResult(10), PollResult(20), runs_in_background=True)
+    managers.add(Manager(PollResult(50)), background)
+    assert managers.are_due(1000)
+    managers.poll(1000)
+    assert not managers.are_due(1049)
+    assert managers.are_due(1050)
+    managers.poll(1050, background=True)
+    assert managers.are_due(1050)
+    managers.poll(1050)
+    assert not managers.are_due(1051)
+    managers.poll_soon()
+    assert managers.are_due(1051)
+
+
+def test_nothing_is_polled_while_no_manager_is_due(harness: Harness) -> None:
+    manager = Manager()
+    harness.network.managers.add(manager)
+    harness.network.transmit_sends(if_any=True)
+    harness.network.transmit_sends(if_any=True)
+    assert len(manager.polled_ms) == 1
+    manager.results.append(PollResult(requests=[asks()]))
+    harness.network.managers.poll_soon()
+    harness.network.transmit_sends(if_any=True)
+    assert len(harness.client.requests) == 1
+    harness.network.transmit_sends(if_any=True)  # receives the response, if there is one
+    assert len(manager.polled_ms) == 3
+
+
 def test_a_request_to_a_node_and_one_to_the_least_loaded(harness: Harness) -> None:
     to_node, to_any = asks(harness.node(1)), asks()
     harness.network.managers.add(Manager(PollResult(requests=[to_node, to_any])))

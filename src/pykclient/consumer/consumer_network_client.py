@@ -23,7 +23,7 @@ class _Completion:
 
     __slots__ = ("_error", "_queue", "_response", "future", "thread_id")
 
-    def __init__(self, queue: deque[_Completion | _Action]) -> None:
+    def __init__(self, queue: deque[_Completion]) -> None:
         self.thread_id: int | None = None  # the thread that runs it
         self.future: RequestFuture[ClientResponse] = RequestFuture()
         self._queue = queue
@@ -53,16 +53,6 @@ class _Completion:
             self.future.raise_error(self._error or DisconnectError("the request was cancelled"))
 
 
-class _Action:
-    """A function to call between completions. Thread: application."""
-
-    __slots__ = ("fire", "thread_id")
-
-    def __init__(self, fire: Callable[[], object]) -> None:
-        self.fire = fire
-        self.thread_id: int | None = None
-
-
 class ConsumerNetworkClient(NetworkClientDelegate):
     """Adds waits, and requests whose listeners run without the lease.
 
@@ -90,8 +80,8 @@ class ConsumerNetworkClient(NetworkClientDelegate):
         self._metadata = metadata
         self._get_ident = environment.get_ident
         # Filled under the lease by the polling thread, emptied without it.
-        self._completed: deque[_Completion | _Action] = deque()
-        self._completed_background: deque[_Completion | _Action] = deque()
+        self._completed: deque[_Completion] = deque()
+        self._completed_background: deque[_Completion] = deque()
         self._polling_thread_id: int | None = None
         self._wakeup = False
         self._wakeup_disabled = False
@@ -128,14 +118,6 @@ class ConsumerNetworkClient(NetworkClientDelegate):
         poller = self._polling_thread_id
         if poller is not None and poller != self._get_ident():
             self._client.wakeup()
-
-    def run_in_application(self, action: Callable[[], object]) -> None:
-        """Call ``action`` in a poll of the application thread: the one in progress, or else the next.
-
-        For listeners of background requests whose work belongs to the application thread.
-        """
-        self._completed.append(_Action(action))
-        self._wake_other_poller()
 
     def wakeup(self) -> None:
         """Make the poll in progress, or else the next one, raise WakeupError. Safe in a signal handler."""
@@ -235,14 +217,15 @@ class ConsumerNetworkClient(NetworkClientDelegate):
     def transmit_sends(self, *, if_any: bool = False) -> None:
         """Send requests where that needs no waiting. Raises nothing and completes nothing. Thread: application.
 
-        With ``if_any``, leave the network alone if there is no request, sent or not.
+        With ``if_any``, do nothing if no manager is due and there is no request, sent or not.
         """
         now_ms = self._clock.now_ms()
+        if if_any and not self.managers.are_due(now_ms) and not self.has_pending_requests():
+            return
         with self.lease:
             self.is_broken = True
             self.managers.poll(now_ms)
-            if not if_any or self.has_pending_requests():
-                self.transmit(now_ms)
+            self.transmit(now_ms)
             self.is_broken = False
 
     def reset(self) -> None:
@@ -290,7 +273,7 @@ class ConsumerNetworkClient(NetworkClientDelegate):
             self.poll(timer)
         return not self.has_pending_requests(node)
 
-    def _fire(self, queue: deque[_Completion | _Action]) -> None:
+    def _fire(self, queue: deque[_Completion]) -> None:
         if not queue:
             return
         me = self._get_ident()
@@ -301,8 +284,7 @@ class ConsumerNetworkClient(NetworkClientDelegate):
                 break
             completion.thread_id = me
             completion.fire()
-            if isinstance(completion, _Completion):
-                self._outstanding.pop(completion, None)
+            self._outstanding.pop(completion, None)
         # The other thread may be waiting for this completion.
         self._wake_other_poller()
 

@@ -159,6 +159,7 @@ class FetchRequestManager:
         request = UnsentRequest(FetchRequestBuilder(self._config, data), node)
         request.future.add_listener(partial(on_success, node, data), partial(on_failure, node, data))
         self._requests.append(request)
+        self._client.managers.poll_soon()
         return request.future
 
     def _has_buffered(self, node_id: int) -> bool:

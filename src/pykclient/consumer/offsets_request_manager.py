@@ -303,6 +303,7 @@ class OffsetsRequestManager:
             partial(self._on_validation_response, positions), partial(self._on_validation_failure, positions)
         )
         self._requests.append(request)
+        self._client.managers.poll_soon()
 
     def _on_validation_response(
         self, positions: Mapping[TopicPartition, FetchPosition], response: ClientResponse
@@ -381,6 +382,7 @@ class OffsetsRequestManager:
             return RequestFuture.success(lookup.convert({}))
         self._metadata.add_transient_topics(tp.topic for tp in lookup.remaining)
         self._lookups.append(lookup)
+        self._client.managers.poll_soon()
         lookup.future.add_listener(lambda _: self._end(lookup), lambda _: self._end(lookup))
         return lookup.future
 
@@ -505,6 +507,7 @@ class OffsetsRequestManager:
 
         request = UnsentRequest(builder, node)
         self._requests.append(request)
+        self._client.managers.poll_soon()
         return request.future.compose(on_success)
 
 

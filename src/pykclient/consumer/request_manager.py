@@ -49,6 +49,8 @@ NOTHING = PollResult()
 class RequestManager(Protocol):
     """A part of the consumer that decides which requests to send, and handles their responses.
 
+    A method that gives the manager something to do calls ``RequestManagers.poll_soon``.
+
     A manager never waits and never calls the application. Its methods run on the thread that holds the I/O lease, and
     so do the listeners of its requests' futures. Without ``runs_in_background``, that is always the application's
     thread.

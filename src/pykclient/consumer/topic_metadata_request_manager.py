@@ -77,6 +77,7 @@ class TopicMetadataRequestManager:
             builder = MetadataRequestBuilder.for_topic_names(topics, allow_auto_topic_creation)
             lookup = _Lookup(builder, what, timeout_ms)
         self._lookups.append(lookup)
+        self._client.managers.poll_soon()
         lookup.future.add_listener(lambda _: self._end(lookup), lambda _: self._end(lookup))
         return lookup.future
 

@@ -166,6 +166,7 @@ class CommitRequestManager:
     def _add(self, offsets: Offsets, timeout_ms: int | None) -> _Commit:
         commit = _Commit(offsets, self._topic_ids(offsets), self._coordinator.failures, timeout_ms)
         self._commits.append(commit)
+        self._client.managers.poll_soon()
         return commit
 
     def raise_if_fenced(self) -> None:

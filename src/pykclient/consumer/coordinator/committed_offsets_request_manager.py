@@ -163,6 +163,8 @@ class CommittedOffsetsRequestManager:
         if lookup is None or lookup.question != question:
             lookup = self._lookup = _Lookup(question)
         lookup.is_wanted = True
+        if not lookup.in_flight:
+            self._client.managers.poll_soon()
         return lookup
 
     # --- the states of a lookup --------------------------------------------------------------------------------------
