@@ -1,8 +1,8 @@
 """Run every client through every case, taking turns, on one real broker: ``python -m benchmarks``.
 
 Prints tables, stores each run as a line of JSON, and generates docs/performance.md from them. With ``--quick``, or with
-a selection of cases, the output goes to build/benchmarks/ instead. Machines are noisy: quote ratios between clients of
-one run.
+a selection of cases, the output goes to build/benchmarks/ instead; ``--add`` adds the cases to the page. Machines are
+noisy: quote ratios between clients of one run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from benchmarks import command, report, results
-from benchmarks.cases import CODECS, KINDS, SIZES, plan
+from benchmarks.cases import CODECS, KINDS, SETTINGS, SIZES, plan
 from benchmarks.clients import CLIENTS
 from benchmarks.runner import Runner
 from pykclient import implementation
@@ -34,7 +34,7 @@ def cluster_of(kind: str) -> AbstractContextManager[Any]:
 def measure(arguments: argparse.Namespace, cluster: Any) -> Iterator[results.Line]:
     """Yield the result of each run; report progress on stderr."""
     begun_s = time.monotonic()
-    benches = list(plan(arguments.kinds, arguments.sizes, arguments.codecs, arguments.partitions))
+    benches = list(plan(arguments.kinds, arguments.sizes, arguments.codecs, arguments.partitions, arguments.settings))
     runner = Runner(cluster, arguments.clients, arguments.rounds, arguments.scale)
     runner.warm_up(arguments.codecs)
     for number, bench in enumerate(benches, 1):
@@ -50,8 +50,13 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--codecs", nargs="+", default=list(CODECS), choices=CODECS)
     parser.add_argument("--clients", nargs="+", default=list(CLIENTS), choices=list(CLIENTS))
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
+    parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=SETTINGS)
+    parser.add_argument("--add", action="store_true", help="add the selected cases to the results of the last run")
     parser.add_argument("--kafka", choices=["real", "embedded"], default="real")
-    return command.parsed(parser, words)
+    arguments = command.parsed(parser, words)
+    if arguments.add:
+        arguments.place = report.Place.of_repository()
+    return arguments
 
 
 def main(words: list[str] | None = None) -> None:
@@ -62,7 +67,8 @@ def main(words: list[str] | None = None) -> None:
             raise SystemExit("a page needs both implementations: install a C compiler, and the package again")
     packages = sorted({kind.distribution for kind in CLIENTS.values()} - {""})
     with cluster_of(arguments.kafka) as cluster:
-        results.write(arguments.place.lines, command.about(arguments.rounds, packages), measure(arguments, cluster))
+        write = results.add if arguments.add else results.write
+        write(arguments.place.lines, command.about(arguments.rounds, packages), measure(arguments, cluster))
         report.render(arguments.place)
     report.show(arguments.place)
 

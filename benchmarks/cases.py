@@ -10,7 +10,8 @@ class Bench(NamedTuple):
     """A case that all clients run in turn.
 
     ``kind`` is produce, consume, busy (produce beside a CPU-bound thread), busy-consume, latency (one record at a
-    time), idle-producer or idle-consumer.
+    time), idle-producer or idle-consumer. With ``defaults``, clients keep their default settings except for
+    ``batch.size``, and confluent-kafka's program calls ``poll(0)`` after every thousand records.
     """
 
     kind: str
@@ -18,6 +19,7 @@ class Bench(NamedTuple):
     codec: str = "none"
     keyed: bool = False
     partitions: int = 3
+    defaults: bool = False
 
     def __str__(self) -> str:
         size = f"{self.size_bytes} B" if self.size_bytes < 1000 else f"{self.size_bytes // 1000} KB"
@@ -26,13 +28,16 @@ class Bench(NamedTuple):
             parts.append("keys")
         if self.partitions != 3:
             parts.append(f"{self.partitions:,} partitions")
+        if self.defaults:
+            parts.append("defaults")
         return ", ".join(parts)
 
     @property
     def slug(self) -> str:
         """The case's part of a topic name."""
         keyed = "keyed" if self.keyed else "unkeyed"
-        return f"{self.kind}-{self.size_bytes}-{self.codec}-{keyed}-{self.partitions}"
+        settings = "-defaults" if self.defaults else ""
+        return f"{self.kind}-{self.size_bytes}-{self.codec}-{keyed}-{self.partitions}{settings}"
 
     @property
     def reads(self) -> bool:
@@ -59,6 +64,7 @@ class Case(NamedTuple):
     size_bytes: int
     codec: str
     keyed: bool = False
+    defaults: bool = False
 
 
 #: Records per run, by kind and size: about the same number of bytes for each size, and about a second for fast clients.
@@ -78,9 +84,12 @@ WHOLE = ("latency", "idle-producer", "idle-consumer")
 KINDS = tuple(_RECORDS)
 SIZES = (100, 1000, 10_000)
 CODECS = ("none", "lz4", "zstd")
+#: The same settings for all clients, or each client's own.
+SETTINGS = ("tuned", "defaults")
 
 #: The cases of the goals.
 PRODUCE, CONSUME, LATENCY = Bench("produce"), Bench("consume"), Bench("latency")
+PRODUCE_AT_DEFAULTS, CONSUME_AT_DEFAULTS = PRODUCE._replace(defaults=True), CONSUME._replace(defaults=True)
 
 
 def records_of(bench: Bench, scale: float) -> int:
@@ -97,13 +106,19 @@ def plan(
     sizes: Sequence[int] = SIZES,
     codecs: Sequence[str] = CODECS,
     partitions: Sequence[int] = (3, 1000),
+    settings: Sequence[str] = SETTINGS,
 ) -> Iterator[Bench]:
     """Yield the selected cases.
 
-    Cases with keys, with many partitions and those not about bytes use 100 bytes, uncompressed.
+    Cases with keys, with many partitions, with defaults and those not about bytes use 100 bytes, uncompressed.
     """
     for kind in kinds:
-        if kind not in ("produce", "consume"):
+        is_bulk = kind in ("produce", "consume")
+        if is_bulk and "defaults" in settings and 3 in partitions:
+            yield Bench(kind, defaults=True)
+        if "tuned" not in settings:
+            continue
+        if not is_bulk:
             yield Bench(kind)
             continue
         if 3 in partitions:

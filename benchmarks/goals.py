@@ -5,14 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from benchmarks.cases import CODECS, CONSUME, LATENCY, PRODUCE, SIZES, Bench
+from benchmarks.cases import (
+    CODECS,
+    CONSUME,
+    CONSUME_AT_DEFAULTS,
+    LATENCY,
+    PRODUCE,
+    PRODUCE_AT_DEFAULTS,
+    SIZES,
+    Bench,
+)
 from benchmarks.results import REFERENCE, Results, Spread
 
 _NAMES = {"java": "Java", "built-in": "the built-in source", "built-in-tuned": "the built-in source, tuned"}
 
 
 class Comparison(NamedTuple):
-    """A ratio with an upper or lower bound. ``to`` and ``to_bench`` are the reference."""
+    """A ratio with an upper or lower bound. ``to`` and ``to_bench`` are the reference.
+
+    With a ``unit``, the figure itself is bounded, in that unit, and not its ratio to another.
+    """
 
     what: str
     client: str
@@ -22,12 +34,23 @@ class Comparison(NamedTuple):
     at_least: bool = False
     to: str = REFERENCE
     to_bench: Bench | None = None
+    unit: str = ""
+
+    def measured(self, results: Results) -> Spread | None:
+        """Return the ratio, or the figure in its unit; None if the run does not have it."""
+        if not self.unit:
+            return results.ratio(self.client, self.bench, self.figure, self.to, self.to_bench)
+        figure = results.figure(self.client, self.bench, self.figure)
+        times = 100 if self.unit.startswith("%") else 1
+        return None if figure is None else Spread(*(value * times for value in figure))
 
     def met_by(self, ratio: float) -> bool:
         return ratio >= self.bound if self.at_least else ratio <= self.bound
 
     @property
     def goal(self) -> str:
+        if self.unit:
+            return f"≤ {self.bound:g} {self.unit}"
         whose = _NAMES.get(self.to, self.to)
         if self.to_bench is not None:
             whose = f"{self.to_bench.partitions} partitions"
@@ -50,9 +73,11 @@ class Verdict(NamedTuple):
     met: bool
 
 
-_CPU, _RATE, _RSS = "cpu_us_per_record", "records_per_s", "peak_rss_mb"
+_CPU, _RATE, _RSS, _SHARE = "cpu_us_per_record", "records_per_s", "peak_rss_mb", "cpu_share"
 
 _SEND_MANY, _POLL_MANY = Bench("produce", partitions=1000), Bench("consume", partitions=1000)
+_COLUMNS = "pykclient-columns"
+_KEYS_MANY = Bench("produce", keyed=True, partitions=1000)
 _CODED = [Bench(kind, size, codec) for kind in ("produce", "consume") for size in SIZES for codec in CODECS[1:]]
 
 
@@ -64,12 +89,20 @@ def _at_least(id: str, what: str, client: str, bench: Bench, figure: str, bound:
     return Goal(id, [Comparison(what, client, bench, figure, bound, at_least=True, to=to)])
 
 
+def _absolute(id: str, what: str, client: str, bench: Bench, figure: str, bound: float, unit: str) -> Goal:
+    return Goal(id, [Comparison(what, client, bench, figure, bound, unit=unit)])
+
+
 def _same_as_with_3(id: str, what: str, bench: Bench) -> Goal:
     three = bench._replace(partitions=3)
     return Goal(id, [Comparison(what, "pykclient", bench, _CPU, 1.5, to="pykclient", to_bench=three)])
 
 
 GOALS = (
+    _at_most("send-defaults", "`send` at defaults, CPU", "pykclient", PRODUCE_AT_DEFAULTS, _CPU, 0.25),
+    _at_most("poll-defaults", "`poll` at defaults, CPU", "pykclient", CONSUME_AT_DEFAULTS, _CPU, 0.22),
+    _at_most("send-batch-defaults", "`send_batch` at defaults, CPU", _COLUMNS, PRODUCE_AT_DEFAULTS, _CPU, 0.10),
+    _at_most("poll-arrow-defaults", "`poll_arrow` at defaults, CPU", _COLUMNS, CONSUME_AT_DEFAULTS, _CPU, 0.10),
     _at_most("send-cpu", "`send`, CPU", "pykclient", PRODUCE, _CPU, 0.25),
     _at_least("send-rate", "`send`, records/s", "pykclient", PRODUCE, _RATE, 1.5),
     _at_least("send-java", "`send`, records/s", "pykclient", PRODUCE, _RATE, 1.0, "java"),
@@ -77,10 +110,10 @@ GOALS = (
     _at_most("poll-1000-cpu", "`poll` with `max.poll.records=1000`, CPU", "pykclient-1000", CONSUME, _CPU, 0.30),
     _at_least("poll-rate", "`poll`, records/s", "pykclient", CONSUME, _RATE, 2.0),
     _at_least("poll-java", "`poll`, records/s", "pykclient", CONSUME, _RATE, 0.67, "java"),
-    _at_most("send-batch-cpu", "`send_batch`, CPU", "pykclient-columns", PRODUCE, _CPU, 0.04),
-    _at_most("poll-arrow-cpu", "`poll_arrow`, CPU", "pykclient-columns", CONSUME, _CPU, 0.05),
+    _at_most("send-batch-cpu", "`send_batch`, CPU", _COLUMNS, PRODUCE, _CPU, 0.04),
+    _at_most("poll-arrow-cpu", "`poll_arrow`, CPU", _COLUMNS, CONSUME, _CPU, 0.05),
     _at_most("poll-views-cpu", "`poll_arrow(binary_view=True)`, CPU", "pykclient-views", CONSUME, _CPU, 0.05),
-    _at_least("poll-arrow-java", "`poll_arrow`, records/s", "pykclient-columns", CONSUME, _RATE, 1.0, "java"),
+    _at_least("poll-arrow-java", "`poll_arrow`, records/s", _COLUMNS, CONSUME, _RATE, 1.0, "java"),
     Goal(
         "codecs",
         [
@@ -88,10 +121,13 @@ GOALS = (
             for bench in _CODED
         ],
     ),
-    _at_most("latency-p50", "one at a time, p50", "pykclient", LATENCY, "p50_ms", 1.0),
-    _at_most("latency-p99", "one at a time, p99", "pykclient", LATENCY, "p99_ms", 1.0),
+    _at_most("latency-p50", "one at a time, p50", "pykclient", LATENCY, "p50_ms", 1.3),
+    _at_most("latency-p99", "one at a time, p99", "pykclient", LATENCY, "p99_ms", 1.3),
     _same_as_with_3("partitions-send", "`send`, 1,000 partitions, CPU", _SEND_MANY),
     _same_as_with_3("partitions-poll", "`poll`, 1,000 partitions, CPU", _POLL_MANY),
+    _at_most("keys-cpu", "`send` with keys, 1,000 partitions, CPU", "pykclient", _KEYS_MANY, _CPU, 0.6),
+    _absolute("idle-consumer", "idle consumer", "pykclient", Bench("idle-consumer"), _SHARE, 0.06, "% of a core"),
+    _absolute("rss-send-batch", "`send_batch`, peak memory", _COLUMNS, PRODUCE, _RSS, 100, "MB"),
     _at_most("rss-send", "`send`, peak memory", "pykclient", PRODUCE, _RSS, 1.0),
     _at_most("rss-poll", "`poll`, peak memory", "pykclient", CONSUME, _RSS, 1.0),
 )
@@ -103,11 +139,7 @@ def verdicts(results: Results, goals: Sequence[Goal] = GOALS) -> Iterator[Verdic
         found = [
             Verdict(goal, comparison, ratio, comparison.met_by(ratio.median))
             for comparison in goal.comparisons
-            if (
-                ratio := results.ratio(
-                    comparison.client, comparison.bench, comparison.figure, comparison.to, comparison.to_bench
-                )
-            )
+            if (ratio := comparison.measured(results))
         ]
         if found:
             yield min(found, key=lambda verdict: _margin(verdict.comparison, verdict.ratio.median))

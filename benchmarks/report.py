@@ -154,11 +154,15 @@ def _run(results: Results) -> str:
     about = results.about
     names = ", ".join(f"{name} {version}" for name, version in about["versions"].items() if name != "pykclient")
     rounds = f"{about['rounds']} round{'s' if about['rounds'] > 1 else ''}"
-    return (
+    text = (
         f"Measured on {about['date']}: {rounds}, one broker of Kafka {about['kafka']} on the same {about['cores']} "
         f"cores as the client, {about['system']} {about['machine']}, Python {about['python']}, "
         f"Java {about['java']}; {names}."
     )
+    for later, benches in results.later:
+        cases = "; ".join(map(str, benches))
+        text += f" Measured on {later['date']} in a run of {later['rounds']} rounds: {cases}."
+    return text
 
 
 def _verdict(verdict: goals.Verdict) -> tuple[str, str, str]:

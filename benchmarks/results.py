@@ -35,13 +35,24 @@ class Spread(NamedTuple):
 
 
 class Results:
-    """The lines of one run of the benchmarks. The first line describes the run. Thread: owner."""
+    """The lines of a run of the benchmarks, and of later runs of a few cases. Thread: owner.
+
+    The first line describes the run, and so does the first of each later run.
+    """
 
     def __init__(self, about: Line, lines: Iterable[Line]) -> None:
         self.about = about
+        #: The descriptions of later runs, with their cases.
+        self.later: list[tuple[Line, list[Bench]]] = []
         self._by_round: dict[tuple[str, Bench], dict[int, Line]] = defaultdict(dict)
         for line in lines:
-            self._by_round[line["client"], bench_of(line)][line["round"]] = line
+            if "run" in line:
+                self.later.append((line["run"], []))
+                continue
+            bench = bench_of(line)
+            if self.later and bench not in self.later[-1][1]:
+                self.later[-1][1].append(bench)
+            self._by_round[line["client"], bench][line["round"]] = line
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -80,7 +91,9 @@ class Results:
 
 
 def bench_of(line: Line) -> Bench:
-    return Bench(line["case"], line["size_bytes"], line["codec"], line["keyed"], line["partitions"])
+    return Bench(
+        line["case"], line["size_bytes"], line["codec"], line["keyed"], line["partitions"], line.get("defaults", False)
+    )
 
 
 def case_of(bench: Bench) -> Line:
@@ -91,6 +104,7 @@ def case_of(bench: Bench) -> Line:
         "codec": bench.codec,
         "keyed": bench.keyed,
         "partitions": bench.partitions,
+        **({"defaults": True} if bench.defaults else {}),
     }
 
 
@@ -106,6 +120,24 @@ def write(path: Path, about: Line, lines: Iterable[Line]) -> None:
             file.write(json.dumps(row, separators=(",", ":")) + "\n")
             file.flush()
     part.rename(path)
+
+
+def add(path: Path, about: Line, lines: Iterable[Line]) -> None:
+    """Add the lines of a later run, in place of the lines that the file has for its cases."""
+    new = path.with_name("later.jsonl")
+    write(new, about, lines)
+    added = [json.loads(text) for text in new.read_text().splitlines()]
+    replaced = {bench_of(line) for line in added[1:]}
+    kept: list[Line] = []
+    for line in map(json.loads, path.read_text().splitlines()):
+        if "run" in line and len(kept) > 1 and "run" in kept[-1]:
+            kept.pop()  # a later run of which nothing is left
+        if "run" in line or bench_of(line) not in replaced:
+            kept.append(line)
+    if len(kept) > 1 and "run" in kept[-1]:
+        kept.pop()
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in [*kept, *added]))
+    new.unlink()
 
 
 def _compact(line: Line) -> Line:

@@ -131,6 +131,7 @@ class Runner:
             bench.size_bytes,
             bench.codec,
             bench.keyed,
+            bench.defaults,
         )
 
     def _written(self, bench: Bench) -> str:
@@ -173,4 +174,6 @@ def takes_part(client: str, bench: Bench) -> bool:
     kind = CLIENTS[client]
     if client == "java" and bench.keyed:  # its tools have no keys
         return bench.kind != "produce"
+    if bench.defaults and not kind.runs_with_defaults:
+        return False
     return bench.kind in kind.kinds and (not kind.only_plain or bench == Bench(bench.kind))

@@ -89,7 +89,7 @@ def label(client: str, kind: str) -> str:
 
 def _by_size(kind: str, figure: str) -> list[TableRow]:
     rows = [_row(Bench(kind, size, codec), figure) for size, codec in _CODECS_AND_SIZES]
-    return [*rows, _row(Bench(kind, keyed=True), figure)]
+    return [*rows, _row(Bench(kind, keyed=True), figure), _row(Bench(kind, defaults=True), figure)]
 
 
 def _row(bench: Bench, figure: str) -> TableRow:

@@ -50,7 +50,7 @@ def main() -> None:
     line = {
         "client": client,
         "implementation": implementation_of(client),
-        **case_of(Bench(case.kind, case.size_bytes, case.codec, case.keyed, case.partitions)),
+        **case_of(Bench(*(getattr(case, field) for field in Bench._fields))),
         "records": sample.records,
         "cpu_us_per_record": sample.cpu_s / sample.records * 1e6,
         "cpu_share": sample.cpu_s / sample.wall_s,

@@ -6,7 +6,8 @@ reports the time of fetching without that).
 
 ``kinds`` are the cases that a client supports. ``share`` is the client's number of records of 100 bytes relative to
 confluent-kafka's, so that fast and slow clients take about as long; ``share_of_many`` is the remaining part of it when
-producing to many partitions. ``only_plain`` excludes codecs, keys, sizes and partitions.
+producing to many partitions. ``only_plain`` excludes codecs, keys, sizes, partitions and defaults;
+``runs_with_defaults`` includes the cases in which clients keep their defaults.
 """
 
 from __future__ import annotations

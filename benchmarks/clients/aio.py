@@ -32,6 +32,7 @@ class Aiokafka:
     share = 0.2
     share_of_many = 0.5
     only_plain = False
+    runs_with_defaults = False
 
     async def _producer(self, case: Case, linger_ms: int = LINGER_MS) -> Any:
         import aiokafka

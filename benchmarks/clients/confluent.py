@@ -11,6 +11,7 @@ from benchmarks.cases import Case
 from benchmarks.clients.kafka_python import KafkaPython
 from benchmarks.clients.measuring import (
     BATCH_SIZE,
+    BATCH_SIZE_WITH_DEFAULTS,
     BUFFER_MEMORY,
     LINGER_MS,
     Sample,
@@ -32,10 +33,15 @@ class ConfluentKafka:
     share = 1.0
     share_of_many = 1.0
     only_plain = False
+    runs_with_defaults = True
 
     def _producer(self, case: Case, linger_ms: int = LINGER_MS) -> Any:
         import confluent_kafka
 
+        if case.defaults:
+            return confluent_kafka.Producer(
+                {"bootstrap.servers": case.bootstrap_servers, "batch.size": BATCH_SIZE_WITH_DEFAULTS}
+            )
         return confluent_kafka.Producer(
             {
                 "bootstrap.servers": case.bootstrap_servers,
@@ -51,6 +57,8 @@ class ConfluentKafka:
         )
 
     def produce(self, case: Case) -> Sample:
+        if case.defaults:
+            return self._produce_polled_rarely(case)
         producer = self._producer(case)
         topic, produce, poll = case.topic, producer.produce, producer.poll
 
@@ -72,9 +80,23 @@ class ConfluentKafka:
 
         return produce_all(case, send_pairs if case.keyed else send_values, lambda: producer.flush(60))
 
+    def _produce_polled_rarely(self, case: Case) -> Sample:
+        producer = self._producer(case)
+        topic, produce = case.topic, producer.produce
+
+        def send_values(values: list[bytes]) -> None:
+            for value in values:
+                try:
+                    produce(topic, value)
+                except BufferError:
+                    send_when_there_is_room(producer, topic, value)
+            producer.poll(0)
+
+        return produce_all(case, send_values, lambda: producer.flush(60))
+
     def fill(self, case: Case) -> Sample:
         """Write the log to read later: as many records to each partition in turn as its batch holds."""
-        producer = self._producer(case, linger_ms=50)
+        producer = self._producer(case._replace(defaults=False), linger_ms=50)
         block = max(1, min(BATCH_SIZE // (case.size_bytes + 40), case.records // case.partitions))
         number = 0
 
@@ -108,7 +130,7 @@ class ConfluentKafka:
                 "group.id": "benchmark",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                "fetch.queue.backoff.ms": 1,
+                **({} if case.defaults else {"fetch.queue.backoff.ms": 1}),
             }
         )
         consumer.assign(
@@ -188,18 +210,7 @@ class ConfluentKafkaPolledRarely(ConfluentKafka):
     only_plain = True
 
     def produce(self, case: Case) -> Sample:
-        producer = self._producer(case)
-        topic, produce = case.topic, producer.produce
-
-        def send_values(values: list[bytes]) -> None:
-            for value in values:
-                try:
-                    produce(topic, value)
-                except BufferError:
-                    send_when_there_is_room(producer, topic, value)
-            producer.poll(0)
-
-        return produce_all(case, send_values, lambda: producer.flush(60))
+        return self._produce_polled_rarely(case)
 
 
 def send_when_there_is_room(

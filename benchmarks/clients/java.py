@@ -34,6 +34,7 @@ class Java:
     share = 1.0
     share_of_many = 1.0
     only_plain = False
+    runs_with_defaults = False
 
     def produce(self, case: Case) -> Sample:
         with tempfile.TemporaryDirectory() as folder:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from benchmarks.cases import Case
 from benchmarks.clients.measuring import (
     BATCH_SIZE,
-    BUFFER_MEMORY,
+    BATCH_SIZE_WITH_DEFAULTS,
     LINGER_MS,
     Sample,
     Stopwatch,
@@ -41,14 +41,18 @@ class KafkaPython:
     share = 0.1
     share_of_many = 0.3
     only_plain = False
+    runs_with_defaults = False
     module = "kafka"
-    producer_options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     consumer_options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     def __init__(self) -> None:
         self._kafka = import_module(self.module)
 
     def _producer(self, case: Case, linger_ms: int = LINGER_MS) -> Any:
+        if case.defaults:
+            return self._kafka.KafkaProducer(
+                bootstrap_servers=case.bootstrap_servers, batch_size=BATCH_SIZE_WITH_DEFAULTS
+            )
         return self._kafka.KafkaProducer(
             bootstrap_servers=case.bootstrap_servers,
             acks="all",
@@ -56,7 +60,6 @@ class KafkaPython:
             compression_type=None if case.codec == "none" else case.codec,
             linger_ms=linger_ms,
             batch_size=BATCH_SIZE,
-            **self.producer_options,
         )
 
     def produce(self, case: Case) -> Sample:
@@ -128,10 +131,8 @@ class Pykclient(KafkaPython):
     distribution = "pykclient"
     share = 1.0
     share_of_many = 1.0
+    runs_with_defaults = True
     module = "pykclient"
-    # Leave socket buffers to the operating system, as all other clients do by default. Java's defaults are smaller.
-    producer_options = MappingProxyType({"buffer_memory": BUFFER_MEMORY, "send_buffer_bytes": -1})
-    consumer_options: ClassVar[Mapping[str, Any]] = MappingProxyType({"receive_buffer_bytes": -1})
 
 
 class PykclientInPython(Pykclient):
@@ -147,7 +148,8 @@ class PykclientThousand(Pykclient):
 
     name = "pykclient-1000"
     kinds = ("consume",)
-    consumer_options = MappingProxyType({**Pykclient.consumer_options, "max_poll_records": 1000})
+    runs_with_defaults = False
+    consumer_options = MappingProxyType({"max_poll_records": 1000})
 
 
 class PykclientColumns(Pykclient):
@@ -204,6 +206,7 @@ class PykclientViews(PykclientColumns):
 
     name = "pykclient-views"
     kinds = ("consume",)
+    runs_with_defaults = False
     poll_options = MappingProxyType({"binary_view": True})
 
 

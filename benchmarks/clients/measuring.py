@@ -14,6 +14,8 @@ from benchmarks.cases import Case
 
 LINGER_MS = 5
 BATCH_SIZE = 131_072
+#: The size in cases in which all other settings are the clients' defaults.
+BATCH_SIZE_WITH_DEFAULTS = 65_536
 BUFFER_MEMORY = 32 << 20
 
 #: Bytes of distinct values, which are then repeated: more than a codec's window.

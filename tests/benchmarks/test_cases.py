@@ -21,6 +21,7 @@ def test_no_case_is_there_twice() -> None:
         assert {(b.keyed, b.partitions) for b in benches if b.kind == kind} == {
             *((keyed, partitions) for keyed in (False, True) for partitions in (3, 1000))
         }
+        assert [b for b in benches if b.kind == kind and b.defaults] == [Bench(kind, defaults=True)]
 
 
 def test_names_of_topics_tell_cases_apart() -> None:
@@ -62,5 +63,12 @@ def test_the_page_is_only_written_for_a_whole_run() -> None:
     assert parse([]).place == Place.of_repository()
     assert parse([]).rounds == 5
     assert parse(["--rounds", "3"]).place == Place.of_repository()
-    for words in (["--quick"], ["--kinds", "latency"], ["--scale", "0.5"], ["--kafka", "embedded"]):
+    assert parse(["--settings", "defaults", "--add"]).place == Place.of_repository()
+    for words in (
+        ["--quick"],
+        ["--kinds", "latency"],
+        ["--settings", "defaults"],
+        ["--scale", "0.5"],
+        ["--kafka", "embedded"],
+    ):
         assert parse(words).place == Place.of_folder()

@@ -87,6 +87,25 @@ def test_lines_are_read_as_they_were_written(tmp_path: Path, canned: Results) ->
     assert [path] == list(path.parent.iterdir())
 
 
+def test_a_later_run_replaces_the_cases_that_it_repeats(tmp_path: Path, canned: Results) -> None:
+    path = tmp_path / "lines.jsonl"
+    results.write(path, ABOUT, [line("pykclient", bench, 0, p50_ms=1.0) for bench in (PRODUCE, CONSUME, LATENCY)])
+    for day, benches in (("02", [LATENCY]), ("03", [PRODUCE]), ("04", [LATENCY])):
+        about = {**ABOUT, "date": f"2026-02-{day}"}
+        results.add(path, about, [line("pykclient", bench, 0, p50_ms=float(day)) for bench in benches])
+    read = Results.read(path)
+    assert read.about == ABOUT
+    assert [(about["date"], benches) for about, benches in read.later] == [
+        ("2026-02-03", [PRODUCE]),
+        ("2026-02-04", [LATENCY]),
+    ]
+    found = [read.figure("pykclient", bench, "p50_ms") for bench in (PRODUCE, CONSUME, LATENCY)]
+    assert [spread.median for spread in found if spread] == [3.0, 1.0, 4.0]
+    text = report.pages(read, "{{run}}", "")[""]
+    assert "Measured on 2026-02-04 in a run of 3 rounds: latency, 100 B, none." in text
+    assert [path] == list(tmp_path.iterdir())
+
+
 def test_what_was_measured_before_a_run_broke_is_kept_apart(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     path.write_text("of an earlier run")
@@ -107,6 +126,14 @@ def test_goals_say_whether_they_are_met(canned: Results) -> None:
     assert found["send-cpu"].met
     assert not found["latency-p50"].met
     assert found["latency-p50"].ratio.median == pytest.approx(2.0)
+
+
+def test_some_goals_bound_a_figure_itself() -> None:
+    idle = Bench("idle-consumer")
+    measured = Results(ABOUT, three_rounds("pykclient", idle, "cpu_share", 0.0004, 0.0005, 0.0007))
+    (verdict,) = goals.verdicts(measured)
+    assert (verdict.goal.id, verdict.comparison.goal, verdict.met) == ("idle-consumer", "≤ 0.06 % of a core", True)
+    assert tuple(verdict.ratio) == pytest.approx((0.05, 0.04, 0.07))
 
 
 def test_of_many_comparisons_the_worst_one_counts() -> None:
@@ -155,7 +182,7 @@ def test_the_page_has_tables_verdicts_notes_and_plots(canned: Results) -> None:
     page = texts[""]
     assert "Measured on 2026-01-31: 3 rounds" in page
     assert "| `send`, CPU: ≤ 0.25 of confluent-kafka | 0.200 (0.160 to 0.250) | met |" in page
-    assert "| one at a time, p50: ≤ 1 of confluent-kafka | 2.00 (1.00 to 2.00) | **not met** |" in page
+    assert "| one at a time, p50: ≤ 1.3 of confluent-kafka | 2.00 (1.00 to 2.00) | **not met** |" in page
     assert "Two threads." in page
     assert "Not missed." not in page
     assert "| produce, 100 B, none | 0.320 (0.200) | 1.60 | 3.50 (2.19) |" in page
