@@ -15,8 +15,10 @@ from pykclient.metrics.metric_name import MetricName
 from pykclient.metrics.stats import CompoundStat, MeasurableStat, Stat, Tally
 from pykclient.reentry import HERE
 
-#: The longest time for which a sensor adds up values before its stats record them.
-TALLY_INTERVAL_MS: Final = 100
+#: The longest time for which a sensor adds up values before its stats record them, and its part of a window: as all of
+#: them count for the time of the last one, a longer time would blur the windows.
+MAX_TALLY_MS: Final = 1000
+_PARTS_OF_WINDOW: Final = 30
 
 
 class MetricRegistry(Protocol):
@@ -55,8 +57,8 @@ class SensorOptions:
 class Sensor:
     """Passes recorded values to its stats and its parents. Created by ``Metrics.sensor``. Thread: any.
 
-    Values that follow each other within a tenth of a second are added up first, as a value costs much less that way
-    than a call of each stat. Metrics include them nevertheless, because reading one passes them on.
+    Values that follow each other within a second are added up first, as a value costs much less that way than a call of
+    each stat. Metrics include them nevertheless, because reading one passes them on.
     """
 
     __slots__ = (
@@ -71,6 +73,7 @@ class Sensor:
         "_should_record",
         "_stats",
         "_tally",
+        "_tally_ms",
         "name",
         "parents",
     )
@@ -85,6 +88,7 @@ class Sensor:
         self._inactive_expiration_ms = options.inactive_expiration_ms
         self._last_record_ms = self._next_pass_ms = clock.now_ms()
         self._tally = Tally()
+        self._tally_ms = min(MAX_TALLY_MS, options.config.time_window_ms // _PARTS_OF_WINDOW)
         # guards: the stats' state, _stats, _metrics, _tally, _last_record_ms, _next_pass_ms
         self._lock = threading.Lock()
         self._stats: tuple[tuple[Stat, MetricConfig], ...] = ()
@@ -144,7 +148,7 @@ class Sensor:
             values, self._tally = self._tally, Tally()
             for stat, config in self._stats:
                 stat.record(config, values, self._last_record_ms)
-        self._next_pass_ms = self._last_record_ms + TALLY_INTERVAL_MS
+        self._next_pass_ms = self._last_record_ms + self._tally_ms
 
     def _measure(self, stat: MeasurableStat, config: MetricConfig, now_ms: int) -> float:
         """Return the value of a metric. The metric has taken the lock."""
