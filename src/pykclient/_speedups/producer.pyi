@@ -1,3 +1,4 @@
+from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -51,6 +52,24 @@ class AwaitedRecords:
     def add(self, record: FutureState, future: Any) -> None: ...
     def __call__(self, first: FutureRecordMetadata) -> None: ...
 
+class AwaitedSends:
+    def __init__(
+        self,
+        producer: KafkaProducer[Any, Any],
+        loop: AbstractEventLoop,
+        create_future: Callable[[], Any],
+        has_acks: bool,
+    ) -> None: ...
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Headers | None,
+    ) -> Any: ...
+
 class Mutex:
     def __enter__(self) -> None: ...
     def __exit__(self, error_type: object, error: object, traceback: object) -> None: ...
@@ -100,17 +119,6 @@ def send(
     timestamp_ms: int | None = None,
     on_delivery: OnDelivery | None = None,
 ) -> FutureRecordMetadata: ...
-def send_awaited(
-    producer: KafkaProducer[Any, Any],
-    create_future: Callable[[], Any],
-    has_acks: bool,
-    topic: str,
-    value: Any,
-    key: Any,
-    headers: Headers | None,
-    partition: int | None,
-    timestamp_ms: int | None,
-) -> Any: ...
 def try_append_to_batch(
     self: BatchState,
     timestamp_ms: int,

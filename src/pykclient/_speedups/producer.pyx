@@ -32,6 +32,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, realloc
 
 from pykclient._speedups.murmur2 cimport murmur2_of
 from pykclient._speedups.record_writing cimport size_of_bytes, size_of_varint, write_bytes, write_varint, zigzag
@@ -76,6 +77,7 @@ cdef extern from *:
         return PyObject_GetAttr(object, name);
     }
 
+    #define NEW_TUPLE_OF(type, arguments) PyTuple_Type.tp_new((PyTypeObject *)(type), arguments, NULL)
     #define NEW_INSTANCE(type, no_arguments) (((PyTypeObject *)(type))->tp_new((PyTypeObject *)(type), no_arguments, NULL))
     """
     bint IS_FREE_THREADED
@@ -83,6 +85,10 @@ cdef extern from *:
     Py_ssize_t slot_offset(object type, object name) noexcept
     object read_slot(object object, Py_ssize_t offset, object name)
     object NEW_INSTANCE(object type, object no_arguments)
+    object NEW_TUPLE_OF(object type, object arguments)
+    void PyObject_GC_Track(PyObject *object)
+    void PyObject_GC_UnTrack(PyObject *object)
+    int PyObject_GC_IsTracked(PyObject *object)
 
 cdef enum:
     HEADER_AND_LARGEST_OVERHEAD = 61 + 21  # RECORD_BATCH_OVERHEAD, MAX_RECORD_OVERHEAD
@@ -423,6 +429,8 @@ def try_append_to_builder(AppendState self, timestamp_ms, key, value, headers=()
 cdef FutureState new_future(BatchState batch, int64_t timestamp, object key, object value, int64_t size):
     """Count the appended record and return its future."""
     cdef FutureState future = <FutureState>NEW_INSTANCE(batch._future_type, _no_arguments)
+    if PyObject_GC_IsTracked(<PyObject *>future):  # as instances of all Python classes, see FutureState
+        PyObject_GC_UnTrack(<PyObject *>future)
     future._result = batch.produce_future
     future.index = batch._builder.num_records - 1
     future._timestamp_ms = timestamp
@@ -788,74 +796,170 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
 
 # --- asyncio -----------------------------------------------------------------------------------------------------------
 
+cdef object _asyncio_future = None  # the C class, once a record was sent
+
+
 @cython.final
 cdef class AwaitedRecords:
-    """Twin of ``aio.awaited_records.AwaitedRecordsPython``. Thread: the loop's."""
+    """Twin of ``aio.awaited_records.AwaitedRecordsPython``. Thread: the loop's.
 
-    cdef list records
-    cdef list futures
+    Many futures may be pending, and the garbage collector would look at all of them again and again. A pending future
+    and one with a result are not part of a cycle that only the collector could end: the first is set some day, and the
+    second refers to numbers and text. So they are not tracked. Futures that get an exception, or were cancelled, are.
+    """
+
+    cdef PyObject **pairs  # each record, and behind it its future; owned
+    cdef Py_ssize_t count, capacity
     cdef bint has_acks
 
     def __init__(self, bint has_acks):
-        self.records = []
-        self.futures = []
         self.has_acks = has_acks
 
-    def add(self, FutureState record not None, future):
-        self.records.append(record)
-        self.futures.append(future)
+    def __dealloc__(self):
+        cdef Py_ssize_t index
+        for index in range(2 * self.count):
+            Py_DECREF(<object>self.pairs[index])
+        free(self.pairs)
 
-    def __call__(self, first):
+    def add(self, FutureState record not None, future):
+        cdef void *grown
+        if self.count == self.capacity:
+            grown = realloc(self.pairs, 2 * (2 * self.capacity + 8) * sizeof(PyObject *))
+            if grown == NULL:
+                raise MemoryError
+            self.pairs = <PyObject **>grown
+            self.capacity = 2 * self.capacity + 8
+        Py_INCREF(record)
+        Py_INCREF(future)
+        self.pairs[2 * self.count] = <PyObject *>record
+        self.pairs[2 * self.count + 1] = <PyObject *>future
+        self.count += 1
+
+    cdef int leave_to_python(self) except -1:
+        """Settle the futures in Python, which handles what happens to whole batches: errors, splits, a closed loop."""
         from pykclient.aio.awaited_records import settle
 
-        settle(self.records, self.futures, self.has_acks)
+        cdef list records = [], futures = []
+        cdef Py_ssize_t index
+        for index in range(self.count):
+            records.append(<object>self.pairs[2 * index])
+            futures.append(<object>self.pairs[2 * index + 1])
+            track(futures[index])
+        settle(records, futures, self.has_acks)
+        return 0
+
+    def __call__(self, FutureState first not None):
+        from pykclient.aio.awaited_records import CREATE_TIME, LOG_APPEND_TIME, InvalidStateError, RecordMetadata
+
+        cdef object result = first._result
+        cdef object topic_partition, topic, partition, timestamp, timestamp_type = LOG_APPEND_TIME, metadata = None
+        cdef FutureState record
+        cdef Py_ssize_t index
+        cdef int64_t base_offset
+        future = <object>self.pairs[1]
+        if result.parts is not None or result.error_for is not None or future.get_loop().is_closed():
+            self.leave_to_python()
+            return
+        topic_partition = result.topic_partition
+        topic, partition = topic_partition
+        base_offset = result.base_offset
+        timestamp = result.log_append_time_ms
+        has_own = timestamp == -1
+        if has_own:
+            timestamp_type = CREATE_TIME
+        for index in range(self.count):
+            record = <FutureState>self.pairs[2 * index]
+            future = <object>self.pairs[2 * index + 1]
+            if self.has_acks:
+                metadata = NEW_TUPLE_OF(
+                    RecordMetadata,
+                    ((
+                        topic,
+                        partition,
+                        topic_partition,
+                        -1 if base_offset < 0 else base_offset + record.index,
+                        record._timestamp_ms if has_own else timestamp,
+                        timestamp_type,
+                        -1,
+                    ),),
+                )
+                PyObject_GC_UnTrack(<PyObject *>metadata)
+            try:
+                future.set_result(metadata)
+            except InvalidStateError:  # it was cancelled
+                track(future)
 
 
-def send_awaited(
-    producer, create_future, bint has_acks, topic, value, key, headers, partition, timestamp_ms
-):
-    """Append a common record to an open batch, and return an asyncio future for it; None leaves it to Python.
+cdef inline int track(object future) except -1:
+    if type(future) is _asyncio_future and not PyObject_GC_IsTracked(<PyObject *>future):
+        PyObject_GC_Track(<PyObject *>future)
+    return 0
 
-    Nothing has happened then. The rest is in ``AIOKafkaProducer._send``.
-    """
-    cdef object found = send_path_of(producer)
-    cdef object future, entry, written = None
-    cdef list listeners
-    cdef SendPath path
-    cdef Route route
-    cdef FutureState record
-    cdef AwaitedRecords awaited
-    cdef int64_t number = -1, timestamp = 0
-    cdef Py_ssize_t headers_size = 1
-    cdef bint has_timestamp
-    if type(found) is not SendPath or not is_plain(key) or not is_plain(value):
-        return None
-    path = <SendPath>found
-    route = path.route(topic)
-    if route is None:
-        return None
-    if partition is not None and not (is_timestamp(partition, &number) and 0 <= number < route.partition_count):
-        return None
-    if timestamp_ms is not None and not (is_timestamp(timestamp_ms, &timestamp) and timestamp >= 0):
-        return None
-    if headers is not None:
-        written = unchanging(headers)
-        headers_size = size_of_headers(written)
-        if headers_size <= 0:
+
+@cython.final
+cdef class AwaitedSends:
+    """The compiled path of an AIOKafkaProducer without serializers and interceptors. Thread: the loop's."""
+
+    cdef object producer, create_future, is_running
+    cdef unsigned long thread
+    cdef bint has_acks
+
+    def __init__(self, producer, loop, create_future, bint has_acks):
+        self.producer = producer
+        self.create_future = create_future
+        self.is_running = loop.is_running
+        self.thread = PyThread_get_thread_ident()
+        self.has_acks = has_acks
+
+    def send(self, topic, value, key, partition, timestamp_ms, headers):
+        """Append a common record to an open batch, and return an asyncio future for it; None leaves it to Python.
+
+        Nothing has happened then. The rest is in ``AIOKafkaProducer._send``.
+        """
+        global _asyncio_future
+        cdef object found = send_path_of(self.producer)
+        cdef object future, entry, written = None
+        cdef list listeners
+        cdef SendPath path
+        cdef Route route
+        cdef FutureState record
+        cdef AwaitedRecords awaited
+        cdef int64_t number = -1, timestamp = 0
+        cdef Py_ssize_t headers_size = 1
+        cdef bint has_timestamp = timestamp_ms is not None
+        if type(found) is not SendPath or not is_plain(key) or not is_plain(value):
             return None
-    has_timestamp = timestamp_ms is not None
-    record = append_plain(path, route, number, key, value, written, headers_size, has_timestamp, &timestamp, None)
-    if record is None:
-        return None
-    future = create_future()
-    # All of this runs on the loop's thread, which also completes batches: the batch is still open.
-    listeners = record._result.listeners
-    entry = listeners[len(listeners) - 1] if listeners else None
-    if entry is not None and type((<tuple>entry)[1]) is AwaitedRecords:
-        awaited = <AwaitedRecords>(<tuple>entry)[1]
-    else:
-        awaited = AwaitedRecords(has_acks)
-        listeners.append((record, awaited, False))
-    awaited.records.append(record)
-    awaited.futures.append(future)
-    return future
+        # Asking asyncio for the running loop would cost a system call before Python 3.12.
+        if PyThread_get_thread_ident() != self.thread or not self.is_running():
+            return None
+        path = <SendPath>found
+        route = path.route(topic)
+        if route is None:
+            return None
+        if partition is not None and not (is_timestamp(partition, &number) and 0 <= number < route.partition_count):
+            return None
+        if has_timestamp and not (is_timestamp(timestamp_ms, &timestamp) and timestamp >= 0):
+            return None
+        if headers is not None:
+            written = unchanging(headers)
+            headers_size = size_of_headers(written)
+            if headers_size <= 0:
+                return None
+        record = append_plain(path, route, number, key, value, written, headers_size, has_timestamp, &timestamp, None)
+        if record is None:
+            return None
+        future = self.create_future()
+        if _asyncio_future is None:
+            from _asyncio import Future as _asyncio_future
+        if type(future) is _asyncio_future:
+            PyObject_GC_UnTrack(<PyObject *>future)
+        # All of this runs on the loop's thread, which also completes batches: the batch is still open.
+        listeners = record._result.listeners
+        entry = listeners[len(listeners) - 1] if listeners else None
+        if entry is not None and type((<tuple>entry)[1]) is AwaitedRecords:
+            awaited = <AwaitedRecords>(<tuple>entry)[1]
+        else:
+            awaited = AwaitedRecords(self.has_acks)
+            listeners.append((record, awaited, False))
+        awaited.add(record, future)
+        return future

@@ -112,8 +112,8 @@ class AIOKafkaProducer:
         self._memory: MemoryLine
         self._key_serializer: Serializer[Any]
         self._value_serializer: Serializer[Any]
-        #: True if records may take the compiled path: there are neither serializers nor interceptors.
-        self._may_send_at_once = False
+        #: Appends a common record, if the compiled module is there; otherwise returns None, and has done nothing.
+        self._send_at_once: Callable[..., RecordFuture | None] = _send_nothing
 
     # --- starting --------------------------------------------------------------------------------------------------
 
@@ -167,10 +167,11 @@ class AIOKafkaProducer:
             raise
         environment.forget_hosts()
         self._loop, self._driver, self._waits, self._memory = loop, driver, waits, memory
-        self._create_future = loop.create_future
+        self._create_future = _future_factory(loop)
         self._key_serializer, self._value_serializer = parts.key_serializer, parts.value_serializer
         has_plugins = not (self._key_serializer is self._value_serializer is BYTES and parts.interceptors is None)
-        self._may_send_at_once = _compiled is not None and not has_plugins
+        if _compiled is not None and not has_plugins:
+            self._send_at_once = _compiled.AwaitedSends(producer, loop, self._create_future, self._has_acks).send
         self._producer = producer
 
     def _usable(self) -> ThreadlessProducer:
@@ -222,12 +223,9 @@ class AIOKafkaProducer:
             ProducerClosed: the producer is closed, or was closed during the call.
             KafkaError: the producer hit a fatal error.
         """
-        if self._may_send_at_once and _get_running_loop() is self._loop:
-            future = _compiled.send_awaited(
-                self._producer, self._create_future, self._has_acks, topic, value, key, headers, partition, timestamp_ms
-            )
-            if future is not None:
-                return future  # type: ignore[no-any-return]
+        future = self._send_at_once(topic, value, key, partition, timestamp_ms, headers)
+        if future is not None:
+            return future
         return await self._send(topic, value, key, partition, timestamp_ms, headers, may_yield=True)
 
     async def send_and_wait(
@@ -244,12 +242,9 @@ class AIOKafkaProducer:
         Raises:
             Exception: those of ``send``, and the error that the record failed with.
         """
-        if self._may_send_at_once and _get_running_loop() is self._loop:
-            future = _compiled.send_awaited(
-                self._producer, self._create_future, self._has_acks, topic, value, key, headers, partition, timestamp_ms
-            )
-            if future is not None:
-                return await future  # type: ignore[no-any-return]
+        future = self._send_at_once(topic, value, key, partition, timestamp_ms, headers)
+        if future is not None:
+            return await future
         return await (await self._send(topic, value, key, partition, timestamp_ms, headers, may_yield=False))
 
     async def _send(
@@ -557,7 +552,7 @@ class AIOKafkaProducer:
             return
         if not self._closed:
             self._closed = True
-            self._may_send_at_once = False
+            self._send_at_once = _send_nothing
             self._memory.end(ProducerClosed("the producer was closed while a send was waiting for buffer.memory"))
             producer.initiate_close()
         driver = self._driver
@@ -568,7 +563,7 @@ class AIOKafkaProducer:
     def _release(self, producer: ThreadlessProducer) -> None:
         """Let go of connections after the loop was closed: nothing can be sent any more."""
         self._closed = True
-        self._may_send_at_once = False
+        self._send_at_once = _send_nothing
         producer.force_close()
         self._driver.close_at_once()
         producer.parts.close_plugins()
@@ -604,6 +599,17 @@ class AIOKafkaProducer:
     def __repr__(self) -> str:
         client_id = self._config["client.id"] if self._producer is None else self._producer.parts.client_id
         return f"<AIOKafkaProducer {client_id}>"
+
+
+def _send_nothing(*_: object) -> None:
+    """Leave the record to the path in Python."""
+
+
+def _future_factory(loop: asyncio.AbstractEventLoop) -> Callable[[], RecordFuture]:
+    """Return what ``loop.create_future`` does, without its Python code where that only creates a Future."""
+    if getattr(type(loop), "create_future", None) is asyncio.BaseEventLoop.create_future:
+        return partial(asyncio.Future, loop=loop)
+    return loop.create_future
 
 
 def _has_news(metadata: Any, version: int) -> bool:

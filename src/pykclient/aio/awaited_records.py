@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import InvalidStateError as InvalidStateError  # the compiled twin takes it, and the next line's, from here
 from typing import TYPE_CHECKING
 
 from pykclient.aio.structs import CREATE_TIME, LOG_APPEND_TIME, RecordMetadata
