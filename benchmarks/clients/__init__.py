@@ -13,7 +13,7 @@ producing to many partitions. ``only_plain`` excludes codecs, keys, sizes, parti
 from __future__ import annotations
 
 from benchmarks.cases import Case
-from benchmarks.clients.aio import Aiokafka
+from benchmarks.clients.aio import Aiokafka, PykclientAio
 from benchmarks.clients.confluent import ConfluentKafka, ConfluentKafkaPolledRarely, ConfluentKafkaWithReports
 from benchmarks.clients.java import Java
 from benchmarks.clients.kafka_python import (
@@ -42,6 +42,7 @@ CLIENTS: dict[str, type[Client]] = {
         PykclientValues,
         PykclientInPython,
         PykclientColumnsInPython,
+        PykclientAio,
         KafkaPython,
         Aiokafka,
         ConfluentKafka,

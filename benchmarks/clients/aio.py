@@ -1,8 +1,9 @@
-"""aiokafka with its compiled codecs: event loop and program share one thread."""
+"""aiokafka with its compiled codecs, and pykclient.aio: event loop and program share one thread."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import time
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -34,10 +35,11 @@ class Aiokafka:
     only_plain = False
     runs_with_defaults = False
 
-    async def _producer(self, case: Case, linger_ms: int = LINGER_MS) -> Any:
-        import aiokafka
+    #: The package with the clients; all have aiokafka's surface.
+    package = "aiokafka"
 
-        producer = aiokafka.AIOKafkaProducer(
+    async def _producer(self, case: Case, linger_ms: int = LINGER_MS) -> Any:
+        producer = importlib.import_module(self.package).AIOKafkaProducer(
             bootstrap_servers=case.bootstrap_servers,
             acks="all",
             enable_idempotence=True,
@@ -162,3 +164,14 @@ class Aiokafka:
         sample = watch.stop(case.records)
         await producer.stop()
         return sample
+
+
+class PykclientAio(Aiokafka):
+    """``pykclient.aio``."""
+
+    name = "pykclient-aio"
+    distribution = "pykclient"
+    package = "pykclient.aio"
+    kinds: ClassVar[tuple[str, ...]] = ("produce", "latency")
+    share = 1.0
+    share_of_many = 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import InvalidStateError as InvalidStateError  # the compiled twin takes it, and the next line's, from here
+from copy import copy
 from typing import TYPE_CHECKING
 
 from pykclient.aio.structs import CREATE_TIME, LOG_APPEND_TIME, RecordMetadata
@@ -72,9 +73,19 @@ def settle(records: list[FutureRecordMetadata], futures: list[RecordFuture], has
         if not result.completed:
             attach(record, future, has_acks)
         elif result.error_for is not None:
-            future.set_exception(result.error_for(index))
+            future.set_exception(_own(result.error_for(index)))
         else:
             future.set_result(metadata_of(result, index, record.timestamp_ms) if has_acks else None)
+
+
+def _own(error: Exception) -> Exception:
+    """Return a copy of an error that the records of a batch, and the producer, share.
+
+    Else the traceback of each task that awaits a future would grow the other's, and live as long as the producer.
+    """
+    own = copy(error)
+    own.__cause__ = error.__cause__
+    return own
 
 
 def metadata_of(result: ProduceRequestResult, index: int, timestamp_ms: int) -> RecordMetadata:
