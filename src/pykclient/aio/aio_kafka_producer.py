@@ -114,6 +114,8 @@ class AIOKafkaProducer:
         self._value_serializer: Serializer[Any]
         #: Appends a common record, if the compiled module is there; otherwise returns None, and has done nothing.
         self._send_at_once: Callable[..., RecordFuture | None] = _send_nothing
+        #: True if records need more than to be appended: there are serializers or interceptors, or the end has come.
+        self._has_plugins = True
 
     # --- starting --------------------------------------------------------------------------------------------------
 
@@ -170,6 +172,7 @@ class AIOKafkaProducer:
         self._create_future = _future_factory(loop)
         self._key_serializer, self._value_serializer = parts.key_serializer, parts.value_serializer
         has_plugins = not (self._key_serializer is self._value_serializer is BYTES and parts.interceptors is None)
+        self._has_plugins = has_plugins
         if _compiled is not None and not has_plugins:
             self._send_at_once = _compiled.AwaitedSends(producer, loop, self._create_future, self._has_acks).send
         self._producer = producer
@@ -224,9 +227,11 @@ class AIOKafkaProducer:
             KafkaError: the producer hit a fatal error.
         """
         future = self._send_at_once(topic, value, key, partition, timestamp_ms, headers)
+        if future is None and not self._is_late():
+            future = self._send_now(topic, value, key, partition, timestamp_ms, headers)
         if future is not None:
             return future
-        return await self._send(topic, value, key, partition, timestamp_ms, headers, may_yield=True)
+        return await self._send(topic, value, key, partition, timestamp_ms, headers)
 
     async def send_and_wait(
         self,
@@ -242,10 +247,39 @@ class AIOKafkaProducer:
         Raises:
             Exception: those of ``send``, and the error that the record failed with.
         """
-        future = self._send_at_once(topic, value, key, partition, timestamp_ms, headers)
-        if future is not None:
-            return await future
-        return await (await self._send(topic, value, key, partition, timestamp_ms, headers, may_yield=False))
+        future = (
+            self._send_at_once(topic, value, key, partition, timestamp_ms, headers)
+            or self._send_now(topic, value, key, partition, timestamp_ms, headers)
+            or await self._send(topic, value, key, partition, timestamp_ms, headers)
+        )
+        return await future
+
+    def _is_late(self) -> bool:
+        """Return True if the loop has not run the driver for long: the caller may send in an endless loop."""
+        return self._loop is not None and self._loop.time() - self._driver.last_turn_s > _LONGEST_RUN_S
+
+    def _send_now(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Headers | None,
+    ) -> RecordFuture | None:
+        """Append a record, as ``_send`` does; return None, and have done nothing, if that may have to wait."""
+        producer = self._producer
+        if self._has_plugins or producer is None or not self._memory.is_empty:
+            return None
+        if _get_running_loop() is not self._loop:
+            return None
+        try:
+            appended = producer.append(topic, value, key, headers, partition, timestamp_ms)
+        except (MustWait, TopicIsMissing):
+            return None
+        future = self._create_future()
+        attach(appended, future, self._has_acks)
+        return future
 
     async def _send(
         self,
@@ -255,16 +289,10 @@ class AIOKafkaProducer:
         partition: int | None,
         timestamp_ms: int | None,
         headers: Headers | None,
-        *,
-        may_yield: bool,
     ) -> RecordFuture:
-        """Send a record that may have to wait, or that the compiled path leaves to Python.
-
-        With ``may_yield``, let the loop run if it has not for long: the caller may send in an endless loop.
-        """
+        """Send any record: call interceptors and serializers, and wait for metadata and memory."""
         producer = self._usable()
-        assert self._loop is not None
-        if may_yield and self._loop.time() - self._driver.last_turn_s > _LONGEST_RUN_S:
+        if self._is_late():
             await one_iteration()
         on_delivery = None
         # All arguments are checked before the first of them is used.
@@ -552,7 +580,7 @@ class AIOKafkaProducer:
             return
         if not self._closed:
             self._closed = True
-            self._send_at_once = _send_nothing
+            self._end_sending()
             self._memory.end(ProducerClosed("the producer was closed while a send was waiting for buffer.memory"))
             producer.initiate_close()
         driver = self._driver
@@ -560,10 +588,15 @@ class AIOKafkaProducer:
             producer.force_close()
             driver.close_at_once()
 
+    def _end_sending(self) -> None:
+        """Let ``_send`` refuse all records."""
+        self._send_at_once = _send_nothing
+        self._has_plugins = True
+
     def _release(self, producer: ThreadlessProducer) -> None:
         """Let go of connections after the loop was closed: nothing can be sent any more."""
         self._closed = True
-        self._send_at_once = _send_nothing
+        self._end_sending()
         producer.force_close()
         self._driver.close_at_once()
         producer.parts.close_plugins()

@@ -106,13 +106,13 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
         topic: str,
         value: object,
         key: object,
-        headers: Headers,
+        headers: Headers | None,
         partition: int | None,
         timestamp_ms: int | None,
-        on_delivery: InterceptedDelivery | None,
-        serialized: tuple[bytes | None, bytes | None],
+        on_delivery: InterceptedDelivery | None = None,
+        serialized: tuple[bytes | None, bytes | None] | None = None,
     ) -> FutureRecordMetadata:
-        """Append a record whose key and value have been serialized.
+        """Append a record. ``serialized`` has its key and value as bytes, where there are serializers.
 
         Raises:
             MustWait, TopicIsMissing: the call would have to wait.
