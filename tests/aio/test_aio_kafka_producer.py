@@ -608,6 +608,34 @@ def test_a_producer_that_is_not_started(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
+def test_what_a_producer_knows_of_the_cluster(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster, 2)
+    hold = None
+
+    async def main() -> None:
+        nonlocal hold
+        async with started(cluster, max_block_ms=2_000) as producer:
+            assert producer.bootstrap_connected()
+            view = producer.client.cluster
+            (broker,) = view.brokers()
+            assert f"{broker.host}:{broker.port}" == cluster.bootstrap_servers
+            assert view.broker_metadata(broker.id) == broker
+            assert view.broker_metadata(77) is None
+            assert view.partitions_for_topic(topic) is view.available_partitions_for_topic(topic) is None
+            await producer.send_and_wait(topic, b"v")
+            assert view.topics() == {topic}
+            assert view.partitions_for_topic(topic) == view.available_partitions_for_topic(topic) == {0, 1}
+            assert await producer.client.force_metadata_update()
+            hold = cluster.faults.hold(ApiKeys.METADATA)
+            assert not await producer.client.force_metadata_update()
+            hold.remove()
+            hold.release()
+        with pytest.raises(ProducerClosed):
+            producer.client.cluster.brokers()
+
+    run(main())
+
+
 def test_the_contract_on_any_kafka(any_kafka: AnyKafka) -> None:
     topic = any_kafka.create_topic(f"aio-{next(_numbers)}", partitions=3)
 

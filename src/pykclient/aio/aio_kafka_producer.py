@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 from pykclient import topic_names
 from pykclient.aio.awaited_records import RecordFuture, attach
 from pykclient.aio.batch_builder import BatchBuilder
+from pykclient.aio.client_view import ClientView
 from pykclient.aio.errors import MissingTopicError, ProducerClosed
 from pykclient.aio.loop_driver import LoopDriver
 from pykclient.aio.loop_environment import LoopEnvironment
@@ -524,6 +525,27 @@ class AIOKafkaProducer:
         deadline_ms = producer.parts.clock.now_ms() + producer.max_block_ms
         await self._await_topic(producer, topic, None, deadline_ms)
         return producer.partitions_for(topic)
+
+    @property
+    def client(self) -> ClientView:
+        """What the producer knows of the cluster, under aiokafka's name.
+
+        Raises:
+            IllegalStateError: the producer has not been started, or is closed.
+        """
+        return ClientView(self._usable().parts.metadata, self._update_metadata)
+
+    async def _update_metadata(self) -> bool:
+        producer = self._usable()
+        metadata = producer.parts.metadata
+        version = metadata.request_update(False)
+        self._driver.wake()
+        await self._waits.until(partial(_has_news, metadata, version), producer.max_block_ms)
+        return metadata.update_version > version
+
+    def bootstrap_connected(self) -> bool:
+        """Return True if any broker has answered since ``start``."""
+        return self._usable().bootstrap_connected()
 
     @property
     def config(self) -> ProducerConfig:
