@@ -36,11 +36,13 @@ SOCKET_MODULES = {
 PURE_PACKAGES = ("config/", "protocol/", "record/")
 #: Modules that decide what to send, and leave all waiting to a driver.
 DECIDERS = {
+    "consumer/coordinator/classic_membership_manager.py",
     "consumer/coordinator/commit_request_manager.py",
     "consumer/coordinator/committed_offsets_request_manager.py",
     "consumer/coordinator/coordinator_request_manager.py",
     "consumer/coordinator/heartbeat.py",
     "consumer/coordinator/heartbeat_request_manager.py",
+    "consumer/coordinator/leave_group_request_manager.py",
     "consumer/coordinator/member_state.py",
     "consumer/fetch_request_manager.py",
     "consumer/fetch_session_handler.py",

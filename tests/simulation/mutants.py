@@ -119,8 +119,8 @@ _CONSUMER = (
     ),
     Mutant(
         "the revoked callback is skipped",
-        "consumer/coordinator/consumer_coordinator",
-        "            failure = self._listeners.invoke_partitions_revoked(owned)\n"
+        "consumer/coordinator/consumer_group_protocol",
+        "            failure = yield from self._listeners.invoke_partitions_revoked(owned)\n"
         "            self._subscriptions.assign_from_subscribed(())\n        else:",
         "            self._subscriptions.assign_from_subscribed(())\n        else:",
     ),
@@ -162,9 +162,9 @@ _CONSUMER = (
     ),
     Mutant(
         "closing does not leave the group",
-        "consumer/coordinator/abstract_coordinator",
-        "            request = self._leave_request(operation,",
-        "            request = self._leave_request(REMAIN_IN_GROUP,",
+        "consumer/coordinator/consumer_coordinator",
+        "        left = self.leave_group(operation,",
+        '        left = self.leave_group("remain_in_group",',
     ),
 )
 
@@ -338,7 +338,7 @@ _PROGRESS = (
     ),
     Mutant(
         "a new topic is not matched with the pattern",
-        "consumer/coordinator/consumer_coordinator",
+        "consumer/coordinator/consumer_group_protocol",
         "            self.update_pattern_subscription(cluster)\n",
         "            pass\n",
     ),

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pykclient.clock import Timer
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_components import ConsumerComponents
-from pykclient.consumer.coordinator.abstract_coordinator import DEFAULT
 from pykclient.consumer.coordinator.commit_request_manager import OffsetCommitCallback
 from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
 from pykclient.consumer.coordinator.consumer_parts import Offsets
+from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
 from pykclient.consumer.fetch import AnyFetch, ColumnsFetch, Fetch
 from pykclient.consumer.fetch_state import FetchPosition
 from pykclient.consumer.request_future import RequestFuture
@@ -104,9 +104,9 @@ class ClassicConsumer:
                     try:
                         self._coordinator.auto_commit_now()
                     finally:
-                        self._coordinator.on_leave_prepare()
+                        self._coordinator.revoke_all()
                 finally:
-                    self._coordinator.maybe_leave_group(DEFAULT, "the consumer unsubscribed from all topics")
+                    self._coordinator.leave_group(DEFAULT, "the consumer unsubscribed from all topics")
         finally:
             self._handout.clear()
             self._subscriptions.unsubscribe()
@@ -276,7 +276,7 @@ class ClassicConsumer:
         if self._coordinator is None:
             self._sole_reader.poll()
         else:
-            has_assignment = self._coordinator.poll(at_once, wait_for_join_group=False)
+            has_assignment = self._coordinator.poll(at_once)
         self.update_fetch_positions(initialize=has_assignment)
 
     def _poll_for_fetches(self, timer: Timer, collect: Callable[[], F]) -> F:
@@ -286,7 +286,7 @@ class ClassicConsumer:
         self._create_fetch_requests()
         timeout_ms = timer.remaining_ms
         if self._coordinator is not None:
-            timeout_ms = min(self._coordinator.time_to_next_poll(timer.now_ms), timeout_ms)
+            timeout_ms = min(self._coordinator.time_to_next_poll(), timeout_ms)
         if not self._has_all_fetch_positions or self._fetches.has_resting_nodes:
             # A position lookup or a fetch may be in backoff, which no response would end.
             timeout_ms = min(timeout_ms, self._retry_backoff_ms)

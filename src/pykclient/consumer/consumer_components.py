@@ -13,8 +13,7 @@ from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrateg
 from pykclient.consumer.consumer_interceptors import ConsumerInterceptors
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
-from pykclient.consumer.coordinator.abstract_coordinator import METRIC_PREFIX
-from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
+from pykclient.consumer.coordinator.consumer_coordinator import METRIC_PREFIX, ConsumerCoordinator
 from pykclient.consumer.coordinator.consumer_parts import ConsumerParts, Offsets
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.deserializers import Deserializers

@@ -15,7 +15,7 @@ from pykclient.consumer.arrow_reader import ArrowReader
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.classic_consumer import DEFAULT_REBALANCE_REASON, ClassicConsumer
 from pykclient.consumer.consumer_components import ConsumerComponents
-from pykclient.consumer.coordinator.abstract_coordinator import DEFAULT
+from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
 from pykclient.consumer.iteration import Iteration
 from pykclient.consumer.offset_commit_future import OffsetCommitFuture
 from pykclient.errors import IllegalArgumentError, IllegalStateError

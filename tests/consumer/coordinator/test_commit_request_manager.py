@@ -449,7 +449,7 @@ class TestDeletedTopic:
         assert auto_commit({TP0: error, self.OTHER: 0}) == {TP0, self.OTHER}
         group.coordinator.membership.take_join_prepare()
         group.client.update_metadata(metadata_response({"other": 1}, errors={"test": 3}))
-        group.coordinator._assignment_snapshot = None  # without a rebalance in between
+        group.coordinator.protocol._assignment_snapshot = None  # without a rebalance in between
         assert auto_commit({self.OTHER: 0}) == {self.OTHER}
         assert auto_commit({self.OTHER: 0}) == {self.OTHER}
         assert caplog.text.count("No longer committing test-0: 100") == 1
@@ -755,7 +755,7 @@ class TestAuto:
         assert sent[0].topics[0].partitions[0].committed_offset == 100
         group.coordinator.poll(group.timer(0))
         assert not group.client.requests
-        assert group.coordinator.time_to_next_poll(group.clock.now_ms()) <= 1_000
+        assert group.coordinator.time_to_next_poll() <= 1_000
 
     def test_what_may_pass_is_repeated_soon(self) -> None:
         group = self.member(2_000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -62,6 +62,10 @@ def assignments_in(request: Any) -> dict[str, list[TopicPartition]]:
     }
 
 
+def offers_of(group: GroupHarness) -> Sequence[tuple[str, bytes]]:
+    return group.coordinator.events.run_steps(group.coordinator.protocol.offers())
+
+
 class TestAssignments:
     def test_a_follower_takes_what_it_gets(self, group: GroupHarness) -> None:
         group.join(TP1)
@@ -76,7 +80,7 @@ class TestAssignments:
         group.client.prepare_response(sync(TP0), noting(sent))
         assert group.coordinator.poll(group.timer())
         assert assignments_in(sent[0]) == {MEMBER: [TP0], "member-2": [TP1]}
-        assert group.coordinator.is_leader
+        assert group.coordinator.protocol.is_leader
 
     def test_the_leader_fetches_metadata_of_the_others_topics(self, group: GroupHarness) -> None:
         sent: list[Any] = []
@@ -96,7 +100,7 @@ class TestAssignments:
         assert sent[0].assignments == []
         # It still watches the metadata, as any leader does.
         group.client.update_metadata(metadata_response({TOPIC: 3}))
-        group.coordinator.maybe_update_subscription_metadata()
+        group.coordinator.protocol.metadata_updated()
         assert group.coordinator.rejoin_needed_or_pending()
 
     def test_the_subscription_changed_while_joining(self, group: GroupHarness) -> None:
@@ -167,7 +171,7 @@ class TestAssignments:
         group = GroupHarness(assignors=[RoundRobinAssignor(), RangeAssignor()], group={"rack_id": "r1"})
         group.subscribe("b", TOPIC)
         group.join(TP0)
-        offers = dict(group.coordinator.metadata())
+        offers = dict(offers_of(group))
         assert list(offers) == ["roundrobin", "range"]
         subscription = consumer_protocol.deserialize_subscription(offers["range"])
         assert (subscription.topics, subscription.rack_id) == (["b", TOPIC], "r1")
@@ -206,7 +210,7 @@ class TestCustomAssignor:
         assert group.subscriptions.metadata_topics() == {TOPIC, "other"}
         assert assignor.told[0][0].partitions == [TP0]
         assert assignor.told[0][1].generation_id == 1
-        (offer,) = group.coordinator.metadata()
+        (offer,) = offers_of(group)
         assert consumer_protocol.deserialize_subscription(offer[1]).user_data == b"mine"
 
     def test_what_it_raises_comes_out_of_poll(self) -> None:
@@ -314,7 +318,7 @@ class TestRejoining:
         response = metadata_response({TOPIC: 2})
         response.brokers[0].rack = "elsewhere"
         group.client.update_metadata(response)
-        group.coordinator.maybe_update_subscription_metadata()
+        group.coordinator.protocol.metadata_updated()
         assert group.coordinator.rejoin_needed_or_pending() is rejoins
 
     def test_another_subscription(self, group: GroupHarness) -> None:
@@ -372,7 +376,7 @@ class TestPatterns:
         group.client.prepare_metadata_update(metadata_response({TOPIC: 1}))
         group.join(TP0)
         group.metadata.bootstrap([("localhost", 9092)])
-        group.coordinator.maybe_update_subscription_metadata()
+        group.coordinator.protocol.metadata_updated()
         assert group.subscriptions.subscription() == {TOPIC}
         assert not group.coordinator.rejoin_needed_or_pending()
 
@@ -502,9 +506,7 @@ class TestAutoCommitBeforeRejoining:
     def test_a_commit_that_may_pass_is_repeated(self) -> None:
         group = self.member()
         group.coordinator.request_rejoin("test")
-        group.prepare(commit({TP0: 14}))
-        assert not group.coordinator.poll(group.timer())
-        group.prepare(commit({TP0: 0}), join(2), sync(TP0))
+        group.prepare(commit({TP0: 14}), commit({TP0: 0}), join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())
 
     def test_a_commit_that_fails_for_good_does_not_hold_up_the_join(self) -> None:

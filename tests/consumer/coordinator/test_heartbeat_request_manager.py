@@ -8,6 +8,7 @@ from pykclient.consumer.coordinator.heartbeat_request_manager import HeartbeatRe
 from pykclient.consumer.coordinator.member_state import COMPLETING_REBALANCE, STABLE, UNJOINED, Generation
 from pykclient.consumer.request_manager import NOTHING, UnsentRequest
 from pykclient.errors import DisconnectError, FencedInstanceIdError
+from pykclient.protocol.messages.leave_group import LeaveGroupRequest
 from tests.consumer.coordinator.harness import (
     FENCED_INSTANCE_ID,
     ILLEGAL_GENERATION,
@@ -161,7 +162,8 @@ def test_an_application_that_does_not_poll(heartbeats: Heartbeats, caplog: pytes
     assert heartbeats.poll() == []
     assert heartbeats.membership.state is UNJOINED
     assert "max.poll.interval.ms" in caplog.text
-    assert heartbeats.group.network.has_pending_requests(), "LeaveGroup"
+    (request,) = heartbeats.group.coordinator.leaving.poll(heartbeats.clock.now_ms()).requests
+    assert isinstance(message_of(request), LeaveGroupRequest)
 
 
 def test_an_application_that_polls(heartbeats: Heartbeats) -> None:

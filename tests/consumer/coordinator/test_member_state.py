@@ -7,15 +7,20 @@ from itertools import product
 import pytest
 
 from pykclient.consumer.coordinator.member_state import (
+    ASSIGNING,
     COMPLETING_REBALANCE,
     NO_GENERATION,
     PREPARING_REBALANCE,
+    RESTING,
     STABLE,
+    STEPS,
     TRANSITIONS,
     UNJOINED,
     Generation,
     MemberState,
+    RebalanceStep,
     move,
+    step,
 )
 from pykclient.errors import IllegalStateError
 
@@ -55,3 +60,26 @@ def test_generations() -> None:
     assert kept.is_reset
     assert kept.has_member_id
     assert not Generation(3, "m", "range").is_reset
+
+
+STEP_NAMES = list(STEPS)
+
+
+@pytest.mark.parametrize("current", STEP_NAMES, ids=str)
+def test_only_steps_of_the_table(current: RebalanceStep) -> None:
+    for to in STEPS:
+        if to is RESTING or to in STEPS[current]:
+            assert step(current, to) is to
+        else:
+            with pytest.raises(IllegalStateError, match=f"from {current} to {to}"):
+                step(current, to)
+
+
+def test_each_step_leads_to_an_assignment() -> None:
+    for current in STEPS:
+        if current is RESTING:
+            continue
+        reached = {current}
+        for _ in STEPS:
+            reached |= {to for one in reached for to in STEPS[one]}
+        assert ASSIGNING in reached

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS, Clock, Timer
+from pykclient.consumer.application_events import ApplicationCall
 from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.consumer_parts import ConsumerParts, Offsets
-from pykclient.consumer.coordinator.coordinator_request_manager import (
-    CoordinatorRequestManager,
-    group_authorization_error,
-)
-from pykclient.consumer.coordinator.group_joiner import fenced_error
+from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
+from pykclient.consumer.coordinator.group_errors import fenced_error, group_authorization_error
 from pykclient.consumer.coordinator.member_state import NO_GENERATION, PREPARING_REBALANCE, Generation
 from pykclient.consumer.coordinator.response_handler import handled
 from pykclient.consumer.request_future import RequestFuture
@@ -37,7 +35,7 @@ from pykclient.protocol.messages.offset_commit import OffsetCommitResponse
 from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.consumer.application_events import ApplicationEvents
+    from pykclient.consumer.application_events import ApplicationEvents, Steps
     from pykclient.consumer.consumer_interceptors import ConsumerInterceptors
     from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
     from pykclient.consumer.coordinator.group_membership import GroupMembership
@@ -343,13 +341,13 @@ class CommitRequestManager:
             return
         interceptors = self._parts.interceptors
         if error is None and interceptors is not None and not interceptors.is_empty and commit.offsets:
-            self._events.add(partial(self._intercept, commit, interceptors), _nothing, uses_consumer=False)
+            self._events.add(self._intercept(commit, interceptors))
         if commit.is_async and isinstance(error, RetriableError):
             error = _retriable(error)
         if isinstance(error, FencedInstanceIdError) and commit.is_async:
             self._fenced = True
         if commit.callback is not None:
-            self._events.add(partial(self._tell, commit, error), partial(self._told, commit))
+            self._events.add(self._tell(commit, error))
         commit.is_done = True
         if commit.callback is None:
             if commit.is_async:
@@ -364,23 +362,22 @@ class CommitRequestManager:
 
     # --- events --------------------------------------------------------------------------------------------------
 
-    def _intercept(self, commit: _Commit, interceptors: ConsumerInterceptors) -> None:
+    def _intercept(self, commit: _Commit, interceptors: ConsumerInterceptors) -> Steps[None]:
         if not commit.intercepted:
             commit.intercepted = True
-            interceptors.on_commit(commit.offsets)
+            yield ApplicationCall(partial(interceptors.on_commit, commit.offsets), uses_consumer=False)
 
-    def _tell(self, commit: _Commit, error: Exception | None) -> None:
+    def _tell(self, commit: _Commit, error: Exception | None) -> Steps[None]:
         if commit.told or commit.callback is None:
             return
         commit.told = True
-        _complete(commit.future, error)
-        commit.callback(commit.offsets, error)
-
-    def _told(self, commit: _Commit, failure: Exception | None) -> None:
-        if isinstance(failure, WakeupError):
-            raise failure
-        if failure is not None:  # it must not make the poll fail
-            self._log.error("The callback of a commit of %s failed", shown(commit.offsets), exc_info=failure)
+        try:
+            yield ApplicationCall(partial(_complete, commit.future, error))
+            yield ApplicationCall(partial(commit.callback, commit.offsets, error))
+        except WakeupError:
+            raise
+        except Exception:  # noqa: BLE001 - the application's code, which must not make the poll fail
+            self._log.exception("The callback of a commit of %s failed", shown(commit.offsets))
 
     def _log_failure(self, offsets: Offsets, error: Exception | None) -> None:
         if error is not None:
@@ -593,10 +590,6 @@ def _complete(future: RequestFuture[None], error: Exception | None) -> None:
         future.complete(None)
     else:
         future.raise_error(error)
-
-
-def _nothing(_: Exception | None) -> None:
-    """Ignore the outcome: interceptors handle their own errors."""
 
 
 def _unknown_partitions(partitions: Iterable[TopicPartition]) -> errors.UnknownTopicOrPartitionError:

@@ -11,10 +11,8 @@ from pykclient import errors
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.consumer_parts import ConsumerParts
-from pykclient.consumer.coordinator.coordinator_request_manager import (
-    CoordinatorRequestManager,
-    group_authorization_error,
-)
+from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
+from pykclient.consumer.coordinator.group_errors import group_authorization_error
 from pykclient.consumer.coordinator.member_state import Generation
 from pykclient.consumer.coordinator.response_handler import handled
 from pykclient.consumer.fetch_state import FetchPosition

@@ -9,6 +9,7 @@ from pykclient import errors
 from pykclient.clock import Clock
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+from pykclient.consumer.coordinator.group_errors import group_authorization_error
 from pykclient.consumer.coordinator.group_membership import GroupMembership
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.coordinator.group_requests import FindCoordinatorBuilder, coordinators_of
@@ -250,7 +251,3 @@ class CoordinatorRequestManager:
         self._lookup_not_before_ms = self._clock.now_ms() + self._retry_backoff.backoff(failed_lookups)
         self._failed_lookups = failed_lookups + 1
         self.failures += 1
-
-
-def group_authorization_error(group_id: str) -> GroupAuthorizationError:
-    return GroupAuthorizationError(f"not authorized for group {group_id!r}: the principal needs READ on the group")

@@ -135,6 +135,11 @@ class GroupMembership:
             self._needs_join_prepare = False
             return needed
 
+    @property
+    def needs_join_prepare(self) -> bool:
+        """True if ``take_join_prepare`` would return True."""
+        return self._needs_join_prepare
+
     def need_join_prepare(self) -> None:
         with self._lock:
             self._needs_join_prepare = True

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pykclient import errors
 from pykclient.consumer.coordinator import group_requests
-from pykclient.consumer.coordinator.group_joiner import fenced_error
+from pykclient.consumer.coordinator.group_errors import fenced_error
 from pykclient.consumer.coordinator.group_membership import POLL_EXPIRED, REST, SESSION_EXPIRED
+from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.errors import DisconnectError, FencedInstanceIdError, KafkaError
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
     from pykclient.consumer.coordinator.group_membership import GroupMembership
     from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+    from pykclient.consumer.coordinator.leave_group_request_manager import LeaveGroupRequestManager
     from pykclient.consumer.coordinator.member_state import Generation
     from pykclient.log_context import LogContext
     from pykclient.metrics.sensor import Sensor
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 class HeartbeatRequestManager:
     """Sends heartbeats, and watches how long the coordinator and the application have been silent.
 
-    ``on_poll_expired`` is called when the application has not polled for ``max.poll.interval.ms``.
-    Thread: the holder of the I/O lease.
+    When the application has not polled for ``max.poll.interval.ms``, the member leaves the group. Thread: the holder
+    of the I/O lease.
     """
 
     runs_in_background = True
@@ -39,14 +40,14 @@ class HeartbeatRequestManager:
         membership: GroupMembership,
         coordinator: CoordinatorRequestManager,
         sensor: Sensor,
-        on_poll_expired: Callable[[int], object],
+        leaving: LeaveGroupRequestManager,
     ) -> None:
         self._config = config
         self._log = log_context.logger(__name__)
         self._membership = membership
         self._coordinator = coordinator
         self._sensor = sensor
-        self._on_poll_expired = on_poll_expired
+        self._leaving = leaving
         # No timer ends before this time, unless there is a signal.
         self._next_event_ms = 0
         self._seen_signals = -1
@@ -69,7 +70,7 @@ class HeartbeatRequestManager:
             self._coordinator.mark_unknown("no answer to heartbeats within session.timeout.ms")
             return NOTHING
         if action is POLL_EXPIRED:
-            self._on_poll_expired(now_ms)
+            self._leave(now_ms)
             return NOTHING
         self._next_event_ms = now_ms + rest_ms
         self._seen_signals = signals
@@ -79,6 +80,21 @@ class HeartbeatRequestManager:
         request = UnsentRequest(group_requests.heartbeat(self._config, sent), node)
         request.future.add_listener(partial(self._answered, sent), self._failed)
         return PollResult(rest_ms, (request,))
+
+    def _leave(self, now_ms: int) -> None:
+        config = self._config
+        idle_s = (now_ms - self._membership.heartbeat.last_poll_ms) / 1000
+        cause = (
+            f"poll() was not called for {idle_s:.1f} s, longer than max.poll.interval.ms="
+            f"{config.rebalance_timeout_ms}, so it left the group"
+        )
+        self._log.warning(
+            "%s. Processing what a poll returns takes too long: raise max.poll.interval.ms, or lower max.poll.records "
+            "(now %d)",
+            cause,
+            config.max_poll_records,
+        )
+        self._leaving.leave(DEFAULT, "consumer poll timeout has expired", lost_because=cause)
 
     def reset(self) -> None:
         """Send another heartbeat soon, instead of the one in flight."""

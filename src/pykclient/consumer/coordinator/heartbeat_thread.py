@@ -92,10 +92,10 @@ class HeartbeatThread:
     def run_once(self) -> int:
         """Poll the managers, unless the application does; return the milliseconds until the next call."""
         membership = self._membership
-        if membership.state.has_not_joined_group:
-            return _MAX_REST_MS
         wait_ms = self._client.poll_background()
-        if wait_ms is None:
+        if membership.state.has_not_joined_group:
+            wait_ms = _MAX_REST_MS if wait_ms is None else wait_ms
+        elif wait_ms is None:
             # The application may leave its poll just before something is due. Otherwise the poll does it in time, so
             # that there is nothing to do here.
             wait_ms = self._retry_backoff_ms + membership.time_to_next_event(self._clock.now_ms())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 from pykclient.clock import Clock
+from pykclient.consumer.application_events import ApplicationCall, Steps
 from pykclient.consumer.coordinator.coordinator_metrics import RebalanceCallbackMetrics
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.errors import WakeupError
@@ -16,7 +17,8 @@ from pykclient.types import TopicPartition
 
 
 class RebalanceListenerInvoker:
-    """Calls the listener. Each method returns the listener's exception, so that the rebalance can continue first.
+    """Has the listener called. Each method's steps return the listener's exception, so that the rebalance can continue
+    first.
 
     WakeupError is raised. Thread: application.
     """
@@ -27,24 +29,22 @@ class RebalanceListenerInvoker:
         subscriptions: SubscriptionState,
         clock: Clock,
         metrics: RebalanceCallbackMetrics,
-        application_code: AbstractContextManager[None] | None = None,
     ) -> None:
-        self._application_code = application_code or nullcontext()
         self._log = log_context.logger(__name__)
         self._subscriptions = subscriptions
         self._clock = clock
         self._metrics = metrics
 
-    def invoke_partitions_assigned(self, partitions: Collection[TopicPartition]) -> Exception | None:
+    def invoke_partitions_assigned(self, partitions: Collection[TopicPartition]) -> Steps[Exception | None]:
         self._log.info("Partitions assigned: %s", names(partitions))
         return self._invoke("on_partitions_assigned", partitions, self._metrics.assigned)
 
-    def invoke_partitions_revoked(self, partitions: Collection[TopicPartition]) -> Exception | None:
+    def invoke_partitions_revoked(self, partitions: Collection[TopicPartition]) -> Steps[Exception | None]:
         self._log.info("Partitions revoked: %s", names(partitions))
         self._tell_paused(partitions)
         return self._invoke("on_partitions_revoked", partitions, self._metrics.revoked)
 
-    def invoke_partitions_lost(self, partitions: Collection[TopicPartition]) -> Exception | None:
+    def invoke_partitions_lost(self, partitions: Collection[TopicPartition]) -> Steps[Exception | None]:
         self._log.info("Partitions lost: %s", names(partitions))
         self._tell_paused(partitions)
         return self._invoke("on_partitions_lost", partitions, self._metrics.lost)
@@ -54,7 +54,7 @@ class RebalanceListenerInvoker:
         if paused:
             self._log.info("No longer paused, also if they are assigned again: %s", names(paused))
 
-    def _invoke(self, method: str, partitions: Collection[TopicPartition], sensor: Sensor) -> Exception | None:
+    def _invoke(self, method: str, partitions: Collection[TopicPartition], sensor: Sensor) -> Steps[Exception | None]:
         listener: Any = self._subscriptions.rebalance_listener()
         if listener is None:
             return None
@@ -65,8 +65,7 @@ class RebalanceListenerInvoker:
             callback = listener.on_partitions_revoked
         start_ms = self._clock.now_ms()
         try:
-            with self._application_code:
-                callback(set(partitions))
+            yield ApplicationCall(partial(callback, set(partitions)))
         except WakeupError:
             raise
         except Exception as error:  # noqa: BLE001 - the application's code; poll() raises it

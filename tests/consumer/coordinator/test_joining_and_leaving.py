@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.coordinator.abstract_coordinator import DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP
+from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP
 from pykclient.consumer.coordinator.member_state import (
     COMPLETING_REBALANCE,
     NO_GENERATION,
@@ -17,7 +17,6 @@ from pykclient.consumer.coordinator.member_state import (
 )
 from pykclient.errors import (
     AuthenticationError,
-    CoordinatorNotAvailableError,
     FencedInstanceIdError,
     GroupAuthorizationError,
     GroupMaxSizeReachedError,
@@ -185,20 +184,6 @@ class TestJoining:
         assert group.coordinator.poll(group.timer())
         assert group.coordinator.membership.generation.generation_id == 2
         assert group.metric("failed-rebalance-total") == 1
-
-    def test_without_a_coordinator_a_join_fails(self, group: GroupHarness) -> None:
-        assert group.coordinator.coordinator_unknown
-        future = group.coordinator._joiner.send_join_group_request()
-        assert isinstance(future.exception, CoordinatorNotAvailableError)
-
-    def test_a_backoff_that_ends_with_the_timer_is_over(self, group: GroupHarness) -> None:
-        group.find_coordinator()
-        group.prepare(join(error=LOAD_IN_PROGRESS))
-        group.coordinator.poll(group.timer(0))
-        left_ms = group.coordinator.backoff_ms(group.clock.now_ms())
-        group.prepare(join(1), sync(TP0))
-        group.coordinator.poll(group.timer(left_ms))
-        assert group.coordinator.membership.state is COMPLETING_REBALANCE
 
     def test_loading_backs_off_with_growing_pauses(self, group: GroupHarness) -> None:
         group.find_coordinator()
@@ -487,16 +472,16 @@ class TestLeaving:
         group.client.set_api_versions(13, 0, 2)
         left: list[Any] = []
         group.client.prepare_response(type(leave())(), noting(left))
-        group.coordinator.maybe_leave_group(DEFAULT, "test")
+        group.coordinator.leave_group(DEFAULT, "test")
         assert (left[0].member_id, left[0].members) == (MEMBER, [])
 
     def test_what_the_coordinator_says_about_it(self, group: GroupHarness) -> None:
         group.join(TP0)
         group.prepare(leave(UNKNOWN_MEMBER_ID))
-        future = group.coordinator.maybe_leave_group(DEFAULT, "test")
+        future = group.coordinator.leave_group(DEFAULT, "test")
         assert future is not None
         assert future.failed
-        assert group.coordinator.maybe_leave_group(DEFAULT, "test") is None
+        assert group.coordinator.leave_group(DEFAULT, "test") is None
 
     def test_closing_ends_with_the_timer(self, group: GroupHarness) -> None:
         group.join(TP0)
@@ -586,9 +571,9 @@ class TestLeaving:
         group.subscribe()
         group.find_coordinator()
         group.prepare(join(1))
-        assert not group.coordinator.poll(group.timer(5))
+        assert not group.coordinator.poll(group.timer(50))
         group.client.backoff(group.node, 10**9)
-        group.coordinator.handle_poll_timeout_expiry(group.clock.now_ms())
+        group.coordinator.leaving.leave(DEFAULT, "test")
         group.network.poll_background()
         group.network.poll_background()
         sent = [(type(request.request_builder.message), request.destination) for request in group.client.requests]
@@ -599,7 +584,7 @@ class TestLeaving:
         group.find_coordinator()
         group.coordinator.poll(group.timer(0))
         joined = group.client.requests[0]
-        group.coordinator.maybe_leave_group(DEFAULT, "test")  # without a member id there is no LeaveGroup to send
+        group.coordinator.leave_group(DEFAULT, "test")  # without a member id there is no LeaveGroup to send
         group.client.respond_to_request(joined, join(1))
         group.prepare(join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())

@@ -1,0 +1,169 @@
+"""Over which connection LeaveGroup goes, and when it is sent again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykclient.consumer.coordinator.leave_group_request_manager import (
+    DEFAULT,
+    LEAVE_GROUP,
+    REMAIN_IN_GROUP,
+    LeaveGroupRequestManager,
+)
+from pykclient.consumer.coordinator.member_state import PREPARING_REBALANCE, UNJOINED, Generation
+from pykclient.consumer.request_manager import NOTHING, UnsentRequest
+from pykclient.errors import DisconnectError, KafkaError
+from tests.consumer.coordinator.harness import UNKNOWN_MEMBER_ID, GroupHarness, answer, leave, message_of
+
+FIRST = Generation(1, "m", "range")
+
+
+class Leaving:
+    """The manager of a stable member whose coordinator is known. Nothing is sent."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.group = GroupHarness(**settings)
+        self.group.find_coordinator()
+        self.clock = self.group.clock
+        self.coordinator = self.group.coordinator.finder
+        self.membership = self.group.coordinator.membership
+        self.is_joining = False
+        self.manager = LeaveGroupRequestManager(
+            self.group.coordinator.config,
+            self.group.coordinator.log_context,
+            self.membership,
+            self.coordinator,
+            self.clock,
+            self.group.coordinator.heartbeats._membership.heartbeat._retry_backoff,
+            lambda: self.is_joining,
+        )
+        self.membership.begin_rebalance()
+        self.membership.joined(FIRST)
+        self.membership.synced(FIRST)
+
+    def rejoin(self) -> None:
+        """Have a JoinGroup in flight, which the coordinator holds back."""
+        self.membership.begin_rebalance()
+        assert self.membership.state is PREPARING_REBALANCE
+        self.is_joining = True
+
+    def poll(self) -> list[UnsentRequest]:
+        return list(self.manager.poll(self.clock.now_ms()).requests)
+
+    def request(self) -> UnsentRequest:
+        (request,) = self.poll()
+        return request
+
+
+@pytest.fixture
+def leaving() -> Leaving:
+    return Leaving()
+
+
+def test_nothing_to_do(leaving: Leaving) -> None:
+    assert leaving.manager.poll(leaving.clock.now_ms()) is NOTHING
+
+
+def test_leaving(leaving: Leaving) -> None:
+    future = leaving.manager.leave(DEFAULT, "test", lost_because="why")
+    assert future is not None
+    assert leaving.membership.state is UNJOINED
+    assert leaving.membership.lost_because == "why"
+    request = leaving.request()
+    assert request.node == leaving.group.coordinator_node
+    (member,) = message_of(request).members
+    assert (member.member_id, member.reason) == ("m", "test")
+    assert leaving.poll() == []
+    answer(request, leave())
+    assert future.succeeded
+    assert leaving.manager.poll(leaving.clock.now_ms()) is NOTHING
+    assert leaving.manager.leave(DEFAULT, "test") is None, "there is no membership any more"
+
+
+def test_an_error_of_the_coordinator(leaving: Leaving) -> None:
+    future = leaving.manager.leave(DEFAULT, "test")
+    answer(leaving.request(), leave(UNKNOWN_MEMBER_ID))
+    assert future is not None
+    assert future.failed
+    assert leaving.poll() == []
+
+
+@pytest.mark.parametrize(
+    ("instance_id", "operation", "leaves"),
+    [
+        (None, DEFAULT, True),
+        (None, REMAIN_IN_GROUP, False),
+        ("i", DEFAULT, False),
+        ("i", LEAVE_GROUP, True),
+        ("i", REMAIN_IN_GROUP, False),
+    ],
+)
+def test_who_leaves(instance_id: str | None, operation: str, leaves: bool) -> None:
+    leaving = Leaving(group={"group_instance_id": instance_id})
+    assert (leaving.manager.leave(operation, "test") is not None) is leaves
+    assert leaving.membership.state is UNJOINED
+
+
+def test_without_a_coordinator(leaving: Leaving) -> None:
+    leaving.coordinator.mark_unknown("test")
+    assert leaving.manager.leave(DEFAULT, "test") is None
+    assert leaving.membership.state is UNJOINED
+
+
+def test_the_coordinator_is_lost(leaving: Leaving) -> None:
+    future = leaving.manager.leave(DEFAULT, "test")
+    leaving.request().future.raise_error(DisconnectError("lost"))
+    assert future is not None
+    assert future.failed
+    assert leaving.coordinator.unknown
+    assert leaving.poll() == []
+
+
+def test_a_member_that_joins_leaves_over_another_connection(leaving: Leaving) -> None:
+    leaving.rejoin()
+    leaving.manager.leave(DEFAULT, "test")
+    assert leaving.request().node == leaving.coordinator.broker
+
+
+def test_if_that_is_lost_it_goes_behind_the_join(leaving: Leaving) -> None:
+    leaving.rejoin()
+    leaving.manager.leave(DEFAULT, "test")
+    leaving.request().future.raise_error(DisconnectError("lost"))
+    assert not leaving.coordinator.unknown
+    assert leaving.request().node == leaving.group.coordinator_node
+
+
+def test_but_on_closing_it_is_repeated_after_a_pause(leaving: Leaving) -> None:
+    leaving.rejoin()
+    future = leaving.manager.leave(DEFAULT, "test", is_closing=True)
+    assert future is not None
+    leaving.request().future.raise_error(DisconnectError("lost"))
+    assert 0 < leaving.manager.poll(leaving.clock.now_ms()).wait_ms <= 120
+    leaving.clock.advance(120)
+    again = leaving.request()
+    assert again.node == leaving.coordinator.broker
+    again.future.raise_error(DisconnectError("lost again"))
+    leaving.is_joining = False
+    leaving.clock.advance(1_000)
+    last = leaving.request()
+    assert last.node == leaving.group.coordinator_node, "which is free now"
+    answer(last, leave())
+    assert future.succeeded
+
+
+def test_another_error_ends_it(leaving: Leaving) -> None:
+    leaving.rejoin()
+    future = leaving.manager.leave(DEFAULT, "test", is_closing=True)
+    leaving.request().future.raise_error(KafkaError("test"))
+    assert future is not None
+    assert future.failed
+    assert leaving.poll() == []
+
+
+def test_an_interrupted_call(leaving: Leaving) -> None:
+    leaving.manager.leave(DEFAULT, "test")
+    leaving.request()
+    leaving.manager.reset()
+    assert leaving.request()
