@@ -20,6 +20,7 @@ from pykclient.producer.producer_metrics import SenderMetrics
 from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.sender import Sender, SenderConfig
 from pykclient.producer.sender_driver import SenderDriver
+from pykclient.producer.sender_thread import SenderThread
 from pykclient.producer.transaction_manager import TransactionManager
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 from pykclient.protocol.messages.metadata import MetadataResponse
@@ -166,6 +167,7 @@ class SenderHarness:
             log_context,
             self.manager,
             random.Random(1),
+            SenderThread(wakeup=self.client.wakeup),
         )
         self.metrics = Metrics(clock=self.clock)
         self.sender_metrics = sender_metrics = SenderMetrics(self.metrics, self.metadata, self.client, self.clock)
@@ -204,6 +206,15 @@ class SenderHarness:
             wait_ms = self.sender.step(now_ms)
             assert self.sender._next_round_ms <= now_ms, self.sender._last_error
             self.client.poll(wait_ms, now_ms)
+
+    def run_once_safely(self) -> None:
+        """Run a step and a poll; either may fail."""
+        now_ms = self.clock.now_ms()
+        wait_ms = self.sender.step(now_ms)
+        try:
+            self.client.poll(wait_ms, now_ms)
+        except Exception as error:  # noqa: BLE001 - as a driver does
+            self.sender.round_failed(error, now_ms)
 
     def get_producer_id(self, producer_id: int = 13, epoch: int = 0) -> None:
         """Respond to the InitProducerId request that the first record causes."""

@@ -106,14 +106,14 @@ def answer_all(h: SenderHarness, case: Case) -> None:
 def run(h: SenderHarness, case: Case) -> None:
     """Run the sender until it has nothing left to do."""
     for number in range(MANY_ROUNDS):
-        h.driver.run_once()
+        h.run_once_safely()
         if h.first_request is None and not h.is_later:  # type: ignore[attr-defined]
             produce = [request for request in h.requests() if request.api_key == 0]
             if produce:
                 h.first_request = produce[0]  # type: ignore[attr-defined]
                 if case.expires:
                     h.clock.advance(DELIVERY_TIMEOUT_MS)
-                    h.driver.run_once()
+                    h.run_once_safely()
         answer_all(h, case)
         h.clock.advance(RETRY_BACKOFF_MS if number % 2 else 1)
 

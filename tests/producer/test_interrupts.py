@@ -10,7 +10,7 @@ import pytest
 
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.config.producer_config import ProducerConfig
-from pykclient.errors import IllegalStateError, KafkaError
+from pykclient.errors import IllegalStateError, KafkaError, OutOfOrderSequenceError
 from pykclient.log_context import LogContext
 from pykclient.network.client_request import ClientResponse
 from pykclient.network.environment import SYSTEM_ENVIRONMENT
@@ -19,6 +19,9 @@ from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.producer.partitioner import Partitioner
 from pykclient.producer.producer_metadata import ProducerMetadata
 from pykclient.producer.producer_parts import ProducerParts
+from pykclient.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pykclient.protocol.messages.produce import ProduceResponse
+from pykclient.record import MemoryRecords
 from tests.producer.harness import TOPIC, metadata_response
 from tests.producer.test_kafka_producer import Brokers
 from tests.support.interrupts import places
@@ -35,6 +38,49 @@ class PatientBrokers(Brokers):
         if not self.responses and not self.requests and not (self.metadata and self.metadata.update_requested):
             self.woken.wait(min(timeout_ms, 60_000) / 1000)
         return super().poll(0, now_ms)
+
+
+class NumberingBrokers(PatientBrokers):
+    """Brokers that check sequence numbers and recognise duplicates, as real ones do for idempotent producers."""
+
+    def __init__(self, metadata: ProducerMetadata) -> None:
+        super().__init__(metadata)
+        #: By producer id, epoch and partition: the offset of each batch by its first sequence, and the next sequence.
+        self.written: dict[tuple[int, int, int], tuple[dict[int, int], int]] = {}
+        self.gaps: list[tuple[int, int]] = []
+
+    def _answer(self, request: Any) -> None:
+        message = request.request_builder.message
+        if isinstance(message, InitProducerIdRequest):
+            self.respond_to_request(request, InitProducerIdResponse(producer_id=7, producer_epoch=0))
+            return
+        topics = []
+        for topic in message.topic_data:
+            answer = ProduceResponse.TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
+            for part in topic.partition_data:
+                (batch,) = MemoryRecords(bytes(part.records)).batches()
+                code, offset = self._write(part.index, batch)
+                answer.partition_responses.append(
+                    ProduceResponse.PartitionProduceResponse(index=part.index, error_code=code, base_offset=offset)
+                )
+            topics.append(answer)
+        self.respond_to_request(request, ProduceResponse(responses=topics))
+
+    def _write(self, partition: int, batch: Any) -> tuple[int, int]:
+        """Return the error code and the offset for a batch."""
+        batch.ensure_valid()
+        key = batch.producer_id, batch.producer_epoch, partition
+        records, sequence = batch.records(), batch.base_sequence  # first: code of ours may be interrupted
+        offsets, expected = self.written.setdefault(key, ({}, 0))
+        if sequence in offsets:
+            return 0, offsets[sequence]
+        if sequence != expected:
+            self.gaps.append((sequence, expected))
+            return OutOfOrderSequenceError.code, -1
+        offsets[sequence] = len(self.received)
+        self.written[key] = offsets, expected + len(records)
+        self.received += [(partition, record) for record in records]
+        return 0, offsets[sequence]
 
 
 def copied(value: bytes) -> bytes:
@@ -58,7 +104,7 @@ class Choosing(Partitioner):
 class Client:
     """A producer over mock brokers, with its checks."""
 
-    def __init__(self, *, known: bool = True, **settings: Any) -> None:
+    def __init__(self, *, known: bool = True, brokers: type[PatientBrokers] = PatientBrokers, **settings: Any) -> None:
         config = ProducerConfig(
             {
                 "bootstrap.servers": "127.0.0.1:1",
@@ -70,7 +116,7 @@ class Client:
             **settings,
         )
         metadata = ProducerMetadata(10, 10, 300_000, 300_000, LogContext(), SYSTEM_CLOCK)
-        self.brokers = PatientBrokers(metadata)
+        self.brokers = brokers(metadata)
         metadata.add(TOPIC, SYSTEM_CLOCK.now_ms())
         self.brokers.update_metadata(metadata_response() if known else metadata_response({}))
         if not known:
@@ -146,6 +192,48 @@ CASES = {
     "send_batch that waits for memory": Case(send_batch(), {"buffer_memory": 180, "batch_size": 90}, b"before"),
     "flush": Case(lambda client: client.producer.flush(WAIT_S), {"linger_ms": 100}, b"before"),
 }
+
+
+def waiting(client: Client) -> Client:
+    """Let this thread wait for a record, so that it drives the sender for the next one."""
+    client.producer.send(TOPIC, b"waited for", partition=1).get(WAIT_S)
+    eventually(lambda: client.producer._driver._is_parked, WAIT_S, "the sender's thread is not parked", 0.001)
+    return client
+
+
+def send_and_get(**record: Any) -> Callable[[Client], object]:
+    return lambda client: client.producer.send(TOPIC, b"interrupted", partition=0, **record).get(WAIT_S)
+
+
+def send_all(client: Client) -> None:
+    for number in range(3):
+        client.producer.send(TOPIC, b"row %d" % number, partition=number % 2)
+    client.producer.flush(WAIT_S)
+
+
+DRIVING = {
+    "get": Case(send_and_get()),
+    "get with a callback": Case(send_and_get(on_delivery=lambda _error, _metadata: None)),
+    "get with a codec": Case(send_and_get(), {"compression_type": "gzip"}),
+    "get in order": Case(send_and_get(), {"max_in_flight_requests_per_connection": 1}),
+    "flush": Case(send_all, {"linger_ms": 100}),
+    "flush with a codec": Case(send_all, {"linger_ms": 100, "compression_type": "gzip"}),
+}
+
+
+@pytest.mark.parametrize("every", [41, pytest.param(1, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("name", DRIVING)
+def test_an_exception_at_any_place_of_a_call_that_drives(name: str, every: int) -> None:
+    """The sender goes on with everything that the interrupted thread was doing: nothing is lost or written twice."""
+    case = DRIVING[name]
+    clients = []
+    for place in places(every=every):
+        with place:
+            client = waiting(Client(brokers=NumberingBrokers, enable_idempotence=True, **case.settings))
+            clients.append(client)
+            place.interrupt(lambda client=client: case.call(client))  # type: ignore[misc]
+            client.check({b"waited for"})
+            assert not client.brokers.gaps  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -196,10 +196,10 @@ def test_an_idle_producer_rests(any_kafka: AnyKafka, topic: str) -> None:
         rounds = 0
         step = producer._sender.step
 
-        def counting(now_ms: int) -> int:
+        def counting(now_ms: int, **keywords: bool) -> int:
             nonlocal rounds
             rounds += 1
-            return step(now_ms)
+            return step(now_ms, **keywords)
 
         producer._sender.step = counting  # type: ignore[method-assign]
         producer._sender.wakeup()

@@ -123,7 +123,7 @@ def test_a_large_row_behind_others(make: Make) -> None:
     producer.send_batch(TOPIC, [b"first"], partition=7)
     producer.flush(10)
     brokers.woken = sleeper = Sleeper()
-    eventually(lambda: sleeper.is_asleep, 30)
+    eventually(lambda: sleeper.is_asleep or producer._driver._is_parked, 30)
     future = producer.send_batch(TOPIC, [b"small"] * 7 + [bytes(1500)], partition=list(range(8)))
     producer.flush(10)
     assert future.get(10).num_rows == 8

@@ -124,6 +124,7 @@ def test_a_poll_that_fails_is_followed_by_a_wait() -> None:
     def fails(*_: Any) -> Any:
         raise MemoryError("no room")
 
+    h.append()
     h.client.poll = fails  # type: ignore[assignment,method-assign]
     before_ms = h.clock.now_ms()
     h.driver.run_once()

@@ -110,12 +110,12 @@ def test_an_exception_that_ends_the_thread_fails_all_records(
     def poll(*_: Any) -> Any:
         raise raised
 
-    monkeypatch.setattr(brokers, "poll", poll)
-    brokers.wakeup()
+    monkeypatch.setattr(brokers, "begin_poll", poll)  # which both a thread that polls and one that parks call
+    producer._sender.wakeup()
+    eventually(lambda: not producer._io_thread.is_alive(), WAIT_S)
     with pytest.raises(KafkaError, match=type(raised).__name__) as caught:
         waiting.get(WAIT_S)
     assert caught.value.__cause__ is raised
-    eventually(lambda: not producer._io_thread.is_alive(), WAIT_S)
     assert heard == [caught.value]
     for topic in (TOPIC, "new"):
         with pytest.raises(KafkaError, match=type(raised).__name__):

@@ -105,7 +105,7 @@ def test_nothing_is_stranded_by_an_error_in_a_round(cls: type, method: str, orde
         futures = [h.append(TP0), h.append(TP1)]
         for _ in range(2):
             for _ in range(2):
-                h.driver.run_once()
+                h.run_once_safely()
                 h.clock.advance(RETRY_BACKOFF_MS)
             for request in h.requests():
                 h.respond_to(request, 0, 0, TP0 if request.destination == "0" else TP1)

@@ -196,6 +196,10 @@ class MockClient:
     def has_in_flight_requests(self, node_id: str | None = None) -> bool:
         return self.in_flight_request_count(node_id) > 0
 
+    def is_idle(self) -> bool:
+        is_updating = self.metadata is not None and self.metadata.update_requested
+        return not (self.requests or self.responses or is_updating)
+
     def has_ready_nodes(self, now_ms: int) -> bool:
         return any(connection.is_ready(now_ms) for connection in self._connections.values())
 

@@ -184,6 +184,11 @@ class ClusterConnectionStates:
             return throttle_ms
         return self.connection_delay_ms(id, now_ms)
 
+    @property
+    def is_any_connecting(self) -> bool:
+        """True while any connection is being made, including the lookup of its host and of its API versions."""
+        return bool(self._connecting) or any(node.state == CHECKING_API_VERSIONS for node in self._nodes.values())
+
     def is_connecting(self, id: str) -> bool:
         """Return True while a connection is being made, including the lookup of its host."""
         return id in self._connecting

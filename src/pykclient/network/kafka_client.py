@@ -100,6 +100,9 @@ class KafkaClient(Protocol):
     def has_in_flight_requests(self, node_id: str | None = None) -> bool:
         """Return whether any request is in flight, to one node or in total."""
 
+    def is_idle(self) -> bool:
+        """Return True if no request is in flight and no connection is being made: no poll has anything to wait for."""
+
     def has_ready_nodes(self, now_ms: int) -> bool:
         """Return whether any connection is ready and not throttled."""
 

@@ -99,8 +99,7 @@ class NetworkClient:
             self._updater = metadata
 
     def _new_connection_states(self) -> ClusterConnectionStates:
-        config = self._config
-        return ClusterConnectionStates(config.backoff, self._log_context, config.rng)
+        return ClusterConnectionStates(self._config.backoff, self._log_context, self._config.rng)
 
     def end_interrupted_wait(self) -> bool:
         return self._selector.end_interrupted_wait()
@@ -153,6 +152,9 @@ class NetworkClient:
             states.is_connecting(node.id_string) and not states.is_lookup_slow(node.id_string, now_ms)
             for node in self._updater.fetch_nodes()
         )
+
+    def is_idle(self) -> bool:
+        return not (self._in_flight.count() or self._aborted_sends or self._connection_states.is_any_connecting)
 
     def connection_delay_ms(self, node: Node, now_ms: int) -> int:
         return self._connection_states.connection_delay_ms(node.id_string, now_ms)
@@ -484,8 +486,7 @@ class NetworkClient:
     def _handle_timed_out_requests(self, responses: list[ClientResponse], now_ms: int) -> None:
         for in_flight in self._in_flight.timed_out_requests(now_ms):
             request = in_flight.request
-            name = ApiKeys.name_of(request.api_key)
-            reason = TimeoutError(f"no response to {name} within {request.request_timeout_ms} ms")
+            reason = TimeoutError(f"no {ApiKeys.name_of(request.api_key)} response in {request.request_timeout_ms} ms")
             self._drop(responses, request.destination, now_ms, reason, timed_out=True)
 
     def _handle_rebootstrap(self, responses: list[ClientResponse], now_ms: int) -> None:

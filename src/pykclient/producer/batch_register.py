@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pykclient.network.exponential_backoff import ExponentialBackoff
     from pykclient.producer.accumulator_state import AccumulatorConfig, PartitionQueue
     from pykclient.producer.buffer_pool import BufferPool
+    from pykclient.producer.sender_thread import SenderThread
     from pykclient.producer.transaction_manager import TransactionManager
     from pykclient.producer.waiting_queues import WaitingQueues
     from pykclient.types import TopicPartition
@@ -44,6 +45,7 @@ class BatchRegister:
         "_pool",
         "_queue_of",
         "_retry_backoff",
+        "_thread",
         "_transaction_manager",
         "_waiting",
         "held",
@@ -58,6 +60,7 @@ class BatchRegister:
         pool: BufferPool,
         retry_backoff: ExponentialBackoff,
         transaction_manager: TransactionManager | None,
+        thread: SenderThread,
     ) -> None:
         self._batch_size = config.batch_size
         self._compression_type = config.compression.type
@@ -66,6 +69,7 @@ class BatchRegister:
         self._waiting = waiting
         self._pool = pool
         self._retry_backoff = retry_backoff
+        self._thread = thread
         self._transaction_manager = transaction_manager
         #: Batches without a result. Any thread may change a dict safely; copy it before iterating.
         self.incomplete: dict[ProducerBatch, None] = {}
@@ -172,6 +176,9 @@ class BatchRegister:
             state.check_move(batch.state, state.QUEUED)
             self._insert_first(queue.batches, batch)
             batch.state = state.QUEUED
+        self._queued_again(queue, batch)
+
+    def _queued_again(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         if self._is_ordered:
             self._waiting.unmute(queue, batch)
         self._waiting.changed(queue)
@@ -278,14 +285,65 @@ class BatchRegister:
                 self._pool.deallocate(batch.loan)
         elif batch.state == state.SENT:
             batch.state = state.GIVEN_UP
-        batch.publish()
-        # Only after the callbacks: a flush that starts while they run must still find the batch.
-        self.incomplete.pop(batch, None)
+        thread = self._thread
+        if thread.is_borrowed and batch.publish_without_callbacks():
+            thread.results.append(batch)
+        else:
+            self._settle(batch)
         if is_held:
             if self._is_ordered:
                 self._waiting.unmute(self._queue_of(batch.topic_partition), batch)
             batch.state = state.DONE
             self.held.pop(batch, None)
+
+    def call_listeners(self) -> None:
+        """Call the listeners of batches that were completed on other threads. Thread: the sender's own."""
+        results = self._thread.results
+        while results:
+            self._settle(results[0])
+            del results[0]
+
+    def _settle(self, batch: ProducerBatch) -> None:
+        batch.publish()
+        # Only after the callbacks: a flush that starts while they run must still find the batch.
+        self.incomplete.pop(batch, None)
+
+    # --- starting again ----------------------------------------------------------------------------------------
+
+    def hold_all(self, queued_batches: Callable[[], list[ProducerBatch]]) -> list[ProducerBatch]:
+        """Hold all batches that are not queued, as after an exception that may have ended any transition halfway.
+
+        The network client has forgotten all of its requests. Return the incomplete batches that have sequence numbers.
+        """
+        known = [
+            *self.held,
+            *self._in_flight,
+            *self.incomplete,
+        ]  # first, so that a new batch is not taken for a lost one
+        queued = dict.fromkeys(queued_batches())
+        for batch in known:
+            if batch.state == state.DONE:
+                self.held.pop(batch, None)
+            elif batch.state != state.QUEUED or batch not in queued or batch in self.held:
+                if batch.state in {state.SENT, state.GIVEN_UP}:
+                    batch.state = state.ANSWERED
+                self.held[batch] = None
+                self.reclaim(batch)
+        self._in_flight.clear()
+        self._oldest_ms = FOREVER_MS
+        return [batch for batch in {**queued, **self.held} if batch.has_sequence and not batch.is_done]
+
+    def put_back(self, batch: ProducerBatch) -> None:
+        """Put a held batch that was drained, and not sent since, back into its queue: it counts as no attempt."""
+        if self._transaction_manager is None or batch.has_sequence:
+            self._put_into_queue(batch)
+            return
+        queue = self._queue_of(batch.topic_partition)
+        with HERE.mark, queue.lock:
+            state.check_move(batch.state, state.QUEUED)
+            queue.batches.insert(sum(other.has_sequence for other in queue.batches), batch)
+            batch.state = state.QUEUED
+        self._queued_again(queue, batch)
 
 
 _HELD = frozenset((state.DRAINED, state.ANSWERED))

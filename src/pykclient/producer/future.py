@@ -104,16 +104,21 @@ class ProduceRequestResult:
         self.log_append_time_ms = log_append_time_ms
         self.error_for = error_for
 
-    def done(self) -> None:
-        """Publish the result, call the listeners, then wake the waiting threads: a flush also waits for callbacks.
-
-        A second call goes on where an exception ended the first one.
-        """
+    def publish(self) -> bool:
+        """Let futures read the result, but call no listeners; return True if there are any."""
         with HERE.mark, self._lock:
             if not self._done and len(self.listeners) > 1:
                 self.listeners.sort(key=_place)
                 self.listeners.reverse()
             self._done = True
+        return bool(self.listeners)
+
+    def done(self) -> None:
+        """Publish the result, call the listeners, then wake the waiting threads: a flush also waits for callbacks.
+
+        A second call goes on where an exception ended the first one.
+        """
+        self.publish()
         if self.listeners:  # nobody adds any from now on
             # Any BaseException is caught: sys.exit() in a callback, or asyncio's CancelledError, would end the sender's
             # thread.
@@ -182,12 +187,16 @@ class ProduceRequestResult:
         if timeout_ms > 0 and sender_thread is not None and sender_thread.is_current:
             raise KafkaError(
                 "get(), or another method that waits, was called on the sender's thread, by a callback or a __del__, "
-                f"for a record of {self.topic_partition} that is not acknowledged yet: the sender would wait for "
-                "itself. Add a callback to that future instead"
+                f"or by a signal handler during such a call, for a record of {self.topic_partition} that is not "
+                "acknowledged yet: the sender would wait for itself. Add a callback to that future instead"
             )
         ensure_not_interrupting("get(), or another method that waits for records,")
         clock = self._clock
         deadline_ms = clock.now_ms() + timeout_ms
+        if timeout_ms > 0 and sender_thread is not None and not self._done:
+            sender_thread.drive(self, deadline_ms)
+            if self._settled:
+                return True
         signal = clock.new_signal()
         try:
             with HERE.mark, self._lock:

@@ -175,7 +175,9 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
                 max_record_size=self._max_record_size,
                 batch_size=max(1, config["batch.size"]),
             )
-        driver = SenderDriver(parts.sender, parts.client, parts.sender_thread, parts.clock, parts.log_context)
+        self._driver = driver = SenderDriver(
+            parts.sender, parts.client, parts.sender_thread, parts.clock, parts.log_context, parts.may_lend
+        )
         self._io_thread = parts.environment.new_thread(driver.run, f"{THREAD_NAME_PREFIX} | {parts.client_id}")
         lifecycle.opened(self)
         self._io_thread.start()
@@ -450,7 +452,9 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         )
 
     def _wake_sender(self) -> None:
-        """Wake the sender for a batch that it does not know of yet."""
+        """Have the sender stepped for a batch that it does not know of yet: on this thread, or on the sender's."""
+        if self._driver.step_for_send():
+            return
         was_expected = False
         try:
             was_expected = self._accumulator.expect_look()
@@ -567,12 +571,13 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         """
         self._ensure_usable()
         timeout_ms = arguments.milliseconds(timeout)
-        if self._in_callback():
-            raise KafkaError("flush() was called by a callback: it would wait for itself")
+        if self._parts.sender_thread.is_current:
+            raise KafkaError("flush() was called by a callback or a signal handler: it would wait for itself")
         ensure_not_interrupting("flush()")
         start_ms = self._clock.now_ms()
         try:
-            if not self._accumulator.flush(timeout_ms, self._sender.wakeup):
+            wake_sender = self._driver.wakeup_for_flush if timeout_ms else self._sender.wakeup
+            if not self._accumulator.flush(timeout_ms, wake_sender):
                 raise KafkaTimeoutError(f"records were still on their way after {timeout} s of flush()")
         finally:
             self._parts.producer_metrics.record_flush(self._clock.now_ms() - start_ms)
@@ -626,11 +631,11 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         timeout_ms = arguments.milliseconds(timeout)
         if self._refusal == _FORKED:
             return
-        if is_interrupting():
+        from_callback = self._in_callback()
+        if is_interrupting() or (self._parts.sender_thread.is_current and not from_callback):
             self._refuse(_CLOSED)
             self._sender.abandon()
             raise interrupting("close()")
-        from_callback = self._in_callback()
         with self._close_lock:
             first, self._closing = not self._closing, True
             if self._closed or (from_callback and not first):

@@ -28,6 +28,7 @@ from pykclient.errors import (
 from pykclient.log_context import LogContext
 from pykclient.network.client_request import ClientResponse
 from pykclient.network.metadata import LeaderIdAndEpoch
+from pykclient.producer.batch_state import ANSWERED
 from pykclient.producer.future import NO_OFFSET, NO_TIMESTAMP
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.types import Node, TopicPartition
@@ -165,6 +166,18 @@ class ProduceResponseHandler:
                 failure = KafkaError(f"an unexpected error kept {batch} from being sent or completed: {error!r}")
                 failure.__cause__ = error
                 self.fail_batch(batch, failure)
+
+    def retry_held(self, now_ms: int) -> None:
+        """Go on with all held batches, after an exception that ended a step or a poll anywhere."""
+        message = "an exception interrupted the call that was sending the batch"
+        lost = PartitionResponse(NetworkError.code, error_message=message)
+        for batch in [*self._register.held]:
+            if batch.is_done:
+                self._register.conclude_again(batch, NetworkError(message))
+            elif batch.state == ANSWERED:
+                self._complete_batch(batch, lost, now_ms, None)
+            else:
+                self._register.put_back(batch)
 
     def _handle_body(
         self,

@@ -344,6 +344,10 @@ class ProducerBatch(BatchState):
         if not result.settled:
             result.done()
 
+    def publish_without_callbacks(self) -> bool:
+        """Complete the futures with the decided result; return True if there are callbacks to be called."""
+        return not self.produce_future.settled and self.produce_future.publish()
+
     # --- splitting ---------------------------------------------------------------------------------------------
 
     def split(self, split_batch_size: int) -> list[ProducerBatch]:

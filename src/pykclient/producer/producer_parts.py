@@ -64,6 +64,7 @@ class ProducerParts:
         "interceptors",
         "key_serializer",
         "log_context",
+        "may_lend",
         "metadata",
         "metrics",
         "partitioner",
@@ -148,6 +149,10 @@ class ProducerParts:
             environment=environment,
             rng=rng,
         )
+        #: True if threads of the application may drive the sender: neither a step nor a poll runs code of it.
+        self.may_lend = not self.metrics.reporters and not any(
+            hasattr(serializer, "on_update") for serializer in (self.key_serializer, self.value_serializer)
+        )
         self.sender_thread = SenderThread(environment.get_ident, environment.killed_by, self.client.wakeup)
         self.accumulator = self._accumulator(config, rng)
         self.sender_metrics = SenderMetrics(self.metrics, self.metadata, self.client, clock)
@@ -209,7 +214,7 @@ class ProducerParts:
                 "buffer.memory is used up, and a callback or a __del__ called send() on the sender's thread, which "
                 "cannot wait for memory that only it can free. Send from another thread"
             )
-        self.client.wakeup()
+        self.sender_thread.wakeup()
 
     def _metadata(self, config: ProducerConfig, addresses: list[tuple[str, int]], rng: Random) -> ProducerMetadata:
         listeners = ClusterResourceListeners([self.key_serializer, self.value_serializer, *self.metrics.reporters])

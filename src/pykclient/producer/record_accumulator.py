@@ -107,6 +107,7 @@ class RecordAccumulator:
                 config.retry_backoff_ms, _BACKOFF_MULTIPLIER, config.retry_backoff_max_ms, _BACKOFF_JITTER, self._rng
             ),
             transaction_manager,
+            self.sender_thread,
         )
         # Used by the sender only.
         self._load = PartitionLoad(config.partition_availability_timeout_ms)
@@ -399,6 +400,14 @@ class RecordAccumulator:
     def look_at_all(self) -> None:
         """Check all queues in the next round of the sender, because an exception ended this round early."""
         self._waiting.rebuild(self._all_queues())
+
+    def queued_batches(self) -> list[ProducerBatch]:
+        """Return the batches in all queues."""
+        batches: list[ProducerBatch] = []
+        for queue in self._all_queues():
+            with HERE.mark, queue.lock:
+                batches += queue.batches
+        return batches
 
     def ready(self, snapshot: MetadataSnapshot, now_ms: int) -> ReadyCheckResult:
         """Return the nodes that lead a partition with a batch to send.

@@ -117,7 +117,7 @@ class Sender:
 
     # --- rounds ------------------------------------------------------------------------------------------------
 
-    def step(self, now_ms: int) -> int:
+    def step(self, now_ms: int, *, is_borrowed: bool = False) -> int:
         """Do everything that is due at ``now_ms``; return for how many ms the driver may wait for the network.
 
         This requests a producer id if needed, sends batches that are due, fails expired ones, and goes on with a close.
@@ -125,7 +125,9 @@ class Sender:
         poll has ended, until ``is_closed``.
 
         An Exception raised in a round is logged and fails only the batches that it left behind. The next round starts
-        ``retry.backoff.ms`` later. Any other exception is raised, and the driver must pass it to ``fail``.
+        ``retry.backoff.ms`` later. Any other exception is raised, and the driver must pass it to ``fail``. On a thread
+        of the application (``is_borrowed``) all exceptions are raised, because they may be those of a signal handler,
+        and the next driver must call ``recover``.
         """
         self._go_on_closing()
         if self._state == state.CLOSED:
@@ -133,6 +135,8 @@ class Sender:
         delay_ms = self._next_round_ms - now_ms
         if delay_ms > 0:
             return delay_ms
+        if is_borrowed:
+            return self._run_round(now_ms)
         try:
             return self._run_round(now_ms)
         except Exception as error:  # noqa: BLE001 - the producer must go on
@@ -151,6 +155,23 @@ class Sender:
         self._accumulator.look_at_all()
         self._responses.fail_held(error)
         return backoff_ms
+
+    def recover(self, now_ms: int) -> None:
+        """Start again after an exception that ended a step or a poll anywhere, as one of a signal handler does.
+
+        All connections and requests are dropped. Batches that were sent, or answered, are retried under the same
+        numbers, as after a lost connection. This may itself be interrupted and repeated.
+        """
+        self._client.drop_connections()
+        self._accumulator.look_at_all()
+        numbered = self._register.hold_all(self._accumulator.queued_batches)
+        if self._transaction_manager is not None:
+            self._transaction_manager.recover(numbered)
+        self._responses.retry_held(now_ms)
+
+    def call_listeners(self) -> None:
+        """Call the listeners of results that were set on other threads. Thread: the sender's own."""
+        self._register.call_listeners()
 
     def _run_round(self, now_ms: int) -> int:
         manager = self._transaction_manager
@@ -472,9 +493,14 @@ class Sender:
         """True once the producer has closed: the driver ends."""
         return self._state == state.CLOSED
 
+    @property
+    def has_incomplete(self) -> bool:
+        """True if any batch has no result yet."""
+        return self._accumulator.has_incomplete
+
     def wakeup(self) -> None:
-        """End the driver's wait for the network."""
-        self._client.wakeup()
+        """Have ``step`` called at once."""
+        self._thread.wakeup()
 
     def initiate_close(self) -> None:
         """Accept no more records, send the remaining ones, and close."""

@@ -1,30 +1,115 @@
-"""The thread that drives a Sender: it alternates between the sender's steps and waits for the network."""
+"""The drivers of a Sender: a thread of its own, and the threads of the application that wait for a result.
+
+Whoever holds the lease may step the sender and poll the network client. A thread that waits for a record takes the
+lease if it is free, and drives until its result is there, so that no record crosses from one thread to another and
+back. The sender's thread drives at all other times. When nothing is in flight and nothing is due, it gives the lease up
+and parks.
+"""
 
 from __future__ import annotations
+
+import threading
 
 from pykclient.clock import Clock
 from pykclient.log_context import LogContext
 from pykclient.network.kafka_client import KafkaClient
 from pykclient.producer.sender import Sender
-from pykclient.producer.sender_thread import SenderThread
+from pykclient.producer.sender_thread import Awaited, SenderThread
+from pykclient.reentry import HERE
+
+#: While callers drive, the sender's thread checks this often whether they have left anything undone.
+_CHECK_MS = 5
+#: It does so for this long after the last of them.
+_CHECKS_FOR_MS = 100
+#: What a caller has left is nobody's after this time. Between ``send`` and ``get`` a caller holds no lease either.
+_GRACE_MS = 2
+#: A caller steps the sender this often: a thread that should have woken it may have been interrupted.
+_LONGEST_POLL_MS = 500
+#: After a pause of this length, connections may have been lost that nobody has polled.
+_STALE_MS = 100
 
 
 class SenderDriver:
-    """Drives a Sender on a thread of its own.
+    """Drives a Sender on its own thread, and on threads of the application that wait for it.
 
-    Thread: the one that it is run on, which is the io thread.
+    An exception of a signal handler may end a caller's step or poll anywhere. The next driver finds it unfinished, and
+    has the sender start again.
+
+    Thread: ``run`` and ``run_once`` belong to the sender's thread; any thread may call the others.
     """
 
-    __slots__ = ("_client", "_clock", "_log", "_sender", "_thread")
+    __slots__ = (
+        "_client",
+        "_clock",
+        "_is_parked",
+        "_is_unfinished",
+        "_last_cycle_ms",
+        "_last_poll_ms",
+        "_last_waiter",
+        "_lends",
+        "_lock",
+        "_log",
+        "_news",
+        "_next_step_ms",
+        "_sender",
+        "_signal",
+        "_stepped_by",
+        "_thread",
+    )
 
     def __init__(
-        self, sender: Sender, client: KafkaClient, thread: SenderThread, clock: Clock, log_context: LogContext
+        self,
+        sender: Sender,
+        client: KafkaClient,
+        thread: SenderThread,
+        clock: Clock,
+        log_context: LogContext,
+        lends: bool = False,
     ) -> None:
+        """Create the driver. ``lends``: threads of the application may drive, as a step or poll runs no code of it."""
         self._sender = sender
         self._client = client
         self._thread = thread
         self._clock = clock
         self._log = log_context.logger(__name__)
+        self._lends = lends
+        self._lock = threading.Lock()  # guards: taking the lease, which is SenderThread.holder
+        self._signal = clock.new_signal()  # ends the rest of the sender's thread
+        self._news = True  # a step is due, whatever the time is
+        self._stepped_by: int | None = None  # the caller that has stepped in ``send``, if nothing happened since
+        self._is_parked = False  # the last cycle left nothing that needs a driver before _next_step_ms
+        self._is_unfinished = False  # a cycle is running, or an exception has ended it
+        self._next_step_ms = 0
+        self._last_cycle_ms = 0
+        self._last_poll_ms = clock.now_ms()
+        self._last_waiter: int | None = None  # the thread that last waited for a result
+
+    # --- the lease ---------------------------------------------------------------------------------------------
+
+    def _take(self, ident: int) -> bool:
+        """Take the lease if it is free. The caller gives it up even if an exception ends this method."""
+        thread = self._thread
+        with HERE.mark, self._lock:
+            if thread.holder is None:
+                thread.holder = ident
+        return thread.holder == ident
+
+    def wakeup(self) -> None:
+        """Have somebody step the sender at once: the driver that waits for the network, or the parked thread."""
+        self._news = True
+        # A driver that gives up the lease in between looks at _news afterwards.
+        if self._thread.holder is None:
+            self._signal.set()
+        else:
+            self._client.wakeup()
+
+    def wakeup_for_flush(self) -> None:
+        """Make a step due, for a thread that is about to wait for all batches."""
+        self._news = True
+        if not self._lends or self._thread.holder is not None:
+            self._thread.wakeup()
+
+    # --- the sender's thread -----------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Drive the sender until it is closed.
@@ -34,10 +119,13 @@ class SenderDriver:
         """
         thread = self._thread
         thread.begin()
+        thread.driver = self
         try:
             self._log.debug("The producer's I/O thread starts")
             while not self._sender.is_closed:
                 self.run_once()
+            while not self._take(thread.current_ident()):  # a caller is closing the sender
+                self._signal.wait(_CHECK_MS)
             self._log.debug("The producer's I/O thread ends")
         except thread.killed_by:
             raise
@@ -45,14 +133,157 @@ class SenderDriver:
             self._sender.fail(error)
         finally:
             thread.end()
+        self._sender.call_listeners()
 
     def run_once(self) -> None:
-        """Run one step of the sender, and poll the network until there is something to do."""
+        """Call the listeners of results that callers' steps have set. Then drive for one cycle, or rest."""
+        thread = self._thread
+        if thread.results:
+            self._sender.call_listeners()
         now_ms = self._clock.now_ms()
-        wait_ms = self._sender.step(now_ms)
-        if self._sender.is_closed:
+        if thread.holder is not None or not self._is_due(now_ms) or not self._take(thread.current_ident()):
+            self._signal.wait(self._rest_ms(now_ms))
             return
+        # An exception that is not an Exception ends this thread, which then still holds the lease.
+        if not self._is_parked and self._client.in_flight_request_count():
+            self._last_waiter = None  # that caller has left a request to others
         try:
-            self._client.poll(wait_ms, now_ms)
+            self._cycle(now_ms)
         except Exception as error:  # noqa: BLE001 - the thread must go on
-            self._clock.sleep_ms(self._sender.round_failed(error, self._clock.now_ms()))
+            self._clock.sleep_ms(self._poll_failed(error))
+        thread.holder = None
+
+    def _is_due(self, now_ms: int) -> bool:
+        """Return True if there is something to do that no caller is about to do."""
+        if self._news or now_ms >= self._next_step_ms:
+            return True
+        return not self._is_parked and now_ms - self._last_cycle_ms >= _GRACE_MS
+
+    def _rest_ms(self, now_ms: int) -> int:
+        """Return for how long the sender's thread rests, unless it is woken."""
+        if self._is_parked:
+            return max(self._next_step_ms - now_ms, 0)
+        return _CHECK_MS if now_ms - self._last_cycle_ms < _CHECKS_FOR_MS else _CHECKS_FOR_MS
+
+    def _cycle(self, now_ms: int) -> None:
+        """Step the sender; then poll the network, or park if there is nothing to wait for. The lease is held."""
+        client = self._client
+        self._begin_cycle(now_ms)
+        if now_ms - self._last_poll_ms >= _STALE_MS:
+            self._poll(0, now_ms)
+        wait_ms = self._step(now_ms)
+        if wait_ms > 0 and client.is_idle():
+            wait_ms = client.begin_poll(wait_ms, now_ms)
+            if wait_ms > 0 and client.is_idle():
+                self._next_step_ms = now_ms + wait_ms
+                self._is_parked = True
+                self._is_unfinished = False
+                return
+        if not self._sender.is_closed:
+            self._poll(wait_ms, now_ms)
+            self._news = True  # step at once: only a step knows what the poll has changed
+        self._is_unfinished = False
+
+    # --- callers -----------------------------------------------------------------------------------------------
+
+    def drive(self, result: Awaited, deadline_ms: int) -> bool:
+        """Drive on the current thread until ``result`` is set, or until ``deadline_ms``.
+
+        Return False, and do nothing, if another thread drives, so that the caller has to wait for it.
+        """
+        if not self._lends:
+            return False
+        thread = self._thread
+        ident = thread.current_ident()
+        self._last_waiter = ident
+        try:
+            if not self._take(ident):
+                return False
+            while not result.completed and not self._sender.is_closed:
+                now_ms = self._clock.now_ms()
+                if now_ms >= deadline_ms:
+                    break
+                self._begin_cycle(now_ms)
+                wait_ms = self._next_step_ms - now_ms
+                if self._stepped_by != ident or self._news or wait_ms <= 0:
+                    wait_ms = self._step(now_ms, is_borrowed=True)
+                    if result.completed or self._sender.is_closed:
+                        self._is_unfinished = False
+                        break
+                self._poll(min(wait_ms, deadline_ms - now_ms, _LONGEST_POLL_MS), now_ms)
+                self._is_unfinished = False
+        finally:
+            if thread.holder == ident:
+                thread.holder = None  # no call before this, so that no exception can prevent it
+                if self._is_work_left():
+                    self._signal.set()
+        return True
+
+    def step_for_send(self) -> bool:
+        """Step the sender on the current thread, if that has just waited for a record and probably will for the next.
+
+        Return False, and do nothing, if it has not, or if another thread drives.
+        """
+        thread = self._thread
+        ident = thread.current_ident()
+        if ident != self._last_waiter or not self._lends or thread.holder is not None:
+            return False
+        try:
+            if not self._take(ident):
+                return False
+            now_ms = self._clock.now_ms()
+            self._begin_cycle(now_ms)
+            if now_ms - self._last_poll_ms >= _STALE_MS:
+                self._poll(0, now_ms)
+            self._step(now_ms, is_borrowed=True)
+            self._stepped_by = ident
+            self._is_unfinished = False
+        finally:
+            if thread.holder == ident:
+                thread.holder = None
+                if self._news or self._is_unfinished or thread.results or self._sender.is_closed:
+                    self._signal.set()
+        return True
+
+    def _is_work_left(self) -> bool:
+        """Return True if the caller that has just given the lease up leaves something to the sender's thread."""
+        return (
+            self._news
+            or self._is_unfinished
+            or bool(self._thread.results)
+            or self._sender.is_closed
+            or self._sender.has_incomplete
+            or self._client.in_flight_request_count() > 0
+        )
+
+    # --- one cycle ---------------------------------------------------------------------------------------------
+
+    def _begin_cycle(self, now_ms: int) -> None:
+        if self._is_unfinished and not self._client.end_interrupted_wait():
+            self._log.info("An exception interrupted a call that was driving the sender; reconnecting")
+            self._sender.recover(now_ms)
+        if self._is_parked:
+            self._is_parked = False
+            if self._thread.holder != self._thread.ident:
+                self._signal.set()  # from now on the sender's thread checks what callers leave
+        self._last_cycle_ms = now_ms
+        self._is_unfinished = True
+
+    def _step(self, now_ms: int, *, is_borrowed: bool = False) -> int:
+        self._news = False
+        wait_ms = self._sender.step(now_ms, is_borrowed=is_borrowed)
+        self._next_step_ms = now_ms + wait_ms
+        return wait_ms
+
+    def _poll(self, wait_ms: int, now_ms: int) -> None:
+        self._stepped_by = None
+        self._client.poll(wait_ms, now_ms)
+        self._last_poll_ms = self._last_cycle_ms = self._clock.now_ms()
+
+    def _poll_failed(self, error: Exception) -> int:
+        """Clean up after a poll that failed; return for how many ms not to poll again."""
+        now_ms = self._clock.now_ms()
+        self._is_unfinished = False
+        backoff_ms = self._sender.round_failed(error, now_ms)
+        self._next_step_ms = now_ms + backoff_ms
+        return backoff_ms

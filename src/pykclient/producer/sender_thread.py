@@ -1,4 +1,4 @@
-"""The identity and the failure of the sender's thread.
+"""The identity and the failure of the sender's thread, and who drives the sender.
 
 Some code must not block on the sender's thread, and none may wait for a thread that has failed.
 """
@@ -6,15 +6,32 @@ Some code must not block on the sender's thread, and none may wait for a thread 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
+from typing import Any, Protocol
 
 from pykclient.errors import KafkaError
 
 
-class SenderThread:
-    """Tells whether the current thread is the sender's, and why the sender's thread has failed. Thread: any."""
+class Awaited(Protocol):
+    """A result that a thread waits for."""
 
-    __slots__ = ("_get_ident", "_ident", "failure", "killed_by", "wakeup")
+    @property
+    def completed(self) -> bool: ...
+
+
+class CallersDriver(Protocol):
+    """The part of a SenderDriver that threads of the application use."""
+
+    def drive(self, result: Awaited, deadline_ms: int) -> bool: ...
+
+    def wakeup(self) -> None: ...
+
+
+class SenderThread:
+    """Tells whether the current thread is the sender's or drives it, and why the thread has failed. Thread: any."""
+
+    __slots__ = ("_get_ident", "_wakeup", "driver", "failure", "holder", "ident", "killed_by", "results")
 
     def __init__(
         self,
@@ -25,27 +42,58 @@ class SenderThread:
         """Create it for a thread that has not started.
 
         ``killed_by`` are exceptions that stand for the end of the process: after one of them no code runs. ``wakeup``
-        ends the thread's wait for the network; by default it does nothing.
+        ends the sender's wait for the network; by default it does nothing.
         """
-        self.wakeup = wakeup
+        self._wakeup = wakeup
         self._get_ident = get_ident
-        self._ident: int | None = None
+        #: The sender's thread; None before it starts and after it has ended.
+        self.ident: int | None = None
         self.killed_by = killed_by
+        #: Lets threads of the application drive the sender; None until the sender's thread runs.
+        self.driver: CallersDriver | None = None
+        #: The thread that drives the sender now, and so holds the lease.
+        self.holder: int | None = None
+        #: Batches completed on threads of the application: the sender's thread calls their listeners.
+        self.results: deque[Any] = deque()
         #: The exception that ended the thread; None if it is running or was closed.
         self.failure: BaseException | None = None
 
+    def current_ident(self) -> int:
+        """Return the id of the current thread."""
+        return self._get_ident()
+
+    def wakeup(self) -> None:
+        """Have the sender stepped at once, on the thread that drives it."""
+        if self.driver is not None:
+            self.driver.wakeup()
+        else:
+            self._wakeup()
+
+    def drive(self, result: Awaited, deadline_ms: int) -> bool:
+        """Drive the sender until ``result`` is set or ``deadline_ms``; return False if another thread drives."""
+        return self.driver is not None and self.driver.drive(result, deadline_ms)
+
     def begin(self) -> None:
         """Make the current thread the sender's."""
-        self._ident = self._get_ident()
+        self.ident = self._get_ident()
 
     def end(self) -> None:
         """Forget the sender's thread, which is ending: the system may reuse its identifier."""
-        self._ident = None
+        self.ident = None
 
     @property
     def is_current(self) -> bool:
-        """True on the sender's thread, in a callback or in a ``__del__`` that the garbage collector runs there."""
-        return self._ident is not None and self._get_ident() == self._ident
+        """True on the sender's thread, or one that drives the sender, so that this thread would wait for itself.
+
+        The call comes from a callback, a ``__del__`` that the garbage collector runs there, or a signal handler.
+        """
+        ident = self._get_ident()
+        return ident in (self.ident, self.holder)
+
+    @property
+    def is_borrowed(self) -> bool:
+        """True if there is a sender's thread, and this is another one: it runs no listeners."""
+        return self.ident is not None and self._get_ident() != self.ident
 
     def explain(self, error: KafkaError) -> KafkaError:
         """Return the error to raise: the failure of the thread if it has failed, else ``error``."""

@@ -392,6 +392,11 @@ class TransactionManager:
             return True
         return isinstance(error, RetriableError)
 
+    def recover(self, numbered: list[ProducerBatch]) -> None:
+        """Track ``numbered``, all incomplete batches with numbers, after an exception in the middle of a step."""
+        self._init_producer_id.retry_not_before_ms = 0
+        self._partitions.track(numbered)
+
     # --- unresolved sequences ----------------------------------------------------------------------------------
 
     @property

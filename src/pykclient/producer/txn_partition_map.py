@@ -6,6 +6,7 @@ Java: TxnPartitionMap, TxnPartitionEntry.
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from pykclient.errors import IllegalStateError
@@ -120,6 +121,16 @@ class TxnPartitionMap:
         if entry is None:
             entry = self._entries[topic_partition] = TxnPartitionEntry(topic_partition)
         return entry
+
+    def track(self, numbered: Iterable[ProducerBatch]) -> None:
+        """Make ``numbered`` the batches in flight, and let no number that one of them has be given out again."""
+        for entry in self._entries.values():
+            entry.in_flight = []
+        for batch in numbered:
+            entry = self.get_or_create(batch.topic_partition)
+            entry.add_in_flight_batch(batch)
+            if entry.producer_id_and_epoch == (batch.producer_id, batch.producer_epoch):
+                entry.next_sequence = max(entry.next_sequence, batch.last_sequence + 1)
 
     def find(self, topic_partition: TopicPartition) -> TxnPartitionEntry | None:
         return self._entries.get(topic_partition)

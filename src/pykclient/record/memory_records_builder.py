@@ -623,24 +623,26 @@ class MemoryRecordsBuilder(AppendState):
         Raises:
             UnsupportedCompressionTypeError: the codec's package is not installed.
         """
-        if self._append_closed:
-            return
         self._append_closed = True
-        if self._records is not self._buffer:
-            try:
-                with memoryview(self._records) as records, records[: self._position] as used:
-                    compressed = self.compression.compress(used, self.magic)
-            finally:
-                self.give_back_memory()
-            self._position = self._header_size + len(compressed)
-            try:
-                self._buffer[self._header_size : self._position] = compressed
-            except BufferError:
-                self._leave_buffer()
-                self._buffer[self._header_size : self._position] = compressed
-            if len(self._records) <= _LARGEST_SPARE:
-                _SPARES.append(self._records)
-            self._records = bytearray()
+        records = self._records
+        if records is self._buffer:
+            return
+        try:
+            with memoryview(records) as view, view[: self._position] as used:
+                compressed = self.compression.compress(used, self.magic)
+        finally:
+            self.give_back_memory()
+        end = self._header_size + len(compressed)
+        try:
+            self._buffer[self._header_size : end] = compressed
+        except BufferError:
+            self._leave_buffer()
+            self._buffer[self._header_size : end] = compressed
+        # No call between these two statements: a batch whose compression was interrupted is compressed again.
+        self._position = end
+        self._records = self._buffer
+        if len(records) <= _LARGEST_SPARE:
+            _SPARES.append(records)
 
     def close(self) -> None:
         """Close the batch for appends and write its header. A second call does nothing.

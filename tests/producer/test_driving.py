@@ -1,0 +1,194 @@
+"""Threads that wait for a record drive the sender, and the sender's thread does everything that they leave."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from pykclient import KafkaProducer
+from pykclient.errors import IllegalStateError, KafkaError
+from pykclient.metrics.metrics_reporter import MetricsReporter
+from pykclient.producer.sender_driver import _STALE_MS
+from pykclient.testing import EmbeddedCluster
+from pykclient.types import TopicPartition
+from tests.producer.harness import TOPIC
+from tests.producer.test_kafka_producer import Brokers, Make, make
+from tests.support.wait import eventually
+
+__all__ = ["make"]
+
+WAIT_S = 20
+#: On a busy machine, a thread may be held up between ``send`` and ``get``. Then the sender's thread takes over.
+ATTEMPTS = 20
+
+
+def polling_threads(brokers: Brokers) -> set[int]:
+    """Note from now on which threads poll the network with a request in flight."""
+    seen: set[int] = set()
+    poll = brokers.poll
+
+    def noting(timeout_ms: int, now_ms: int) -> Any:
+        if brokers.requests:
+            seen.add(threading.get_ident())
+        return poll(timeout_ms, now_ms)
+
+    brokers.poll = noting  # type: ignore[method-assign]
+    return seen
+
+
+def warm_up(producer: KafkaProducer[Any, Any]) -> None:
+    """Wait for a record, and until the sender's thread is parked."""
+    producer.send(TOPIC, b"first", partition=0).get(WAIT_S)
+    eventually(lambda: producer._driver._is_parked, WAIT_S)
+
+
+@pytest.mark.parametrize("wait", ["get", "flush", "batch"])
+def test_a_thread_that_waits_drives(make: Make, wait: str) -> None:
+    producer, brokers = make()
+    seen = polling_threads(brokers)
+    for _ in range(ATTEMPTS):
+        warm_up(producer)
+        seen.clear()
+        if wait == "get":
+            producer.send(TOPIC, b"v", partition=0).get(WAIT_S)
+        elif wait == "flush":
+            producer.send(TOPIC, b"v", partition=0)
+            producer.flush(WAIT_S)
+        else:
+            producer.send_batch(TOPIC, [b"v"], partition=0).get(WAIT_S)
+        if threading.get_ident() in seen:
+            return
+    raise AssertionError("the sender's thread was first in all attempts")
+
+
+def test_a_record_that_nobody_waits_for_is_sent(make: Make) -> None:
+    """Its request leaves in ``send``, and the sender's thread takes the response."""
+    producer, brokers = make()
+    for _ in range(3):
+        warm_up(producer)
+        seen = polling_threads(brokers)
+        future = producer.send(TOPIC, b"v", partition=0)
+        eventually(future.done, WAIT_S)
+        assert seen == {producer._io_thread.ident}
+
+
+def test_callbacks_run_on_the_senders_thread(make: Make) -> None:
+    producer, _ = make()
+    warm_up(producer)
+    told: list[int] = []
+    future = producer.send(TOPIC, b"v", partition=0, on_delivery=lambda *_: told.append(threading.get_ident()))
+    future.add_callback(lambda _: told.append(threading.get_ident()))
+    future.get(WAIT_S)
+    assert told == [producer._io_thread.ident] * 2
+    producer.send(TOPIC, b"v", partition=0, on_delivery=lambda *_: told.append(threading.get_ident()))
+    producer.flush(WAIT_S)
+    assert told == [producer._io_thread.ident] * 3
+
+
+def test_code_of_the_application_that_a_poll_may_run_keeps_callers_from_driving(make: Make) -> None:
+    producer, brokers = make(metric_reporters=[MetricsReporter()])
+    warm_up(producer)
+    seen = polling_threads(brokers)
+    producer.send(TOPIC, b"v", partition=0).get(WAIT_S)
+    assert seen == {producer._io_thread.ident}
+
+
+def test_get_gives_up_in_time(make: Make) -> None:
+    producer, brokers = make()
+    warm_up(producer)
+    brokers.answering = False
+    future = producer.send(TOPIC, b"v", partition=0)
+    with pytest.raises(KafkaError, match=r"not acknowledged within 0\.05 s"):
+        future.get(0.05)
+    brokers.answering = True
+    eventually(future.done, WAIT_S)  # the sender's thread has taken over
+
+
+def test_other_threads_are_served_while_one_drives(make: Make) -> None:
+    producer, _ = make()
+    warm_up(producer)
+    failed: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for index in range(50):
+                producer.send(TOPIC, b"%d-%d" % (number, index), partition=number % 2).get(WAIT_S)
+        except BaseException as error:  # noqa: BLE001 - the test judges it
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert not failed
+
+
+def test_another_thread_closes_while_one_drives(make: Make) -> None:
+    producer, brokers = make()
+    caught: list[BaseException] = []
+
+    def wait() -> None:
+        warm_up(producer)
+        brokers.answering = False
+        try:
+            producer.send(TOPIC, b"v", partition=0).get(WAIT_S)
+        except KafkaError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    eventually(lambda: not brokers.answering and brokers.requests, WAIT_S)
+    producer.close(0.1)
+    thread.join(WAIT_S)
+    assert "closed by force" in str(caught[0])
+    assert not producer._io_thread.is_alive()
+
+
+def test_a_handler_that_interrupts_a_thread_that_drives(make: Make) -> None:
+    """It may send; calls that wait raise at once; ``close`` raises, and begins to close."""
+    producer, brokers = make()
+    told: list[object] = []
+    poll, this_thread = brokers.poll, threading.get_ident()
+
+    def handle(timeout_ms: int, now_ms: int) -> Any:
+        if not told and brokers.requests and threading.get_ident() == this_thread:
+            told.append(None)
+            sent = producer.send(TOPIC, b"from the handler", partition=1)
+            for call in (sent.get, producer.flush, producer.close):
+                try:
+                    call()
+                except (KafkaError, IllegalStateError) as error:
+                    told.append(error)
+        return poll(timeout_ms, now_ms)
+
+    brokers.poll = handle  # type: ignore[method-assign]
+    for _ in range(ATTEMPTS):
+        if not told:
+            producer.send(TOPIC, b"v", partition=0).get(WAIT_S)
+    assert len(told) == 4
+    eventually(lambda: not producer._io_thread.is_alive(), WAIT_S)
+    assert {bytes(record.value or b"") for _, record in brokers.received} == {b"v", b"from the handler"}
+
+
+def test_connections_that_were_lost_during_a_pause_are_noticed() -> None:
+    """The parked thread polls nothing, so the next driver polls before it sends: with acks=0 nothing would be retried.
+
+    The connection to the broker is lost with the broker, which is back before the record is sent.
+    """
+    with (
+        EmbeddedCluster(brokers=1) as cluster,
+        KafkaProducer[Any, Any](bootstrap_servers=cluster.bootstrap_servers, linger_ms=0, acks=0) as producer,
+    ):
+        cluster.create_topic("t", partitions=1)
+        producer.send("t", b"first").get(WAIT_S)
+        eventually(lambda: producer._driver._is_parked, WAIT_S)
+        cluster.stop(1)
+        cluster.restart(1)
+        parked_ms = producer._driver._last_poll_ms
+        eventually(lambda: producer._clock.now_ms() - parked_ms > _STALE_MS, WAIT_S)
+        producer.send("t", b"second").get(WAIT_S)
+        eventually(lambda: len(cluster.log(TopicPartition("t", 0))) == 2, WAIT_S)
