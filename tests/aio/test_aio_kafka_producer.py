@@ -505,14 +505,60 @@ def test_columns(cluster: EmbeddedCluster) -> None:
             metadata = await future
             assert metadata.num_rows == 10_000
             assert not future.errors
+            hold = cluster.faults.hold(ApiKeys.PRODUCE)
+            future = await producer.send_columns(topic, rows[:100])
             with pytest.raises(IllegalStateError, match="await the future instead"):
-                (await producer.send_columns(topic, rows)).get(1)
+                future.get(1)
+            hold.remove()
+            hold.release()
             with pytest.raises(IllegalArgumentError):
                 await producer.send_columns(topic, 7)
             await producer.flush()
 
     run(main())
-    assert sum(len(values(cluster, topic, partition)) for partition in range(3)) == 20_000
+    assert sum(len(values(cluster, topic, partition)) for partition in range(3)) == 10_100
+
+
+def test_columns_for_partitions_that_are_not_there(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster, 2)
+
+    async def main() -> None:
+        async with started(cluster, max_block_ms=2_000) as producer:
+            with pytest.raises(KafkaTimeoutError, match="partition 5 of topic"):
+                await producer.send_columns(topic, [b"v"] * 3, partition=[0, 5, 1])
+            await (await producer.send_columns(topic, [b"v"] * 2, partition=[0, 1]))
+
+    run(main())
+    assert values(cluster, topic, 0) == values(cluster, topic, 1) == [b"v"]
+
+
+@pytest.mark.parametrize("sent_before", [False, True])
+def test_columns_for_which_memory_does_not_become_free(cluster: EmbeddedCluster, sent_before: bool) -> None:
+    topic = new_topic(cluster)
+    hold = cluster.faults.hold(ApiKeys.PRODUCE)
+
+    async def main() -> None:
+        async with started(cluster, buffer_memory=100_000, max_batch_size=20_000, max_block_ms=2_000) as producer:
+            await producer.partitions_for(topic)
+            rows = [bytes(1_000)] * 500
+            taken = []
+            if not sent_before:
+                taken = [await producer.send(topic, bytes(19_000)) for _ in range(5)]
+                with pytest.raises(BufferExhaustedError):
+                    await producer.send_columns(topic, rows)
+            else:
+                future = await producer.send_columns(topic, rows)  # as many rows as there is memory for
+            hold.remove()
+            hold.release()
+            await asyncio.gather(*taken)
+            if sent_before:
+                with pytest.raises(BufferExhaustedError):
+                    await future
+                written = sum(len(each.rows) for each in future.slices if each.error is None)
+                assert 0 < written < 500
+                assert len(values(cluster, topic)) == written
+
+    run(main())
 
 
 # --- the life of a producer -------------------------------------------------------------------------------------------
@@ -589,6 +635,52 @@ def test_those_who_wait_learn_that_the_producer_is_closed(cluster: EmbeddedClust
         await asyncio.gather(*(outcome for outcome in outcomes if isinstance(outcome, asyncio.Future)))
 
     run(main())
+
+
+def test_a_producer_that_is_stopped_while_it_starts(cluster: EmbeddedCluster) -> None:
+    hung = cluster.faults.hold(ApiKeys.METADATA)
+
+    async def main() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+        starting = asyncio.ensure_future(producer.start())
+        await until(lambda: hung.held)
+        await producer.stop()
+        hung.remove()
+        hung.release()
+        with pytest.raises(ProducerClosed):
+            await starting
+
+    run(main())
+
+
+def test_interceptors_learn_that_memory_did_not_become_free(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster)
+    hold = cluster.faults.hold(ApiKeys.PRODUCE)
+    errors: list[Exception | None] = []
+
+    class Interceptor(ProducerInterceptor):
+        def on_acknowledgement(self, metadata: Any, error: Exception | None, headers: Headers) -> None:
+            assert metadata.topic == topic
+            assert list(headers) == []
+            errors.append(error)
+
+    async def main() -> None:
+        async with started(
+            cluster,
+            interceptor_classes=[Interceptor()],
+            buffer_memory=20_000,
+            max_batch_size=20_000,
+            max_block_ms=2_000,
+        ) as producer:
+            await producer.send(topic, bytes(15_000))
+            with pytest.raises(BufferExhaustedError):
+                await producer.send(topic, bytes(15_000))
+            assert [type(error) for error in errors] == [BufferExhaustedError]
+            hold.remove()
+            hold.release()
+
+    run(main())
+    assert [type(error) for error in errors] == [BufferExhaustedError, type(None)]
 
 
 def test_a_producer_that_is_not_started(cluster: EmbeddedCluster) -> None:

@@ -24,6 +24,7 @@ from pykclient.aio.structs import RecordMetadata
 from pykclient.aio.threadless_producer import ThreadlessProducer, TopicIsMissing
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import (
+    BufferExhaustedError,
     IllegalArgumentError,
     IllegalStateError,
     KafkaError,
@@ -164,6 +165,8 @@ class AIOKafkaProducer:
         try:
             driver.start()
             await await_bootstrap(parts, waits, producer.max_block_ms)
+            if self._closed:
+                raise ProducerClosed("the producer was stopped while it started")
         except BaseException:
             producer.force_close()
             driver.close_at_once()
@@ -327,6 +330,9 @@ class AIOKafkaProducer:
                 break
             except TopicIsMissing:  # since the last look
                 await self._await_topic(producer, topic, partition, deadline_ms)
+            except BufferExhaustedError as error:
+                producer.failed(error, topic, partition, headers_of(headers))
+                raise
         # No await from here on: a record that was appended has a future that is returned.
         future: RecordFuture = self._create_future()
         attach(appended, future, self._has_acks)
@@ -468,18 +474,26 @@ class AIOKafkaProducer:
         clock, metrics = producer.parts.clock, producer.parts.producer_metrics
         given = BatchInput(data, value, key, headers, timestamp, partition)
         await self._await_topic(producer, topic, None, clock.now_ms() + producer.max_block_ms)
+        parts = given.parts(clock.wall_ms())
+        if isinstance(parts, list):  # otherwise it is a stream, which is read later
+            highest = max(
+                (part.highest_partition for part in parts if part.highest_partition is not None), default=None
+            )
+            await self._await_topic(producer, topic, highest, clock.now_ms() + producer.max_block_ms)
         sender = BatchSender(topic, producer.sending_parts(topic))
-        steps = sender.steps(given.parts(clock.wall_ms()))
+        steps = sender.steps(parts)
+        exhausted = None
         try:
             while True:
                 try:
-                    size = next(steps)
+                    size = next(steps) if exhausted is None else steps.throw(exhausted)
                 except StopIteration:
                     break
+                exhausted = None
                 if not size:
                     await one_iteration()
                 elif await self._memory.attempt(bool, size, producer.max_block_ms) is None:
-                    steps.throw(producer.parts.buffer_pool.exhausted(size, 0, producer.max_block_ms))
+                    exhausted = producer.parts.buffer_pool.exhausted(size, 0, producer.max_block_ms)
         except KafkaError:
             metrics.record_error()
             raise

@@ -17,7 +17,7 @@ from pykclient.producer.topic_wait import TopicWait
 if TYPE_CHECKING:
     from pykclient.aio.loop_environment import LoopEnvironment
     from pykclient.config.producer_config import ProducerConfig
-    from pykclient.producer.batch_send import SendingParts
+    from pykclient.producer.batch_send import Route, SendingParts
     from pykclient.producer.producer_batch import RowsInBatch
     from pykclient.record.row_columns import RowRun
     from pykclient.types import Headers
@@ -147,8 +147,16 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
         self._note_failure(error, topic, partition, headers)
 
     def sending_parts(self, topic: str) -> SendingParts:
-        """Return what a BatchSender needs."""
-        return self._sending_parts(topic)
+        """Return what a BatchSender needs. A partition that is not in the metadata is an error of its rows."""
+        parts = self._sending_parts(topic)
+
+        def route(partition: int | None) -> Route:
+            try:
+                return parts.route(partition)
+            except TopicIsMissing:
+                raise self._topic_wait.missing(topic, partition) from None
+
+        return parts._replace(route=route)
 
     # --- closing ---------------------------------------------------------------------------------------------------
 
