@@ -234,8 +234,23 @@ def test_the_package_is_loaded_on_demand() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-async def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def test_aiokafka_s_modules() -> None:
+    from pykclient import aio, errors, types
+    from pykclient.aio import errors as its_errors
+    from pykclient.aio import producer, structs
+
+    assert producer.AIOKafkaProducer is aio.AIOKafkaProducer is aio.AsyncProducer
+    assert structs.TopicPartition is types.TopicPartition is aio.TopicPartition
+    assert its_errors.KafkaError is errors.KafkaError
+    assert its_errors.IllegalOperation is errors.IllegalStateError
+    assert its_errors.KafkaConnectionError is errors.KafkaConnectionError
+    assert set(aio.__all__) <= set(dir(aio))
+    for module, name in ((aio, "Nothing"), (its_errors, "NothingError")):
+        with pytest.raises(AttributeError, match=name):
+            getattr(module, name)
+    for error in (its_errors.ProducerClosed("closed"), its_errors.MissingTopicError("missing")):
+        copied = pickle.loads(pickle.dumps(error))
+        assert (type(copied), str(copied)) == (type(error), str(error))
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="only Linux tells the open descriptors")
@@ -243,7 +258,7 @@ def test_no_descriptor_is_left_open(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         for round in range(4):
             if round == 2:
-                before = await descriptors()
+                before = len(os.listdir("/proc/self/fd"))
             async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
                 await producer.send_and_wait("t", b"v")
         await until(lambda: len(os.listdir("/proc/self/fd")) <= before)
