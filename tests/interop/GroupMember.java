@@ -1,6 +1,7 @@
 import java.io.PrintStream;
 import java.time.Duration;
 import java.util.Collection;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
@@ -9,7 +10,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * A member of a group: GroupMember BOOTSTRAP GROUP TOPIC ASSIGNOR
+ * A member of a group: GroupMember BOOTSTRAP GROUP TOPIC [ASSIGNOR]
  *
  * Prints "assigned", "revoked" or "lost" and the partitions, separated by commas, as its listener hears of them. Leaves
  * when stdin ends.
@@ -18,9 +19,11 @@ public class GroupMember {
     public static void main(String[] args) throws Exception {
         PrintStream out = System.out;
         System.setOut(System.err);
-        Map<String, Object> settings = Map.of(
-            "bootstrap.servers", args[0], "group.id", args[1], "partition.assignment.strategy", args[3],
-            "heartbeat.interval.ms", "100", "enable.auto.commit", "false");
+        Map<String, Object> settings = new HashMap<>(Map.of(
+            "bootstrap.servers", args[0], "group.id", args[1], "heartbeat.interval.ms", "100",
+            "enable.auto.commit", "false"));
+        if (args.length > 3)
+            settings.put("partition.assignment.strategy", args[3]);
         try (KafkaConsumer<byte[], byte[]> consumer =
                  new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             consumer.subscribe(List.of(args[2]), new ConsumerRebalanceListener() {
@@ -49,6 +52,8 @@ public class GroupMember {
             waiting.start();
             while (waiting.isAlive())
                 consumer.poll(Duration.ofMillis(50));
+            // By default it awaits the end of a rebalance in which it takes part.
+            consumer.close(CloseOptions.timeout(Duration.ofSeconds(1)));
         }
     }
 }
