@@ -7,9 +7,9 @@ from typing import Any
 
 from pykclient.clock import Timer
 from pykclient.config.consumer_config import ConsumerConfig
+from pykclient.consumer.application_driver import ApplicationDriver
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
 from pykclient.consumer.deserializers import Deserializers
 from pykclient.consumer.fetch import Fetch
 from pykclient.consumer.fetch_buffer import FetchBuffer
@@ -19,6 +19,7 @@ from pykclient.consumer.fetch_metrics import FetchMetricsManager
 from pykclient.consumer.fetch_parts import FetchParts
 from pykclient.consumer.fetch_request_manager import FetchRequestManager
 from pykclient.consumer.fetch_state import FetchPosition
+from pykclient.consumer.network_client_delegate import NetworkClientDelegate
 from pykclient.consumer.offsets_request_manager import OffsetsRequestManager
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.log_context import LogContext
@@ -59,7 +60,8 @@ class Harness:
         self.partitions = dict(partitions or {TOPIC: 2})
         self.brokers = brokers
         self.client = MockClient(self.clock, self.metadata)
-        self.network = ConsumerNetworkClient(self.client, self.metadata, self.clock, 100, 30_000, 5000)
+        self.network = NetworkClientDelegate(self.client, self.clock, 100, 30_000, 5000)
+        self.driver = ApplicationDriver(self.network, self.metadata, self.clock)
         self.metrics = Metrics(clock=self.clock)
         self.metrics_manager = FetchMetricsManager(self.metrics)
         self.api_versions = ApiVersions()
@@ -104,7 +106,7 @@ class Harness:
         return None if position is None else position.offset
 
     def poll(self, duration_ms: int = 0) -> None:
-        self.network.poll(Timer(self.clock, duration_ms))
+        self.driver.step(Timer(self.clock, duration_ms))
 
     def fetch(self, partitions: Mapping[TopicPartition, FetchResponse.PartitionData], **kwargs: Any) -> Fetch:
         """Send the pending fetches, respond to them, and collect the records."""

@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from pykclient.consumer.application_driver import ApplicationDriver
 from pykclient.consumer.topic_metadata_request_manager import TopicMetadataRequestManager
-from pykclient.errors import InvalidTopicError, KafkaTimeoutError, WakeupError
+from pykclient.errors import InvalidTopicError, KafkaTimeoutError, TopicAuthorizationError, WakeupError
 from tests.consumer.harness import TOPIC, Harness
 from tests.consumer.responses import metadata_response
 
@@ -19,7 +18,7 @@ class Driven:
     def __init__(self) -> None:
         self.harness = Harness()
         self.harness.update_metadata()
-        self.driver = ApplicationDriver(self.harness.network, self.harness.metadata, self.harness.clock)
+        self.driver = self.harness.driver
         self.topics = TopicMetadataRequestManager(self.harness.network, 100, 1000, random.Random(1))
         self.harness.network.managers.add(self.topics)
 
@@ -37,7 +36,7 @@ def test_the_value_of_a_future(driven: Driven) -> None:
 
 
 def test_a_future_that_is_done_needs_no_poll(driven: Driven) -> None:
-    driven.harness.network.wakeup()
+    driven.driver.wakeup()
     assert driven.driver.result(driven.topics.describe_topics([], 1000)) == {}
 
 
@@ -55,7 +54,7 @@ def test_the_time_is_over(driven: Driven) -> None:
 
 def test_a_wakeup_ends_the_wait_and_what_was_waited_for(driven: Driven) -> None:
     future = driven.topics.describe_topics([TOPIC], 1000)
-    driven.harness.network.wakeup()
+    driven.driver.wakeup()
     with pytest.raises(WakeupError):
         driven.driver.result(future)
     assert future.failed
@@ -85,7 +84,60 @@ def test_a_condition(driven: Driven) -> None:
 
 def test_a_condition_that_a_wakeup_does_not_end(driven: Driven) -> None:
     driven.harness.clock.auto_tick_ms = 10
-    driven.harness.network.wakeup()
+    driven.driver.wakeup()
     assert not driven.driver.run_until(lambda: False, driven.harness.timer(50), wakeup=False)
     with pytest.raises(WakeupError):
         driven.driver.run_until(lambda: False, driven.harness.timer(50))
+
+
+def test_a_wakeup_ends_one_step(driven: Driven) -> None:
+    driven.driver.wakeup()
+    with pytest.raises(WakeupError):
+        driven.driver.step(driven.harness.timer(0))
+    driven.driver.step(driven.harness.timer(0))
+
+
+def test_a_wakeup_waits_for_a_step_that_allows_it(driven: Driven) -> None:
+    driven.driver.wakeup()
+    driven.driver.step(driven.harness.timer(0), wakeup=False)
+    with pytest.raises(WakeupError):
+        driven.driver.maybe_trigger_wakeup()
+    driven.driver.wakeup()
+    driven.driver.disable_wakeups()
+    driven.driver.step(driven.harness.timer(0))
+
+
+def test_what_a_step_waits_for(driven: Driven) -> None:
+    timeouts: list[int] = []
+    client = driven.harness.client
+    poll = client.poll
+
+    def note(timeout_ms: int, now_ms: int) -> object:
+        timeouts.append(timeout_ms)
+        return poll(timeout_ms, now_ms)
+
+    client.poll = note  # type: ignore[assignment, method-assign]
+    client.ready(driven.harness.node(), driven.harness.clock.now_ms())
+    driven.driver.step(driven.harness.timer(), lambda: True)
+    driven.driver.step(driven.harness.timer(), lambda: False)
+    driven.topics.describe_topics([TOPIC], 700)
+    driven.driver.step(driven.harness.timer())
+    driven.driver.step(driven.harness.timer(400))
+    # With nothing in flight, the retry backoff; with a request in flight, the manager's time, or the timer's.
+    assert (timeouts[0], timeouts[1], timeouts[3]) == (0, 100, 400)
+
+
+def test_metadata_errors_come_out_of_a_step(driven: Driven) -> None:
+    driven.harness.subscriptions.subscribe({"secret"})
+    driven.harness.client.update_metadata(metadata_response({}, errors={"secret": 29}))
+    with pytest.raises(TopicAuthorizationError, match="secret"):
+        driven.driver.step(driven.harness.timer(0))
+    driven.driver.step(driven.harness.timer(0))
+
+
+def test_metadata_can_be_awaited(driven: Driven) -> None:
+    driven.harness.client.prepare_metadata_update(metadata_response({"test": 3}))
+    assert driven.driver.await_metadata_update(driven.harness.timer())
+    driven.harness.clock.auto_tick_ms = 1
+    driven.harness.client.set_unreachable(driven.harness.node(), 10_000)
+    assert not driven.driver.await_metadata_update(driven.harness.timer(50))

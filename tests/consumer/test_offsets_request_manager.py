@@ -347,7 +347,7 @@ def test_validation_waits_for_the_connection() -> None:
     harness.offsets._api_versions = ApiVersions()
     validate(harness)
     assert not harness.waiting
-    harness.network.poll_no_wakeup()
+    harness.driver.step(harness.timer(0), wakeup=False)
     assert harness.client.is_ready(harness.node(), harness.clock.now_ms())
 
 

@@ -15,7 +15,6 @@ from pykclient.errors import DisconnectError, IllegalStateError, KafkaError
 def test_success() -> None:
     future: RequestFuture[int] = RequestFuture()
     assert not future.is_done
-    assert future.should_block()
     future.complete(1)
     assert future.is_done
     assert future.succeeded

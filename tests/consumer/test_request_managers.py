@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pykclient.clock import FOREVER_MS, Timer
+from pykclient.clock import FOREVER_MS
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.consumer.request_managers import RequestManagers
 from pykclient.errors import AuthenticationError, DisconnectError, KafkaTimeoutError
@@ -79,14 +79,14 @@ def test_managers_are_due_when_their_wait_is_over_or_there_is_something_to_do() 
 def test_nothing_is_polled_while_no_manager_is_due(harness: Harness) -> None:
     manager = Manager()
     harness.network.managers.add(manager)
-    harness.network.transmit_sends(if_any=True)
-    harness.network.transmit_sends(if_any=True)
+    harness.driver.transmit(if_any=True)
+    harness.driver.transmit(if_any=True)
     assert len(manager.polled_ms) == 1
     manager.results.append(PollResult(requests=[asks()]))
     harness.network.managers.poll_soon()
-    harness.network.transmit_sends(if_any=True)
+    harness.driver.transmit(if_any=True)
     assert len(harness.client.requests) == 1
-    harness.network.transmit_sends(if_any=True)  # receives the response, if there is one
+    harness.driver.transmit(if_any=True)  # receives the response, if there is one
     assert len(manager.polled_ms) == 3
 
 
@@ -166,10 +166,10 @@ def test_a_lost_connection(harness: Harness) -> None:
     assert isinstance(request.future.exception, DisconnectError)
 
 
-@pytest.mark.parametrize("step", ["transmit_sends", "poll_background"])
-def test_requests_leave_without_waiting(harness: Harness, step: str) -> None:
+@pytest.mark.parametrize("step", [lambda of: of.driver.transmit(), lambda of: of.network.poll_background()])
+def test_requests_leave_without_waiting(harness: Harness, step: Callable[[Harness], object]) -> None:
     harness.network.managers.add(Manager(PollResult(requests=[asks()]), runs_in_background=True))
-    getattr(harness.network, step)()
+    step(harness)
     assert len(harness.client.requests) == 1
 
 
@@ -177,7 +177,7 @@ def test_the_background_completes_the_requests_of_its_managers_only(harness: Har
     ours, theirs = asks(harness.node(0)), asks(harness.node(1))
     application = Manager(PollResult(requests=[ours]))
     harness.network.managers.add(application, Manager(PollResult(requests=[theirs]), runs_in_background=True))
-    harness.network.transmit_sends()
+    harness.driver.transmit()
     for _ in range(2):
         harness.client.respond(HeartbeatResponse())
     harness.network.poll_background()
@@ -230,7 +230,7 @@ def test_a_reset_forgets_requests_wherever_they_are(harness: Harness) -> None:
     harness.client.respond_from(HeartbeatResponse(), harness.node(1))
     harness.network.poll_background()  # reads the response, and leaves it to the application
     harness.client.delay_ready(harness.node(1), 1000)
-    harness.network.transmit_sends()
+    harness.driver.transmit()
     harness.network.reset()
     assert manager.resets == 1
     assert not harness.network.has_pending_requests()
@@ -253,6 +253,6 @@ def test_a_response_that_a_manager_waits_for_ends_the_wait(harness: Harness) -> 
         harness.client.set_unreachable(harness.node(id), 500)
     request = asks(timeout_ms=-1)
     harness.network.managers.add(Manager(PollResult(requests=[request])))
-    harness.network.poll(Timer(harness.clock, 1000))
+    harness.poll(1000)
     assert timeouts == [0]
     assert isinstance(request.future.exception, KafkaTimeoutError)

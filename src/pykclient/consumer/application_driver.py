@@ -1,4 +1,4 @@
-"""The waits of the application's thread (Java: the application's side of NetworkClientDelegate)."""
+"""The waits of the application's thread, and wakeups that end them (Java: NetworkClientDelegate, WakeupTrigger)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from pykclient.clock import FOREVER_MS, Timer
-from pykclient.errors import KafkaError
+from pykclient.errors import KafkaError, WakeupError
 
 if TYPE_CHECKING:
     from pykclient.clock import Clock
-    from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+    from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.consumer.request_future import RequestFuture
     from pykclient.network.metadata import Metadata
 
@@ -18,12 +18,32 @@ T = TypeVar("T")
 
 
 class ApplicationDriver:
-    """Runs the request managers and the network until what a call waits for has happened. Thread: application."""
+    """Runs the request managers and the network until what a call waits for has happened.
 
-    def __init__(self, client: ConsumerNetworkClient, metadata: Metadata, clock: Clock) -> None:
+    Thread: application; ``wakeup``: any.
+    """
+
+    def __init__(self, client: NetworkClientDelegate, metadata: Metadata, clock: Clock) -> None:
         self._client = client
         self._metadata = metadata
         self._clock = clock
+        self._wakeup = False
+        self._wakeup_disabled = False
+
+    def wakeup(self) -> None:
+        """Make the step in progress, or else the next one, raise WakeupError. Safe in a signal handler."""
+        self._wakeup = True
+        self._client.wakeup()
+
+    def disable_wakeups(self) -> None:
+        """Ignore wakeups from now on, for closing."""
+        self._wakeup_disabled = True
+
+    def maybe_trigger_wakeup(self) -> None:
+        """Raise WakeupError if ``wakeup`` was called since it was last raised."""
+        if self._wakeup and not self._wakeup_disabled:
+            self._wakeup = False
+            raise WakeupError("wakeup() was called")
 
     def step(self, timer: Timer, is_done: Callable[[], bool] | None = None, *, wakeup: bool = True) -> None:
         """Run once: wait until something happens or the timer expires, unless ``is_done()``.
@@ -32,7 +52,34 @@ class ApplicationDriver:
             WakeupError: ``wakeup`` was called; not with ``wakeup=False``.
             KafkaError: metadata has an error for the application.
         """
-        self._client.poll(timer, None if is_done is None else lambda: not is_done(), disable_wakeup=not wakeup)
+        client = self._client
+        timer.update()
+        with client.lease:
+            client.is_broken = True
+            client.complete_answered()
+            wait_ms = min(client.managers.poll(timer.now_ms), timer.remaining_ms)
+            if is_done is not None and is_done():
+                wait_ms = 0
+            timer.update(client.poll(wait_ms, timer.now_ms))
+            client.is_broken = False
+        if wakeup:
+            self.maybe_trigger_wakeup()
+        self._metadata.maybe_throw_any_exception()
+
+    def transmit(self, *, if_any: bool = False) -> None:
+        """Send requests where that needs no waiting. Raises nothing and completes nothing.
+
+        With ``if_any``, do nothing if no manager is due and there is no request, sent or not.
+        """
+        client = self._client
+        now_ms = self._clock.now_ms()
+        if if_any and not client.managers.are_due(now_ms) and not client.has_pending_requests():
+            return
+        with client.lease:
+            client.is_broken = True
+            client.managers.poll(now_ms)
+            client.transmit(now_ms)
+            client.is_broken = False
 
     def run_until(self, is_done: Callable[[], bool], timer: Timer, *, wakeup: bool = True) -> bool:
         """Run until ``is_done()`` or until the timer expires, at least once; return ``is_done()``.

@@ -237,7 +237,7 @@ class ClassicConsumer:
     def prefetch(self) -> None:
         """Send the fetches that are due, without waiting."""
         self._create_fetch_requests()
-        self._client.transmit_sends()
+        self._driver.transmit()
 
     def _poll(self, timer: Timer, collect: Callable[[], F]) -> F:
         """Return ``collect()``'s result once it is not empty, or when the timer expires."""
@@ -246,7 +246,7 @@ class ClassicConsumer:
         self._consumer_metrics.record_poll_start(timer.now_ms)
         try:
             while True:
-                self._client.maybe_trigger_wakeup()
+                self._driver.maybe_trigger_wakeup()
                 self._update_assignment_metadata_if_needed()
                 fetch = self._poll_for_fetches(timer, collect)
                 if not fetch.is_empty:
@@ -254,7 +254,7 @@ class ClassicConsumer:
                     # raises neither wakeups nor errors of other requests.
                     try:
                         self._create_fetch_requests()
-                        self._client.transmit_sends(if_any=True)
+                        self._driver.transmit(if_any=True)
                     except KafkaError as error:
                         # For example another broker's failed authentication. A poll without records will raise it.
                         self._log.debug("No more fetches for now, as records are returned first: %s", error)
@@ -538,7 +538,7 @@ class ClassicConsumer:
         return self._coordinator.group_metadata._replace(state=state)
 
     def wakeup(self) -> None:
-        self._client.wakeup()
+        self._driver.wakeup()
 
     def timeout_error(self, what: str, timer: Timer) -> KafkaTimeoutError:
         reasons = [] if self._coordinator is None else [self._coordinator.last_error]
@@ -584,7 +584,7 @@ class ClassicConsumer:
 
     def _close_fetch_sessions(self, timer: Timer) -> None:
         """End the sessions, as far as the timer allows, and drop buffered data."""
-        self._client.disable_wakeups()
+        self._driver.disable_wakeups()
         futures = self._fetches.close_sessions()
 
         def is_done() -> bool:

@@ -12,7 +12,6 @@ from pykclient.consumer.assignors.loading import assignor_instances
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_interceptors import ConsumerInterceptors
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
 from pykclient.consumer.coordinator.consumer_coordinator import METRIC_PREFIX, ConsumerCoordinator
 from pykclient.consumer.coordinator.consumer_parts import ConsumerParts, Offsets
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
@@ -25,6 +24,7 @@ from pykclient.consumer.fetch_parts import FetchParts
 from pykclient.consumer.fetch_request_manager import FetchRequestManager
 from pykclient.consumer.handout import Handout
 from pykclient.consumer.kafka_consumer_metrics import KafkaConsumerMetrics
+from pykclient.consumer.network_client_delegate import NetworkClientDelegate
 from pykclient.consumer.offsets_request_manager import OffsetsRequestManager
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.consumer.thread_guard import ThreadGuard
@@ -97,9 +97,8 @@ class ConsumerComponents:
         fetch_metrics = FetchMetricsManager(self.metrics)
         if kafka_client is None:
             kafka_client = self._network_client(api_versions, fetch_metrics, rng)
-        self.client = ConsumerNetworkClient(
+        self.client = NetworkClientDelegate(
             kafka_client,
-            self.metadata,
             clock,
             config["retry.backoff.ms"],
             config["request.timeout.ms"],
@@ -162,6 +161,7 @@ class ConsumerComponents:
             GroupRebalanceConfig.from_consumer_config(self.group_id, config),
             self.log_context,
             self.client,
+            self.driver,
             self.metrics,
             self.clock,
             ConsumerParts(

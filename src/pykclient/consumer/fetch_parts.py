@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pykclient.clock import Clock
     from pykclient.consumer.consumer_metadata import ConsumerMetadata
-    from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+    from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.consumer.subscription_state import SubscriptionState
     from pykclient.log_context import LogContext
     from pykclient.network.api_versions import ApiVersions
@@ -21,7 +21,7 @@ class FetchParts:
     def __init__(
         self,
         log_context: LogContext,
-        client: ConsumerNetworkClient,
+        client: NetworkClientDelegate,
         metadata: ConsumerMetadata,
         subscriptions: SubscriptionState,
         clock: Clock,

@@ -118,7 +118,7 @@ class NetworkClientDelegate:
 
     # --- polling ---------------------------------------------------------------------------------------------------
 
-    def poll_network(self, timeout_ms: int, now_ms: int, *, background: bool = False) -> int:
+    def poll(self, timeout_ms: int, now_ms: int, *, background: bool = False) -> int:
         """Send requests, wait for the network, and complete requests; return the time after the wait.
 
         Does not wait if there are requests to complete. With ``background``, complete only requests of managers that
@@ -142,6 +142,24 @@ class NetworkClientDelegate:
         self.complete_answered(background=background)
         self.try_send(now_ms)
         return now_ms
+
+    def poll_background(self) -> int | None:
+        """Poll managers that run in the background, send and receive without waiting, and complete their requests.
+
+        Return the milliseconds until the next call is due, or None if the application's thread holds the lease, or
+        was interrupted while it did. Thread: heartbeat.
+        """
+        if not self.lease.acquire(blocking=False):
+            return None
+        try:
+            if self.is_broken:
+                return None  # the application's next call repairs it
+            now_ms = self._clock.now_ms()
+            wait_ms = self.managers.poll(now_ms, background=True)
+            self.poll(0, now_ms, background=True)
+            return wait_ms
+        finally:
+            self.lease.release()
 
     def transmit(self, now_ms: int) -> None:
         """Send requests where that needs no waiting, and complete none."""
@@ -262,6 +280,11 @@ class NetworkClientDelegate:
     def has_ready_nodes(self, now_ms: int) -> bool:
         with self.lease:
             return self._client.has_ready_nodes(now_ms)
+
+    def least_loaded_node(self) -> Node | None:
+        """Return the node to use when any will do, or None if no connection is possible now."""
+        with self.lease:
+            return self._client.least_loaded_node(self._clock.now_ms()).node
 
     def pending_request_count(self, node: Node | None = None) -> int:
         """Return the number of requests without a response, sent or not, of one node or of all."""

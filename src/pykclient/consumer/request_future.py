@@ -17,8 +17,8 @@ _INCOMPLETE: Any = object()
 class RequestFuture(Generic[T]):
     """A future value or error.
 
-    The future does not wait by itself: ``ConsumerNetworkClient.poll_future`` polls the network until it is done.
-    Listeners run exactly once, on the thread that completes the future, and never under the network client's lock.
+    The future does not wait by itself: a driver polls the network until it is done. Listeners run exactly once, on the
+    thread that completes the future.
 
     Thread: any. One thread completes it. A listener that is added at the same time is taken from the queue by whichever
     of the two threads comes first, so it is neither lost nor called twice.
@@ -75,10 +75,6 @@ class RequestFuture(Generic[T]):
         if self._error is None:
             raise IllegalStateError("the request has not failed, so it has no error")
         return self._error
-
-    def should_block(self) -> bool:
-        """Poll predicate: True while pending."""
-        return self._value is _INCOMPLETE
 
     def complete(self, value: T) -> None:
         """Complete the future with ``value``.

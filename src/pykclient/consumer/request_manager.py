@@ -10,7 +10,7 @@ from pykclient.consumer.request_future import RequestFuture
 from pykclient.errors import KafkaTimeoutError
 
 if TYPE_CHECKING:
-    from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+    from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.network.client_request import ClientResponse, RequestBuilder
     from pykclient.types import Node
 
@@ -71,7 +71,7 @@ class RequestManager(Protocol):
 
 
 def timeout_error(
-    client: ConsumerNetworkClient, what: str, timeout_ms: int, reason: Exception | None
+    client: NetworkClientDelegate, what: str, timeout_ms: int, reason: Exception | None
 ) -> KafkaTimeoutError:
     """Return the error of an operation of the application whose time is over."""
     why = client.connection_report() or reason or "no answer came; the brokers may be overloaded or paused"

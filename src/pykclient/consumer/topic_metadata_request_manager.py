@@ -20,7 +20,7 @@ from pykclient.network.metadata_request import MetadataRequestBuilder
 from pykclient.types import Node, PartitionInfo, TopicDescription
 
 if TYPE_CHECKING:
-    from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
+    from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.network.client_request import ClientResponse
     from pykclient.protocol.messages.metadata import MetadataResponse
 
@@ -48,7 +48,7 @@ class TopicMetadataRequestManager:
 
     def __init__(
         self,
-        client: ConsumerNetworkClient,
+        client: NetworkClientDelegate,
         retry_backoff_ms: int,
         retry_backoff_max_ms: int,
         rng: random.Random | None = None,

@@ -8,6 +8,7 @@ from typing import Any
 
 from pykclient.clock import Timer
 from pykclient.config.consumer_config import ConsumerConfig
+from pykclient.consumer.application_driver import ApplicationDriver
 from pykclient.consumer.assignors.consumer_partition_assignor import (
     Assignment,
     ConsumerPartitionAssignor,
@@ -17,7 +18,6 @@ from pykclient.consumer.assignors.range_assignor import RangeAssignor
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_interceptors import ConsumerInterceptors
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
 from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
 from pykclient.consumer.coordinator import consumer_protocol
 from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
@@ -25,6 +25,7 @@ from pykclient.consumer.coordinator.consumer_parts import ConsumerParts
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.coordinator.heartbeat_thread import HeartbeatThread
 from pykclient.consumer.fetch_state import FetchPosition
+from pykclient.consumer.network_client_delegate import NetworkClientDelegate
 from pykclient.consumer.request_manager import UnsentRequest
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.log_context import LogContext
@@ -109,7 +110,8 @@ class GroupHarness:
         self.client = MockClient(self.clock, self.metadata)
         self.partitions = dict(partitions or {TOPIC: 2})
         self.client.update_metadata(metadata_response(self.partitions))
-        self.network = ConsumerNetworkClient(self.client, self.metadata, self.clock, 100, 5000, 3000)
+        self.network = NetworkClientDelegate(self.client, self.clock, 100, 5000, 3000)
+        self.driver = ApplicationDriver(self.network, self.metadata, self.clock)
         self.metrics = Metrics(clock=self.clock)
         settings = {
             "session_timeout_ms": 10_000,
@@ -122,6 +124,7 @@ class GroupHarness:
             GroupRebalanceConfig(GROUP, **settings),
             log_context,
             self.network,
+            self.driver,
             self.metrics,
             self.clock,
             ConsumerParts(
@@ -163,6 +166,10 @@ class GroupHarness:
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
+    def step(self) -> None:
+        """Send and receive without waiting."""
+        self.driver.step(self.timer(0), wakeup=False)
+
     def prepare(self, *responses: Any) -> None:
         for response in responses:
             self.client.prepare_response(response)
@@ -196,7 +203,7 @@ class GroupHarness:
 
     def respond_in_flight(self, body: Any, matcher: Callable[[Any], bool] = lambda _: True) -> None:
         self.client.respond(body, matcher)
-        self.network.poll_no_wakeup()
+        self.step()
 
 
 def message_of(request: UnsentRequest) -> Any:

@@ -150,7 +150,7 @@ class TestSync:
             group.coordinator.commit_sync({TP0: OffsetAndMetadata(-1)}, group.timer())
 
     def test_a_wakeup(self, group: GroupHarness) -> None:
-        group.network.wakeup()
+        group.driver.wakeup()
         with pytest.raises(WakeupError):
             group.coordinator.commit_sync(OFFSETS, group.timer())
 
@@ -491,7 +491,7 @@ class TestTopicCreatedAgain:
         group.seek(TP0, 0)
         group.client.respond(find_coordinator(group.node))
         in_another_thread(group.network.poll_background)
-        group.network.poll_no_wakeup()
+        group.step()
         group.coordinator.poll(group.timer(0))
         assert isinstance(called[0][1], RetriableCommitFailedError)
         assert not [request for request in group.client.requests if request.request_builder.api_key == 8]
@@ -525,7 +525,7 @@ class TestMembershipEnded:
         group.coordinator.request_rejoin("again")
         group.coordinator.poll(group.timer(0))
         group.client.respond_to_request(committing, commit({TP0: error}))
-        group.network.poll_no_wakeup()
+        group.step()
         group.coordinator.poll(group.timer(0))
         assert isinstance(called[0][1], RebalanceInProgressError)
         assert group.coordinator.membership.generation.generation_id == 2
@@ -578,7 +578,7 @@ class TestMembershipEnded:
 
 def start_background_lookup(group: GroupHarness) -> None:
     """Start a coordinator lookup as the heartbeat thread does when the coordinator is lost."""
-    group.network.poll_no_wakeup()
+    group.step()
     group.coordinator.finder.mark_unknown("test")
     group.network.poll_background()
     assert len(group.client.requests) == 1

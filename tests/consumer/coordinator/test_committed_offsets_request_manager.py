@@ -55,7 +55,7 @@ def start(group: GroupHarness) -> None:
     for _ in range(5):
         if group.coordinator.start_new_partitions():
             return
-        group.network.poll_no_wakeup()
+        group.step()
     raise AssertionError("the committed offsets are not known")
 
 
@@ -185,7 +185,7 @@ def test_not_without_an_answer(group: GroupHarness) -> None:
 
 def test_a_partition_that_was_taken_away_meanwhile(group: GroupHarness) -> None:
     assert not group.coordinator.start_new_partitions()
-    group.network.poll_no_wakeup()
+    group.step()
     group.client.prepare_response(committed({TP0: AT_5}))
     request = group.client.requests[0]
     group.client.respond_to_request(request, committed({TP0: AT_5, TP1: AT_5}))

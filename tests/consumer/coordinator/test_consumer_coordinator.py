@@ -527,7 +527,7 @@ class TestAutoCommitBeforeRejoining:
         group = self.member()
         group.coordinator.request_rejoin("test")
         assert not group.coordinator.poll(group.timer(0))
-        group.network.wakeup()
+        group.driver.wakeup()
         with pytest.raises(WakeupError):
             group.coordinator.poll(group.timer())
         assert group.listener.told == [("assigned", [TP0])]

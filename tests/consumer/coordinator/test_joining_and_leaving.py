@@ -241,7 +241,7 @@ class TestJoining:
 
     def test_a_wakeup_keeps_the_join(self, group: GroupHarness) -> None:
         group.find_coordinator()
-        group.network.wakeup()
+        group.driver.wakeup()
         with pytest.raises(WakeupError):
             group.coordinator.poll(group.timer())
         assert group.coordinator.membership.state is PREPARING_REBALANCE
@@ -365,7 +365,7 @@ class TestHeartbeats:
         group.prepare(join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())
         group.client.respond_to_request(old, heartbeat(UNKNOWN_MEMBER_ID))
-        group.network.poll_no_wakeup()
+        group.step()
         assert group.coordinator.membership.state is STABLE
         assert group.coordinator.membership.generation.generation_id == 2
 
@@ -378,7 +378,7 @@ class TestHeartbeats:
         assert not group.coordinator.poll(group.timer(0))
         assert group.coordinator.membership.state is PREPARING_REBALANCE
         group.client.respond_to_request(old, heartbeat(REBALANCE_IN_PROGRESS))
-        group.network.poll_no_wakeup()
+        group.step()
         assert group.coordinator.membership.rejoin_reason == "test"
 
     def test_fenced_is_raised_by_poll(self) -> None:

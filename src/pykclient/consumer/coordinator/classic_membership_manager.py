@@ -39,12 +39,12 @@ from pykclient.errors import DisconnectError, KafkaError, KafkaTimeoutError, Mem
 if TYPE_CHECKING:
     from pykclient.clock import Clock
     from pykclient.consumer.application_events import ApplicationEvents, Steps
-    from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
     from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager
     from pykclient.consumer.coordinator.coordinator_metrics import GroupCoordinatorMetrics
     from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
     from pykclient.consumer.coordinator.group_membership import GroupMembership
     from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+    from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.consumer.request_future import RequestFuture
     from pykclient.log_context import LogContext
     from pykclient.network.exponential_backoff import ExponentialBackoff
@@ -123,7 +123,7 @@ class ClassicMembershipManager:
         self,
         config: GroupRebalanceConfig,
         log_context: LogContext,
-        client: ConsumerNetworkClient,
+        client: NetworkClientDelegate,
         membership: GroupMembership,
         coordinator: CoordinatorRequestManager,
         commits: CommitRequestManager,

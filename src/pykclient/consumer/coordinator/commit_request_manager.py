@@ -37,9 +37,9 @@ from pykclient.types import Node, TopicPartition
 if TYPE_CHECKING:
     from pykclient.consumer.application_events import ApplicationEvents, Steps
     from pykclient.consumer.consumer_interceptors import ConsumerInterceptors
-    from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
     from pykclient.consumer.coordinator.group_membership import GroupMembership
     from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+    from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.log_context import LogContext
 
 #: The coordinator's errors for partitions that it does not know, by name or by topic id.
@@ -105,7 +105,7 @@ class CommitRequestManager:
         self,
         config: GroupRebalanceConfig,
         log_context: LogContext,
-        client: ConsumerNetworkClient,
+        client: NetworkClientDelegate,
         membership: GroupMembership,
         coordinator: CoordinatorRequestManager,
         clock: Clock,

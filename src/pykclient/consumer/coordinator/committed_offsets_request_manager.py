@@ -24,8 +24,8 @@ from pykclient.protocol.messages.offset_fetch import OffsetFetchResponse
 from pykclient.types import Node, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
     from pykclient.consumer.coordinator.group_membership import GroupMembership
+    from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.log_context import LogContext
 
 #: None: the group has not committed an offset for the partition.
@@ -87,7 +87,7 @@ class CommittedOffsetsRequestManager:
         self,
         group_id: str,
         log_context: LogContext,
-        client: ConsumerNetworkClient,
+        client: NetworkClientDelegate,
         membership: GroupMembership,
         coordinator: CoordinatorRequestManager,
         clock: Clock,

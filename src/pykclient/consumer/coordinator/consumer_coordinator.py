@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection
 from pykclient.clock import FOREVER_MS, Clock, Timer
 from pykclient.consumer.application_driver import ApplicationDriver
 from pykclient.consumer.application_events import ApplicationEvents
-from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
 from pykclient.consumer.coordinator.classic_membership_manager import ClassicMembershipManager
 from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager, OffsetCommitCallback, shown
 from pykclient.consumer.coordinator.committed_offsets_request_manager import (
@@ -29,6 +28,7 @@ from pykclient.consumer.coordinator.heartbeat_request_manager import HeartbeatRe
 from pykclient.consumer.coordinator.heartbeat_thread import HeartbeatThread
 from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT, LeaveGroupRequestManager
 from pykclient.consumer.coordinator.rebalance_listener_invoker import RebalanceListenerInvoker
+from pykclient.consumer.network_client_delegate import NetworkClientDelegate
 from pykclient.consumer.request_future import RequestFuture
 from pykclient.errors import DisconnectError, KafkaError, KafkaTimeoutError, WakeupError
 from pykclient.log_context import LogContext
@@ -58,7 +58,8 @@ class ConsumerCoordinator:
         self,
         config: GroupRebalanceConfig,
         log_context: LogContext,
-        client: ConsumerNetworkClient,
+        client: NetworkClientDelegate,
+        driver: ApplicationDriver,
         metrics: Metrics,
         clock: Clock,
         parts: ConsumerParts,
@@ -73,7 +74,7 @@ class ConsumerCoordinator:
         self._log = log_context.logger(__name__)
         self._metadata = parts.metadata
         self._subscriptions = parts.subscriptions
-        self.driver = ApplicationDriver(client, parts.metadata, clock)
+        self.driver = driver
         self.events = ApplicationEvents(parts.application_code)
         self._rebalance_events = ApplicationEvents(parts.application_code)
         backoff = ExponentialBackoff(
@@ -359,7 +360,7 @@ class ConsumerCoordinator:
 
     def close(self, timer: Timer, operation: str = DEFAULT, *, auto_commit: bool = True) -> None:
         """Commit a last time, if commits are automatic and ``auto_commit`` is set; then leave, within the timer."""
-        self.client.disable_wakeups()
+        self.driver.disable_wakeups()
         try:
             if auto_commit and self._commits.auto_commit_enabled:
                 self._auto_commit_last(timer)

@@ -8,11 +8,11 @@ import threading
 from pykclient import errors
 from pykclient.clock import Clock
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
 from pykclient.consumer.coordinator.group_errors import group_authorization_error
 from pykclient.consumer.coordinator.group_membership import GroupMembership
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.coordinator.group_requests import FindCoordinatorBuilder, coordinators_of
+from pykclient.consumer.network_client_delegate import NetworkClientDelegate
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.errors import CoordinatorNotAvailableError, GroupAuthorizationError, KafkaError, RetriableError
 from pykclient.log_context import LogContext, PrefixLogger
@@ -88,7 +88,7 @@ class CoordinatorRequestManager:
         self,
         config: GroupRebalanceConfig,
         log_context: LogContext,
-        client: ConsumerNetworkClient,
+        client: NetworkClientDelegate,
         membership: GroupMembership,
         clock: Clock,
         retry_backoff: ExponentialBackoff,

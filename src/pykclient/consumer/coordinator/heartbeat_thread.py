@@ -10,10 +10,10 @@ from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 
 if TYPE_CHECKING:
     from pykclient.clock import Clock
-    from pykclient.consumer.consumer_network_client import ConsumerNetworkClient
     from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
     from pykclient.consumer.coordinator.group_membership import GroupMembership
     from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+    from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.log_context import LogContext
 
 HEARTBEAT_THREAD_PREFIX = "kafka-coordinator-heartbeat-thread"
@@ -34,7 +34,7 @@ class HeartbeatThread:
         self,
         config: GroupRebalanceConfig,
         log_context: LogContext,
-        client: ConsumerNetworkClient,
+        client: NetworkClientDelegate,
         membership: GroupMembership,
         coordinator: CoordinatorRequestManager,
         clock: Clock,
