@@ -484,9 +484,9 @@ class NetworkClient:
             self._drop(responses, node_id, now_ms, reason, timed_out=True)
 
     def _handle_timed_out_requests(self, responses: list[ClientResponse], now_ms: int) -> None:
-        for in_flight in self._in_flight.timed_out_requests(now_ms):
-            request = in_flight.request
-            reason = TimeoutError(f"no {ApiKeys.name_of(request.api_key)} response in {request.request_timeout_ms} ms")
+        for request in [in_flight.request for in_flight in self._in_flight.timed_out_requests(now_ms)]:
+            name = ApiKeys.name_of(request.api_key)
+            reason = TimeoutError(f"no response to {name} within {request.request_timeout_ms} ms")
             self._drop(responses, request.destination, now_ms, reason, timed_out=True)
 
     def _handle_rebootstrap(self, responses: list[ClientResponse], now_ms: int) -> None:
