@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -476,3 +477,70 @@ with EmbeddedCluster(brokers=1) as cluster:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "2"
+
+
+# --- the size of batches --------------------------------------------------------------------------------------------
+
+
+def batch_rows(future: BatchFuture) -> list[int]:
+    """Return how many rows each batch took: rows in one batch have one base offset, and slices may continue it."""
+    sizes: dict[tuple[int, int], int] = {}
+    for each in future.slices:
+        assert each.error is None
+        sizes[each.partition, each.base_offset] = sizes.get((each.partition, each.base_offset), 0) + len(each.rows)
+    return list(sizes.values())
+
+
+VALUE_BYTES, ROW_BYTES = 1000, 1000 + 12
+
+
+@pytest.mark.parametrize(
+    ("options", "largest"),
+    [
+        ({}, (1 << 20) - 1024),
+        ({"max_request_size": 100_000}, 100_000 - 1024),
+        ({"buffer_memory": 1 << 20}, 1 << 16),
+        ({"compression_type": "lz4"}, 16_384),
+        ({"batch_size": 2_500_000, "max_request_size": 3_000_000}, 2_500_000),
+    ],
+    ids=["default", "request", "memory", "codec", "batch.size"],
+)
+def test_without_a_codec_rows_fill_batches_up_to_the_request(
+    any_kafka: AnyKafka, topic: str, producer_of: Open, options: dict[str, Any], largest: int
+) -> None:
+    """A batch of adjacent rows does not wait for more records, so it need not stop at batch.size."""
+    any_kafka.create_topic(topic, config={"max.message.bytes": 4_000_000})
+    rng = random.Random(1)
+    values = [rng.randbytes(VALUE_BYTES) for _ in range(5000)]
+    future = producer_of(linger_ms=50, **options).send_batch(topic, values)
+    future.get(30)
+    sizes = batch_rows(future)
+    assert sum(sizes) == 5000
+    assert largest * 0.9 < max(sizes) * ROW_BYTES <= largest * 1.01
+
+
+def test_rows_keep_to_batch_size_once_the_broker_has_refused_more(
+    any_kafka: AnyKafka, topic: str, producer_of: Open
+) -> None:
+    any_kafka.create_topic(topic, config={"max.message.bytes": 50_000})
+    producer = producer_of(linger_ms=0)
+    values = [b"%1000d" % number for number in range(3000)]
+    first = producer.send_batch(topic, values)
+    assert first.get(30).num_rows == 3000
+    splits = producer.metrics()["producer-metrics"]["batch-split-total"]
+    assert splits >= 1
+    second = producer.send_batch(topic, values)
+    assert second.get(30).num_rows == 3000
+    assert max(batch_rows(second)) * ROW_BYTES <= 16_384
+    assert producer.metrics()["producer-metrics"]["batch-split-total"] == splits
+    assert [value for _, value, _ in read(any_kafka, topic, 1, 6000)[0]] == values * 2
+
+
+def test_few_rows_take_little_memory(any_kafka: AnyKafka, topic: str, producer_of: Open) -> None:
+    """One large row among small ones of other partitions does not make all batches large."""
+    any_kafka.create_topic(topic, partitions=50)
+    producer = producer_of(linger_ms=60_000, batch_size=4096)
+    values = [b"x" * (100_000 if row == 0 else 10) for row in range(500)]
+    producer.send_batch(topic, values, partition=[row % 50 for row in range(500)])
+    used = (32 << 20) - producer.metrics()["producer-metrics"]["buffer-available-bytes"]
+    assert used < 50 * 4096 + 110_000

@@ -49,7 +49,8 @@ _KEYS = (
         at_least(0),
         MEDIUM,
         "The maximum size in bytes of a batch of records for one partition. 0 sends every record in its own "
-        "batch, and so does a record larger than this.",
+        "batch, and so does a record larger than this. Without a codec, send_batch() fills larger batches, up to "
+        "max.request.size.",
     ),
     ConfigKey(
         "buffer.memory",

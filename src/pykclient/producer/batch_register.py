@@ -50,6 +50,7 @@ class BatchRegister:
         "_waiting",
         "held",
         "incomplete",
+        "topics_with_small_batches",
     )
 
     def __init__(
@@ -75,6 +76,8 @@ class BatchRegister:
         self.incomplete: dict[ProducerBatch, None] = {}
         #: Batches in the sender's hands. Empty between two steps of the sender, unless an exception ended one early.
         self.held: dict[ProducerBatch, None] = {}
+        #: Topics whose broker has refused a batch larger than ``batch.size``. Only grows.
+        self.topics_with_small_batches: set[str] = set()
         self._in_flight: dict[ProducerBatch, None] = {}
         self._oldest_ms = FOREVER_MS  # no batch in flight that may expire was created earlier
 
@@ -153,6 +156,8 @@ class BatchRegister:
         ratio = max(1.0, big.compression_ratio)
         CompressionRatioEstimator.set_estimation(big.topic_partition.topic, self._compression_type, ratio)
         target = self._batch_size
+        if big.estimated_size_in_bytes > target:
+            self.topics_with_small_batches.add(big.topic_partition.topic)
         if big.is_split_batch:
             target = max(big.max_record_batch_size, big.estimated_size_in_bytes // 2)
         parts = big.split(target)

@@ -31,7 +31,7 @@ from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.sender import Sender, SenderConfig
 from pykclient.producer.sender_thread import SenderThread
 from pykclient.producer.transaction_manager import TransactionManager
-from pykclient.record import Compression
+from pykclient.record import Compression, CompressionType
 from pykclient.serialization import Serializer, serializer_for
 
 if TYPE_CHECKING:
@@ -42,6 +42,11 @@ if TYPE_CHECKING:
     from pykclient.network.kafka_client import KafkaClient
 
 _client_numbers = count(1)
+
+#: The part of max.request.size that a batch of send_batch leaves to the rest of the request.
+_REQUEST_OVERHEAD = 1024
+#: The number of the largest batches of send_batch for which there is memory.
+_ROWS_BATCHES_IN_MEMORY = 16
 
 #: Brokers without this version of the produce request do not support zstd (KIP-110).
 _FIRST_VERSION_WITH_ZSTD = 7
@@ -174,6 +179,18 @@ class ProducerParts:
             self.transaction_manager,
         )
 
+    def _max_rows_batch_size(self, config: ProducerConfig) -> int:
+        """Return the maximum size in bytes of a batch of ``send_batch``; ``batch.size`` is the minimum of that.
+
+        It is what a request may hold, but not so much that few batches take all memory. With a codec it is
+        ``batch.size``: a batch's size is then estimated, and one over the broker's limit must be split and sent again.
+        """
+        if config["batch.size"] == 0 or self.compression.type is not CompressionType.NONE:
+            return 0
+        of_request: int = config["max.request.size"] - _REQUEST_OVERHEAD
+        of_memory: int = config["buffer.memory"] // _ROWS_BATCHES_IN_MEMORY
+        return min(of_request, of_memory)
+
     def _accumulator(self, config: ProducerConfig, rng: Random) -> RecordAccumulator:
         # batch.size=0 disables batching: every batch is full with its first record.
         batch_size = max(1, config["batch.size"])
@@ -194,6 +211,7 @@ class ProducerParts:
                 ),
                 partition_availability_timeout_ms=config["partitioner.availability.timeout.ms"],
                 guarantee_message_order=config["max.in.flight.requests.per.connection"] == 1,
+                max_rows_batch_size=self._max_rows_batch_size(config),
             ),
             pool,
             self.clock,

@@ -85,6 +85,7 @@ class RecordAccumulator:
         self.sender_thread = sender_thread or SenderThread()
         self._config = config
         self._batch_size = config.batch_size
+        self._max_rows_batch_size = config.max_rows_batch_size
         self._compression_type = config.compression.type
         self._pool = buffer_pool
         self._max_uncompressed_size = min(_MAX_UNCOMPRESSED_SIZE, buffer_pool.total_memory // _PART_FOR_ONE_BATCH)
@@ -159,9 +160,15 @@ class RecordAccumulator:
         cluster: Cluster,
         abort_on_new_batch: bool = False,
     ) -> AppendRowsResult:
-        """Append as many of the rows as one batch takes; otherwise like ``append``."""
-        # The sticky partition changes after twice the batch size at the latest, see update_partition_info.
-        appended = (run, MAX_INT32 if partition is not None else 2 * self._batch_size)
+        """Append as many of the rows as one batch takes; otherwise like ``append``.
+
+        A new batch may be larger than ``batch.size``: its rows are there already, so no record waits for it to fill.
+        """
+        most = self._batch_size
+        if topic not in self.register.topics_with_small_batches:
+            most = self._max_rows_batch_size
+        # The sticky partition changes after twice the batch size or one batch, see update_partition_info.
+        appended = (run, MAX_INT32 if partition is not None else max(2 * self._batch_size, most))
         try_append = ProducerBatch.try_append_rows
         wake = False
         info = self._topics.get(topic) if run.has_filled_batch else None
@@ -171,7 +178,7 @@ class RecordAccumulator:
                 return taken, False, False
         if abort_on_new_batch:
             return None, wake, True
-        size = run.size_of_next(self._batch_size)
+        size = run.size_of_next(self._batch_size, most)
         taken, wake_for_new = self._append_with_new_batch(
             topic, info, partition, cluster, try_append, appended, size, max_block_ms
         )

@@ -31,6 +31,10 @@ NO_HEADERS = b"\x00"
 UNCHOSEN = -1
 
 
+#: The bytes of a record besides its key and value, if it is one of a thousand in a batch and has no headers.
+_USUAL_RECORD_OVERHEAD = 12
+
+
 class BytesColumn:
     """Nullable bytes: row ``i`` is ``data[offsets[i]:offsets[i + 1]]``, or null if its bit in ``validity`` is 0.
 
@@ -130,6 +134,14 @@ class Rows:
             return headers[row] or NO_HEADERS
         return headers or NO_HEADERS
 
+    def estimated_size(self, start: int, stop: int) -> int:
+        """Return the approximate size of a batch with some rows, without their headers and without compression."""
+        size = RECORD_BATCH_OVERHEAD + _USUAL_RECORD_OVERHEAD * (stop - start)
+        for column in (self.keys, self.values):
+            if column is not None:
+                size += column.size_of(start, stop)
+        return size
+
     def upper_bound(self, row: int) -> int:
         """Return an upper bound of the size of a batch with only this row, without compression."""
         size = RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD + len(self.encoded_headers(row))
@@ -156,11 +168,21 @@ class RowRun:
         self.largest = largest
         self.has_filled_batch = False
 
-    def size_of_next(self, enough: int) -> int:
-        """Return the size of a batch that fits the next row, and more rows up to ``enough`` bytes."""
+    def size_of_next(self, enough: int, most: int) -> int:
+        """Return the size of a batch that fits the next row, and more rows up to ``enough`` bytes.
+
+        If the remaining rows are known to take more, the batch also has room for those, up to ``most`` bytes.
+        """
+        remaining = self.stop - self.first
+        if self.largest * remaining <= enough:
+            return self.largest * remaining
         if self.largest <= enough:
-            return min(enough, self.largest * (self.stop - self.first))
-        return max(enough, self.rows.upper_bound(self.first if self.indices is None else self.indices[self.first]))
+            size = enough
+        else:
+            size = max(enough, self.rows.upper_bound(self.first if self.indices is None else self.indices[self.first]))
+        if self.indices is None and size < most:
+            size = max(size, min(most, self.rows.estimated_size(self.first, self.stop)))
+        return size
 
 
 def encode_record(
