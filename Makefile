@@ -14,7 +14,7 @@ KEY := $(shell { cat pyproject.toml setup.py src/pykclient/_speedups/*.pyx src/p
 DEV := $(VENV)/.dev-$(KEY)
 DEMO := $(VENV)/.demo-$(KEY)
 
-TWINNED := $(addprefix tests/,record protocol network producer consumer simulation stress interop/arrow)
+TWINNED := $(addprefix tests/,record protocol network producer consumer aio simulation stress interop/arrow)
 # These take both twins into one process, whatever it runs otherwise: once is enough.
 BOTH := $(addprefix --ignore=tests/,record/test_twins.py producer/test_speedups.py)
 

@@ -32,6 +32,7 @@ from pykclient.errors import (
     UseAfterForkError,
 )
 from pykclient.implementation import compiled
+from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.producer import arguments
 from pykclient.producer.buffer_pool import MustWait
 from pykclient.producer.future import FutureRecordMetadata
@@ -103,6 +104,7 @@ class AIOKafkaProducer:
             warnings.warn("the `loop` parameter is deprecated: leave it out", DeprecationWarning, stacklevel=2)
         self._config = producer_config(config, settings)
         self._given_loop = loop
+        self._environment: Environment = SYSTEM_ENVIRONMENT
         self._has_acks = self._config["acks"] != "0"
         self._is_starting = False
         self._closed = False
@@ -118,6 +120,15 @@ class AIOKafkaProducer:
         self._send_at_once: Callable[..., RecordFuture | None] = _send_nothing
         #: True if records need more than to be appended: there are serializers or interceptors, or the end has come.
         self._has_plugins = True
+
+    @classmethod
+    def in_environment(
+        cls, environment: Environment, config: Mapping[str, Any] | None = None, /, **settings: Any
+    ) -> Self:
+        """Return a producer that uses the clock, random numbers and connections of ``environment``."""
+        producer = cls(config, **settings)
+        producer._environment = environment
+        return producer
 
     # --- starting --------------------------------------------------------------------------------------------------
 
@@ -144,14 +155,14 @@ class AIOKafkaProducer:
             raise IllegalStateError("the producer has been started already")
         self._is_starting = True
         try:
-            hosts = await look_up_bootstrap_servers(loop, self._config)
-            await self._connect(loop, LoopEnvironment(hosts))
+            hosts = await look_up_bootstrap_servers(loop, self._config, self._environment)
+            await self._connect(loop, LoopEnvironment(hosts, self._environment))
         finally:
             self._is_starting = False
 
     async def _connect(self, loop: asyncio.AbstractEventLoop, environment: LoopEnvironment) -> None:
         producer = ThreadlessProducer(self._config, environment)
-        parts, selector = producer.parts, environment.selector
+        parts = producer.parts
         waits = LoopWaits(loop)
         memory = MemoryLine(loop, parts.buffer_pool)
 
@@ -159,8 +170,7 @@ class AIOKafkaProducer:
             waits.check()
             memory.check()
 
-        driver = LoopDriver(loop, parts.sender, parts.client, selector, parts.clock, on_turn)
-        selector.wake_driver, selector.release_driver = driver.wake, driver.release
+        driver = environment.driver(loop, parts.sender, parts.client, on_turn)
         driver.closed.add_done_callback(lambda _: parts.close_plugins())
         try:
             driver.start()

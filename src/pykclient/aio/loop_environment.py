@@ -6,16 +6,23 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pykclient.clock import Signal, SystemClock
+from pykclient.aio.loop_driver import Decider, LoopDriver, PolledClient
+from pykclient.clock import Clock, Signal, SystemClock
 from pykclient.errors import IllegalStateError
-from pykclient.network.environment import SYSTEM_ENVIRONMENT, ReentrantLock, Thread
+from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment, ReentrantLock, Thread
 from pykclient.network.host_resolver import HostResolver, Lookup
 from pykclient.network.selector import Selector, SelectorConfig
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from pykclient.log_context import LogContext
     from pykclient.metrics import Metrics
     from pykclient.network.kafka_channel import ChannelBuilder
+    from pykclient.network.selectable import Selectable
+
+#: Called after each turn of a driver.
+OnTurn = Callable[[], object]
 
 
 def _refuse_to_wait() -> NoReturn:
@@ -53,6 +60,24 @@ class LoopClock(SystemClock):
 
     def wait(self, condition: object, timeout_ms: int) -> bool:  # noqa: ARG002 - the seam's signature
         _refuse_to_wait()
+
+
+class _OtherLoopClock:
+    """Another clock, such as a simulation's, for a thread that must never wait. Thread: any."""
+
+    __slots__ = ("_clock", "now_ms", "wall_ms")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.now_ms = clock.now_ms
+        self.wall_ms = clock.wall_ms
+
+    def new_condition(self, lock: Any = None) -> Any:
+        return self._clock.new_condition(lock)
+
+    sleep_ms = LoopClock.sleep_ms
+    new_signal = LoopClock.new_signal
+    wait = LoopClock.wait
 
 
 class NoThread:
@@ -126,39 +151,50 @@ class LoopSelector(Selector):
 class LoopEnvironment:
     """The Environment of one client in an event loop. Created, like the client, on the loop's thread."""
 
-    __slots__ = ("_hosts", "_selector", "clock", "host_resolver", "killed_by")
+    __slots__ = ("_base", "_hosts", "_selector", "clock", "host_resolver", "killed_by")
 
-    def __init__(self, hosts: Mapping[str, list[str] | OSError]) -> None:
-        """``hosts`` are the outcomes of the lookups of bootstrap.servers, used until ``forget_hosts``."""
-        self.clock = LoopClock()
-        self._hosts = KnownHosts(SYSTEM_ENVIRONMENT.host_resolver, hosts)
+    def __init__(self, hosts: Mapping[str, list[str] | OSError], base: Environment = SYSTEM_ENVIRONMENT) -> None:
+        """Create it from another environment, the machine's or a simulation's.
+
+        ``hosts`` are the outcomes of the lookups of bootstrap.servers, used until ``forget_hosts``.
+        """
+        self._base = base
+        self.clock: Clock = LoopClock() if base is SYSTEM_ENVIRONMENT else _OtherLoopClock(base.clock)
+        self._hosts = KnownHosts(base.host_resolver, hosts)
         self.host_resolver: HostResolver = self._hosts
-        self.killed_by: tuple[type[BaseException], ...] = ()
-        self._selector: LoopSelector | None = None
+        self.killed_by = base.killed_by
+        self._selector: Selectable | None = None
 
     def new_rng(self) -> random.Random:
-        return SYSTEM_ENVIRONMENT.new_rng()
+        return self._base.new_rng()
 
     def new_thread(self, run: Callable[[], object], name: str) -> Thread:  # noqa: ARG002 - the driver runs it
         return NoThread(name)
 
     def new_reentrant_lock(self) -> ReentrantLock:
-        return SYSTEM_ENVIRONMENT.new_reentrant_lock()
+        return self._base.new_reentrant_lock()
 
-    get_ident = staticmethod(SYSTEM_ENVIRONMENT.get_ident)
+    def get_ident(self) -> int:
+        return self._base.get_ident()
 
     def new_selector(
         self, config: SelectorConfig, metrics: Metrics, log_context: LogContext, channel_builder: ChannelBuilder
-    ) -> LoopSelector:
-        self._selector = LoopSelector(config, metrics, self.clock, log_context, channel_builder)
+    ) -> Selectable:
+        if self._base is SYSTEM_ENVIRONMENT:
+            self._selector = LoopSelector(config, metrics, self.clock, log_context, channel_builder)
+        else:
+            self._selector = self._base.new_selector(config, metrics, log_context, channel_builder)
         return self._selector
 
     def forget_hosts(self) -> None:
         """Look up all hosts afresh from now on."""
         self._hosts.forget()
 
-    @property
-    def selector(self) -> LoopSelector:
-        """The selector of the client that was made in this environment."""
-        assert self._selector is not None
-        return self._selector
+    def driver(self, loop: AbstractEventLoop, decider: Decider, client: PolledClient, on_turn: OnTurn) -> LoopDriver:
+        """Return a driver for the client that was made in this environment."""
+        selector = self._selector
+        assert selector is not None
+        driver = LoopDriver(loop, decider, client, selector, self.clock, on_turn)
+        if isinstance(selector, LoopSelector):
+            selector.wake_driver, selector.release_driver = driver.wake, driver.release
+        return driver

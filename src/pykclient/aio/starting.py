@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from pykclient.errors import DisconnectError, KafkaTimeoutError
 from pykclient.network.client_utils import HostLookups, parse_addresses
-from pykclient.network.environment import SYSTEM_ENVIRONMENT
 
 if TYPE_CHECKING:
     from pykclient.aio.loop_waits import LoopWaits
     from pykclient.config.producer_config import ProducerConfig
+    from pykclient.network.environment import Environment
     from pykclient.producer.producer_parts import ProducerParts
 
 #: A bootstrap server that refuses connections may be starting, or have further addresses: try for this long.
@@ -20,14 +20,14 @@ _PATIENCE_MS: Final = 1_000
 
 
 async def look_up_bootstrap_servers(
-    loop: asyncio.AbstractEventLoop, config: ProducerConfig
+    loop: asyncio.AbstractEventLoop, config: ProducerConfig, environment: Environment
 ) -> dict[str, list[str] | OSError]:
     """Return the addresses of each host in bootstrap.servers, or the error of its lookup.
 
     Numeric addresses need no lookup. The others are looked up by the resolver that all clients of the process share, on
     its own threads, because the system's call has no timeout; nothing here waits for them but this coroutine.
     """
-    now_ms = SYSTEM_ENVIRONMENT.clock.now_ms
+    now_ms = environment.clock.now_ms
     canonical = config["client.dns.lookup"] == "resolve_canonical_bootstrap_servers_only"
     news = asyncio.Event()
 
@@ -36,7 +36,7 @@ async def look_up_bootstrap_servers(
             loop.call_soon_threadsafe(news.set)
 
     hosts = dict.fromkeys(host for host, _ in parse_addresses(config["bootstrap.servers"]))
-    lookups = HostLookups(hosts, SYSTEM_ENVIRONMENT.host_resolver, on_done, canonical, now_ms())
+    lookups = HostLookups(hosts, environment.host_resolver, on_done, canonical, now_ms())
     while (wait_ms := lookups.wait_ms(now_ms())) > 0:
         timer = loop.call_later(wait_ms / 1000, news.set)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import count
 from typing import TYPE_CHECKING
 
 from greenlet import GreenletExit
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from pykclient.network.environment import ReentrantLock, Thread
     from pykclient.network.kafka_channel import ChannelBuilder
     from pykclient.network.selector import SelectorConfig
+    from pykclient.testing.simulation.virtual_event_loop import VirtualEventLoop
+
+_numbers = count(1_000_000)
 
 #: A client that polls more often than this without time passing is in a busy loop.
 MAX_POLLS_AT_ONE_INSTANT = 1_000
@@ -74,6 +78,12 @@ class SimulatedEnvironment:
         self._selectors.append(selector)
         return selector
 
+    def new_event_loop(self) -> VirtualEventLoop:
+        """Return an asyncio event loop on virtual time, for the clients of this environment. An actor runs it."""
+        from pykclient.testing.simulation.virtual_event_loop import VirtualEventLoop
+
+        return VirtualEventLoop(self._hub, self._selectors)
+
     def crash(self, *applications: Actor) -> None:
         """Kill the clients, as SIGKILL kills a process.
 
@@ -97,7 +107,9 @@ class SimulatedSelector(MemorySelector):
     def __init__(self, hub: Hub, network: MemoryNetwork, party: str) -> None:
         super().__init__(network, party, on_news=self._wake, wait=self._wait)
         self._hub = hub
-        self._waiting: Actor | None = None
+        #: The actor to wake for news: the one that polls, or whose event loop watches this selector.
+        self.waiting: Actor | None = None
+        self._number = next(_numbers)
         self._last_poll_ms = -1
         self._polls = 0
 
@@ -114,12 +126,16 @@ class SimulatedSelector(MemorySelector):
         super().poll(timeout_ms)
 
     def _wait(self, _: MemorySelector, timeout_ms: int) -> None:
-        self._waiting = actor = self._hub.current
+        self.waiting = actor = self._hub.current
         try:
             actor.park(timeout_ms)
         finally:
-            self._waiting = None
+            self.waiting = None
+
+    def fileno(self) -> int:
+        """Return a number for a VirtualEventLoop; no descriptor of the system has it."""
+        return self._number
 
     def _wake(self) -> None:
-        if self._waiting is not None:
-            self._waiting.wake()
+        if self.waiting is not None:
+            self.waiting.wake()
