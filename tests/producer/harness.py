@@ -257,7 +257,7 @@ class SenderHarness:
     def drained(self, snapshot_: MetadataSnapshot | None = None) -> list[ProducerBatch]:
         shot = snapshot_ or self.metadata.fetch_metadata_snapshot()
         ready = self.accumulator.ready(shot, self.clock.now_ms())
-        collated = self.accumulator.drain(shot, ready.ready_nodes.values(), 1 << 20, self.clock.now_ms())
+        collated = self.accumulator.drain(ready.ready_nodes.values(), 1 << 20, self.clock.now_ms())
         return [batch for batches in collated.values() for batch in batches]
 
 

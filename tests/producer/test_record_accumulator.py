@@ -102,7 +102,8 @@ class Harness:
     def drain(
         self, node: int = 0, max_size: int = FOREVER_MS, shot: MetadataSnapshot | None = None
     ) -> list[ProducerBatch]:
-        drained = self.accumulator.drain(shot or self.snapshot, [nodes(2)[node]], max_size, self.clock.now_ms())
+        self.ready(shot)
+        drained = self.accumulator.drain([nodes(2)[node]], max_size, self.clock.now_ms())
         return drained[node]
 
 
@@ -197,7 +198,7 @@ def test_memory_shortage_makes_everything_due() -> None:
     eventually(lambda: pool.queued == 1)
     ready = accumulator.ready(h.snapshot, SYSTEM_CLOCK.now_ms()).ready_nodes
     assert set(ready) == {0}
-    for batch in accumulator.drain(h.snapshot, ready.values(), FOREVER_MS, SYSTEM_CLOCK.now_ms())[0]:
+    for batch in accumulator.drain(ready.values(), FOREVER_MS, SYSTEM_CLOCK.now_ms())[0]:
         accumulator.register.succeed(batch, 0, -1)
     thread.join(30)
     assert not thread.is_alive()
@@ -561,7 +562,7 @@ def test_many_threads_lose_nothing() -> None:
     offsets = dict.fromkeys(LEADERS, 0)
     while any(thread.is_alive() for thread in threads) or accumulator.has_undrained:
         ready = accumulator.ready(shot, SYSTEM_CLOCK.now_ms())
-        for batches in accumulator.drain(shot, ready.ready_nodes.values(), FOREVER_MS, SYSTEM_CLOCK.now_ms()).values():
+        for batches in accumulator.drain(ready.ready_nodes.values(), FOREVER_MS, SYSTEM_CLOCK.now_ms()).values():
             for batch in batches:
                 accumulator.register.succeed(batch, offsets[batch.topic_partition], -1)
                 offsets[batch.topic_partition] += batch.record_count

@@ -291,10 +291,11 @@ class BatchRegister:
         elif batch.state == state.SENT:
             batch.state = state.GIVEN_UP
         thread = self._thread
-        if thread.is_borrowed and batch.publish_without_callbacks():
-            thread.results.append(batch)
+        if batch.publish(defers=thread.is_borrowed):
+            # Only after the callbacks: a flush that starts while they run must still find the batch.
+            self.incomplete.pop(batch, None)
         else:
-            self._settle(batch)
+            thread.results.append(batch)
         if is_held:
             if self._is_ordered:
                 self._waiting.unmute(self._queue_of(batch.topic_partition), batch)
@@ -305,13 +306,10 @@ class BatchRegister:
         """Call the listeners of batches that were completed on other threads. Thread: the sender's own."""
         results = self._thread.results
         while results:
-            self._settle(results[0])
+            batch = results[0]
+            batch.publish()
+            self.incomplete.pop(batch, None)
             del results[0]
-
-    def _settle(self, batch: ProducerBatch) -> None:
-        batch.publish()
-        # Only after the callbacks: a flush that starts while they run must still find the batch.
-        self.incomplete.pop(batch, None)
 
     # --- starting again ----------------------------------------------------------------------------------------
 

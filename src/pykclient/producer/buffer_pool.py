@@ -234,6 +234,11 @@ class BufferPool:
             return self._available + len(self._free) * self.poolable_size
 
     @property
+    def available_about(self) -> int:
+        """``available_memory``, read without the lock, and so possibly outdated."""
+        return self._available + len(self._free) * self.poolable_size
+
+    @property
     def unallocated_memory(self) -> int:
         """The number of bytes neither lent nor kept in free buffers."""
         with HERE.mark, self._lock:

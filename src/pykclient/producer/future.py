@@ -104,26 +104,31 @@ class ProduceRequestResult:
         self.log_append_time_ms = log_append_time_ms
         self.error_for = error_for
 
-    def publish(self) -> bool:
-        """Let futures read the result, but call no listeners; return True if there are any."""
+    def done(self, *, defers: bool = False) -> bool:
+        """Publish the result, call the listeners, then wake the waiting threads: a flush also waits for callbacks.
+
+        With ``defers``, and if there are listeners, only publish it, and return False: another call does the rest. A
+        second call goes on where an exception ended the first one.
+        """
+        waiting: tuple[Signal, ...] = ()
         with HERE.mark, self._lock:
             if not self._done and len(self.listeners) > 1:
                 self.listeners.sort(key=_place)
                 self.listeners.reverse()
             self._done = True
-        return bool(self.listeners)
-
-    def done(self) -> None:
-        """Publish the result, call the listeners, then wake the waiting threads: a flush also waits for callbacks.
-
-        A second call goes on where an exception ended the first one.
-        """
-        self.publish()
-        if self.listeners:  # nobody adds any from now on
+            has_listeners = bool(self.listeners)  # nobody adds any from now on
+            if not has_listeners:
+                waiting = self._set_settled()
+        if has_listeners:
+            if defers:
+                return False
             # Any BaseException is caught: sys.exit() in a callback, or asyncio's CancelledError, would end the sender's
             # thread.
             run_listeners(self.listeners, BaseException)
-        self._settle()
+            self._settle()
+        for signal in waiting:
+            signal.set()
+        return True
 
     def fail_after_fork(self, error: Exception) -> None:
         """Fail in a forked child, where no thread will set this result and locks that were held stay held."""
@@ -135,13 +140,18 @@ class ProduceRequestResult:
 
     def _settle(self) -> None:
         with HERE.mark, self._lock:
-            self._settled = True
-            # Applications keep futures, which the compiled build hides from the garbage collector: a future must not
-            # keep the producer's network client alive, nor be part of a cycle through it.
-            self.sender_thread = None
-            waiting, self._waiting = self._waiting, ()
+            waiting = self._set_settled()
         for signal in waiting:
             signal.set()
+
+    def _set_settled(self) -> tuple[Signal, ...]:
+        """Return the signals of the waiting threads, to be set without the lock, which the caller holds."""
+        self._settled = True
+        # Applications keep futures, which the compiled build hides from the garbage collector: a future must not keep
+        # the producer's network client alive, nor be part of a cycle through it.
+        self.sender_thread = None
+        waiting, self._waiting = self._waiting, ()
+        return waiting
 
     def split(self, parts: list[tuple[int, ProduceRequestResult]]) -> None:
         """Move the records, and their listeners, to ``parts``.
@@ -169,14 +179,20 @@ class ProduceRequestResult:
                     break
         return result, index
 
-    def now_ms(self) -> int:
-        """Return the time of the clock that timeouts are measured by."""
-        return self._clock.now_ms()
+    def deadline_ms(self, timeout_ms: int) -> int | None:
+        """Return the time to which a wait of ``timeout_ms`` lasts; None if there is nothing to wait."""
+        if timeout_ms <= 0:
+            return None
+        return FOREVER_MS if timeout_ms >= FOREVER_MS else self._clock.now_ms() + timeout_ms
 
     def await_(self, timeout_ms: int = FOREVER_MS) -> bool:
-        """Wait until this result is set and its listeners were called; return False if ``timeout_ms`` passed first.
+        """Call ``await_until`` for ``timeout_ms`` from now."""
+        return self.await_until(self.deadline_ms(timeout_ms))
 
-        Does not wait for the parts of a split batch.
+    def await_until(self, deadline_ms: int | None) -> bool:
+        """Wait until this result is set and its listeners were called; return False if ``deadline_ms`` came first.
+
+        Does not wait for the parts of a split batch. With None it does not wait at all.
 
         Raises:
             KafkaError: this is the sender's thread, which would wait for itself.
@@ -184,7 +200,9 @@ class ProduceRequestResult:
         if self._settled:
             return True
         sender_thread = self.sender_thread
-        if timeout_ms > 0 and sender_thread is not None and sender_thread.is_current:
+        if deadline_ms is None:
+            return False
+        if sender_thread is not None and sender_thread.is_current:
             raise KafkaError(
                 "get(), or another method that waits, was called on the sender's thread, by a callback or a __del__, "
                 f"or by a signal handler during such a call, for a record of {self.topic_partition} that is not "
@@ -192,8 +210,7 @@ class ProduceRequestResult:
             )
         ensure_not_interrupting("get(), or another method that waits for records,")
         clock = self._clock
-        deadline_ms = clock.now_ms() + timeout_ms
-        if timeout_ms > 0 and sender_thread is not None and not self._done:
+        if sender_thread is not None and not self._done:
             sender_thread.drive(self, deadline_ms)
             if self._settled:
                 return True
@@ -325,9 +342,9 @@ class FutureRecordMetadata(FutureState):
         """
         timeout_ms = signed_milliseconds(timeout)
         result, index = self.locate()
-        deadline_ms = result.now_ms() + timeout_ms
+        deadline_ms = None if result.completed else result.deadline_ms(timeout_ms)
         while not result.completed:
-            if not result.await_(max(0, deadline_ms - result.now_ms())):
+            if not result.await_until(deadline_ms):
                 raise KafkaTimeoutError(
                     f"the record for {result.topic_partition} was not acknowledged within {timeout} s; "
                     "it is still on its way (delivery.timeout.ms bounds that)"

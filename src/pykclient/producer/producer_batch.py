@@ -338,15 +338,13 @@ class ProducerBatch(BatchState):
         self.final_state = final_state
         return True
 
-    def publish(self) -> None:
-        """Complete the futures with the decided result, and call their callbacks, unless that has been done."""
-        result = self.produce_future
-        if not result.settled:
-            result.done()
+    def publish(self, *, defers: bool = False) -> bool:
+        """Complete the futures with the decided result, and call their callbacks, unless that has been done.
 
-    def publish_without_callbacks(self) -> bool:
-        """Complete the futures with the decided result; return True if there are callbacks to be called."""
-        return not self.produce_future.settled and self.produce_future.publish()
+        With ``defers``, call no callbacks; return False if there are some, so that another call must follow.
+        """
+        result = self.produce_future
+        return result.settled or result.done(defers=defers)
 
     # --- splitting ---------------------------------------------------------------------------------------------
 

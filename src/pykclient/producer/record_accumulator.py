@@ -332,7 +332,7 @@ class RecordAccumulator:
         # With a codec, batches borrow ahead until half of the memory is left, so that does not mean that memory is
         # short.
         part = 2 if self._compression_type is CompressionType.NONE else 4
-        if self._pool.available_memory * part >= self._pool.total_memory:
+        if self._pool.available_about * part >= self._pool.total_memory:
             return self._batch_size
         return min(max(2 * queue.last_batch_bytes, _SMALLEST_CAPACITY), self._batch_size)
 
@@ -425,7 +425,8 @@ class RecordAccumulator:
         waiting = self._waiting
         waiting.file(snapshot)
         result = ReadyCheckResult()
-        result.unknown_leader_topics.update(queue.topic_partition.topic for queue in waiting.leaderless)
+        if waiting.leaderless:
+            result.unknown_leader_topics.update(queue.topic_partition.topic for queue in waiting.leaderless)
         send_all = self._closed or bool(self._flushes) or self._pool.queued > 0
         for node_id, of_node in waiting.nodes.items():
             delay_ms = of_node.delay_ms(now_ms, send_all)
@@ -466,20 +467,18 @@ class RecordAccumulator:
 
     # --- handing over ------------------------------------------------------------------------------------------
 
-    def drain(
-        self, snapshot: MetadataSnapshot, nodes: Iterable[Node], max_size: int, now_ms: int
-    ) -> dict[int, list[ProducerBatch]]:
-        """Drain, number and close one batch per partition for each node, up to ``max_size`` bytes per node."""
-        self.has_due_rest = False
-        return {node.id: self._drain_batches_for_one_node(snapshot, node, max_size, now_ms) for node in nodes}
+    def drain(self, nodes: Iterable[Node], max_size: int, now_ms: int) -> dict[int, list[ProducerBatch]]:
+        """Drain, number and close one batch per partition for each node, up to ``max_size`` bytes per node.
 
-    def _drain_batches_for_one_node(
-        self, snapshot: MetadataSnapshot, node: Node, max_size: int, now_ms: int
-    ) -> list[ProducerBatch]:
+        The nodes are those of the last ``ready``.
+        """
+        self.has_due_rest = False
+        return {node.id: self._drain_batches_for_one_node(node, max_size, now_ms) for node in nodes}
+
+    def _drain_batches_for_one_node(self, node: Node, max_size: int, now_ms: int) -> list[ProducerBatch]:
         ready: list[ProducerBatch] = []
         manager = self._transaction_manager
         waiting = self._waiting
-        waiting.file(snapshot)
         of_node = waiting.nodes.get(node.id)
         if of_node is None:
             return ready

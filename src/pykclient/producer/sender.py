@@ -204,20 +204,22 @@ class Sender:
     def _send_producer_data(self, now_ms: int) -> int:
         """Send the batches that are due; return how long the network client may wait, in ms.
 
-        There are seven steps. Fail expired batches. Find the nodes with batches that are due. Request metadata for
+        There are seven steps. Find the nodes with batches that are due. Fail expired batches. Request metadata for
         missing leaders. Leave out nodes that cannot take a request. Drain the other nodes' batches and assign sequence
         numbers. Send one request per node. Compute the time of the next check.
 
         Java fails expired batches after draining, and so may send a batch that it has just failed.
         """
-        self._fail_expired_batches(now_ms)
         accumulator = self._accumulator
         snapshot = self._metadata.fetch_metadata_snapshot()
         result = accumulator.ready(snapshot, now_ms)
+        if now_ms >= self._next_expiry_ms():
+            self._fail_expired_batches(now_ms)
+            result = accumulator.ready(snapshot, now_ms)
         if result.unknown_leader_topics:
             self._request_leaders(result.unknown_leader_topics, now_ms)
         not_ready_timeout_ms = self._drop_unready_nodes(result, now_ms)
-        collated = accumulator.drain(snapshot, result.ready_nodes.values(), self._config.max_request_size, now_ms)
+        collated = accumulator.drain(result.ready_nodes.values(), self._config.max_request_size, now_ms)
         if accumulator.unsendable:
             self._fail_unsendable_batches()
         for node_id, batches in collated.items():
@@ -230,8 +232,7 @@ class Sender:
         timeout_ms = min(
             result.next_ready_check_delay_ms,
             not_ready_timeout_ms,
-            accumulator.next_expiry_time_ms - now_ms,
-            self._register.oldest_in_flight_ms + accumulator.delivery_timeout_ms - now_ms,
+            self._next_expiry_ms() - now_ms,
             self._delay_of_rest_ms(result, collated, snapshot, now_ms),
             self._metrics.publication_delay_ms(now_ms),
         )
@@ -277,6 +278,13 @@ class Sender:
                 del result.ready_nodes[node.id]
                 timeout_ms = min(timeout_ms, self._client.poll_delay_ms(node, now_ms))
         return timeout_ms
+
+    def _next_expiry_ms(self) -> int:
+        """Return a time before which no batch expires, waiting or in flight."""
+        accumulator = self._accumulator
+        in_flight_ms = self._register.oldest_in_flight_ms + accumulator.delivery_timeout_ms
+        waiting_ms = accumulator.next_expiry_time_ms
+        return waiting_ms if waiting_ms < in_flight_ms else in_flight_ms
 
     def _fail_expired_batches(self, now_ms: int) -> None:
         accumulator = self._accumulator
