@@ -322,7 +322,7 @@ def test_start_ends_when_the_broker_does_not_answer(cluster: EmbeddedCluster) ->
     hung = cluster.faults.hold(ApiKeys.API_VERSIONS)
 
     async def main() -> None:
-        producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=300)
+        producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=3_000)
         with pytest.raises(KafkaTimeoutError, match="no bootstrap server has answered"):
             await producer.start()
         task = asyncio.ensure_future(producer.start())

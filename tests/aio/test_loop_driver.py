@@ -143,6 +143,26 @@ def test_turns_without_end_leave_time_for_others(parts: Parts) -> None:
     run(main())
 
 
+def test_a_long_round_is_the_only_one_of_its_turn(parts: Parts) -> None:
+    async def main() -> None:
+        driver = parts.driver()
+        loop = asyncio.get_running_loop()
+        parts.step_wait_ms = 0
+
+        def compress() -> None:  # as a batch that takes long
+            end_s = loop.time() + 0.006
+            while loop.time() < end_s:
+                continue
+
+        parts.on_step = compress
+        driver.start()
+        await until(lambda: parts.turns >= 5)
+        assert parts.calls.count("step") == parts.turns
+        driver.release()
+
+    run(main())
+
+
 def test_a_timer_is_kept_while_it_is_early_enough(parts: Parts) -> None:
     async def main() -> None:
         driver = parts.driver()

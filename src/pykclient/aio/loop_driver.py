@@ -9,8 +9,10 @@ from typing import Final, Protocol
 from pykclient.clock import Clock
 from pykclient.network.client_request import ClientResponse
 
-#: A turn that finds more to do goes on for this many rounds; then other callbacks of the loop have theirs.
+#: A turn that finds more to do goes on for this many rounds, and begins none after this time, in seconds. Then the
+#: loop's other callbacks have their turn.
 _MOST_ROUNDS: Final = 4
+_LONG_TURN_S: Final = 0.005
 
 #: The longest timer: a turn that comes early does no harm.
 _LONGEST_WAIT_MS: Final = 3_600_000
@@ -160,6 +162,7 @@ class LoopDriver:
         """Run rounds until there is nothing to do at once, or enough are done; return for how many ms to wait."""
         clock, client, decider, selector = self._clock, self._client, self._decider, self._selector
         wait_ms = 0
+        start_s = self._loop.time()
         try:
             for _ in range(_MOST_ROUNDS):
                 if with_io:
@@ -170,7 +173,7 @@ class LoopDriver:
                 if decider.is_closed:
                     break
                 wait_ms = min(client.begin_poll(wait_ms, now_ms), selector.wait_bound_ms(now_ms))
-                if wait_ms > 0:
+                if wait_ms > 0 or self._loop.time() - start_s > _LONG_TURN_S:
                     break
                 with_io = True
         except Exception as error:  # noqa: BLE001 - the client must go on, and the loop too
