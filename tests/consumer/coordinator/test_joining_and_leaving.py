@@ -42,6 +42,7 @@ from tests.consumer.coordinator.harness import (
     TP0,
     UNKNOWN_MEMBER_ID,
     GroupHarness,
+    commit,
     find_coordinator,
     heartbeat,
     join,
@@ -505,6 +506,20 @@ class TestLeaving:
         assert group.clock.now_ms() - start < 100
         assert group.client.prepared_response_count() == 0
         assert [type(request.request_builder.message) for request in group.client.requests] == [JoinGroupRequest]
+
+    def test_closing_does_not_join_first(self) -> None:
+        group = GroupHarness(auto_commit_interval_ms=10**9)
+        group.subscribe()
+        group.join(TP0)
+        group.seek(TP0, 5)
+        group.coordinator.request_rejoin("test")
+        group.prepare(commit({TP0: 0}), join(error=LOAD_IN_PROGRESS))
+        assert not group.coordinator.poll(group.timer(50))
+        group.clock.advance(1_000)
+        group.coordinator.close(group.timer(500))
+        sent = [type(request.request_builder.message) for request in group.client.requests]
+        assert JoinGroupRequest not in sent
+        assert LeaveGroupRequest in sent
 
     def _rejoining(self) -> GroupHarness:
         """Return a member whose JoinGroup the coordinator holds back, so that it leaves over another connection."""

@@ -361,6 +361,7 @@ class ConsumerCoordinator:
     def close(self, timer: Timer, operation: str = DEFAULT, *, auto_commit: bool = True) -> None:
         """Commit a last time, if commits are automatic and ``auto_commit`` is set; then leave, within the timer."""
         self.driver.disable_wakeups()
+        self.rebalance.stop()  # the polls below must not join the group
         try:
             if auto_commit and self._commits.auto_commit_enabled:
                 self._auto_commit_last(timer)
