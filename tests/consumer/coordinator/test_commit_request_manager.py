@@ -338,6 +338,24 @@ class TestStates:
             (2, type(None)),
         ]
 
+    def test_an_interrupted_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A rebalance that waits for the commit goes on, wherever a signal handler raises."""
+        commits = Commits(auto_commit_interval_ms=1_000)
+        commits.group.seek(TP0, 7)
+        future = commits.manager.auto_commit_async()
+        request = commits.request()
+
+        def interrupt(*_: object) -> None:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(commits.manager, "_auto_committed", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            answer(request, commit({TP0: 0}))
+        commits.manager.reset()
+        assert future.is_done
+        assert commits.manager.poll(commits.clock.now_ms()) is NOTHING
+
     def test_an_event_that_comes_twice_calls_back_once(self) -> None:
         commits, called = Commits(), Called()
         commits.manager.commit_async(at(1), called)

@@ -325,7 +325,6 @@ class CommitRequestManager:
         return False
 
     def _attempt_failed(self, commit: _Commit, error: Exception) -> None:
-        commit.in_flight = False
         commit.last_error = error
         if commit.is_async or not isinstance(error, RetriableError):
             self._end(commit, error)
@@ -334,6 +333,7 @@ class CommitRequestManager:
             commit.refused = error
         commit.next_ms = self._clock.now_ms() + self._retry_backoff.backoff(commit.attempts)
         commit.attempts += 1
+        commit.in_flight = False
 
     def _end(self, commit: _Commit, error: Exception | None) -> None:
         """Complete a commit: the application's by an event, others at once."""
@@ -348,12 +348,13 @@ class CommitRequestManager:
             self._fenced = True
         if commit.callback is not None:
             self._events.add(self._tell(commit, error))
-        commit.is_done = True
-        if commit.callback is None:
-            if commit.is_async:
-                self._auto_committed(commit.offsets, error)
+        else:
             if not commit.future.is_done:
                 _complete(commit.future, error)
+            if commit.is_async:
+                self._auto_committed(commit.offsets, error)
+        # Last: if an exception strikes before, ``reset`` ends the commit again, so that nobody waits in vain.
+        commit.is_done = True
 
     def _timeout_error(self, commit: _Commit) -> KafkaError:
         coordinator = self._coordinator
