@@ -564,11 +564,11 @@ def test_another_broker_takes_over_as_coordinator(
         seen = poll_until(lambda: consumer.assignment() and len(seen_offsets(consumer)) == 2, consumer)
         consumer.commit()
         assert consumer._consumer.components.coordinator is not None
-        coordinator = consumer._consumer.components.coordinator.finder.node
+        coordinator = consumer._consumer.components.coordinator.lookup.node
         assert coordinator is not None
         any_cluster.brokers[2**31 - 1 - coordinator.id].kill()
         seen += poll_until(lambda: _commits(consumer), consumer, timeout_s=60)
-        assert consumer._consumer.components.coordinator.finder.node != coordinator
+        assert consumer._consumer.components.coordinator.lookup.node != coordinator
         produce(any_cluster, topic, 10, partitions=2)
         seen += poll_until(lambda: sum(consumer.position(tp) for tp in consumer.assignment()) == 20, consumer)
     assert len(seen) == 20

@@ -155,7 +155,7 @@ class Application:
         }
         if components.coordinator is not None:
             locks["membership"] = components.coordinator.membership._lock
-            locks["finder"] = components.coordinator.finder._lock
+            locks["lookup"] = components.coordinator.lookup._lock
         held: list[str] = []
 
         def look() -> None:

@@ -60,7 +60,7 @@ def lose_coordinator(cluster: FakeCluster, consumer: Consumer) -> None:
     cluster.broker.overrides["FindCoordinatorRequest"] = lambda _: find_coordinator(node, COORDINATOR_NOT_AVAILABLE)
     coordinator = consumer._consumer.components.coordinator
     assert coordinator is not None
-    coordinator.finder.mark_unknown("lost by the test")
+    coordinator.lookup.mark_unknown("lost by the test")
     cluster.broker.received.clear()
 
 

@@ -575,8 +575,8 @@ class ConsumerApplication(ConsumerRebalanceListener):
         start_ms = clock.now_ms()
         coordinator = self.consumer._consumer.components.coordinator
         if coordinator is not None:
-            found, real = coordinator.finder.broker, self.world.cluster.leader(GROUP_METADATA)
-            knows_coordinator = found is not None and found.id == real and not coordinator.finder.unknown
+            found, real = coordinator.lookup.broker, self.world.cluster.leader(GROUP_METADATA)
+            knows_coordinator = found is not None and found.id == real and not coordinator.lookup.unknown
             self.was_member = bool(coordinator.membership.member_id) and knows_coordinator
         try:
             self.consumer.close()

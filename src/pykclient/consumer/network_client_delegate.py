@@ -68,8 +68,8 @@ class NetworkClientDelegate:
 
     ``lease`` is the I/O lease. Whoever holds it may poll the managers and the network, and completes requests while
     holding it. The heartbeat thread takes it only if it is free. It completes only the requests of managers that run in
-    the background; other responses that it reads wait in one queue for the application's thread. Under the lease, no
-    other lock of the consumer is taken except the metadata's.
+    the background; other responses that it reads wait in one queue for the application's thread. The lease is taken
+    before all other locks of the consumer.
 
     Thread: the holder of the lease; for ``add``, ``wakeup``, ``disconnect_async`` and ``try_connect``: any.
     """

@@ -153,7 +153,7 @@ class GroupHarness:
 
     @property
     def coordinator_node(self) -> Node:
-        node = self.coordinator.finder.node
+        node = self.coordinator.lookup.node
         assert node is not None
         return node
 
@@ -183,7 +183,7 @@ class GroupHarness:
 
     def join(self, *partitions: TopicPartition, generation: int = 1, leader: bool = False) -> None:
         """Find the coordinator, join the group and be assigned ``partitions``."""
-        if self.coordinator.finder.node is None:
+        if self.coordinator.lookup.node is None:
             self.prepare(find_coordinator(self.node))
         subscriptions = {MEMBER: [TOPIC]} if leader else {}
         self.prepare(join(generation, subscriptions=subscriptions), sync(*partitions))

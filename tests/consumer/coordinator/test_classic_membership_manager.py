@@ -221,7 +221,7 @@ def test_the_coordinator_is_lost(rebalance: Rebalance, sync_fails: bool) -> None
     rebalance.clock.advance(1_000)
     rebalance.advance()
     assert rebalance.poll() == []
-    (lookup,) = rebalance.coordinator.finder.poll(rebalance.clock.now_ms()).requests
+    (lookup,) = rebalance.coordinator.lookup.poll(rebalance.clock.now_ms()).requests
     answer(lookup, find_coordinator(rebalance.group.node))
     assert rebalance.request().node == rebalance.group.coordinator_node
 
@@ -231,7 +231,7 @@ def test_the_coordinator_cannot_be_looked_up(rebalance: Rebalance) -> None:
     rebalance.clock.advance(1_000)
     rebalance.advance()
     rebalance.poll()
-    (lookup,) = rebalance.coordinator.finder.poll(rebalance.clock.now_ms()).requests
+    (lookup,) = rebalance.coordinator.lookup.poll(rebalance.clock.now_ms()).requests
     lookup.future.raise_error(AuthenticationError("wrong password"))
     rebalance.poll()
     with pytest.raises(AuthenticationError):

@@ -267,7 +267,7 @@ class TestStates:
         synchronous = commits.manager.commit_sync(at(2), 10_000)
         commits.manager.commit_async(at(1), called)
         assert commits.poll() == []
-        lookup = commits.group.coordinator.finder
+        lookup = commits.group.coordinator.lookup
         (request,) = lookup.poll(commits.clock.now_ms()).requests
         answer(request, find_coordinator(commits.group.node, LOAD_IN_PROGRESS))
         assert commits.poll() == []
@@ -284,7 +284,7 @@ class TestStates:
         commits = Commits(knows_coordinator=False)
         future = commits.manager.commit_sync(at(1), 100)
         commits.poll()
-        (request,) = commits.group.coordinator.finder.poll(commits.clock.now_ms()).requests
+        (request,) = commits.group.coordinator.lookup.poll(commits.clock.now_ms()).requests
         answer(request, find_coordinator(commits.group.node, LOAD_IN_PROGRESS))
         commits.clock.advance(101)
         commits.poll()
@@ -295,7 +295,7 @@ class TestStates:
         commits = Commits(knows_coordinator=False)
         future = commits.manager.commit_sync(at(1), 10_000)
         commits.poll()
-        (request,) = commits.group.coordinator.finder.poll(commits.clock.now_ms()).requests
+        (request,) = commits.group.coordinator.lookup.poll(commits.clock.now_ms()).requests
         answer(request, find_coordinator(commits.group.node, 30))
         assert commits.poll() == []
         assert isinstance(future.exception, GroupAuthorizationError)
@@ -597,7 +597,7 @@ class TestMembershipEnded:
 def start_background_lookup(group: GroupHarness) -> None:
     """Start a coordinator lookup as the heartbeat thread does when the coordinator is lost."""
     group.step()
-    group.coordinator.finder.mark_unknown("test")
+    group.coordinator.lookup.mark_unknown("test")
     group.network.poll_background()
     assert len(group.client.requests) == 1
 
@@ -700,7 +700,7 @@ class TestAsync:
         group.client.respond(find_coordinator(group.node, NONE if found else LOAD_IN_PROGRESS))
         in_another_thread(group.network.poll_background)
         # State that only the application's thread may touch is unchanged.
-        assert group.coordinator.finder.failures == (0 if found else 1)
+        assert group.coordinator.lookup.failures == (0 if found else 1)
         assert not future.is_done
         assert not group.network.has_pending_requests()
         if found:

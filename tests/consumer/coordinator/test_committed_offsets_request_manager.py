@@ -289,19 +289,19 @@ class TestStates:
         assert group.subscriptions.initializing_partitions() == {TP1}
 
     def test_without_a_coordinator(self, group: GroupHarness, offsets: Offsets) -> None:
-        group.coordinator.finder.mark_unknown("test")
+        group.coordinator.lookup.mark_unknown("test")
         future = offsets.manager.fetch([TP0], 5_000)
         assert offsets.poll() == []
-        (lookup,) = group.coordinator.finder.poll(group.clock.now_ms()).requests
+        (lookup,) = group.coordinator.lookup.poll(group.clock.now_ms()).requests
         answer(lookup, find_coordinator(group.node))
         answer(offsets.request(), committed({TP0: AT_5}))
         assert future.value == {TP0: AT_5}
 
     def test_a_lookup_of_the_coordinator_that_fails_for_good(self, group: GroupHarness, offsets: Offsets) -> None:
-        group.coordinator.finder.mark_unknown("test")
+        group.coordinator.lookup.mark_unknown("test")
         future = offsets.manager.fetch([TP0], 5_000)
         offsets.poll()
-        (lookup,) = group.coordinator.finder.poll(group.clock.now_ms()).requests
+        (lookup,) = group.coordinator.lookup.poll(group.clock.now_ms()).requests
         answer(lookup, find_coordinator(group.node, 30))
         offsets.poll()
         assert isinstance(future.exception, GroupAuthorizationError)

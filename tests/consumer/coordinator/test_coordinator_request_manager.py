@@ -39,7 +39,7 @@ class Lookup:
         self.group = GroupHarness()
         self.clock = self.group.clock
         self.membership = self.group.coordinator.membership
-        self.manager: CoordinatorRequestManager = self.group.coordinator.finder
+        self.manager: CoordinatorRequestManager = self.group.coordinator.lookup
 
     def asks(self) -> UnsentRequest | None:
         """Poll, and return the request if there is one."""

@@ -33,7 +33,7 @@ class Heartbeats:
         self.group = GroupHarness()
         self.group.find_coordinator()
         self.clock = self.group.clock
-        self.coordinator = self.group.coordinator.finder
+        self.coordinator = self.group.coordinator.lookup
         self.membership = self.group.coordinator.membership
         self.manager: HeartbeatRequestManager = self.group.coordinator.heartbeats
         self.membership.begin_rebalance()

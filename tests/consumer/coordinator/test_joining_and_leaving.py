@@ -86,12 +86,12 @@ class TestFinding:
         for _ in range(20):
             group.prepare(find_coordinator(group.node, COORDINATOR_NOT_AVAILABLE))
         assert not group.coordinator.ensure_coordinator_ready(group.timer(300))
-        assert group.coordinator.finder.last_error is not None
+        assert group.coordinator.lookup.last_error is not None
 
     def test_without_any_broker(self, group: GroupHarness) -> None:
         group.client.set_unreachable(group.node, 100_000)
         assert not group.coordinator.ensure_coordinator_ready(group.timer(300))
-        assert "no broker" in str(group.coordinator.finder.last_error)
+        assert "no broker" in str(group.coordinator.lookup.last_error)
 
     def test_authorization_is_raised(self, group: GroupHarness) -> None:
         group.prepare(find_coordinator(group.node, GROUP_AUTHORIZATION_FAILED))
@@ -394,10 +394,10 @@ class TestHeartbeats:
     def test_another_coordinator_is_looked_for_in_the_background(self, group: GroupHarness) -> None:
         group.join(TP0)
         group.beat(NOT_COORDINATOR)
-        assert group.coordinator.finder.node is None
+        assert group.coordinator.lookup.node is None
         group.client.respond(find_coordinator(group.node))
         group.thread.run_once()
-        assert group.coordinator.finder.node is not None
+        assert group.coordinator.lookup.node is not None
         assert group.coordinator.membership.state is STABLE
 
     def test_a_failed_heartbeat_is_repeated_soon(self, group: GroupHarness) -> None:
@@ -408,7 +408,7 @@ class TestHeartbeats:
         group.join(TP0)
         group.clock.advance(10_001)
         group.thread.run_once()
-        assert group.coordinator.finder.node is None
+        assert group.coordinator.lookup.node is None
         assert group.coordinator.membership.state is STABLE
 
     def test_an_application_that_does_not_poll_leaves(

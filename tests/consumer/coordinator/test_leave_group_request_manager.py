@@ -27,7 +27,7 @@ class Leaving:
         self.group = GroupHarness(**settings)
         self.group.find_coordinator()
         self.clock = self.group.clock
-        self.coordinator = self.group.coordinator.finder
+        self.coordinator = self.group.coordinator.lookup
         self.membership = self.group.coordinator.membership
         self.is_joining = False
         self.manager = LeaveGroupRequestManager(

@@ -86,7 +86,7 @@ class ConsumerCoordinator:
         listeners = RebalanceListenerInvoker(
             log_context, self._subscriptions, clock, RebalanceCallbackMetrics(metrics, METRIC_PREFIX)
         )
-        self.finder = finder = CoordinatorRequestManager(
+        self.lookup = lookup = CoordinatorRequestManager(
             config, log_context, client, membership, clock, backoff, parts.metadata
         )
         self._commits = CommitRequestManager(
@@ -94,7 +94,7 @@ class ConsumerCoordinator:
             log_context,
             client,
             membership,
-            finder,
+            lookup,
             clock,
             backoff,
             parts,
@@ -102,7 +102,7 @@ class ConsumerCoordinator:
             commit_sensors.commit,
         )
         self._committed = CommittedOffsetsRequestManager(
-            config.group_id, log_context, client, membership, finder, clock, backoff, parts
+            config.group_id, log_context, client, membership, lookup, clock, backoff, parts
         )
         self.protocol = ConsumerGroupProtocol(config, log_context, membership, self._commits, parts, listeners)
         self.rebalance = ClassicMembershipManager(
@@ -110,7 +110,7 @@ class ConsumerCoordinator:
             log_context,
             client,
             membership,
-            finder,
+            lookup,
             self._commits,
             parts.metadata,
             clock,
@@ -120,13 +120,13 @@ class ConsumerCoordinator:
             self._rebalance_events,
         )
         self.leaving = LeaveGroupRequestManager(
-            config, log_context, membership, finder, clock, backoff, lambda: self.rebalance.is_joining
+            config, log_context, membership, lookup, clock, backoff, lambda: self.rebalance.is_joining
         )
         self.heartbeats = HeartbeatRequestManager(
-            config, log_context, membership, finder, sensors.heartbeat, self.leaving
+            config, log_context, membership, lookup, sensors.heartbeat, self.leaving
         )
         # A manager comes before those that it needs, which then act in the same round.
-        client.managers.add(self.rebalance, self._commits, self._committed, self.heartbeats, self.leaving, finder)
+        client.managers.add(self.rebalance, self._commits, self._committed, self.heartbeats, self.leaving, lookup)
         self._heartbeat_thread: HeartbeatThread | None = None
         #: Tests replace it with a thread that they step themselves.
         self.new_heartbeat_thread: Callable[..., HeartbeatThread] = HeartbeatThread
@@ -137,7 +137,7 @@ class ConsumerCoordinator:
     @property
     def coordinator_unknown(self) -> bool:
         """True if there is no coordinator with a usable or pending connection."""
-        return self.finder.unknown
+        return self.lookup.unknown
 
     def ensure_coordinator_ready(self, timer: Timer) -> bool:
         """Find the coordinator if it is unknown; return False if the timer expires first.
@@ -145,11 +145,11 @@ class ConsumerCoordinator:
         With a timer of 0 this never waits: it sends a lookup if the backoff allows one, and processes the response once
         it has arrived. Raises errors that are not retriable.
         """
-        if not self.finder.is_settled:
-            self.finder.look_up()
-            self.driver.run_until(lambda: self.finder.is_settled, timer)
-        if self.finder.unknown:
-            self.finder.raise_fatal_error()
+        if not self.lookup.is_settled:
+            self.lookup.look_up()
+            self.driver.run_until(lambda: self.lookup.is_settled, timer)
+        if self.lookup.unknown:
+            self.lookup.raise_fatal_error()
             return False
         return True
 
@@ -231,7 +231,7 @@ class ConsumerCoordinator:
                 self.log_context,
                 self.client,
                 self.membership,
-                self.finder,
+                self.lookup,
                 self.clock,
                 environment=self._environment,
             )
@@ -282,7 +282,7 @@ class ConsumerCoordinator:
     @property
     def last_error(self) -> Exception | None:
         """The error of the last offset fetch or coordinator lookup."""
-        return self._committed.last_error or self.finder.last_error
+        return self._committed.last_error or self.lookup.last_error
 
     def commit_sync(self, offsets: Offsets, timer: Timer) -> None:
         """Commit, and wait until it is done. Callbacks of earlier asynchronous commits have run when this returns.
@@ -382,7 +382,7 @@ class ConsumerCoordinator:
         waits_for_others = self.leaving.waits_for_others
         left = self.leave_group(operation, "the consumer is being closed", is_closing=True)
         if not waits_for_others:
-            node = self.finder.check_and_get()
+            node = self.lookup.check_and_get()
             answered = node is None or self.driver.run_until(lambda: not self.client.has_pending_requests(node), timer)
         elif left is None:
             answered = True  # JoinGroup's response is not needed any more

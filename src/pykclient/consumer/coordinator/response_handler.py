@@ -14,15 +14,14 @@ T = TypeVar("T")
 
 
 def handled(
-    finder: CoordinatorRequestManager | None,
+    coordinator: CoordinatorRequestManager,
     response: RequestFuture[ClientResponse],
     handle: Callable[[Any, RequestFuture[T]], None],
     record_latency: Callable[[float], object] | None = None,
 ) -> RequestFuture[T]:
     """Return a future that ``handle(response body, future)`` completes.
 
-    A lost connection means a lost coordinator: ``finder`` is told, or None if the request went over a connection of
-    another kind. An error that ``handle`` raises fails the future.
+    A lost connection means a lost coordinator. An error that ``handle`` raises fails the future.
     """
 
     def on_success(client_response: ClientResponse, future: RequestFuture[T]) -> None:
@@ -42,8 +41,8 @@ def handled(
             raise
 
     def on_failure(error: Exception, future: RequestFuture[T]) -> None:
-        if finder is not None and isinstance(error, DisconnectError):
-            finder.mark_unknown(str(error), is_disconnected=True)
+        if isinstance(error, DisconnectError):
+            coordinator.mark_unknown(str(error), is_disconnected=True)
         future.raise_error(error)
 
     return response.compose(on_success, on_failure)
