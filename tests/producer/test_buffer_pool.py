@@ -15,7 +15,7 @@ from pykclient.errors import BufferExhaustedError, IllegalArgumentError, KafkaEr
 from pykclient.metrics import Metrics
 from pykclient.producer import buffer_pool
 from pykclient.producer.buffer_pool import BufferPool, Loan
-from pykclient.producer.producer_metrics import BufferPoolMetrics
+from pykclient.producer.buffer_pool_metrics import BufferPoolMetrics
 from tests.support.mock_clock import MockClock
 from tests.support.wait import eventually
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pykclient.clock import FOREVER_MS
 from pykclient.implementation import compiled
@@ -17,9 +17,6 @@ from pykclient.producer.partitioner.built_in import BuiltInPartitioner
 from pykclient.producer.producer_batch import ProducerBatch, RowsInBatch
 from pykclient.record import Compression
 from pykclient.types import Node, TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.producer.waiting_queues import NodeQueues
 
 _compiled = compiled("producer")
 
@@ -92,6 +89,18 @@ else:
     QueueState = QueueStatePython if _compiled is None else _compiled.QueueState
 
 
+class QueuesOfNode(Protocol):
+    """Where a queue is filed, see WaitingQueues: with the other queues that have batches for its node."""
+
+    #: True if the node could take no request at the last check.
+    is_blocked: bool
+
+    @property
+    def waiting(self) -> Container[PartitionQueue]: ...
+
+    def remove(self, queue: PartitionQueue) -> None: ...
+
+
 class PartitionQueue(QueueState):
     """The batches of one partition, oldest first; only the last may be open."""
 
@@ -102,7 +111,7 @@ class PartitionQueue(QueueState):
         self.topic_info = topic_info
         # The sender's notes, see WaitingQueues: the node the queue was last filed under, and when its first batch is
         # due.
-        self.node: NodeQueues | None = None
+        self.node: QueuesOfNode | None = None
         self.due_ms = FOREVER_MS
         self.last_batch_bytes = 0  # the size of the last batch sent
 

@@ -13,7 +13,7 @@ from pykclient.reentry import HERE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pykclient.producer.producer_metrics import BufferPoolMetrics
+    from pykclient.producer.buffer_pool_metrics import BufferPoolMetrics
 
 
 #: A thread waits until this fraction of all memory is free, so that threads take turns less often. If threads were

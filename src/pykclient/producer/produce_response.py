@@ -29,7 +29,7 @@ from pykclient.log_context import LogContext
 from pykclient.network.client_request import ClientResponse
 from pykclient.network.metadata import LeaderIdAndEpoch
 from pykclient.producer.batch_state import ANSWERED
-from pykclient.producer.future import NO_OFFSET, NO_TIMESTAMP
+from pykclient.producer.partition_response import NO_LEADER, PartitionResponse
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.types import Node, TopicPartition
 
@@ -43,43 +43,6 @@ if TYPE_CHECKING:
     from pykclient.protocol.messages.produce import ProduceResponse
 
 _NO_ERROR = 0
-_NO_LEADER = -1
-
-
-class PartitionResponse:
-    """The result for one partition: its part of the response, or an error that stands for a missing response."""
-
-    __slots__ = (
-        "base_offset",
-        "error_code",
-        "error_message",
-        "leader_epoch",
-        "leader_id",
-        "log_append_time_ms",
-        "log_start_offset",
-        "record_errors",
-    )
-
-    def __init__(
-        self,
-        error_code: int,
-        base_offset: int = NO_OFFSET,
-        log_append_time_ms: int = NO_TIMESTAMP,
-        log_start_offset: int = NO_OFFSET,
-        error_message: str | None = None,
-        record_errors: Mapping[int, str | None] | None = None,
-        leader_id: int = _NO_LEADER,
-        leader_epoch: int = _NO_LEADER,
-    ) -> None:
-        self.error_code = error_code
-        self.base_offset = base_offset
-        self.log_append_time_ms = log_append_time_ms
-        self.log_start_offset = log_start_offset
-        self.error_message = error_message
-        #: The error message per invalid record, by the record's index in the batch (KIP-467).
-        self.record_errors = record_errors
-        self.leader_id = leader_id
-        self.leader_epoch = leader_epoch
 
 
 class ProduceResponseHandler:
@@ -268,8 +231,8 @@ class ProduceResponseHandler:
         if (
             isinstance(error, (NotLeaderOrFollowerError, FencedLeaderEpochError))
             and new_leaders is not None
-            and response.leader_id != _NO_LEADER
-            and response.leader_epoch != _NO_LEADER
+            and response.leader_id != NO_LEADER
+            and response.leader_epoch != NO_LEADER
         ):
             new_leaders[batch.topic_partition] = LeaderIdAndEpoch(response.leader_id, response.leader_epoch)
         self._metadata.request_update(False)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.clock import FOREVER_MS, Clock
-from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Rate, Tally
+from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Tally
 from pykclient.reentry import HERE
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pykclient.metrics.sensor import Sensor
     from pykclient.network.kafka_client import KafkaClient
     from pykclient.network.metadata import Metadata
-    from pykclient.producer.buffer_pool import BufferPool
     from pykclient.producer.producer_batch import ProducerBatch
 
 GROUP = "producer-metrics"
@@ -218,50 +217,6 @@ class SenderMetrics:
 
     def record_batch_split(self) -> None:
         self._batch_splits.record(1, self._clock.now_ms())
-
-
-class BufferPoolMetrics:
-    """Metrics of waiting for memory. Thread: any."""
-
-    def __init__(self, metrics: Metrics, clock: Clock) -> None:
-        self._clock = clock
-        name = metrics.metric_name
-        self._wait = metrics.sensor("bufferpool-wait-time")
-        self._wait.add(
-            name("bufferpool-wait-ratio", GROUP, "The fraction of time that threads wait for memory"), Rate(unit_ms=1)
-        )
-        self._wait_total = metrics.sensor("bufferpool-wait-time-total")
-        self._wait_total.add(
-            name("bufferpool-wait-time-ns-total", GROUP, "Nanoseconds that threads waited for memory"), CumulativeSum()
-        )
-        self._exhausted = _Registry(metrics).meter(
-            "buffer-exhausted-records", "buffer-exhausted", "Records dropped for lack of memory"
-        )
-
-    def record_wait(self, waited_ms: int) -> None:
-        now_ms = self._clock.now_ms()
-        self._wait.record(waited_ms, now_ms)
-        self._wait_total.record(waited_ms * _NS_PER_MS, now_ms)
-
-    def record_exhausted(self) -> None:
-        self._exhausted.record(1, self._clock.now_ms())
-
-
-def register_buffer_pool_gauges(metrics: Metrics, pool: BufferPool) -> None:
-    """Register gauges for the pool's current state."""
-    name = metrics.metric_name
-    metrics.add_metric(
-        name("waiting-threads", GROUP, "The number of threads that wait for memory"),
-        lambda _config, _now_ms: pool.queued,
-    )
-    metrics.add_metric(
-        name("buffer-total-bytes", GROUP, "The bytes of memory for records (buffer.memory)"),
-        lambda _config, _now_ms: pool.total_memory,
-    )
-    metrics.add_metric(
-        name("buffer-available-bytes", GROUP, "The bytes of this memory that are free"),
-        lambda _config, _now_ms: pool.available_memory,
-    )
 
 
 class KafkaProducerMetrics:

@@ -17,15 +17,14 @@ from pykclient.network.cluster import ClusterResourceListeners
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.producer.accumulator_state import AccumulatorConfig
 from pykclient.producer.buffer_pool import BufferPool
+from pykclient.producer.buffer_pool_metrics import BufferPoolMetrics, register_buffer_pool_gauges
 from pykclient.producer.interceptors import ProducerInterceptor, ProducerInterceptors
 from pykclient.producer.partitioner import Partitioner, resolve_partitioner
 from pykclient.producer.producer_metadata import ProducerMetadata
 from pykclient.producer.producer_metrics import (
     GROUP,
-    BufferPoolMetrics,
     KafkaProducerMetrics,
     SenderMetrics,
-    register_buffer_pool_gauges,
 )
 from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.sender import Sender, SenderConfig

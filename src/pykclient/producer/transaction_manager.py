@@ -38,7 +38,7 @@ from pykclient.record.record_batch import NO_SEQUENCE
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.producer.produce_response import PartitionResponse
+    from pykclient.producer.partition_response import PartitionResponse
     from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 
 #: After this pause, assume that the broker may have forgotten the producer. Brokers forget after
