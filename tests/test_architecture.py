@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import subprocess
 import sys
@@ -164,6 +165,33 @@ def test_the_asyncio_clients_never_block_the_loop(path: Path) -> None:
             assert name not in {"run_in_executor", "sleep", "sleep_ms", "to_thread"}, f"{name} in line {node.lineno}"
             if name in {"acquire", "await_", "wait"}:
                 assert node in awaited, f"{name} in line {node.lineno} blocks"
+
+
+def module_name(path: Path) -> str:
+    """Return the name that ``path`` is imported by."""
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path, modules: set[str]) -> Iterator[str]:
+    """Yield those of ``modules`` that a module imports, or imports names from, anywhere in it."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom) and node.module in modules:
+            inner = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            yield from (module if module in modules else node.module for module in inner.values())
+
+
+def test_modules_do_not_import_each_other_in_circles() -> None:
+    """Imports for type checkers count: a circle of modules can only be read as one.
+
+    The embedded cluster is left out. There, each part gets its broker, which has all of them.
+    """
+    paths = {module_name(path): path for path in SOURCE.rglob("*.py")}
+    names = {name for name in paths if not name.startswith("pykclient.testing")}
+    graph = {name: set(imports_of(paths[name], names)) - {name} for name in names}
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError with a circle
 
 
 def test_importing_the_package_loads_next_to_nothing() -> None:

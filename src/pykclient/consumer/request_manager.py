@@ -10,7 +10,6 @@ from pykclient.consumer.request_future import RequestFuture
 from pykclient.errors import KafkaTimeoutError
 
 if TYPE_CHECKING:
-    from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.network.client_request import ClientResponse, RequestBuilder
     from pykclient.types import Node
 
@@ -70,9 +69,13 @@ class RequestManager(Protocol):
         """
 
 
-def timeout_error(
-    client: NetworkClientDelegate, what: str, timeout_ms: int, reason: Exception | None
-) -> KafkaTimeoutError:
+class Connections(Protocol):
+    """Knows which addresses could not be reached: a NetworkClientDelegate."""
+
+    def connection_report(self) -> str: ...
+
+
+def timeout_error(client: Connections, what: str, timeout_ms: int, reason: Exception | None) -> KafkaTimeoutError:
     """Return the error of an operation of the application whose time is over."""
     why = client.connection_report() or reason or "no answer came; the brokers may be overloaded or paused"
     error = KafkaTimeoutError(f"{what} was not done within {timeout_ms} ms: {why}")
