@@ -106,6 +106,38 @@ def test_get_gives_up_in_time(make: Make) -> None:
     eventually(future.done, WAIT_S)  # the sender's thread has taken over
 
 
+def test_an_exception_in_the_handling_of_a_response_reaches_the_caller(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is that of a signal handler, such as the time limit of a task queue. The record is acknowledged later."""
+    producer, _ = make()
+    responses = producer._parts.sender._responses
+    handle = responses.handle
+    struck: list[int] = []
+
+    def interrupted(*args: Any) -> None:
+        if threading.get_ident() == producer._io_thread.ident or struck:
+            handle(*args)
+        else:
+            struck.append(1)
+            raise TimeoutError("the soft limit")
+
+    monkeypatch.setattr(responses, "handle", interrupted)
+    for _ in range(ATTEMPTS):
+        future = producer.send(TOPIC, b"v", partition=0)
+        errors: list[Exception] = []
+        try:
+            future.get(WAIT_S)
+        except TimeoutError as error:
+            errors.append(error)
+        assert future.get(WAIT_S).offset >= 0
+        if struck:
+            assert [str(error) for error in errors] == ["the soft limit"]
+            return
+        warm_up(producer)
+    raise AssertionError("the sender's thread was first in all attempts")
+
+
 def test_other_threads_are_served_while_one_drives(make: Make) -> None:
     producer, _ = make()
     warm_up(producer)

@@ -351,6 +351,11 @@ class Sender:
             else:
                 self._handle_build_error(batches, build_error)
         except Exception as error:
+            if self._thread.is_borrowed:
+                # It may be that of a signal handler. The network client would log it, so the driver raises it, and the
+                # next driver has the sender start again with these batches.
+                self._thread.interruption = error
+                return
             # No other response will complete these batches.
             self._register.answered(batches.values())
             self._responses.fail_held(error)

@@ -279,6 +279,9 @@ class SenderDriver:
         self._stepped_by = None
         self._client.poll(wait_ms, now_ms)
         self._last_poll_ms = self._last_cycle_ms = self._clock.now_ms()
+        interruption, self._thread.interruption = self._thread.interruption, None
+        if interruption is not None:
+            raise interruption
 
     def _poll_failed(self, error: Exception) -> int:
         """Clean up after a poll that failed; return for how many ms not to poll again."""

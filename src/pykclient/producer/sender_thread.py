@@ -31,7 +31,17 @@ class CallersDriver(Protocol):
 class SenderThread:
     """Tells whether the current thread is the sender's or drives it, and why the thread has failed. Thread: any."""
 
-    __slots__ = ("_get_ident", "_wakeup", "driver", "failure", "holder", "ident", "killed_by", "results")
+    __slots__ = (
+        "_get_ident",
+        "_wakeup",
+        "driver",
+        "failure",
+        "holder",
+        "ident",
+        "interruption",
+        "killed_by",
+        "results",
+    )
 
     def __init__(
         self,
@@ -55,6 +65,8 @@ class SenderThread:
         self.holder: int | None = None
         #: Batches completed on threads of the application: the sender's thread calls their listeners.
         self.results: deque[Any] = deque()
+        #: An exception that struck while a thread of the application was handling a response, until it is raised there.
+        self.interruption: Exception | None = None
         #: The exception that ended the thread; None if it is running or was closed.
         self.failure: BaseException | None = None
 
