@@ -22,8 +22,8 @@ def test_a_run_ends_with_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[st
     )
     results = Results.read(tmp_path / "benchmarks.jsonl")
     assert [str(bench) for bench in results.benches] == [
-        *("produce, 100 B, lz4", "produce, 100 B, none, keys"),
-        *("consume, 100 B, lz4", "consume, 100 B, none, keys"),
+        *("produce, 100 B, none, defaults", "produce, 100 B, lz4", "produce, 100 B, none, keys"),
+        *("consume, 100 B, none, defaults", "consume, 100 B, lz4", "consume, 100 B, none, keys"),
     ]
     for bench in results.benches:
         assert results.clients(bench) == ["pykclient", "pykclient-columns", "confluent-kafka"], bench

@@ -471,7 +471,7 @@ class World:
             producer.inbox.put(partial(producer.close, _NO_LIMIT_MS))
         self._await("producers are closed", lambda: all(producer.closed for producer in self.producers))
         self._await("former consumers are closed", lambda: all(consumer.closed for consumer in self.former_consumers))
-        self._await("what was sent has arrived", self._arrived)
+        self._await_arrival()
         self._await("all replicas have everything", self._replicated)
         self._await("everything is read", self._everything_read)
         for consumer in self.consumers:
@@ -479,11 +479,11 @@ class World:
         self._await("consumers are closed", lambda: all(consumer.closed for consumer in self.consumers))
         self._check_group()
 
-    def _await(self, what: str, condition: Callable[[], bool]) -> None:
-        deadline_ms = self.clock.now_ms() + _HEALING_MS
+    def _await(self, what: str, condition: Callable[[], bool], limit_ms: int = _HEALING_MS) -> None:
+        deadline_ms = self.clock.now_ms() + limit_ms
         while not condition():
             if self.clock.now_ms() > deadline_ms:
-                raise InvariantError(f"not within {_HEALING_MS / 1000} s after all faults: {what}")
+                raise InvariantError(f"not within {limit_ms / 1000} s after all faults: {what}")
             self.clock.sleep_ms(_LOOK_MS)
         self.note(what)
 
@@ -573,7 +573,7 @@ class World:
     def _crash_drill(self) -> None:
         """Check that auto-commit keeps up: after a crash, only recently read records are read again."""
         self._await("former consumers are closed", lambda: all(consumer.closed for consumer in self.former_consumers))
-        self._await("what was sent has arrived", self._arrived)
+        self._await_arrival()
         self._await("all that was sent is read", self._everything_read)
         self._await("consumers have done what they were told to", lambda: all(c.is_idle for c in self.consumers))
         ends = {tp: self._log_end(tp) for tp in self.partitions}
@@ -606,6 +606,11 @@ class World:
             if len(ends) != 1 or max(log.high_watermark for log in logs) not in ends:
                 return False
         return True
+
+    def _await_arrival(self) -> None:
+        """Wait until all sent data has arrived, on a slow link perhaps long after it was sent."""
+        left_ms = self.cluster.network.last_arrival_ms() - self.clock.now_ms()
+        self._await("what was sent has arrived", self._arrived, max(left_ms, 0) + _HEALING_MS)
 
     def _arrived(self) -> bool:
         """Return whether all sent data has arrived.
