@@ -46,7 +46,7 @@ demo: $(DEMO)
 test: export PYTHONDONTWRITEBYTECODE =
 test: lint
 	$(BIN)/pytest -n $(PROCESSES) --dist loadfile --contracts $(ARGS)
-	PYKCLIENT_IMPL=python $(BIN)/pytest -n $(PROCESSES) --dist loadfile -m 'not java and not kafka and not slow' $(TWINNED) $(BOTH) $(WITHOUT_TWINS) $(ARGS)
+	PYKCLIENT_IMPL=python $(BIN)/pytest -n $(PROCESSES) --dist loadfile -m 'not java and not kafka and not slow and not exhaustive' $(TWINNED) $(BOTH) $(WITHOUT_TWINS) $(ARGS)
 
 test-full: export PYTHONDONTWRITEBYTECODE =
 test-full: lint
