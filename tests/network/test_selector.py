@@ -20,14 +20,14 @@ from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.network import channel_state
 from pykclient.network.authenticator import Authenticator
-from pykclient.network.frame_stream import plaintext_frame_stream
-from pykclient.network.kafka_channel import KafkaChannel, PlaintextChannelBuilder
-from pykclient.network.memory_pool import MemoryPool, SimpleMemoryPool
+from pykclient.network.channel_builders import DefaultChannelBuilder, NoAuthenticators, PlaintextTransports
+from pykclient.network.kafka_channel import KafkaChannel
+from pykclient.network.memory_pool import SimpleMemoryPool
 from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
 from pykclient.network.selector import Selector, SelectorConfig
-from pykclient.network.transport_layer import PlaintextTransportLayer
+from pykclient.network.transport_layer import TransportLayer
 from tests.network.implementations import IMPLEMENTATIONS, choose
 from tests.support.mock_clock import MockClock
 
@@ -658,20 +658,21 @@ class Exchange:
         self.closed = True
 
 
-class ExchangeBuilder(PlaintextChannelBuilder):
+class ExchangeAuthenticators(NoAuthenticators):
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
 
-    def build_channel(
-        self, id: str, sock: socket.socket, host: str | None, max_receive_size: int, memory_pool: MemoryPool
-    ) -> KafkaChannel:
-        transport = PlaintextTransportLayer(sock)
-        return KafkaChannel(id, transport, self._authenticator, plaintext_frame_stream(transport))
+    def new_authenticator(self, id: str, address: SocketAddress | None, transport: TransportLayer) -> Authenticator:
+        return self._authenticator
+
+
+def exchange_builder(authenticator: Authenticator) -> DefaultChannelBuilder:
+    return DefaultChannelBuilder(PlaintextTransports(), ExchangeAuthenticators(authenticator))
 
 
 def test_an_exchange_of_several_frames_before_the_channel_is_ready(server: Server) -> None:
     exchange = Exchange()
-    selector = make(channel_builder=ExchangeBuilder(exchange))
+    selector = make(channel_builder=exchange_builder(exchange))
     selector.connect("0", server.address, DEFAULT, DEFAULT)
     sock = server.accept()
     poll_until(selector, lambda: selector.connected)
@@ -689,7 +690,7 @@ def test_an_exchange_of_several_frames_before_the_channel_is_ready(server: Serve
 
 
 def test_the_end_of_the_stream_during_the_exchange(server: Server) -> None:
-    selector = make(channel_builder=ExchangeBuilder(Exchange()))
+    selector = make(channel_builder=exchange_builder(Exchange()))
     selector.connect("0", server.address, DEFAULT, DEFAULT)
     server.accept().close()
     poll_until(selector, lambda: selector.disconnected)
@@ -701,7 +702,7 @@ def test_the_end_of_the_stream_during_the_exchange(server: Server) -> None:
 def test_failed_authentication_closes_perhaps_later(server: Server, delay_ms: int) -> None:
     clock = MockClock()
     config = SelectorConfig(failed_authentication_delay_ms=delay_ms)
-    selector = make(config, clock=clock, channel_builder=ExchangeBuilder(Exchange(fails=True)))
+    selector = make(config, clock=clock, channel_builder=exchange_builder(Exchange(fails=True)))
     selector.connect("0", server.address, DEFAULT, DEFAULT)
     sock = server.accept()
     poll_until(selector, lambda: selector.connected)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pykclient.log_context import LogContext
     from pykclient.metrics import Metrics
-    from pykclient.network.kafka_channel import ChannelBuilder
+    from pykclient.network.channel_builders import ChannelBuilder
     from pykclient.network.selectable import Selectable
 
 #: Called after each turn of a driver.

@@ -12,11 +12,11 @@ from pykclient.errors import ConfigError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics, Sensor
 from pykclient.network.api_versions import ApiVersions
+from pykclient.network.channel_builders import channel_builder_for
 from pykclient.network.cluster_connection_states import BackoffConfig
 from pykclient.network.connection_failures import reason_of, shown_address
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.host_resolver import DefaultHostResolver, HostResolver, Lookup
-from pykclient.network.kafka_channel import ChannelBuilder, PlaintextChannelBuilder
 from pykclient.network.network_client import NetworkClient
 from pykclient.network.network_client_config import NetworkClientConfig
 from pykclient.network.selector import SelectorConfig
@@ -217,14 +217,6 @@ def _has_address(lookup: Lookup) -> bool:
     return lookup.done and not isinstance(_outcome(lookup), OSError)
 
 
-def create_channel_builder(config: Mapping[str, Any]) -> ChannelBuilder:
-    """Return the channel builder for ``security.protocol``."""
-    protocol = config["security.protocol"]
-    if protocol != "PLAINTEXT":
-        raise ConfigError(f"security.protocol={protocol} is not supported yet, only PLAINTEXT")
-    return PlaintextChannelBuilder()
-
-
 def create_network_client(
     config: Mapping[str, Any],
     client_id: str,
@@ -254,7 +246,7 @@ def create_network_client(
         ),
         metrics,
         log_context,
-        create_channel_builder(config),
+        channel_builder_for(config),
     )
     client_config = NetworkClientConfig(
         client_id=client_id,

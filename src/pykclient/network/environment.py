@@ -19,7 +19,7 @@ from pykclient.network.host_resolver import DefaultHostResolver, HostResolver
 if TYPE_CHECKING:
     from pykclient.log_context import LogContext
     from pykclient.metrics import Metrics
-    from pykclient.network.kafka_channel import ChannelBuilder
+    from pykclient.network.channel_builders import ChannelBuilder
     from pykclient.network.selectable import Selectable
     from pykclient.network.selector import SelectorConfig
 

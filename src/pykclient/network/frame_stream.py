@@ -128,17 +128,18 @@ class TransportFrameStream:
         self._reader.close()
 
 
-def plaintext_frame_stream(
-    transport: PlaintextTransportLayer,
+def frame_stream(
+    transport: TransportLayer,
     max_receive_size: int = UNLIMITED_SIZE,
     memory_pool: MemoryPool = UNLIMITED,
     first_limit: int | None = None,
 ) -> FrameStream:
-    """Return the frames of an unencrypted connection; the parameters are those of ``FrameReader``.
+    """Return the frames of a connection; the other parameters are those of ``FrameReader``.
 
     With a bounded pool this is always the Python implementation, because a pool may be any Python object.
     """
-    if _CompiledFrameStream is None or memory_pool.size is not None:
+    is_plaintext = isinstance(transport, PlaintextTransportLayer)
+    if _CompiledFrameStream is None or memory_pool.size is not None or not is_plaintext:
         return TransportFrameStream(transport, FrameReader(max_receive_size, memory_pool, first_limit))
     stream: FrameStream = _CompiledFrameStream(
         transport.sock.fileno(), max_receive_size, first_limit, BUFFER_SIZE, check_frame_size, no_memory_for_frame

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import selectors
 import socket
-from typing import Protocol
 
 from pykclient.errors import AuthenticationError, IllegalStateError
 from pykclient.network import channel_state
-from pykclient.network.authenticator import Authenticator, PlaintextAuthenticator
+from pykclient.network.authenticator import Authenticator
 from pykclient.network.channel_state import ChannelState
-from pykclient.network.frame_stream import FrameStream, plaintext_frame_stream
-from pykclient.network.memory_pool import MemoryPool
-from pykclient.network.network_receive import FIRST_RESPONSE_LIMIT, Frame
+from pykclient.network.frame_stream import FrameStream
+from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selector_metrics import Traffic
-from pykclient.network.transport_layer import PlaintextTransportLayer, TransportLayer
+from pykclient.network.transport_layer import TransportLayer
 
 _NOT_CONNECTED = ChannelState(channel_state.NOT_CONNECTED)
 
@@ -193,35 +191,3 @@ class KafkaChannel:
 
     def __repr__(self) -> str:
         return f"KafkaChannel({self.id}, {self.state.state})"
-
-
-class ChannelBuilder(Protocol):
-    """Creates channels over sockets, including TLS and SASL (Java: ChannelBuilder). Thread: io."""
-
-    def build_channel(
-        self, id: str, sock: socket.socket, host: str | None, max_receive_size: int, memory_pool: MemoryPool
-    ) -> KafkaChannel:
-        """Return a channel over ``sock``.
-
-        It connects to ``host`` as a client; without a host, a server has accepted it.
-        """
-
-    def close(self) -> None: ...
-
-
-class PlaintextChannelBuilder:
-    """Builds channels without encryption and authentication (security.protocol=PLAINTEXT). Thread: io."""
-
-    __slots__ = ()
-
-    def build_channel(
-        self, id: str, sock: socket.socket, host: str | None, max_receive_size: int, memory_pool: MemoryPool
-    ) -> KafkaChannel:
-        is_server = host is None
-        transport = PlaintextTransportLayer(sock, is_connected=is_server)
-        first_limit = None if is_server else FIRST_RESPONSE_LIMIT
-        stream = plaintext_frame_stream(transport, max_receive_size, memory_pool, first_limit)
-        return KafkaChannel(id, transport, PlaintextAuthenticator(), stream)
-
-    def close(self) -> None:
-        """Do nothing, as there are no resources."""

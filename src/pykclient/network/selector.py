@@ -16,9 +16,10 @@ from pykclient.errors import AuthenticationError, IllegalArgumentError, IllegalS
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.network import channel_state
+from pykclient.network.channel_builders import ChannelBuilder, plaintext_channel_builder
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.idle_expiry import IdleExpiryManager
-from pykclient.network.kafka_channel import ChannelBuilder, KafkaChannel, PlaintextChannelBuilder
+from pykclient.network.kafka_channel import KafkaChannel
 from pykclient.network.memory_pool import UNLIMITED, MemoryPool
 from pykclient.network.network_receive import UNLIMITED_SIZE, Frame, NetworkReceive
 from pykclient.network.network_send import NetworkSend
@@ -99,7 +100,7 @@ class Selector:
         self._config = config
         self._clock = clock
         self._log = log_context.logger(__name__)
-        self._channel_builder = channel_builder or PlaintextChannelBuilder()
+        self._channel_builder = channel_builder or plaintext_channel_builder()
         self._memory_pool = memory_pool
         self._low_memory_bytes = (memory_pool.size or 0) // 10
         self._out_of_memory = False
@@ -145,7 +146,7 @@ class Selector:
             code = sock.connect_ex((address.ip, address.port))
             if code and code not in _IN_PROGRESS:
                 raise OSError(code, os.strerror(code))
-            channel = self._build_channel(id, sock, address.host)
+            channel = self._build_channel(id, sock, address)
         except BaseException:
             sock.close()
             raise
@@ -178,9 +179,9 @@ class Selector:
         if receive_buffer != USE_DEFAULT_BUFFER_SIZE:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
 
-    def _build_channel(self, id: str, sock: socket.socket, host: str | None) -> KafkaChannel:
+    def _build_channel(self, id: str, sock: socket.socket, address: SocketAddress | None) -> KafkaChannel:
         max_size = self._config.max_receive_size
-        return self._channel_builder.build_channel(id, sock, host, max_size, self._memory_pool)
+        return self._channel_builder.build_channel(id, sock, address, max_size, self._memory_pool)
 
     def _add(self, channel: KafkaChannel) -> None:
         self._channels[channel.id] = channel

@@ -21,8 +21,8 @@ from pykclient.testing.simulation.hub import (
 if TYPE_CHECKING:
     from pykclient.log_context import LogContext
     from pykclient.metrics import Metrics
+    from pykclient.network.channel_builders import ChannelBuilder
     from pykclient.network.environment import ReentrantLock, Thread
-    from pykclient.network.kafka_channel import ChannelBuilder
     from pykclient.network.selector import SelectorConfig
     from pykclient.testing.simulation.virtual_event_loop import VirtualEventLoop
 

@@ -1,0 +1,152 @@
+"""Channels for each ``security.protocol`` (Java: ChannelBuilders, PlaintextChannelBuilder).
+
+A channel is a transport (plain TCP or TLS) plus an authenticator (none or SASL), and each comes from a factory of its
+own. So each of the four protocols is a pair of factories::
+
+    PLAINTEXT       DefaultChannelBuilder(PlaintextTransports(), NoAuthenticators())
+    SSL             DefaultChannelBuilder(tls, NoAuthenticators())
+    SASL_PLAINTEXT  DefaultChannelBuilder(PlaintextTransports(), sasl)
+    SASL_SSL        DefaultChannelBuilder(tls, sasl)
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pykclient.errors import ConfigError
+from pykclient.network.authenticator import Authenticator, PlaintextAuthenticator
+from pykclient.network.frame_stream import frame_stream
+from pykclient.network.kafka_channel import KafkaChannel
+from pykclient.network.memory_pool import MemoryPool
+from pykclient.network.network_receive import FIRST_RESPONSE_LIMIT
+from pykclient.network.selectable import SocketAddress
+from pykclient.network.transport_layer import PlaintextTransportLayer, TransportLayer
+
+
+class ChannelBuilder(Protocol):
+    """Creates channels over sockets, including TLS and SASL (Java: ChannelBuilder). Thread: io."""
+
+    def build_channel(
+        self,
+        id: str,
+        sock: socket.socket,
+        address: SocketAddress | None,
+        max_receive_size: int,
+        memory_pool: MemoryPool,
+    ) -> KafkaChannel:
+        """Return a channel over ``sock``.
+
+        It connects to ``address`` as a client; without an address, a server has accepted it.
+
+        Raises:
+            AuthenticationError: the credentials of this side cannot be used.
+        """
+
+    def close(self) -> None: ...
+
+
+class Transports(Protocol):
+    """Creates the transports of one client or server. Thread: io."""
+
+    def new_transport(self, sock: socket.socket, address: SocketAddress | None) -> TransportLayer:
+        """Return a transport over ``sock``, as a client of ``address``; without an address, as a server."""
+
+    def close(self) -> None: ...
+
+
+class Authenticators(Protocol):
+    """Creates the authenticators of one client or server. Thread: io."""
+
+    def new_authenticator(self, id: str, address: SocketAddress | None, transport: TransportLayer) -> Authenticator:
+        """Return the authenticator of connection ``id``, as a client of ``address``; without one, as a server.
+
+        ``transport`` tells a server about the peer.
+        """
+
+    def close(self) -> None: ...
+
+
+class PlaintextTransports:
+    """Transports without encryption. Thread: io."""
+
+    __slots__ = ()
+
+    def new_transport(self, sock: socket.socket, address: SocketAddress | None) -> TransportLayer:
+        return PlaintextTransportLayer(sock, is_connected=address is None)
+
+    def close(self) -> None:
+        """Do nothing, as there are no resources."""
+
+
+class NoAuthenticators:
+    """No authentication, or none but that of the transport. Thread: io."""
+
+    __slots__ = ()
+
+    def new_authenticator(
+        self,
+        id: str,  # noqa: ARG002 - the seam's signature
+        address: SocketAddress | None,  # noqa: ARG002
+        transport: TransportLayer,  # noqa: ARG002
+    ) -> Authenticator:
+        return PlaintextAuthenticator()
+
+    def close(self) -> None:
+        """Do nothing, as there are no resources."""
+
+
+class DefaultChannelBuilder:
+    """Builds channels from the transports of one factory and the authenticators of another. Thread: io."""
+
+    __slots__ = ("_authenticators", "_transports")
+
+    def __init__(self, transports: Transports, authenticators: Authenticators) -> None:
+        self._transports = transports
+        self._authenticators = authenticators
+
+    def build_channel(
+        self,
+        id: str,
+        sock: socket.socket,
+        address: SocketAddress | None,
+        max_receive_size: int,
+        memory_pool: MemoryPool,
+    ) -> KafkaChannel:
+        transport = self._transports.new_transport(sock, address)
+        authenticator = self._authenticators.new_authenticator(id, address, transport)
+        first_limit = None if address is None else FIRST_RESPONSE_LIMIT
+        stream = frame_stream(transport, max_receive_size, memory_pool, first_limit)
+        return KafkaChannel(id, transport, authenticator, stream)
+
+    def close(self) -> None:
+        self._authenticators.close()
+        self._transports.close()
+
+
+def plaintext_channel_builder() -> ChannelBuilder:
+    """Return the builder of channels without encryption and authentication."""
+    return DefaultChannelBuilder(PlaintextTransports(), NoAuthenticators())
+
+
+def channel_builder_for(config: Mapping[str, Any]) -> ChannelBuilder:
+    """Return the builder for a client's ``security.protocol`` and the other keys of its configuration.
+
+    Raises:
+        ConfigError: they contradict each other, or a file that they name cannot be used.
+    """
+    protocol = config["security.protocol"]
+    return DefaultChannelBuilder(_transports_for(protocol), _authenticators_for(protocol))
+
+
+def _transports_for(protocol: str) -> Transports:
+    if protocol in ("PLAINTEXT", "SASL_PLAINTEXT"):
+        return PlaintextTransports()
+    raise ConfigError(f"security.protocol={protocol} is not supported yet, only PLAINTEXT")
+
+
+def _authenticators_for(protocol: str) -> Authenticators:
+    if protocol in ("PLAINTEXT", "SSL"):
+        return NoAuthenticators()
+    raise ConfigError(f"security.protocol={protocol} is not supported yet, only PLAINTEXT")
