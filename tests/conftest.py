@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.kafka import artifacts
 from tests.kafka.cluster import KafkaCluster
+from tests.kafka.secure_kafka import SecureKafka
 from tests.support.any_kafka import EMBEDDED, REAL, AnyKafka, StartKafka
 from tests.support.contracts import is_beyond_contracts
 from tests.support.embedded_kafka import EmbeddedKafka
@@ -55,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark tests that use a broker or Spark, before `-m` chooses."""
     fixtures = set(getattr(item, "fixturenames", ()))
-    if {"kafka", "kafka_cluster"} & fixtures:
+    if {"kafka", "kafka_cluster", "secure_kafka"} & fixtures:
         item.add_marker("kafka")
         item.add_marker(pytest.mark.timeout(180))
     if "spark" in fixtures:
@@ -141,6 +142,13 @@ def kafka() -> Iterator[KafkaCluster]:
     """One broker for the whole session. Use topics and groups of your own; to stop brokers, use kafka_cluster."""
     with KafkaCluster(brokers=1) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def secure_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKafka]:
+    """One broker with TLS and SASL listeners for the whole session. Use topics and groups of your own."""
+    with SecureKafka(tmp_path_factory.mktemp("secure-kafka")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

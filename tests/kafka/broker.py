@@ -42,6 +42,7 @@ class Broker:
         self.port = port
         self.proxied_port = 0
         self.behind_proxy_port = 0
+        self.ports: dict[str, int] = {}
         self.folder = folder
         self.log = folder / "server.log"
         self.data = folder / "data"

@@ -36,6 +36,7 @@ class KafkaCluster(AnyKafka):
     the first broker's port, by default any. ``throughput`` gives the brokers the full compiler and a larger heap, for
     benchmarks. Clients reach each broker on two listeners: directly (``bootstrap_servers``) and through
     ``proxied_port``. A listener of its own advertises that port, but nothing listens on it until ``proxies`` does.
+    ``listeners`` maps the names of more listeners to their security protocols; ``Broker.ports`` has their ports.
 
     Leaving the block kills the brokers and deletes their folder; so does the end of the test process, however it ends.
     Thread: any, one call at a time.
@@ -49,6 +50,7 @@ class KafkaCluster(AnyKafka):
         *,
         port: int | None = None,
         throughput: bool = False,
+        listeners: Mapping[str, str] | None = None,
         java_options: Sequence[str] | None = None,
     ) -> None:
         self.size = brokers
@@ -58,6 +60,7 @@ class KafkaCluster(AnyKafka):
         self._properties = dict(properties or {})
         self._broker_properties = broker_properties or {}
         self._port = port
+        self._listeners = dict(listeners or {})
         options = _THROUGHPUT if throughput else _QUICK_START
         self._java_options = [*options, *(_class_data() if java_options is None else java_options)]
         self._ports = PortReservations()
@@ -114,14 +117,16 @@ class KafkaCluster(AnyKafka):
     def _configuration(self, broker: Broker, voters: str, controllers: Mapping[int, int]) -> dict[str, object]:
         """Return the server.properties of one broker."""
         internal = self._ports.take()
+        broker.ports = {name: self._ports.take() for name in self._listeners}
         copies, in_sync = min(3, self.size), min(2, self.size)
         ports = {
             "PLAINTEXT": broker.port,
             "PROXIED": broker.behind_proxy_port,
             "INTERNAL": internal,
             "CONTROLLER": controllers[broker.id],
+            **broker.ports,
         }
-        advertised = {"PLAINTEXT": broker.port, "PROXIED": broker.proxied_port, "INTERNAL": internal}
+        advertised = {"PLAINTEXT": broker.port, "PROXIED": broker.proxied_port, "INTERNAL": internal, **broker.ports}
         return {
             "process.roles": "broker,controller",
             "node.id": broker.id,
@@ -131,7 +136,9 @@ class KafkaCluster(AnyKafka):
             "inter.broker.listener.name": "INTERNAL",
             "listeners": _listeners(ports),
             "advertised.listeners": _listeners(advertised),
-            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in ports),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{self._listeners.get(name, 'PLAINTEXT')}" for name in ports
+            ),
             "log.dirs": broker.data,
             "num.partitions": 1,
             "default.replication.factor": copies,

@@ -1,0 +1,85 @@
+"""Real Kafka with TLS and SASL listeners, and the certificates and credentials for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Self
+
+from pykclient.testing.certificates import CertificateAuthority
+from tests.kafka.broker import Broker
+from tests.kafka.cluster import KafkaCluster
+
+#: The listeners and their protocols. On MTLS clients must have a certificate, on SSL they need not.
+LISTENERS: Final = {"SSL": "SSL", "MTLS": "SSL", "SASL_PLAINTEXT": "SASL_PLAINTEXT", "SASL_SSL": "SASL_SSL"}
+
+USER: Final = "alice"
+PASSWORD: Final = "alice-secret"
+STORE_PASSWORD: Final = "store-secret"
+
+
+class SecureKafka:
+    """One real broker with the listeners of ``LISTENERS`` beside PLAINTEXT. Thread: any, one call at a time.
+
+    ``files`` has ``ca.pem``, ``ca.p12``, ``client.pem`` (certificate and key), ``client.p12``, ``client.crt``,
+    ``client.key`` and ``client.encrypted.key``. All passwords are ``STORE_PASSWORD``.
+    """
+
+    def __init__(self, files: Path) -> None:
+        self.files = files
+        self.authority = CertificateAuthority()
+        self.broker_certificate = self.authority.issue("broker", ["localhost", "127.0.0.1"])
+        self.client_certificate = self.authority.issue("client")
+        self._write_files()
+        self.cluster = KafkaCluster(1, self._properties(), listeners=LISTENERS)
+
+    def __enter__(self) -> Self:
+        self.cluster.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cluster.close()
+
+    @property
+    def broker(self) -> Broker:
+        return self.cluster.brokers[1]
+
+    def bootstrap(self, listener: str) -> str:
+        """Return the address of a listener."""
+        port = self.broker.port if listener == "PLAINTEXT" else self.broker.ports[listener]
+        return f"{self.broker.host}:{port}"
+
+    def path(self, name: str) -> str:
+        return str(self.files / name)
+
+    def _write_files(self) -> None:
+        broker, client = self.broker_certificate, self.client_certificate
+        texts = {
+            "ca.pem": self.authority.certificate_pem,
+            "broker.pem": broker.key_pem() + broker.certificate_pem,
+            "client.pem": client.key_pem() + client.certificate_pem,
+            "client.crt": client.certificate_pem,
+            "client.key": client.key_pem(),
+            "client.encrypted.key": client.key_pem(STORE_PASSWORD),
+        }
+        for name, text in texts.items():
+            (self.files / name).write_text(text)
+        (self.files / "ca.p12").write_bytes(self.authority.pkcs12(STORE_PASSWORD))
+        (self.files / "client.p12").write_bytes(client.pkcs12(STORE_PASSWORD))
+
+    def _properties(self) -> dict[str, object]:
+        plain = (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required "
+            f'username="{USER}" password="{PASSWORD}" user_{USER}="{PASSWORD}";'
+        )
+        properties: dict[str, object] = {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": self.path("broker.pem"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": self.path("ca.pem"),
+            "listener.name.ssl.ssl.client.auth": "none",
+            "listener.name.mtls.ssl.client.auth": "required",
+        }
+        for name in ("sasl_plaintext", "sasl_ssl"):
+            properties[f"listener.name.{name}.sasl.enabled.mechanisms"] = "PLAIN"
+            properties[f"listener.name.{name}.plain.sasl.jaas.config"] = plain
+        return properties
