@@ -326,6 +326,21 @@ class TestDelete:
         cluster.run_until(lambda: not cluster.controller.store.topic_exists("t"), "nothing is left of it")
         assert cluster.broker(4).log_manager.get_log(TopicPartition("t", 0)) is None
 
+    def test_brokers_that_come_back_at_once_do_not_halt_it(self, cluster: ClusterHarness) -> None:
+        cluster.create_topic("t", assignment=[[2, 3, 4]])
+        cluster.cluster.kill_broker(3)
+        cluster.run_for(A_WHILE_MS)
+        first = cluster.controller_id
+        self.delete(cluster, DeleteTopicsRequest.DeleteTopicState(name="t"))
+        cluster.cluster.kill_broker(first)
+        cluster.run_until_controller_not(first)
+        restarted = 4 if cluster.controller_id == 2 else 2
+        # The new controller notices both at the same time: a broker that is back, and one with another epoch.
+        cluster.cluster.kill_broker(restarted)
+        cluster.cluster.start_broker(restarted)
+        cluster.cluster.start_broker(3)
+        cluster.run_until(lambda: not cluster.controller.store.topic_exists("t"), "nothing is left of it")
+
     def test_a_deletion_outlives_its_controller(self, cluster: ClusterHarness) -> None:
         cluster.create_topic("t", assignment=[[2, 4]])
         cluster.cluster.kill_broker(4)

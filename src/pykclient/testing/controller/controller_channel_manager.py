@@ -361,8 +361,13 @@ class ControllerBrokerRequestBatch:
             self._channel_manager.send_request(id, request, self._stop_replica_callback(id, deleted))
 
     def _stop_replica_callback(self, id: int, deleted: Collection[TopicPartition]) -> Callable[[object], None]:
+        epoch = self._context.live_broker_epochs[id]
+
         def callback(response: object) -> None:
-            if isinstance(response, StopReplicaResponse) and deleted:
+            # A broker that has registered again since refuses the request. Its registration has resumed the deletion,
+            # and the refusal must not halt that again.
+            is_current = self._context.live_broker_epochs.get(id) == epoch
+            if is_current and deleted and isinstance(response, StopReplicaResponse):
                 self._on_stop_replica_response(id, response, deleted)
 
         return callback
