@@ -1,4 +1,4 @@
-"""The compiled reader and its pure Python twin agree on any bytes and calls."""
+"""The compiled reader and writer and their pure Python twins agree on any bytes and calls."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykclient.errors import RemoteProtocolError
+from pykclient.errors import LocalProtocolError, RemoteProtocolError
 from pykclient.protocol import wire
-from pykclient.protocol.wire import PythonReader, Writer
+from pykclient.protocol.wire import PythonReader, PythonWriter, Writer
 
 compiled: Any = pytest.importorskip("pykclient._speedups.wire")
 
@@ -23,6 +23,14 @@ class CompiledReader(compiled.Reader):  # type: ignore[misc]
     __slots__ = ()
     _twin = PythonReader
     _uuids = wire._uuids
+
+
+class CompiledWriter(compiled.Writer):  # type: ignore[misc]
+    """The compiled writer, whichever implementation this process runs. Thread: owner."""
+
+    __slots__ = ()
+    _twin = PythonWriter
+    _copy_below = wire._COPY_BELOW
 
 
 FIXED = ("boolean", "int8", "int16", "uint16", "int32", "uint32", "int64", "float64", "uuid")
@@ -118,3 +126,76 @@ def test_a_position_outside(pos: int) -> None:
     reader.pos = pos
     with pytest.raises((RemoteProtocolError, IndexError)):
         assert not [(reader.int64(), reader.uvarint()) for _ in range(20)]
+
+
+#: Values at and beyond the limits of every type, and values of other types.
+numbers = st.one_of(
+    st.sampled_from(
+        [
+            sign * (1 << bits) + step
+            for bits in (7, 8, 15, 16, 31, 32, 63, 64, 70)
+            for sign in (1, -1)
+            for step in (-1, 0, 1)
+        ]
+    ),
+    st.integers(-300, 300),
+    st.booleans(),
+    st.sampled_from([None, "1", 1.5]),
+)
+texts = st.one_of(
+    st.text(max_size=9), st.sampled_from([None, b"bytes", 7, "\ud800", "x" * 32767, "x" * 32768, "é" * 16384])
+)
+views: st.SearchStrategy[Any] = st.binary(max_size=9).map(memoryview)  # type: ignore[arg-type]
+blobs = st.one_of(
+    st.binary(max_size=9),
+    st.binary(max_size=9).map(bytearray),
+    views,
+    st.sampled_from([b"r" * 1023, b"r" * 1024, bytearray(5000), memoryview(bytes(2000))]),
+)
+writes = st.one_of(
+    st.tuples(
+        st.sampled_from(["int8", "int16", "uint16", "int32", "uint32", "int64", "uvarint", "varint", "varlong"]),
+        numbers,
+    ),
+    st.tuples(st.just("boolean"), st.sampled_from([True, False, 0, 2, "yes"])),
+    st.tuples(st.just("float64"), st.one_of(st.floats(allow_nan=False), st.just("1.5"))),
+    st.tuples(st.just("uuid"), st.uuids()),
+    st.tuples(st.just("pack"), st.just(struct.Struct(">ih")), numbers, numbers),
+    st.tuples(st.just("array_length"), st.one_of(st.integers(-1, 300), st.just((1 << 31) - 1)), st.booleans()),
+    st.tuples(st.just("array_length"), st.sampled_from([-2, 1 << 31, (1 << 32) - 1, 1 << 32]), st.just(True)),
+    st.tuples(st.sampled_from(["string", "nullable_string"]), texts, st.booleans()),
+    st.tuples(
+        st.sampled_from(["bytes_", "nullable_bytes"]), st.one_of(blobs, st.sampled_from([7, "a"])), st.booleans()
+    ),
+    st.tuples(st.sampled_from(["records", "nullable_records"]), blobs | st.lists(blobs, max_size=3), st.booleans()),
+    st.tuples(
+        st.sampled_from(["nullable_bytes", "nullable_records", "nullable_int32_array"]), st.none(), st.booleans()
+    ),
+    st.tuples(st.sampled_from(["int32_array", "nullable_int32_array"]), st.lists(numbers, max_size=3), st.booleans()),
+    st.tuples(st.just("tags"), st.one_of(st.none(), st.dictionaries(st.integers(0, 200), st.binary(max_size=5)))),
+    st.tuples(st.just("patch_int32"), st.integers(0, 8), numbers),
+)
+
+
+def written(writer: Any, call: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the error of a call, if it raised one, and the bytes that the writer has after it."""
+    error = None
+    try:
+        getattr(writer, call[0])(*call[1:])
+    except (LocalProtocolError, struct.error, TypeError, AttributeError) as raised:
+        error = type(raised), str(raised)
+    return error, writer.size, [bytes(buffer) for buffer in writer.buffers()], writer.getvalue()
+
+
+@given(calls=st.lists(writes, max_size=12))
+def test_the_same_calls_write_the_same(calls: list[tuple[Any, ...]]) -> None:
+    python, c = PythonWriter(), CompiledWriter()
+    for call in calls:
+        assert written(c, call) == written(python, call)
+
+
+def test_large_records_are_not_copied_by_either() -> None:
+    large = bytearray(5000)
+    for writer in (PythonWriter(), CompiledWriter()):
+        writer.records(large, True)
+        assert any(buffer is large for buffer in writer.buffers())

@@ -1,15 +1,31 @@
-"""Decoding of messages. Python version: ``PythonReader`` in ``protocol/wire.py``.
+"""Decoding and encoding of messages. Python versions: ``PythonReader`` and ``PythonWriter`` in ``protocol/wire.py``.
 
-It decodes what is complete and valid. Anything else, and rare types, are left to a Python reader that starts at the
-current position, so that errors are raised and worded in one place.
+They handle what is complete and valid. Anything else, and rare types, are left to a Python reader or writer that starts
+at the current position, so that errors are raised and worded in one place.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport (
+    INT32_MAX,
+    INT32_MIN,
+    UINT32_MAX,
+    int8_t,
+    int16_t,
+    int32_t,
+    int64_t,
+    uint8_t,
+    uint16_t,
+    uint32_t,
+    uint64_t,
+)
+from libc.string cimport memcpy
 
 cdef extern from "Python.h":
     object PyUnicode_DecodeUTF8(const char *data, Py_ssize_t size, const char *errors)
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+    long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
 
 cdef enum:
     LONGEST_STRING = 0x7FFF
@@ -304,3 +320,257 @@ cdef class Reader:
             return self.by_twin("raw", (end,))
         self.pos = end
         return PyBytes_FromStringAndSize(<const char *>self.data + end - size, size)
+
+
+cdef inline bint is_between(value, int64_t least, int64_t most, int64_t *number) except -1:
+    """Set ``number`` and return true if ``value`` is an int in this range."""
+    cdef int overflow
+    if type(value) is not int:
+        return False
+    number[0] = PyLong_AsLongLongAndOverflow(value, &overflow)
+    return overflow == 0 and least <= number[0] <= most
+
+
+cdef class Writer:
+    """The compiled version of ``PythonWriter``.
+
+    A subclass sets that class (``_twin``) and the size below which records are copied (``_copy_below``).
+
+    Thread: owner.
+    """
+
+    cdef bytearray buf
+    cdef list sealed
+    cdef Py_ssize_t sealed_size
+
+    def __cinit__(self):
+        self.buf = bytearray()
+        self.sealed = []
+        self.sealed_size = 0
+
+    cdef by_twin(self, str method, tuple arguments):
+        """Call a method of the Python version, which continues in this writer's buffers. It must not seal one."""
+        twin = type(self)._twin()
+        twin._buf = self.buf
+        twin._sealed = self.sealed
+        getattr(twin, method)(*arguments)
+
+    cdef inline uint8_t *grow(self, Py_ssize_t size) except NULL:
+        """Return the address of ``size`` new bytes at the end."""
+        cdef Py_ssize_t before = PyByteArray_GET_SIZE(self.buf)
+        PyByteArray_Resize(self.buf, before + size)
+        return <uint8_t *>PyByteArray_AS_STRING(self.buf) + before
+
+    cdef inline int append_number(self, int64_t value, int size) except -1:
+        cdef uint8_t *to = self.grow(size)
+        cdef int index
+        for index in range(size):
+            to[index] = <uint8_t>(value >> (8 * (size - 1 - index)))
+        return 0
+
+    cdef inline int append_uvarint(self, uint64_t value) except -1:
+        cdef int size = 1
+        cdef int index
+        cdef uint8_t *to
+        while value >> (7 * size):
+            size += 1
+        to = self.grow(size)
+        for index in range(size - 1):
+            to[index] = <uint8_t>(value & 0x7F | 0x80)
+            value >>= 7
+        to[size - 1] = <uint8_t>value
+        return 0
+
+    @property
+    def size(self) -> int:
+        return self.sealed_size + PyByteArray_GET_SIZE(self.buf)
+
+    def buffers(self) -> list:
+        return [*self.sealed, self.buf] if self.buf else self.sealed
+
+    def getvalue(self) -> bytes:
+        return b"".join(self.buffers()) if self.sealed else bytes(self.buf)
+
+    def patch_int32(self, position, value) -> None:
+        cdef int64_t at, number
+        cdef uint8_t *to
+        cdef int index
+        first = self.sealed[0] if self.sealed else self.buf
+        if (
+            type(first) is not bytearray
+            or not is_between(position, 0, PyByteArray_GET_SIZE(first) - 4, &at)
+            or not is_between(value, INT32_MIN, INT32_MAX, &number)
+        ):
+            self.by_twin("patch_int32", (position, value))
+            return
+        to = <uint8_t *>PyByteArray_AS_STRING(first) + at
+        for index in range(4):
+            to[index] = <uint8_t>(number >> (24 - 8 * index))
+
+    # --- fixed size ----------------------------------------------------------------------------------------------------
+
+    def pack(self, layout, *values) -> None:
+        try:
+            packed = layout.pack(*values)
+        except Exception:
+            self.by_twin("pack", (layout, *values))
+        else:
+            self.buf += packed
+
+    def boolean(self, value) -> None:
+        self.append_number(1 if value else 0, 1)
+
+    def int8(self, value) -> None:
+        cdef int64_t number
+        if is_between(value, -128, 127, &number):
+            self.append_number(number, 1)
+        else:
+            self.by_twin("int8", (value,))
+
+    def int16(self, value) -> None:
+        cdef int64_t number
+        if is_between(value, -32768, 32767, &number):
+            self.append_number(number, 2)
+        else:
+            self.by_twin("int16", (value,))
+
+    def uint16(self, value) -> None:
+        cdef int64_t number
+        if is_between(value, 0, 65535, &number):
+            self.append_number(number, 2)
+        else:
+            self.by_twin("uint16", (value,))
+
+    def int32(self, value) -> None:
+        cdef int64_t number
+        if is_between(value, INT32_MIN, INT32_MAX, &number):
+            self.append_number(number, 4)
+        else:
+            self.by_twin("int32", (value,))
+
+    def uint32(self, value) -> None:
+        cdef int64_t number
+        if is_between(value, 0, UINT32_MAX, &number):
+            self.append_number(number, 4)
+        else:
+            self.by_twin("uint32", (value,))
+
+    def int64(self, value) -> None:
+        cdef int overflow
+        cdef int64_t number
+        if type(value) is int:
+            number = PyLong_AsLongLongAndOverflow(value, &overflow)
+            if not overflow:
+                self.append_number(number, 8)
+                return
+        self.by_twin("int64", (value,))
+
+    def float64(self, value) -> None:
+        self.by_twin("float64", (value,))
+
+    def uuid(self, value) -> None:
+        self.buf += value.int.to_bytes(16, "big")
+
+    # --- varints -------------------------------------------------------------------------------------------------------
+
+    def uvarint(self, value) -> None:
+        cdef int64_t number
+        if is_between(value, 0, UINT32_MAX, &number):
+            self.append_uvarint(number)
+        else:
+            self.by_twin("uvarint", (value,))
+
+    def varint(self, value) -> None:
+        self.by_twin("varint", (value,))
+
+    def varlong(self, value) -> None:
+        self.by_twin("varlong", (value,))
+
+    # --- strings and bytes ---------------------------------------------------------------------------------------------
+
+    def string(self, value, flexible) -> None:
+        cdef Py_ssize_t length
+        cdef const char *text = NULL
+        if type(value) is str:
+            try:
+                text = PyUnicode_AsUTF8AndSize(value, &length)
+            except UnicodeEncodeError:
+                length = -1
+            if 0 <= length <= LONGEST_STRING:
+                if flexible:
+                    self.append_uvarint(length + 1)
+                else:
+                    self.append_number(length, 2)
+                memcpy(self.grow(length), text, length)
+                return
+        self.by_twin("string", (value, flexible))
+
+    def nullable_string(self, value, flexible) -> None:
+        if value is not None:
+            self.string(value, flexible)
+        elif flexible:
+            self.append_number(0, 1)
+        else:
+            self.append_number(-1, 2)
+
+    def bytes_(self, value, flexible) -> None:
+        cdef Py_ssize_t length
+        if type(value) is bytes:
+            length = PyBytes_GET_SIZE(value)
+            self.array_length(length, flexible)
+            memcpy(self.grow(length), PyBytes_AS_STRING(value), length)
+        else:
+            self.by_twin("bytes_", (value, flexible))
+
+    def nullable_bytes(self, value, flexible) -> None:
+        if value is None:
+            self.array_length(-1, flexible)
+        else:
+            self.bytes_(value, flexible)
+
+    def records(self, value, flexible) -> None:
+        cdef Py_ssize_t length
+        cdef Py_ssize_t copy_below = type(self)._copy_below
+        segments = value if isinstance(value, (list, tuple)) else (value,)
+        self.array_length(sum(map(len, segments)), flexible)
+        for segment in segments:
+            length = len(segment)
+            if length < copy_below:
+                self.buf += segment
+                continue
+            if self.buf:
+                self.sealed.append(self.buf)
+            self.sealed.append(segment)
+            self.sealed_size += PyByteArray_GET_SIZE(self.buf) + length
+            self.buf = bytearray()
+
+    def nullable_records(self, value, flexible) -> None:
+        if value is None:
+            self.array_length(-1, flexible)
+        else:
+            self.records(value, flexible)
+
+    # --- arrays --------------------------------------------------------------------------------------------------------
+
+    def array_length(self, length, flexible) -> None:
+        cdef int64_t number
+        if not is_between(length, -1, INT32_MAX, &number):
+            self.by_twin("array_length", (length, flexible))
+        elif flexible:
+            self.append_uvarint(number + 1)
+        else:
+            self.append_number(number, 4)
+
+    def int32_array(self, values, flexible) -> None:
+        self.by_twin("int32_array", (values, flexible))
+
+    def nullable_int32_array(self, values, flexible) -> None:
+        self.by_twin("nullable_int32_array", (values, flexible))
+
+    # --- tagged fields -------------------------------------------------------------------------------------------------
+
+    def tags(self, tags) -> None:
+        if tags:
+            self.by_twin("tags", (tags,))
+        else:
+            self.append_number(0, 1)

@@ -313,21 +313,7 @@ class PythonReader:
         return bytes(self._take(end - self.pos))
 
 
-_compiled = implementation.compiled("wire")
-
-if TYPE_CHECKING or _compiled is None:
-    Reader = PythonReader
-else:
-
-    class Reader(_compiled.Reader):
-        """The compiled reader. Thread: owner."""
-
-        __slots__ = ()
-        _twin = PythonReader
-        _uuids = _uuids
-
-
-class Writer:
+class PythonWriter:
     """Collects the buffers of one message. Large records are kept as separate segments and not copied.
 
     Thread: owner
@@ -401,7 +387,7 @@ class Writer:
         self.pack(_FLOAT64, value)
 
     def uuid(self, value: UUID) -> None:
-        self._buf += value.bytes
+        self._buf += value.int.to_bytes(16, "big")  # ``value.bytes`` is a call more
 
     # --- varints ---------------------------------------------------------------------------------------------------
 
@@ -532,3 +518,25 @@ class Writer:
 
 def _unfit(layout: struct.Struct, values: tuple[Any, ...], error: struct.error) -> LocalProtocolError:
     return LocalProtocolError(f"{values!r} cannot be written as {layout.format!r}: {error}")
+
+
+_compiled = implementation.compiled("wire")
+
+if TYPE_CHECKING or _compiled is None:
+    Reader = PythonReader
+    Writer = PythonWriter
+else:
+
+    class Reader(_compiled.Reader):
+        """The compiled reader. Thread: owner."""
+
+        __slots__ = ()
+        _twin = PythonReader
+        _uuids = _uuids
+
+    class Writer(_compiled.Writer):
+        """The compiled writer. Thread: owner."""
+
+        __slots__ = ()
+        _twin = PythonWriter
+        _copy_below = _COPY_BELOW
