@@ -15,7 +15,7 @@ import pytest
 from pykclient import KafkaConsumer, TopicPartition
 from pykclient.consumer.consumer_interceptors import ConsumerInterceptor
 from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaError
-from pykclient.network.network_client import NetworkClient
+from pykclient.network.in_flight_requests import InFlightRequest
 from pykclient.record import arrow
 from tests.kafka.cluster import KafkaCluster
 from tests.support.any_kafka import AnyKafka
@@ -250,14 +250,14 @@ def test_views_are_of_what_was_received_and_outlive_the_consumer(
     long = b"a value that is not within its view %d"
     produce(any_kafka, topic, 20_000, value=long)
     frames: list[tuple[int, int]] = []
-    real = NetworkClient._parse
+    real = InFlightRequest.parse
 
     def parse(in_flight: Any, frame: Any) -> Any:
         buffer = pa.py_buffer(frame)
         frames.append((buffer.address, buffer.address + buffer.size))
         return real(in_flight, frame)
 
-    monkeypatch.setattr(NetworkClient, "_parse", staticmethod(parse))
+    monkeypatch.setattr(InFlightRequest, "parse", parse)
     consumer = make()
     consumer.assign([TopicPartition(topic, 0)])
     batches: list[pa.RecordBatch] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -116,6 +117,28 @@ def test_by_age() -> None:
     assert metadata.time_to_next_update(60) == EXPIRE_MS - 10
     assert metadata.time_to_next_update(50 + EXPIRE_MS) == 0
     assert metadata.last_successful_update == 50
+
+
+@pytest.mark.parametrize(
+    "require",
+    [
+        lambda metadata: metadata.request_update(False),
+        lambda metadata: metadata.request_update_for_new_topics(),
+        lambda metadata: metadata.bootstrap([("a", 1)]),
+        lambda metadata: metadata.update_last_seen_epoch_if_newer(T0, 9),
+        lambda metadata: update(metadata, topic("t", error=errors.LeaderNotAvailableError.code), now_ms=60),
+        lambda metadata: metadata.update(-1, response(topic("t", epoch=1)), False, 60),
+    ],
+    ids=["request", "new topics", "bootstrap", "newer epoch", "response with an error", "response before a new topic"],
+)
+def test_a_required_update_ends_the_quiet_time(require: Callable[[Metadata], object]) -> None:
+    metadata = make()
+    update(metadata, topic("t", epoch=1), now_ms=50)
+    assert metadata.time_to_next_update(50) == EXPIRE_MS
+    assert 50 < metadata.quiet_until_ms <= 50 + EXPIRE_MS
+    require(metadata)
+    assert metadata.update_requested
+    assert metadata.quiet_until_ms < 0
 
 
 def test_by_demand_after_the_backoff() -> None:

@@ -349,6 +349,26 @@ def test_a_request_may_have_a_timeout_of_its_own() -> None:
     assert got[0].timed_out
 
 
+def test_each_request_times_out_after_its_own_time_whatever_was_sent_before() -> None:
+    nodes = [Node(id, "127.0.0.1", 9092 + id) for id in range(3)]
+    f = Fixture(ManualMetadataUpdater(nodes))
+    for node in nodes:
+        f.await_ready(node)
+    f.poll()
+    timeouts_ms = (500, 70, 300)
+    got = [
+        (f.now + timeout_ms, f.send(node=node, timeout_ms=timeout_ms)[1])
+        for node, timeout_ms in zip(nodes, timeouts_ms, strict=True)
+    ]
+    f.client.initiate_connect(Node(7, "127.0.0.1", 9099), f.now)  # times out on its own
+    while f.client.in_flight_request_count():
+        now_ms = f.now
+        f.client.poll(0, now_ms)
+        for due_ms, responses in got:
+            assert [response.timed_out for response in responses] == [True] * (now_ms > due_ms)
+        f.clock.advance(1)
+
+
 def test_throttled_time_does_not_count_towards_the_timeout() -> None:
     f = Fixture()
     f.await_ready()

@@ -145,7 +145,7 @@ numbers = st.one_of(
 texts = st.one_of(
     st.text(max_size=9), st.sampled_from([None, b"bytes", 7, "\ud800", "x" * 32767, "x" * 32768, "é" * 16384])
 )
-views: st.SearchStrategy[Any] = st.binary(max_size=9).map(memoryview)  # type: ignore[arg-type]
+views: st.SearchStrategy[Any] = st.binary(max_size=9).map(memoryview)
 blobs = st.one_of(
     st.binary(max_size=9),
     st.binary(max_size=9).map(bytearray),

@@ -360,7 +360,7 @@ _NAMES = (
     Mutant(
         "a name that is not answered holds up the metadata",
         "network/cluster_connection_states",
-        "        return id in self._resolving and now_ms - self._nodes[id].last_connect_attempt_ms > SLOW_LOOKUP_MS\n",
+        "        return id in self.lookups and now_ms - self._nodes[id].last_connect_attempt_ms > SLOW_LOOKUP_MS\n",
         "        return False\n",
     ),
 )

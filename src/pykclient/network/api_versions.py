@@ -26,7 +26,7 @@ class ApiVersions:
     __slots__ = ("_finalized_features", "_finalized_features_epoch", "_lock", "_nodes")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards: all below
+        self._lock = threading.Lock()  # guards: all below, but single lookups in _nodes
         self._nodes: dict[str, NodeApiVersions] = {}
         self._finalized_features_epoch = -1
         self._finalized_features: Mapping[str, int] = {}
@@ -43,8 +43,7 @@ class ApiVersions:
             self._nodes.pop(node_id, None)
 
     def get(self, node_id: str) -> NodeApiVersions | None:
-        with self._lock:
-            return self._nodes.get(node_id)
+        return self._nodes.get(node_id)
 
     @property
     def finalized_features_info(self) -> FinalizedFeaturesInfo:

@@ -25,8 +25,9 @@ class RequestBuilder:
     def __init__(self, message: Request, min_version: int | None = None, max_version: int | None = None) -> None:
         self.message = message
         self.api_key = api_key = message.API_KEY
-        self.oldest_allowed_version = ApiKeys.oldest_version(api_key) if min_version is None else min_version
-        self.latest_allowed_version = ApiKeys.latest_version(api_key) if max_version is None else max_version
+        oldest, latest = ApiKeys.versions(api_key)
+        self.oldest_allowed_version = oldest if min_version is None else min_version
+        self.latest_allowed_version = latest if max_version is None else max_version
 
     def build(self, version: int) -> Request:  # noqa: ARG002 - for subclasses
         """Return the request for ``version``, which is in the allowed range."""

@@ -126,7 +126,7 @@ class ClusterConnectionStates:
     Thread: owner.
     """
 
-    __slots__ = ("_connecting", "_connection_setup_timeout", "_log", "_nodes", "_reconnect_backoff", "_resolving")
+    __slots__ = ("_connecting", "_connection_setup_timeout", "_log", "_nodes", "_reconnect_backoff", "lookups")
 
     def __init__(self, config: BackoffConfig, log_context: LogContext, rng: random.Random | None = None) -> None:
         self._log = log_context.logger(__name__)
@@ -138,7 +138,8 @@ class ClusterConnectionStates:
         )
         self._nodes: dict[str, _NodeConnectionState] = {}
         self._connecting: set[str] = set()
-        self._resolving: dict[str, None] = {}  # in the order in which the lookups started
+        #: The nodes whose hosts are being looked up, in the order in which that started.
+        self.lookups: dict[str, None] = {}
 
     # --- questions -------------------------------------------------------------------------------------------------
 
@@ -195,15 +196,15 @@ class ClusterConnectionStates:
 
     def is_resolving(self, id: str) -> bool:
         """Return True while the host of a new connection is being looked up."""
-        return id in self._resolving
+        return id in self.lookups
 
     def is_lookup_slow(self, id: str, now_ms: int) -> bool:
         """Return True if the lookup of the host takes so long that other nodes should be tried meanwhile."""
-        return id in self._resolving and now_ms - self._nodes[id].last_connect_attempt_ms > SLOW_LOOKUP_MS
+        return id in self.lookups and now_ms - self._nodes[id].last_connect_attempt_ms > SLOW_LOOKUP_MS
 
     def finished_lookups(self) -> list[str]:
         """Return the nodes whose lookup has finished, successfully or not."""
-        return [id for id in self._resolving if (lookup := self._nodes[id].lookup) is not None and lookup.done]
+        return [id for id in self.lookups if (lookup := self._nodes[id].lookup) is not None and lookup.done]
 
     def is_preparing_connection(self, id: str) -> bool:
         node = self._nodes.get(id)
@@ -260,6 +261,14 @@ class ClusterConnectionStates:
             return []
         return [id for id in self._connecting if self.is_connection_setup_timeout(id, now_ms)]
 
+    @property
+    def next_setup_timeout_ms(self) -> int:
+        """The time until which no current attempt to connect times out; ``FOREVER_MS`` if there is none."""
+        attempts = [self._nodes[id] for id in self._connecting]
+        return min(
+            [node.last_connect_attempt_ms + node.connection_setup_timeout_ms for node in attempts], default=FOREVER_MS
+        )
+
     # --- moves -----------------------------------------------------------------------------------------------------
 
     def connecting(self, id: str, now_ms: int, host: str) -> None:
@@ -285,7 +294,7 @@ class ClusterConnectionStates:
     def resolving(self, id: str, lookup: Lookup) -> None:
         """Note that the host is being looked up. The connection setup timeout limits the lookup, too."""
         self._node(id).lookup = lookup
-        self._resolving[id] = None
+        self.lookups[id] = None
 
     def resolved(self, id: str, now_ms: int) -> None:
         """Take the addresses of a finished lookup. The connection setup timeout starts again.
@@ -359,12 +368,12 @@ class ClusterConnectionStates:
 
     def close(self) -> None:
         """Cancel the lookups in progress."""
-        for id in list(self._resolving):
+        for id in list(self.lookups):
             self._end_lookup(id, self._nodes[id])
 
     def _end_lookup(self, id: str, node: _NodeConnectionState) -> None:
         node.end_lookup()
-        self._resolving.pop(id, None)
+        self.lookups.pop(id, None)
 
     def _node(self, id: str) -> _NodeConnectionState:
         node = self._nodes.get(id)

@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from pykclient.network import channel_state
+from pykclient.network.channel_state import ChannelState
 from pykclient.network.cluster import Cluster
 from pykclient.types import Node
 
@@ -41,6 +43,21 @@ def reason_of(error: BaseException) -> str:
         advice = _ADVICE.get(error.errno or 0)
         return f"{error.strerror}, {advice}" if advice else error.strerror
     return str(error) or type(error).__name__
+
+
+def cause_of(state: ChannelState) -> str:
+    """Return the reason why a connection ended."""
+    return reason_of(state.cause) if state.cause is not None else "connection lost"
+
+
+def setup_failure(state: ChannelState) -> str:
+    """Return the reason why a connection never became ready."""
+    cause = cause_of(state)
+    if state.state == channel_state.AUTHENTICATE:
+        return f"{cause} during authentication (wrong security.protocol, or a firewall that blocks Kafka)"
+    if state.state == channel_state.READY and isinstance(state.cause, ConnectionResetError):
+        return f"{cause} before its first response (does the listener expect TLS or SASL? see security.protocol)"
+    return cause
 
 
 class _Outage:

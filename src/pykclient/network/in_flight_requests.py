@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 
-from pykclient.errors import IllegalStateError
+from pykclient.clock import FOREVER_MS
+from pykclient.errors import IllegalStateError, ProtocolError, RemoteProtocolError
+from pykclient.network.api_versions_exchange import parse_api_versions_response
 from pykclient.network.client_request import ClientRequest, ClientResponse
+from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import NetworkSend
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.headers import parse_response
+from pykclient.protocol.message import Response
 
 
 class InFlightRequest:
@@ -33,6 +39,28 @@ class InFlightRequest:
         Time during which the node throttled the client does not count.
         """
         return now_ms - self.send_ms - self.throttle_ms > self.request.request_timeout_ms
+
+    def parse(self, frame: Frame) -> Response:
+        """Return the response in ``frame``.
+
+        Raises:
+            RemoteProtocolError: it is the response to another request, or unreadable.
+        """
+        request = self.request
+        api_key, version = request.request_builder.api_key, self.api_version
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        if correlation_id != request.correlation_id:
+            raise RemoteProtocolError(
+                f"it responded to request {correlation_id}, but the response to request {request.correlation_id} "
+                f"({ApiKeys.name_of(api_key)} v{version}) was due"
+            )
+        try:
+            if api_key == ApiKeys.API_VERSIONS:
+                return parse_api_versions_response(frame, version)[1]
+            return parse_response(frame, api_key, version)[1]
+        except ProtocolError as error:
+            name = ApiKeys.name_of(api_key)
+            raise RemoteProtocolError(f"its {name} v{version} response is unreadable: {error}") from error
 
     def response(
         self, now_ms: int, body: object = None, *, disconnected: bool = False, timed_out: bool = False
@@ -75,9 +103,11 @@ class InFlightRequests:
 
     def complete_next(self, node_id: str) -> InFlightRequest:
         """Remove and return the oldest request to a node. The node's next response belongs to it."""
-        in_flight = self._queue(node_id).popleft()
+        queue = self._queues.get(node_id)
+        if not queue:
+            raise IllegalStateError(f"no request to node {node_id} is waiting for a response")
         self._count -= 1
-        return in_flight
+        return queue.popleft()
 
     def peek_next(self, node_id: str) -> InFlightRequest | None:
         """Return the oldest request to a node, without removing it."""
@@ -86,7 +116,7 @@ class InFlightRequests:
 
     def complete_sent(self, send: NetworkSend) -> InFlightRequest:
         """Remove and return the request in ``send``, which expects no response."""
-        queue = self._queue(send.destination_id)
+        queue = self._queues.get(send.destination_id, deque())
         for in_flight in queue:
             if in_flight.send is send:
                 queue.remove(in_flight)
@@ -97,7 +127,7 @@ class InFlightRequests:
     def can_send_more(self, node_id: str) -> bool:
         """Return whether the last request is completely sent and the limit is not reached."""
         queue = self._queues.get(node_id)
-        return not queue or (queue[-1].send.completed and len(queue) < self._max_per_connection)
+        return not queue or (not queue[-1].send.remaining and len(queue) < self._max_per_connection)
 
     def count(self, node_id: str | None = None) -> int:
         if node_id is None:
@@ -113,6 +143,16 @@ class InFlightRequests:
         self._count -= len(cleared)
         return list(cleared)
 
+    @property
+    def next_timeout_ms(self) -> int:
+        """The time until which no request is overdue; ``FOREVER_MS`` if none is in flight."""
+        times = [
+            in_flight.send_ms + in_flight.throttle_ms + in_flight.request.request_timeout_ms
+            for queue in self._queues.values()
+            for in_flight in queue
+        ]
+        return min(times, default=FOREVER_MS)
+
     def timed_out_requests(self, now_ms: int) -> list[InFlightRequest]:
         """Return the oldest overdue request of each node."""
         timed_out: list[InFlightRequest] = []
@@ -127,9 +167,3 @@ class InFlightRequests:
     def increment_throttle_time(self, node_id: str, throttle_ms: int) -> None:
         for in_flight in self._queues.get(node_id, ()):
             in_flight.throttle_ms += throttle_ms
-
-    def _queue(self, node_id: str) -> deque[InFlightRequest]:
-        queue = self._queues.get(node_id)
-        if not queue:
-            raise IllegalStateError(f"no request to node {node_id} is waiting for a response")
-        return queue

@@ -95,6 +95,9 @@ class Metadata:
         self._equivalent_response_count = 0
         self._need_full_update = False
         self._need_partial_update = False
+        #: No request is due before this time; far in the past if that is not known. The network client reads it without
+        #: the lock in each poll. A thread that changes it also wakes that client, which reads it again.
+        self.quiet_until_ms = _LONG_AGO_MS
         self._fatal_error: KafkaError | None = None
         self._invalid_topics: frozenset[str] = frozenset()
         self._unauthorized_topics: frozenset[str] = frozenset()
@@ -204,7 +207,8 @@ class Metadata:
             if not (self._need_full_update or self._need_partial_update):
                 expires_ms = max(self._last_successful_refresh_ms + self.metadata_expire_ms - now_ms, 0)
                 if expires_ms > self._refresh_backoff.max_ms:
-                    return expires_ms  # by far the most frequent case: this method runs with each request
+                    self.quiet_until_ms = now_ms + expires_ms - self._refresh_backoff.max_ms
+                    return expires_ms
             return max(expires_ms, self.time_to_allow_update(now_ms))
 
     def request_update(self, reset_equivalent_response_backoff: bool) -> int:
@@ -214,10 +218,14 @@ class Metadata:
         off.
         """
         with self._lock:
-            self._need_full_update = True
+            self._require_full_update()
             if reset_equivalent_response_backoff:
                 self._equivalent_response_count = 0
             return self._update_version
+
+    def _require_full_update(self) -> None:
+        self._need_full_update = True
+        self.quiet_until_ms = _LONG_AGO_MS
 
     def request_update_for_new_topics(self) -> int:
         """Request a partial update, for new topics, without backoff.
@@ -227,6 +235,7 @@ class Metadata:
         with self._lock:
             self._last_refresh_ms = _LONG_AGO_MS
             self._need_partial_update = True
+            self.quiet_until_ms = _LONG_AGO_MS
             self._equivalent_response_count = 0
             self._request_version += 1
             return self._update_version
@@ -269,7 +278,7 @@ class Metadata:
     def bootstrap(self, addresses: Sequence[tuple[str, int]]) -> None:
         """Start from the configured ``(host, port)`` pairs. Their nodes get negative ids."""
         with self._lock:
-            self._need_full_update = True
+            self._require_full_update()
             self._update_version += 1
             self._snapshot = MetadataSnapshot.bootstrap(addresses)
             self._bootstrap_addresses = tuple(addresses)
@@ -298,7 +307,7 @@ class Metadata:
             if known is None or leader_epoch <= known:
                 return False
             self._last_seen_leader_epochs[partition] = leader_epoch
-            self._need_full_update = True
+            self._require_full_update()
             return True
 
     def update_with_current_request_version(
@@ -320,6 +329,7 @@ class Metadata:
             if self._is_closed:
                 raise IllegalStateError("metadata was updated after it was closed")
             self._need_partial_update = request_version < self._request_version
+            self.quiet_until_ms = _LONG_AGO_MS
             self._last_refresh_ms = now_ms
             self._attempts = 0
             self._update_version += 1
@@ -465,7 +475,7 @@ class Metadata:
         """Request a full update if the error is one that fresh metadata resolves."""
         error = errors.for_code(error_code)
         if isinstance(error, InvalidMetadataError):
-            self._need_full_update = True
+            self._require_full_update()
             notes.append((logging.DEBUG, "Asking for metadata again: %s has %s", (what, type(error).__name__)))
 
     def _update_latest_metadata(
@@ -494,7 +504,7 @@ class Metadata:
             if epoch < known and not self._lower_epochs.believes(
                 partition, epoch, known, now_ms, notes, is_behind=is_behind
             ):
-                self._need_full_update = True  # backs off while responses contain nothing new
+                self._require_full_update()  # backs off while responses contain nothing new
                 return self._snapshot.partition_metadata(partition)
             if epoch == known:
                 self._confirm(partition, epoch, topic_id)

@@ -26,6 +26,21 @@ _REBOOTSTRAP_REQUIRED = errors.RebootstrapRequiredError.code
 _RELIABLE_EPOCHS_FROM = 9
 
 
+class UpdateSchedule(Protocol):
+    """Tells the network client, which looks at it in each poll, when it need not ask the updater. Thread: any."""
+
+    @property
+    def quiet_until_ms(self) -> int:
+        """The time before which no metadata request is due."""
+
+
+class _Never:
+    """The schedule of an updater that sends no requests."""
+
+    __slots__ = ()
+    quiet_until_ms = FOREVER_MS
+
+
 class MetadataUpdater(Protocol):
     """The source of the network client's nodes. Thread: owner."""
 
@@ -35,6 +50,10 @@ class MetadataUpdater(Protocol):
 
     @property
     def bootstrap_addresses(self) -> Sequence[tuple[str, int]]: ...
+
+    @property
+    def schedule(self) -> UpdateSchedule:
+        """The updater's schedule, always the same object."""
 
     def is_update_due(self, now_ms: int) -> bool:
         """Return True if a metadata request must be sent before all other requests."""
@@ -47,6 +66,10 @@ class MetadataUpdater(Protocol):
     def handle_failed_request(self, now_ms: int, error: KafkaError | None) -> None: ...
 
     def handle_successful_response(self, version: int, now_ms: int, response: MetadataResponse) -> None: ...
+
+    @property
+    def attempt_start_ms(self) -> int | None:
+        """When the wait for metadata started, or None. Without a wait, no rebootstrap is needed."""
 
     def needs_rebootstrap(self, now_ms: int, trigger_ms: int) -> bool:
         """Return True if no metadata arrived for ``trigger_ms``, or if a broker asked for a rebootstrap (KIP-1102)."""
@@ -84,6 +107,8 @@ class ManualMetadataUpdater:
     __slots__ = ("_cluster",)
 
     bootstrap_addresses: Sequence[tuple[str, int]] = ()
+    schedule: UpdateSchedule = _Never()
+    attempt_start_ms: int | None = None
 
     def __init__(self, nodes: Sequence[Node] = ()) -> None:
         self.set_nodes(nodes)
@@ -193,7 +218,6 @@ class DefaultMetadataUpdater:
     """Asks the least loaded node for metadata whenever an update of ``Metadata`` is due. Thread: owner."""
 
     __slots__ = (
-        "_attempt_start_ms",
         "_client",
         "_in_progress",
         "_log",
@@ -201,6 +225,8 @@ class DefaultMetadataUpdater:
         "_rebootstrap",
         "_request_timeout_ms",
         "_topic_errors",
+        "attempt_start_ms",
+        "schedule",
     )
 
     def __init__(
@@ -212,13 +238,14 @@ class DefaultMetadataUpdater:
         log_context: LogContext,
     ) -> None:
         self._metadata = metadata
+        self.schedule: UpdateSchedule = metadata
         self._client = client
         self._request_timeout_ms = request_timeout_ms
         self._rebootstrap = rebootstrap  # metadata.recovery.strategy=rebootstrap
         self._log = log_context.logger(__name__)
         self._in_progress: MetadataRequestAndVersion | None = None
         self._topic_errors = TopicErrorLog()
-        self._attempt_start_ms: int | None = None  # when the wait for metadata started; None: no wait
+        self.attempt_start_ms: int | None = None
 
     def fetch_nodes(self) -> Sequence[Node]:
         return self._metadata.fetch().nodes
@@ -239,8 +266,8 @@ class DefaultMetadataUpdater:
             wait_ms = max(wait_ms, self._request_timeout_ms)
         if wait_ms > 0:
             return wait_ms
-        if self._attempt_start_ms is None:
-            self._attempt_start_ms = now_ms
+        if self.attempt_start_ms is None:
+            self.attempt_start_ms = now_ms
         # The timeouts below and the choice of the node depend on each other: every change that makes least_loaded_node
         # return another node must end the poll.
         candidate = self._client.least_loaded_node(now_ms)
@@ -309,7 +336,7 @@ class DefaultMetadataUpdater:
         self._log_problems(response, now_ms)
         if self._rebootstrap and response.error_code == _REBOOTSTRAP_REQUIRED:
             self._log.info("A broker asks this client to start again from the bootstrap servers")
-            self._attempt_start_ms = -FOREVER_MS
+            self.attempt_start_ms = -FOREVER_MS
         elif not response.brokers or in_progress is None:
             # A broker that is starting does not know any brokers yet.
             self._metadata.failed_update(now_ms)
@@ -318,7 +345,7 @@ class DefaultMetadataUpdater:
                 for topic in response.topics:
                     for partition in topic.partitions:
                         partition.leader_epoch = -1
-            self._attempt_start_ms = None
+            self.attempt_start_ms = None
             self._metadata.update(in_progress.request_version, response, in_progress.is_partial_update, now_ms)
 
     def _log_problems(self, response: MetadataResponse, now_ms: int) -> None:
@@ -338,11 +365,11 @@ class DefaultMetadataUpdater:
             self._log.warning("%s", sentence)
 
     def needs_rebootstrap(self, now_ms: int, trigger_ms: int) -> bool:
-        return self._attempt_start_ms is not None and now_ms - self._attempt_start_ms > trigger_ms
+        return self.attempt_start_ms is not None and now_ms - self.attempt_start_ms > trigger_ms
 
     def rebootstrap(self, now_ms: int) -> None:
         self._metadata.rebootstrap()
-        self._attempt_start_ms = now_ms
+        self.attempt_start_ms = now_ms
 
     def reset(self) -> None:
         self._in_progress = None

@@ -25,24 +25,21 @@ from pykclient.network.api_versions_exchange import (
     api_versions_request,
     fallback_version,
     node_api_versions,
-    parse_api_versions_response,
 )
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
 from pykclient.network.cluster_connection_states import ClusterConnectionStates
-from pykclient.network.connection_failures import ConnectionFailures, reason_of, shown_node
+from pykclient.network.connection_failures import ConnectionFailures, cause_of, reason_of, setup_failure, shown_node
 from pykclient.network.in_flight_requests import InFlightRequest, InFlightRequests
 from pykclient.network.kafka_client import LeastLoadedNode
 from pykclient.network.metadata import Metadata
 from pykclient.network.metadata_updater import DefaultMetadataUpdater, MetadataUpdater
 from pykclient.network.network_client_config import NetworkClientConfig
-from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import Selectable, SocketAddress
 from pykclient.network.throttling import should_client_throttle, throttle_time_ms
 from pykclient.protocol.api_keys import ApiKeys
-from pykclient.protocol.headers import encode_request, parse_response
-from pykclient.protocol.message import Response
+from pykclient.protocol.headers import encode_request
 from pykclient.protocol.messages.api_versions import ApiVersionsResponse
 from pykclient.protocol.messages.metadata import MetadataResponse
 from pykclient.types import Node
@@ -80,6 +77,7 @@ class NetworkClient:
         self._clock = clock
         self._log = log_context.logger(__name__)
         self._request_timeout_ms = config.request_timeout_ms
+        self._throttle_time_sensor = config.throttle_time_sensor
         self.reconnect_backoff_ms = config.backoff.reconnect_ms
         self._in_flight = InFlightRequests(config.max_in_flight_requests_per_connection)
         self._log_context = log_context
@@ -97,6 +95,9 @@ class NetworkClient:
             )
         else:
             self._updater = metadata
+        self._schedule = self._updater.schedule
+        # No request and no attempt to connect times out before this time.
+        self._next_timeout_ms = FOREVER_MS
 
     def _new_connection_states(self) -> ClusterConnectionStates:
         return ClusterConnectionStates(self._config.backoff, self._log_context, self._config.rng)
@@ -121,7 +122,9 @@ class NetworkClient:
 
         False while a metadata request is due, because that is sent first.
         """
-        return not self._updater.is_update_due(now_ms) and self.can_send_request(node.id_string, now_ms)
+        if now_ms >= self._schedule.quiet_until_ms and self._updater.is_update_due(now_ms):
+            return False
+        return self.can_send_request(node.id_string, now_ms)
 
     def ready(self, node: Node, now_ms: int) -> bool:
         """Return True if a request can be sent to ``node`` now.
@@ -285,6 +288,7 @@ class NetworkClient:
             self._log.debug("Sending %s v%d, id %d, to %s", name, version, request.correlation_id, self._name(node_id))
         send = NetworkSend(node_id, writer.buffers(), request.expect_response)
         self._in_flight.add(InFlightRequest(request, version, is_internal, send, now_ms))
+        self._expect_timeout(now_ms + request.request_timeout_ms)
         try:
             self._selector.send(send)
         except BaseException as error:
@@ -331,15 +335,20 @@ class NetworkClient:
         self._ensure_active()
         if self._aborted_sends:
             return 0
-        self._connect_resolved(now_ms)
-        wait_ms = min(timeout_ms, self._updater.maybe_update(now_ms), self._request_timeout_ms)
+        if self._connection_states.lookups:
+            self._connect_resolved(now_ms)
+        metadata_ms = self._schedule.quiet_until_ms - now_ms
+        if metadata_ms <= 0:
+            metadata_ms = self._updater.maybe_update(now_ms)
+        wait_ms = min(timeout_ms, metadata_ms, self._request_timeout_ms)
         return 0 if self._aborted_sends else wait_ms  # by maybe_update
 
     def end_poll(self, now_ms: int) -> list[ClientResponse]:
         selector = self._selector
         responses, self._aborted_sends = self._aborted_sends, []
         try:
-            self._connect_resolved(now_ms)
+            if self._connection_states.lookups:
+                self._connect_resolved(now_ms)
             if selector.completed_sends:
                 self._handle_completed_sends(responses, now_ms)
             if selector.completed_receives:
@@ -350,10 +359,10 @@ class NetworkClient:
                 self._handle_connections()
             if self._nodes_needing_api_versions:
                 self._handle_initiate_api_version_requests(now_ms)
-            self._handle_timed_out_connections(responses, now_ms)
-            if self._in_flight.count():
-                self._handle_timed_out_requests(responses, now_ms)
-            self._handle_rebootstrap(responses, now_ms)
+            if now_ms > self._next_timeout_ms:
+                self._handle_timeouts(responses, now_ms)
+            if self._updater.attempt_start_ms is not None:
+                self._handle_rebootstrap(responses, now_ms)
         finally:
             # Complete them even if a handler above raises, for example KeyboardInterrupt. These requests are no longer
             # in flight, so nothing else would complete them, and a producer's partition would stay muted.
@@ -364,16 +373,16 @@ class NetworkClient:
     def _complete(self, responses: list[ClientResponse]) -> None:
         for response in responses:
             try:
-                response.on_complete()
+                if response.callback is not None:
+                    response.callback(response)
             except Exception:  # noqa: BLE001 - one request's callback must not take down those of the others
                 self._log.error("The callback of %r failed", response, exc_info=True)
 
     def _handle_completed_sends(self, responses: list[ClientResponse], now_ms: int) -> None:
-        responses += [
-            self._in_flight.complete_sent(send).response(now_ms)
-            for send in self._selector.completed_sends
-            if not send.expect_response
-        ]
+        for send in self._selector.completed_sends:
+            if not send.expect_response:
+                in_flight = self._in_flight.complete_sent(send)
+                responses.append(in_flight.response(now_ms))
 
     def _handle_completed_receives(self, responses: list[ClientResponse], now_ms: int) -> None:
         rejected: set[str] = set()
@@ -384,13 +393,17 @@ class NetworkClient:
             try:
                 if in_flight is None:
                     raise RemoteProtocolError("it sent a response, but no request is in flight")
-                body = self._parse(in_flight, frame)
+                body = in_flight.parse(frame)
             except ProtocolError as error:
                 rejected.add(node_id)
                 self._drop(responses, node_id, now_ms, error)
                 continue
             self._in_flight.complete_next(node_id)
-            self._throttle(in_flight, body, now_ms)
+            throttle_ms = throttle_time_ms(body)
+            if self._throttle_time_sensor is not None:
+                self._throttle_time_sensor.record(throttle_ms, now_ms)
+            if throttle_ms > 0:
+                self._throttle(in_flight, throttle_ms, now_ms)
             if not in_flight.is_internal:
                 responses.append(in_flight.response(now_ms, body))
             elif isinstance(body, MetadataResponse):
@@ -398,31 +411,9 @@ class NetworkClient:
             elif isinstance(body, ApiVersionsResponse):
                 self._handle_api_versions_response(responses, in_flight, body, now_ms)
 
-    @staticmethod
-    def _parse(in_flight: InFlightRequest, frame: Frame) -> Response:
-        request = in_flight.request
-        api_key, version = request.request_builder.api_key, in_flight.api_version
-        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
-        if correlation_id != request.correlation_id:
-            raise RemoteProtocolError(
-                f"it responded to request {correlation_id}, but the response to request {request.correlation_id} "
-                f"({ApiKeys.name_of(api_key)} v{version}) was due"
-            )
-        try:
-            if api_key == ApiKeys.API_VERSIONS:
-                return parse_api_versions_response(frame, version)[1]
-            return parse_response(frame, api_key, version)[1]
-        except ProtocolError as error:
-            name = ApiKeys.name_of(api_key)
-            raise RemoteProtocolError(f"its {name} v{version} response is unreadable: {error}") from error
-
-    def _throttle(self, in_flight: InFlightRequest, body: Response, now_ms: int) -> None:
-        """Hold back further requests if the response asks for that (KIP-219)."""
-        throttle_ms = throttle_time_ms(body)
-        sensor = self._config.throttle_time_sensor
-        if sensor is not None:
-            sensor.record(throttle_ms, now_ms)
-        if throttle_ms > 0 and should_client_throttle(in_flight.request.api_key, in_flight.api_version):
+    def _throttle(self, in_flight: InFlightRequest, throttle_ms: int, now_ms: int) -> None:
+        """Hold back further requests if the version of the response requires that (KIP-219)."""
+        if should_client_throttle(in_flight.request.api_key, in_flight.api_version):
             node_id = in_flight.request.destination
             self._in_flight.increment_throttle_time(node_id, throttle_ms)
             self._connection_states.throttle(node_id, now_ms + throttle_ms)
@@ -476,6 +467,16 @@ class NetworkClient:
                 del self._nodes_needing_api_versions[node_id]
                 self._do_send(self.new_client_request(node_id, builder, now_ms, True), True, now_ms)
 
+    def _expect_timeout(self, due_ms: int) -> None:
+        """Check for timeouts after ``due_ms`` at the latest."""
+        self._next_timeout_ms = min(self._next_timeout_ms, due_ms)
+
+    def _handle_timeouts(self, responses: list[ClientResponse], now_ms: int) -> None:
+        """Drop the connections whose requests, or whose setup, have timed out."""
+        self._handle_timed_out_connections(responses, now_ms)
+        self._handle_timed_out_requests(responses, now_ms)
+        self._next_timeout_ms = min(self._connection_states.next_setup_timeout_ms, self._in_flight.next_timeout_ms)
+
     def _handle_timed_out_connections(self, responses: list[ClientResponse], now_ms: int) -> None:
         for node_id in self._connection_states.nodes_with_connection_setup_timeout(now_ms):
             timeout_ms = self._connection_states.connection_setup_timeout_ms(node_id)
@@ -510,6 +511,7 @@ class NetworkClient:
         node_id = node.id_string
         self._nodes[node_id] = node, node.host
         self._connection_states.connecting(node_id, now_ms, node.host)
+        self._expect_timeout(now_ms + self._connection_states.connection_setup_timeout_ms(node_id))
         try:
             _check_address(node)
             if self._connection_states.current_address(node_id) is None:
@@ -594,22 +596,9 @@ class NetworkClient:
         elif was_ready and not timed_out:
             self._log_lost(node_id, state)
         else:
-            self._note_failure(node_id, self._reason(state))
+            self._note_failure(node_id, setup_failure(state))
         self._cancel_in_flight_requests(responses, node_id, now_ms, timed_out=timed_out)
         self._updater.handle_server_disconnect(now_ms, node_id, state.exception)
-
-    @staticmethod
-    def _cause(state: ChannelState) -> str:
-        return reason_of(state.cause) if state.cause is not None else "connection lost"
-
-    def _reason(self, state: ChannelState) -> str:
-        """Return the reason why a connection never became ready."""
-        cause = self._cause(state)
-        if state.state == channel_state.AUTHENTICATE:
-            return f"{cause} during authentication (wrong security.protocol, or a firewall that blocks Kafka)"
-        if state.state == channel_state.READY and isinstance(state.cause, ConnectionResetError):
-            return f"{cause} before its first response (does the listener expect TLS or SASL? see security.protocol)"
-        return cause
 
     def _log_lost(self, node_id: str, state: ChannelState) -> None:
         """Log that a connection broke. Only the first of several connections to an address is logged above DEBUG."""
@@ -618,7 +607,7 @@ class NetworkClient:
             level = logging.WARNING
         else:
             level = logging.INFO if known is None or self._failures.lost(known[0]) else logging.DEBUG
-        self._log.log(level, "Disconnected from %s: %s", self._name(node_id), self._cause(state))
+        self._log.log(level, "Disconnected from %s: %s", self._name(node_id), cause_of(state))
 
     def _note_failure(self, node_id: str, reason: str) -> None:
         known = self._nodes.get(node_id)

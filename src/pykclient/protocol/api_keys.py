@@ -75,6 +75,15 @@ class ApiKeys(ApiConstants):
         return _row(key)[2] if enable_unstable else _row(key)[3]
 
     @staticmethod
+    def versions(key: int) -> tuple[int, int]:
+        """Return the oldest and the newest stable version that clients use."""
+        try:
+            row = API_TABLE[key]
+        except KeyError:
+            raise _unknown(key) from None
+        return row[1], row[3]
+
+    @staticmethod
     def is_version_supported(key: int, version: int) -> bool:
         """Return whether clients can use the version."""
         row = API_TABLE.get(key)
