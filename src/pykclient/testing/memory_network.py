@@ -128,13 +128,8 @@ class MemoryNetwork:
         self._release()
 
     def in_transit(self, source: str) -> int:
-        """Return the number of frames from parties that match a pattern and that their receivers have not read yet.
-
-        Frames of parties that have left count as well.
-        """
-        return sum(
-            len(sock._arrivals) + len(sock.frames) for sock in self._sockets if matches(source, sock.remote_party)
-        )
+        """Return the number of frames in flight from parties that match a pattern, including parties that have left."""
+        return sum(len(sock._arrivals) for sock in self._sockets if matches(source, sock.remote_party))
 
     def last_arrival_ms(self) -> int:
         """Return the time when everything in flight will have arrived, unless held back.

@@ -239,7 +239,6 @@ def test_a_delay_counts_for_each_direction_and_nothing_overtakes() -> None:
     assert (two.network.in_transit("client:*"), two.network.in_transit("broker-1")) == (2, 0)
     assert two.network.last_arrival_ms() == two.loop.now_ms + 1
     two.run(1)
-    assert two.network.in_transit("client:*") == 2, "they have arrived, and nobody has read them"
     assert two.received() == [b"slow", b"fast"]
     assert two.network.in_transit("*") == 0
 
