@@ -40,9 +40,6 @@ _SPECIAL = {
     "bootstrap.servers": "str | Collection[str]",
 }
 
-#: TLS and SASL keys that programs set to their defaults. The others are left out, as they are not supported yet.
-_HARMLESS = {"security.protocol", "sasl.mechanism"}
-
 #: Constructor parameters of their own, because they determine the types of keys and values.
 _PARAMETERS = {"key.serializer", "value.serializer", "key.deserializer", "value.deserializer"}
 
@@ -70,7 +67,7 @@ def _fields(definition: ConfigDef) -> dict[str, str]:
     """Return the annotations of a client's settings by their names."""
     fields = {"_".join(name.split(".")): "Any" for name in definition.foreign}
     for key in definition.keys.values():
-        if key.name not in _PARAMETERS and (key not in SECURITY_KEYS or key.name in _HARMLESS):
+        if key.name not in _PARAMETERS and (key not in SECURITY_KEYS or key.unsupported is None):
             for name in (key.name, *key.aliases):
                 fields["_".join(name.split("."))] = _annotation(key)
     return fields

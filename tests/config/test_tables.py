@@ -182,8 +182,6 @@ def test_wrong_auto_offset_reset(value: str | None) -> None:
         ("group_protocol", "consumer"),
         ("group_remote_assignor", "uniform"),
         ("share_acknowledgement_mode", "explicit"),
-        ("security_protocol", "SASL_SSL"),
-        ("sasl_mechanism", "PLAIN"),
         ("ssl_truststore_location", "/certs"),
         ("config_providers", "file"),
     ],
@@ -412,7 +410,6 @@ def test_kafka_pythons_own_arguments_are_all_in_the_lists() -> None:
     ("name", "value", "reason"),
     [
         ("ssl_cafile", "ca.pem", "TLS and SASL come with a later version"),
-        ("sasl_plain_password", "geheim", "TLS and SASL come with a later version"),
         ("ssl_check_hostname", False, "TLS and SASL come with a later version"),
         ("socks5_proxy", "socks5://a", "through a proxy"),
         ("kafka_client", object, "network client"),
@@ -420,9 +417,8 @@ def test_kafka_pythons_own_arguments_are_all_in_the_lists() -> None:
     ],
 )
 def test_refused_arguments_say_why(name: str, value: Any, reason: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name} is not a key of this client: .*{reason}") as caught:
+    with pytest.raises(ConfigError, match=f"{name} is not a key of this client: .*{reason}"):
         producer(**{name: value})
-    assert "geheim" not in str(caught.value)
 
 
 def test_arguments_without_effect_warn(caplog: pytest.LogCaptureFixture) -> None:

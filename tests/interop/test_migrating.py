@@ -349,13 +349,11 @@ def _(both: Both) -> None:
         KafkaConsumer(bootstrap_servers=both.servers, group_id="g", partition_assignment_strategy=[name]).close()
 
 
-@row("`transactional_id`, `ssl_*`, `sasl_*`")
+@row("`transactional_id`, `ssl_*`")
 def _(both: Both) -> None:
     for key, value in (
         ("transactional_id", "t"),
         ("ssl_cafile", "ca.pem"),
-        ("sasl_plain_username", "u"),
-        ("security_protocol", "SSL"),
     ):
         error = refused(ConfigError, lambda k=key, v=value: ProducerConfig({"bootstrap.servers": "a:1"}, **{k: v}))  # type: ignore[misc]
         assert "later" in str(error) or "not support" in str(error), error

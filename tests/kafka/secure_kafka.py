@@ -9,8 +9,18 @@ from pykclient.testing.certificates import CertificateAuthority
 from tests.kafka.broker import Broker
 from tests.kafka.cluster import KafkaCluster
 
-#: The listeners and their protocols. On MTLS clients must have a certificate, on SSL they need not.
-LISTENERS: Final = {"SSL": "SSL", "MTLS": "SSL", "SASL_PLAINTEXT": "SASL_PLAINTEXT", "SASL_SSL": "SASL_SSL"}
+#: The listeners and their protocols. On MTLS clients must have a certificate, on SSL they need not. On SHORT_SESSIONS
+#: clients must authenticate again every ``SESSION_MS`` (KIP-368).
+LISTENERS: Final = {
+    "SSL": "SSL",
+    "MTLS": "SSL",
+    "SASL_PLAINTEXT": "SASL_PLAINTEXT",
+    "SASL_SSL": "SASL_SSL",
+    "SHORT_SESSIONS": "SASL_PLAINTEXT",
+}
+SESSION_MS: Final = 1_500
+SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS: Final = ("PLAIN", *SCRAM, "OAUTHBEARER")
 
 USER: Final = "alice"
 PASSWORD: Final = "alice-secret"
@@ -34,6 +44,11 @@ class SecureKafka:
 
     def __enter__(self) -> Self:
         self.cluster.start()
+        try:
+            self._create_scram_users()
+        except BaseException:
+            self.cluster.close()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -79,7 +94,29 @@ class SecureKafka:
             "listener.name.ssl.ssl.client.auth": "none",
             "listener.name.mtls.ssl.client.auth": "required",
         }
-        for name in ("sasl_plaintext", "sasl_ssl"):
-            properties[f"listener.name.{name}.sasl.enabled.mechanisms"] = "PLAIN"
-            properties[f"listener.name.{name}.plain.sasl.jaas.config"] = plain
+        unsecured = (
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+            f'unsecuredLoginStringClaim_sub="{USER}";'
+        )
+        scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        for name in ("sasl_plaintext", "sasl_ssl", "short_sessions"):
+            prefix = f"listener.name.{name}"
+            properties[f"{prefix}.sasl.enabled.mechanisms"] = ",".join(MECHANISMS)
+            properties[f"{prefix}.plain.sasl.jaas.config"] = plain
+            properties[f"{prefix}.oauthbearer.sasl.jaas.config"] = unsecured
+            for mechanism in SCRAM:
+                properties[f"{prefix}.{mechanism.lower()}.sasl.jaas.config"] = scram
+        for mechanism in MECHANISMS:
+            properties[f"listener.name.short_sessions.{mechanism.lower()}.connections.max.reauth.ms"] = SESSION_MS
         return properties
+
+    def _create_scram_users(self) -> None:
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+        admin = AdminClient({"bootstrap.servers": self.bootstrap("PLAINTEXT")})
+        for name in SCRAM:
+            info = ScramCredentialInfo(getattr(ScramMechanism, name.replace("-", "_")), 4096)
+            change = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
+            for outcome in admin.alter_user_scram_credentials([change]).values():
+                outcome.result(30)

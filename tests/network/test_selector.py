@@ -639,13 +639,25 @@ class Exchange:
     def __init__(self, fails: bool = False) -> None:
         self.complete = False
         self.closed = False
+        self.reauthenticate_ms: int | None = None
+        self.is_waiting = False
         self._fails = fails
         self._out: list[bytes] = [frame(b"who")]
 
     def next_frame(self, now_ms: int) -> Sequence[bytes] | None:
-        return [self._out.pop(0)] if self._out else None
+        return [self._out.pop(0)] if self._out and not self.is_waiting else None
 
-    def receive(self, frame_: Frame, now_ms: int) -> None:
+    def start(self, resume: Callable[[], object]) -> None:
+        self.resume = resume
+
+    def begin_reauthentication(self) -> None:
+        self.complete = False
+        self.reauthenticate_ms = None
+        self._out.append(frame(b"again"))
+
+    def receive(self, frame_: Frame, now_ms: int) -> bool:
+        if bytes(frame_).startswith(b"other"):
+            return False
         if frame_ == b"go":
             self._out.append(frame(b"secret"))
         elif frame_ == b"welcome" and not self._fails:
@@ -653,6 +665,7 @@ class Exchange:
         else:
             self._out.append(frame(b"bye"))
             raise SaslAuthenticationError("refused")
+        return True
 
     def close(self) -> None:
         self.closed = True
@@ -720,6 +733,92 @@ def test_failed_authentication_closes_perhaps_later(server: Server, delay_ms: in
     assert recv_exactly(sock, 7) == frame(b"bye")
     assert sock.recv(1) == b""
     selector.close()
+
+
+def test_a_connection_in_use_authenticates_again_without_disturbing_its_requests(server: Server) -> None:
+    clock, exchange = MockClock(), Exchange()
+    selector = make(clock=clock, channel_builder=exchange_builder(exchange))
+    selector.connect("0", server.address, DEFAULT, DEFAULT)
+    sock = server.accept()
+    poll_until(selector, lambda: selector.connected)
+    recv_exactly(sock, 7)
+    exchange.reauthenticate_ms = clock.now_ms() + 1_000
+    sock.sendall(frame(b"welcome"))
+    poll_until(selector, lambda: selector.is_channel_ready("0"))
+    selector.send(NetworkSend("0", [frame(b"one")]))
+    assert recv_exactly(sock, 7) == frame(b"one")
+    clock.advance(1_000)
+    selector.poll(0)  # it is due, but nothing is sent
+    assert selector.is_channel_ready("0")
+    selector.send(NetworkSend("0", [frame(b"two")]))
+    assert not selector.is_channel_ready("0")
+    assert selector.wait_bound_ms(clock.now_ms()) == 0
+    selector.poll(0)
+    assert recv_exactly(sock, 9) == frame(b"again")
+    sock.sendall(frame(b"other: 1") + frame(b"other: 2"))
+    received: list[bytes] = []
+    while len(received) < 2:
+        selector.poll(100)
+        received += [bytes(receive.payload) for receive in selector.completed_receives]
+    assert received == [b"other: 1", b"other: 2"]
+    assert not selector.is_channel_ready("0")
+    sock.sendall(frame(b"other: 3") + frame(b"welcome") + frame(b"other: 4"))
+    while len(received) < 4:
+        selector.poll(100)
+        received += [bytes(receive.payload) for receive in selector.completed_receives]
+    assert received[2:] == [b"other: 3", b"other: 4"]
+    poll_until(selector, lambda: selector.completed_sends)
+    assert recv_exactly(sock, 7) == frame(b"two")
+    assert selector.is_channel_ready("0")
+    values = selector.metrics._metrics.by_group()["selector-metrics"]
+    assert values["successful-authentication-total"] == 1
+    assert values["successful-reauthentication-total"] == 1
+    selector.close()
+
+
+def test_a_connection_in_use_that_cannot_authenticate_again_is_closed(server: Server) -> None:
+    clock, exchange = MockClock(), Exchange()
+    selector = make(clock=clock, channel_builder=exchange_builder(exchange))
+    selector.connect("0", server.address, DEFAULT, DEFAULT)
+    sock = server.accept()
+    poll_until(selector, lambda: selector.connected)
+    exchange.reauthenticate_ms = clock.now_ms()
+    sock.sendall(frame(b"welcome"))
+    poll_until(selector, lambda: selector.is_channel_ready("0"))
+    selector.send(NetworkSend("0", [frame(b"two")]))
+    sock.sendall(frame(b"other: 1") + frame(b"refused"))
+    received: list[bytes] = []
+    while not selector.disconnected:
+        selector.poll(100)
+        received += [bytes(receive.payload) for receive in selector.completed_receives]
+    assert received == [b"other: 1"]
+    assert selector.disconnected["0"].state == channel_state.AUTHENTICATION_FAILED
+    values = selector.metrics._metrics.by_group()["selector-metrics"]
+    assert values["failed-authentication-total"] == 0
+    assert values["failed-reauthentication-total"] == 1
+    selector.close()
+
+
+def test_an_authentication_that_waits_is_resumed_from_another_thread(server: Server) -> None:
+    exchange = Exchange()
+    exchange.is_waiting = True
+    selector = make(channel_builder=exchange_builder(exchange))
+    selector.connect("0", server.address, DEFAULT, DEFAULT)
+    sock = server.accept()
+    poll_until(selector, lambda: selector.connected)
+    selector.poll(50)
+    exchange.is_waiting = False
+
+    def resume() -> None:
+        exchange.resume()
+
+    thread = threading.Thread(target=resume)
+    thread.start()
+    selector.poll(60_000)
+    thread.join()
+    assert recv_exactly(sock, 7) == frame(b"who")
+    selector.close()
+    exchange.resume()  # too late, and harmless
 
 
 # --- metrics ---------------------------------------------------------------------------------------------------------

@@ -331,8 +331,6 @@ KAFKA_PYTHON_KEYS = (
     ForeignKey("ssl.password", SECURITY_LATER),
     ForeignKey("ssl.ciphers", SECURITY_LATER),
     ForeignKey("ssl.check.hostname", SECURITY_LATER, harmless=(None, True)),
-    ForeignKey("sasl.plain.username", SECURITY_LATER),
-    ForeignKey("sasl.plain.password", SECURITY_LATER),
     ForeignKey("sasl.kerberos.name", SECURITY_LATER),
     ForeignKey("sasl.kerberos.domain.name", SECURITY_LATER),
     ForeignKey("sasl.oauth.token.provider", SECURITY_LATER),

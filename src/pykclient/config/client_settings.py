@@ -41,12 +41,16 @@ class CommonSettings(TypedDict, total=False):
     request_timeout_ms: float
     retry_backoff_max_ms: float
     retry_backoff_ms: float
+    sasl_jaas_config: str | None
     sasl_kerberos_domain_name: Any
     sasl_kerberos_name: Any
     sasl_mechanism: str | None
+    sasl_mechanisms: str | None
     sasl_oauth_token_provider: Any
-    sasl_plain_password: Any
-    sasl_plain_username: Any
+    sasl_password: str | None
+    sasl_plain_password: str | None
+    sasl_plain_username: str | None
+    sasl_username: str | None
     security_protocol: str | None
     selector: Any
     send_buffer_bytes: int | None

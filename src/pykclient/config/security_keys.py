@@ -20,7 +20,7 @@ def _key(
     importance: str,
     doc: str,
     validator: Validator | None = None,
-    reason: str = SECURITY_LATER,
+    reason: str | None = SECURITY_LATER,
 ) -> ConfigKey:
     return ConfigKey(name, type, default, validator, importance, doc, unsupported=reason)
 
@@ -32,8 +32,7 @@ SECURITY_PROTOCOL = ConfigKey(
     CaseInsensitiveValidString("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT"),
     MEDIUM,
     "The protocol for connections to brokers: plain TCP or TLS, with or without SASL authentication.",
-    unsupported=SECURITY_LATER,
-    convert=lambda value: value.strip().upper() if isinstance(value, str) else value,
+    convert=lambda value: "PLAINTEXT" if value is None else value.strip().upper() if isinstance(value, str) else value,
 )
 
 _SSL_KEYS = (
@@ -78,8 +77,45 @@ _SSL_KEYS = (
 )
 
 _SASL_KEYS = (
-    _key("sasl.mechanism", Type.STRING, "GSSAPI", MEDIUM, "The SASL mechanism for authentication."),
-    _key("sasl.jaas.config", Type.PASSWORD, None, MEDIUM, "The login parameters in the format of JAAS files."),
+    ConfigKey(
+        "sasl.mechanism",
+        Type.STRING,
+        "GSSAPI",
+        None,
+        MEDIUM,
+        "The SASL mechanism for authentication: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.",
+        aliases=("sasl.mechanisms",),
+        convert=lambda value: "GSSAPI" if value is None else value,
+    ),
+    _key(
+        "sasl.jaas.config",
+        Type.PASSWORD,
+        None,
+        MEDIUM,
+        "The credentials in the format of Java's JAAS files: the name of a login module, ``required``, options as "
+        "name=value, and a semicolon.",
+        reason=None,
+    ),
+    ConfigKey(
+        "sasl.username",
+        Type.STRING,
+        None,
+        None,
+        HIGH,
+        "The user name for PLAIN and SCRAM, or the id of a delegation token.",
+        aliases=("sasl.plain.username",),
+        extension=True,
+    ),
+    ConfigKey(
+        "sasl.password",
+        Type.PASSWORD,
+        None,
+        None,
+        HIGH,
+        "The password for PLAIN and SCRAM, or the HMAC of a delegation token.",
+        aliases=("sasl.plain.password",),
+        extension=True,
+    ),
     _key("sasl.client.callback.handler.class", Type.CLASS, None, MEDIUM, "The handler of a mechanism's callbacks."),
     _key("sasl.login.callback.handler.class", Type.CLASS, None, MEDIUM, "The handler of a login's callbacks."),
     _key("sasl.login.class", Type.CLASS, None, MEDIUM, "The class that performs the login."),

@@ -137,7 +137,7 @@ def channel_builder_for(config: Mapping[str, Any]) -> ChannelBuilder:
         ConfigError: they contradict each other, or a file that they name cannot be used.
     """
     protocol = config["security.protocol"]
-    return DefaultChannelBuilder(_transports_for(protocol), _authenticators_for(protocol))
+    return DefaultChannelBuilder(_transports_for(protocol), _authenticators_for(config))
 
 
 def _transports_for(protocol: str) -> Transports:
@@ -146,7 +146,9 @@ def _transports_for(protocol: str) -> Transports:
     raise ConfigError(f"security.protocol={protocol} is not supported yet, only PLAINTEXT")
 
 
-def _authenticators_for(protocol: str) -> Authenticators:
-    if protocol in ("PLAINTEXT", "SSL"):
+def _authenticators_for(config: Mapping[str, Any]) -> Authenticators:
+    if config["security.protocol"] in ("PLAINTEXT", "SSL"):
         return NoAuthenticators()
-    raise ConfigError(f"security.protocol={protocol} is not supported yet, only PLAINTEXT")
+    from pykclient.network.sasl_authenticators import sasl_authenticators  # hmac and more, which most clients need not
+
+    return sasl_authenticators(config)

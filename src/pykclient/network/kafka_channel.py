@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import selectors
 import socket
+from collections.abc import Callable
 
 from pykclient.errors import AuthenticationError, IllegalStateError
 from pykclient.network import channel_state
@@ -29,6 +30,9 @@ class KafkaChannel:
         "id",
         "muted",
         "ready",
+        "reauthenticate_ms",
+        "reauthentication_start_ms",
+        "received_meanwhile",
         "registered",
         "send",
         "state",
@@ -50,6 +54,10 @@ class KafkaChannel:
         self._authenticator = authenticator
         self._remote_address: str | None = None
         self._auth_send: NetworkSend | None = None
+        self.reauthenticate_ms: int | None = None  # a plain attribute, too
+        self.reauthentication_start_ms: int | None = None  # set from the first one on
+        #: Frames for the application that arrived while a connection in use authenticated again.
+        self.received_meanwhile: list[Frame] = []
 
     # --- what the selector asks ------------------------------------------------------------------------------------
 
@@ -133,7 +141,20 @@ class KafkaChannel:
     def _maybe_ready(self) -> None:
         if self._transport.ready and self._authenticator.complete and self._auth_send is None:
             self.ready = self.stream.ready = True
-            self.state = self.state.move_to(channel_state.READY)
+            self.reauthenticate_ms = self._authenticator.reauthenticate_ms
+            if self.state.state != channel_state.READY:  # else it has authenticated again
+                self.state = self.state.move_to(channel_state.READY)
+
+    def start_authentication(self, resume: Callable[[], object]) -> None:
+        """Set what to call, from any thread, when ``prepare`` can go on without anything from the peer."""
+        self._authenticator.start(resume)
+
+    def begin_reauthentication(self, now_ms: int) -> None:
+        """Make the connection authenticate again (KIP-368). ``prepare`` does that; until then it is not ``ready``."""
+        self.ready = self.stream.ready = False
+        self.reauthenticate_ms = None
+        self.reauthentication_start_ms = now_ms
+        self._authenticator.begin_reauthentication()
 
     def _authenticate(self, now_ms: int) -> None:
         authenticator = self._authenticator
@@ -144,7 +165,8 @@ class KafkaChannel:
             self.read(frames, one=True)  # later frames may already be for the application
             if not frames:
                 return
-            authenticator.receive(frames[0], now_ms)
+            if not authenticator.receive(frames[0], now_ms):
+                self.received_meanwhile.append(frames[0])
 
     def send_authentication_frames(self, now_ms: int) -> bool:
         """Send the authenticator's frames; return whether all are sent."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import random
 import socket
 import struct
+from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
@@ -110,6 +112,7 @@ class Selector:
         self._delayed_closes: dict[str, int] = {}  # connection id -> time of the close, oldest first
         self._explicitly_muted: set[str] = set()
         self._buffered: set[str] = set()  # channels with buffered bytes to read, whatever their sockets have
+        self._resumed: deque[str] = deque()  # channels whose authentication can go on; filled by any thread
         self._failed_sends: dict[str, ChannelState] = {}
         self._early_sends: list[NetworkSend] = []  # completed between polls
         self._silent_send = False  # True if one of them expects no response, so that nothing else ends the wait
@@ -181,7 +184,14 @@ class Selector:
 
     def _build_channel(self, id: str, sock: socket.socket, address: SocketAddress | None) -> KafkaChannel:
         max_size = self._config.max_receive_size
-        return self._channel_builder.build_channel(id, sock, address, max_size, self._memory_pool)
+        channel = self._channel_builder.build_channel(id, sock, address, max_size, self._memory_pool)
+        channel.start_authentication(functools.partial(self._resume, id))
+        return channel
+
+    def _resume(self, id: str) -> None:
+        """Continue a channel's authentication in the next poll. Thread: any."""
+        self._resumed.append(id)
+        self.wakeup()
 
     def _add(self, channel: KafkaChannel) -> None:
         self._channels[channel.id] = channel
@@ -262,6 +272,8 @@ class Selector:
         channel.set_send(send)
         if not channel.ready:
             return
+        if channel.reauthenticate_ms is not None and self._begin_reauthentication(channel, channel.reauthenticate_ms):
+            return
         if send.size > _WRITE_LATER_ABOVE and self._poller.write_later(channel, not send.expect_response):
             self._note_use(id)
             return
@@ -279,6 +291,19 @@ class Selector:
                 self._sync_interest(channel)
             elif not send.expect_response:
                 self._silent_send = True
+
+    def _begin_reauthentication(self, channel: KafkaChannel, due_ms: int) -> bool:
+        """If it is time, let the connection authenticate again before it sends its frame, from the next poll on.
+
+        Responses to earlier frames still arrive meanwhile (KIP-368).
+        """
+        now_ms = self._clock.now_ms()
+        if now_ms < due_ms:
+            return False
+        self._log.debug("Connection %s (%s) authenticates again", channel.id, channel.describe())
+        channel.begin_reauthentication(now_ms)
+        self._buffered.add(channel.id)
+        return True
 
     def _note_use(self, id: str) -> None:
         # A write causes no event. Without this, a connection without responses (acks=0) would count as idle, and a
@@ -314,6 +339,7 @@ class Selector:
             self._silent_send
             or self._failed_sends
             or self._buffered
+            or self._resumed
             or (self._out_of_memory and not self._memory_pool.is_out_of_memory)
             or self._poller.has_work
         ):
@@ -330,7 +356,7 @@ class Selector:
             raise IllegalArgumentError(f"the timeout must not be negative, but is {timeout_ms}")
         self._clear()
         silent_send, self._silent_send = self._silent_send, False
-        if silent_send or self.disconnected or self._buffered:
+        if silent_send or self.disconnected or self._buffered or self._resumed:
             timeout_ms = 0
         if self._out_of_memory and not self._memory_pool.is_out_of_memory:
             self._unmute_after_memory_pressure()
@@ -338,6 +364,8 @@ class Selector:
         start_ms = self._clock.now_ms()
         events = self._select(timeout_ms, start_ms)
         now_ms = self._clock.now_ms()
+        while self._resumed:
+            self._buffered.add(self._resumed.popleft())
         if events or self._buffered:
             self._handle(events, now_ms)
         metrics = self.metrics
@@ -385,7 +413,7 @@ class Selector:
             self._buffered = set()
             ready = {channel.id for channel, _ in events if channel is not None}
             for id in buffered - ready:
-                if id in self._channels:
+                if id in self._channels and id not in self._delayed_closes:
                     self._handle_channel(self._channels[id], 0, now_ms)
         if self._memory_pool.available_memory < self._low_memory_bytes:
             # If memory suffices for a few channels only, the first in the list would get it each time.
@@ -407,7 +435,8 @@ class Selector:
             if channel.send is not None and mask & WRITE:
                 self._write(channel, self.completed_sends)
         except AuthenticationError as error:
-            self.metrics.authentication_failed.record(1.0, now_ms)
+            metrics, is_first = self.metrics, channel.reauthentication_start_ms is None
+            (metrics.authentication_failed if is_first else metrics.reauthentication_failed).record(1.0, now_ms)
             # Only DEBUG, for the reason given below.
             self._log.debug("Authentication of connection %s (%s) failed: %s", id, channel.describe(), error)
             self._close_after_failed_authentication(channel, now_ms)
@@ -428,12 +457,26 @@ class Selector:
             self.connected.append(channel.id)
             self.metrics.connection_created.record(1.0, now_ms)
         if not channel.ready:
-            channel.prepare(now_ms)
+            try:
+                channel.prepare(now_ms)
+            finally:
+                self._take_received_meanwhile(channel)
         self._sync_interest(channel)
         if channel.ready:
-            self.metrics.authentication_succeeded.record(1.0, now_ms)
+            if channel.reauthentication_start_ms is None:
+                self.metrics.authentication_succeeded.record(1.0, now_ms)
+            else:
+                self.metrics.reauthentication_succeeded.record(1.0, now_ms)
+                self.metrics.reauthentication_latency.record(now_ms - channel.reauthentication_start_ms, now_ms)
             self._log.debug("Connection %s (%s) is ready", channel.id, channel.describe())
         return channel.ready
+
+    def _take_received_meanwhile(self, channel: KafkaChannel) -> None:
+        frames = channel.received_meanwhile
+        if frames:
+            self.completed_receives += [NetworkReceive(channel.id, frame) for frame in frames]
+            channel.traffic.responses += len(frames)
+            frames.clear()
 
     def _read(self, channel: KafkaChannel) -> None:
         frames: list[Frame] = []
@@ -552,6 +595,7 @@ class Selector:
         self._delayed_closes = {}
         self._explicitly_muted = set()
         self._buffered = set()
+        self._resumed.clear()
         self._failed_sends = {}
         self._early_sends = []
         self._silent_send = self._out_of_memory = self._is_waiting = False

@@ -120,6 +120,23 @@ class SelectorMetrics:
         self.authentication_failed = self._meter(
             "failed-authentication", "failed-authentication", "connections that failed to authenticate"
         )
+        self.reauthentication_succeeded = self._meter(
+            "successful-reauthentication", "successful-reauthentication", "authentications of connections in use"
+        )
+        self.reauthentication_failed = self._meter(
+            "failed-reauthentication", "failed-reauthentication", "failed authentications of connections in use"
+        )
+        self.reauthentication_latency = self.sensor(f"reauthentication-latency{self._suffix}")
+        for name, word, stat in (("avg", "Mean", Avg()), ("max", "Largest", Max())):
+            self.reauthentication_latency.add(
+                self.metric_name(
+                    f"reauthentication-latency-{name}",
+                    f"{word} time to authenticate a connection in use again, in milliseconds",
+                    self._group,
+                    self._tags,
+                ),
+                stat,
+            )
         self._select = self._meter("select-time", "select", "times that the I/O layer looked for something to do")
         self._io_wait, self._io_wait_total = self._time_sensors("io-wait", "waiting for sockets")
         self._io, self._io_total = self._time_sensors("io", "reading and writing")

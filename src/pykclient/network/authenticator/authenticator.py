@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pykclient.network.network_receive import Frame
@@ -22,11 +22,25 @@ class Authenticator(Protocol):
     def complete(self) -> bool:
         """True if the connection may be used."""
 
+    @property
+    def reauthenticate_ms(self) -> int | None:
+        """When a client must authenticate again (KIP-368); None if never."""
+
+    def start(self, resume: Callable[[], object]) -> None:
+        """Set what to call, from any thread, when ``next_frame`` may return a frame although none was received."""
+
     def next_frame(self, now_ms: int) -> Sequence[BytesLike] | None:
         """Return the frame to send now, with its size prefix, as buffers; None while it is the peer's turn."""
 
-    def receive(self, frame: Frame, now_ms: int) -> None:
-        """Process a frame, without its size prefix."""
+    def receive(self, frame: Frame, now_ms: int) -> bool:
+        """Process a frame, without its size prefix.
+
+        Return False if it is not part of the exchange but the response to a request sent before
+        ``begin_reauthentication``.
+        """
+
+    def begin_reauthentication(self) -> None:
+        """Start another exchange on a connection in use. It is not ``complete`` until that has succeeded."""
 
     def close(self) -> None: ...
 
@@ -40,11 +54,21 @@ class PlaintextAuthenticator:
     def complete(self) -> bool:
         return True
 
+    @property
+    def reauthenticate_ms(self) -> int | None:
+        return None
+
+    def start(self, resume: Callable[[], object]) -> None:
+        """Do nothing, as there is no exchange."""
+
     def next_frame(self, now_ms: int) -> Sequence[BytesLike] | None:  # noqa: ARG002 - the seam's signature
         return None
 
-    def receive(self, frame: Frame, now_ms: int) -> None:
-        """Do nothing, as no frame is expected."""
+    def receive(self, frame: Frame, now_ms: int) -> bool:  # noqa: ARG002
+        return False
+
+    def begin_reauthentication(self) -> None:
+        """Do nothing, as there is no exchange."""
 
     def close(self) -> None:
         """Do nothing, as there are no resources."""
