@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import random
+from typing import TypeVar
 
 import pytest
 
+from pykclient.consumer.application_events import metadata_update, result_of
+from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.topic_metadata_request_manager import TopicMetadataRequestManager
 from pykclient.errors import InvalidTopicError, KafkaTimeoutError, TopicAuthorizationError, WakeupError
 from tests.consumer.harness import TOPIC, Harness
 from tests.consumer.responses import metadata_response
+
+T = TypeVar("T")
 
 
 class Driven:
@@ -22,6 +27,9 @@ class Driven:
         self.topics = TopicMetadataRequestManager(self.harness.network, 100, 1000, random.Random(1))
         self.harness.network.managers.add(self.topics)
 
+    def result(self, future: RequestFuture[T]) -> T:
+        return self.driver.run(result_of(future, self.harness.clock))
+
 
 @pytest.fixture
 def driven() -> Driven:
@@ -30,33 +38,33 @@ def driven() -> Driven:
 
 def test_the_value_of_a_future(driven: Driven) -> None:
     driven.harness.client.prepare_response(metadata_response({TOPIC: 2}))
-    found = driven.driver.result(driven.topics.describe_topics([TOPIC], 1000))
+    found = driven.result(driven.topics.describe_topics([TOPIC], 1000))
     assert list(found) == [TOPIC]
     assert not driven.harness.client.has_pending_responses
 
 
 def test_a_future_that_is_done_needs_no_poll(driven: Driven) -> None:
     driven.driver.wakeup()
-    assert driven.driver.result(driven.topics.describe_topics([], 1000)) == {}
+    assert driven.result(driven.topics.describe_topics([], 1000)) == {}
 
 
 def test_the_error_of_a_future(driven: Driven) -> None:
     driven.harness.client.prepare_response(metadata_response({}, errors={"x": InvalidTopicError.code}))
     with pytest.raises(InvalidTopicError, match="'x'"):
-        driven.driver.result(driven.topics.describe_topics(["x"], 1000))
+        driven.result(driven.topics.describe_topics(["x"], 1000))
 
 
 def test_the_time_is_over(driven: Driven) -> None:
     driven.harness.clock.auto_tick_ms = 10
     with pytest.raises(KafkaTimeoutError, match="no metadata of topic 'test' within 50 ms"):
-        driven.driver.result(driven.topics.describe_topics([TOPIC], 50))
+        driven.result(driven.topics.describe_topics([TOPIC], 50))
 
 
 def test_a_wakeup_ends_the_wait_and_what_was_waited_for(driven: Driven) -> None:
     future = driven.topics.describe_topics([TOPIC], 1000)
     driven.driver.wakeup()
     with pytest.raises(WakeupError):
-        driven.driver.result(future)
+        driven.result(future)
     assert future.failed
     [request] = driven.harness.client.requests
     driven.harness.client.respond(None, disconnected=True)
@@ -137,7 +145,7 @@ def test_metadata_errors_come_out_of_a_step(driven: Driven) -> None:
 
 def test_metadata_can_be_awaited(driven: Driven) -> None:
     driven.harness.client.prepare_metadata_update(metadata_response({"test": 3}))
-    assert driven.driver.await_metadata_update(driven.harness.timer())
+    assert driven.driver.run(metadata_update(driven.harness.metadata, driven.harness.timer()))
     driven.harness.clock.auto_tick_ms = 1
     driven.harness.client.set_unreachable(driven.harness.node(), 10_000)
-    assert not driven.driver.await_metadata_update(driven.harness.timer(50))
+    assert not driven.driver.run(metadata_update(driven.harness.metadata, driven.harness.timer(50)))

@@ -163,8 +163,8 @@ _CONSUMER = (
     Mutant(
         "closing does not leave the group",
         "consumer/coordinator/consumer_coordinator",
-        "        left = self.leave_group(operation,",
-        '        left = self.leave_group("remain_in_group",',
+        "        left = yield from self.leave_group(operation,",
+        '        left = yield from self.leave_group("remain_in_group",',
     ),
 )
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from pykclient.clock import FOREVER_MS, Timer
-from pykclient.errors import KafkaError, WakeupError
+from pykclient.consumer.application_events import Round, Wait
+from pykclient.errors import WakeupError
 
 if TYPE_CHECKING:
-    from pykclient.clock import Clock
+    from types import GeneratorType
+
+    from pykclient.clock import Clock, Timer
+    from pykclient.consumer.application_events import Asked, Steps
     from pykclient.consumer.network_client_delegate import NetworkClientDelegate
-    from pykclient.consumer.request_future import RequestFuture
     from pykclient.network.metadata import Metadata
 
 T = TypeVar("T")
@@ -20,13 +23,22 @@ T = TypeVar("T")
 class ApplicationDriver:
     """Runs the request managers and the network until what a call waits for has happened.
 
+    ``application_code`` is entered around calls of the application's code that may use the consumer.
+
     Thread: application; ``wakeup``: any.
     """
 
-    def __init__(self, client: NetworkClientDelegate, metadata: Metadata, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: NetworkClientDelegate,
+        metadata: Metadata,
+        clock: Clock,
+        application_code: AbstractContextManager[None] | None = None,
+    ) -> None:
         self._client = client
         self._metadata = metadata
         self._clock = clock
+        self._application_code: AbstractContextManager[None] = application_code or nullcontext()
         self._wakeup = False
         self._wakeup_disabled = False
 
@@ -93,25 +105,40 @@ class ApplicationDriver:
                 return is_done()
         return True
 
-    def await_metadata_update(self, timer: Timer) -> bool:
-        """Request metadata and run until it arrives. Return False if the timer expires first.
+    # --- steps -----------------------------------------------------------------------------------------------------
 
-        Raises:
-            KafkaError: an error of ``step``.
+    def run(self, steps: Steps[T]) -> T:
+        """Do what ``steps`` ask for, and return their result. Raises what they raise.
+
+        An exception that ends a call or a wait, also one of a signal handler, is raised in the steps.
         """
-        version = self._metadata.request_update(False)
-        return self.run_until(lambda: self._metadata.update_version > version, timer)
+        generator = cast("GeneratorType[Asked, Any, T]", steps)
+        value: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                if error is None:
+                    asked = steps.send(value)
+                else:
+                    raised, error = error, None
+                    asked = steps.throw(raised)
+                value = self._do(asked)
+            except StopIteration as end:
+                if generator.gi_frame is None:
+                    result: T = end.value
+                    return result
+                error = end  # of the application's code
+            except BaseException as raised:
+                if generator.gi_frame is None:
+                    raise  # the steps have ended with it
+                error = raised
 
-    def result(self, future: RequestFuture[T]) -> T:
-        """Run until a manager has completed ``future``, and return its value or raise its error.
-
-        The manager ends the wait in time. Give the future up if anything else ends this call.
-        """
-        try:
-            self.run_until(lambda: future.is_done, Timer(self._clock, FOREVER_MS))
-        finally:
-            if not future.is_done:
-                future.give_up(KafkaError("the call that waited for this was interrupted"))
-        if future.failed:
-            raise future.exception
-        return future.value
+    def _do(self, asked: Asked) -> Any:
+        if isinstance(asked, Round):
+            return self.step(asked.timer, asked.is_done, wakeup=asked.wakeup)
+        if isinstance(asked, Wait):
+            return self.run_until(asked.is_done, asked.timer, wakeup=asked.wakeup)
+        if asked.uses_consumer:
+            with self._application_code:
+                return asked.function()
+        return asked.function()

@@ -1,11 +1,18 @@
-"""The application's code that request managers have to be run, and the driver runs (Java: BackgroundEvent)."""
+"""Requests of a consumer's parts to its driver: calls of the application's code, and waits (Java: BackgroundEvent)."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pykclient.clock import FOREVER_MS, Timer
+from pykclient.errors import KafkaError
+
+if TYPE_CHECKING:
+    from pykclient.clock import Clock
+    from pykclient.consumer.request_future import RequestFuture
+    from pykclient.network.metadata import Metadata
 
 T = TypeVar("T")
 
@@ -20,21 +27,69 @@ class ApplicationCall:
         self.uses_consumer = uses_consumer  # at a point where calls of the consumer are safe
 
 
-#: A step of a manager that needs the application. It yields calls, and at each yield gets the call's return value or
-#: exception. So the driver decides how a call is made.
-Steps = Generator[ApplicationCall, Any, T]
+class Round:
+    """One round of sending and receiving. Thread: application.
+
+    It waits until anything happens or the timer expires, but not at all if ``is_done()``. ``wakeup`` is False if
+    ``KafkaConsumer.wakeup`` must not end it.
+    """
+
+    __slots__ = ("is_done", "timer", "wakeup")
+
+    def __init__(self, timer: Timer, is_done: Callable[[], bool] | None = None, *, wakeup: bool = True) -> None:
+        self.timer = timer
+        self.is_done = is_done
+        self.wakeup = wakeup
+
+
+class Wait:
+    """Rounds until ``is_done()`` or until the timer expires. The result is ``is_done()``. Thread: application."""
+
+    __slots__ = ("is_done", "timer", "wakeup")
+
+    def __init__(self, timer: Timer, is_done: Callable[[], bool], *, wakeup: bool = True) -> None:
+        self.timer = timer
+        self.is_done = is_done
+        self.wakeup = wakeup
+
+
+#: What an operation may ask for.
+Asked = ApplicationCall | Round | Wait
+
+
+#: An operation that needs the application's code or has to wait. It yields calls and waits, and at each yield gets the
+#: result or the exception. So the operation reads from top to bottom, and the driver decides how it calls and waits.
+Steps = Generator[Asked, Any, T]
+
+
+def result_of(future: RequestFuture[T], clock: Clock) -> Steps[T]:
+    """Wait until a manager has completed ``future``, and return its value or raise its error.
+
+    The manager ends the wait in time. If anything else ends it, the future is given up.
+    """
+    try:
+        yield Wait(Timer(clock, FOREVER_MS), lambda: future.is_done)
+    finally:
+        if not future.is_done:
+            future.give_up(KafkaError("the call that waited for this was interrupted"))
+    if future.failed:
+        raise future.exception
+    return future.value
+
+
+def metadata_update(metadata: Metadata, timer: Timer) -> Steps[bool]:
+    """Request metadata and wait for it. Return False if the timer expires first."""
+    version = metadata.request_update(False)
+    found: bool = yield Wait(timer, lambda: metadata.update_version > version)
+    return found
 
 
 class ApplicationEvents:
-    """Steps to run outside the I/O lease, in the order in which they were added. Thread: application.
+    """A queue of steps, to be run outside the I/O lease in the order in which they were added. Thread: application."""
 
-    ``application_code`` is entered around calls that may use the consumer.
-    """
+    __slots__ = ("_queue",)
 
-    __slots__ = ("_application_code", "_queue")
-
-    def __init__(self, application_code: AbstractContextManager[None] | None = None) -> None:
-        self._application_code: AbstractContextManager[None] = application_code or nullcontext()
+    def __init__(self) -> None:
         self._queue: deque[Steps[None]] = deque()
 
     def __bool__(self) -> bool:
@@ -47,25 +102,7 @@ class ApplicationEvents:
         """Drop all steps, without running them."""
         self._queue.clear()
 
-    def run(self) -> None:
-        """Run all steps. Raises what they raise."""
+    def steps(self) -> Steps[None]:
+        """Run all steps in the queue. Raises what they raise; the remaining steps stay in the queue."""
         while self._queue:
-            self.run_steps(self._queue.popleft())
-
-    def run_steps(self, steps: Steps[T]) -> T:
-        """Make the calls that ``steps`` yields, and return its result. Raises what it raises."""
-        try:
-            call = next(steps)
-            while True:
-                try:
-                    with self._application_code if call.uses_consumer else nullcontext():
-                        value = call.function()
-                except Exception as error:  # noqa: BLE001 - the application's code; the steps handle it
-                    call = steps.throw(error)
-                else:
-                    call = steps.send(value)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        finally:
-            steps.close()
+            yield from self._queue.popleft()

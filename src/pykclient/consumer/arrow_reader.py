@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pykclient.clock import Timer
+    from pykclient.consumer.application_events import Steps
     from pykclient.consumer.classic_consumer import ClassicConsumer
 
 
@@ -52,9 +53,9 @@ class ArrowReader:
         self._views = views
         self._ends = arguments.ends(until)
 
-    def take(self, timer: Timer) -> tuple[pa.RecordBatch, ColumnsFetch]:
+    def take(self, timer: Timer) -> Steps[tuple[pa.RecordBatch, ColumnsFetch]]:
         """Poll once. The caller marks the fetch as returned when the batch is certain to reach the application."""
         columns = Columns(self._names, self._max_bytes, self._views, self._consumer.column_memory)
         fetch = ColumnsFetch(columns, self._ends)
-        self._consumer.poll_columns(timer, fetch, self._max_records)
+        yield from self._consumer.poll_columns(timer, fetch, self._max_records)
         return self._arrow.record_batch(columns), fetch

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pykclient.clock import Timer
+from pykclient.clock import FOREVER_MS, Timer
+from pykclient.consumer.application_events import Round, Steps, Wait, metadata_update, result_of
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_components import ConsumerComponents
 from pykclient.consumer.coordinator.commit_request_manager import OffsetCommitCallback
@@ -22,6 +24,7 @@ from pykclient.record.columns import ColumnMemory
 from pykclient.record.record_batch import MAX_INT64
 from pykclient.types import (
     ConsumerGroupMetadata,
+    ConsumerRecord,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     PartitionInfo,
@@ -38,7 +41,12 @@ DEFAULT_REBALANCE_REASON = "rebalance enforced by user"
 
 
 class ClassicConsumer:
-    """The implementation of the public methods, after their checks. Thread: application, one call at a time."""
+    """The implementation of the public methods, after their checks.
+
+    Methods that call the application's code or wait return ``Steps`` for a driver to run; no method waits itself.
+
+    Thread: application, one call at a time.
+    """
 
     def __init__(self, components: ConsumerComponents) -> None:
         self.components = components
@@ -94,7 +102,7 @@ class ClassicConsumer:
             self._coordinator.update_pattern_subscription(self._metadata.fetch())
         self._metadata.request_update_for_new_topics()
 
-    def unsubscribe(self) -> None:
+    def unsubscribe(self) -> Steps[None]:
         self._drop_fetched_except(())
         try:
             if self._coordinator is not None:
@@ -102,23 +110,23 @@ class ClassicConsumer:
                 # subscription, no later subscribe() would join.
                 try:
                     try:
-                        self._coordinator.auto_commit_now()
+                        yield from self._coordinator.auto_commit_now()
                     finally:
-                        self._coordinator.revoke_all()
+                        yield from self._coordinator.revoke_all()
                 finally:
-                    self._coordinator.leave_group(DEFAULT, "the consumer unsubscribed from all topics")
+                    yield from self._coordinator.leave_group(DEFAULT, "the consumer unsubscribed from all topics")
         finally:
             self._handout.clear()
             self._subscriptions.unsubscribe()
         self._log.info("Unsubscribed from all topics")
 
-    def assign(self, partitions: Collection[TopicPartition]) -> None:
+    def assign(self, partitions: Collection[TopicPartition]) -> Steps[None]:
         assigned = list(dict.fromkeys(partitions))
         self.give_back(assigned)
         self._drop_fetched_except(assigned)
         if self._coordinator is not None:
             # No rebalance will follow to commit what is given up now.
-            self._coordinator.auto_commit_now()
+            yield from self._coordinator.auto_commit_now()
         self._log.info("Assigned by the application: %s", ", ".join(map(str, sorted(assigned))))
         if self._subscriptions.assign_from_user(assigned):
             self._metadata.request_update_for_new_topics()
@@ -149,34 +157,35 @@ class ClassicConsumer:
 
     # --- poll --------------------------------------------------------------------------------------------------------
 
-    def poll(self, timer: Timer, max_records: int | None = None) -> Fetch:
+    def poll(self, timer: Timer, max_records: int | None = None) -> Steps[Fetch]:
         """Return records as soon as there are some, or an empty fetch when the timer expires.
 
         Records that wait for a loop come first. The caller sets ``returned`` on the fetch once nothing can keep the
         records from the application. Until then, commits are held back to where the fetch starts.
         """
+        fetch = yield from self._poll(timer, partial(self._collect, max_records))
+        return self._intercept(fetch)
+
+    def _collect(self, max_records: int | None) -> Fetch:
+        """Take records that wait for a loop, or else records from the buffer."""
+        fetch = Fetch()
+        self._handout.begin(fetch)
+        if not self._handout.is_empty:
+            self._rewind_invalid_waiting()
+            self._handout.take(fetch, max_records or self._max_poll_records)
+            if fetch.num_records:
+                return fetch
+        self._fetches.raise_unsupported()
+        return self._fetch_collector.collect_fetch(self._fetch_buffer, fetch, max_records)
+
+    def _intercept(self, fetch: Fetch) -> Fetch:
+        """Pass the records to the interceptors, unless they waited for a loop and so have been passed before."""
         interceptors = self.components.interceptors
-        is_intercepted = interceptors.is_empty
-
-        def collect() -> Fetch:
-            nonlocal is_intercepted
-            fetch = Fetch()
-            self._handout.begin(fetch)
-            if not self._handout.is_empty:
-                self._rewind_invalid_waiting()
-                self._handout.take(fetch, max_records or self._max_poll_records)
-                if fetch.num_records:
-                    is_intercepted = True
-                    return fetch
-            self._fetches.raise_unsupported()
-            return self._fetch_collector.collect_fetch(self._fetch_buffer, fetch, max_records)
-
-        fetch = self._poll(timer, collect)
-        if not is_intercepted and fetch.records:
+        if not interceptors.is_empty and fetch.records and not fetch.has_waited:
             fetch.records = interceptors.on_consume(fetch.records)
         return fetch
 
-    def poll_columns(self, timer: Timer, fetch: ColumnsFetch, max_rows: int) -> None:
+    def poll_columns(self, timer: Timer, fetch: ColumnsFetch, max_rows: int) -> Steps[None]:
         """Poll into the columns of ``fetch``, without interceptors.
 
         A partition is paused once its position reaches its end offset in ``fetch.until``.
@@ -191,7 +200,7 @@ class ClassicConsumer:
             self._handout.begin(fetch)
             return self._fetch_collector.collect_columns(self._fetch_buffer, fetch, max_rows)
 
-        self._poll(timer, collect)
+        yield from self._poll(timer, collect)
 
     def take_back(self, fetch: AnyFetch) -> None:
         """Undo the changes of ``fetch`` to positions and to partitions that it paused at their end offset."""
@@ -226,6 +235,20 @@ class ClassicConsumer:
         """Keep the records of ``fetch`` for a loop to take."""
         self._handout.fill(fetch, self._subscriptions.position_or_none)
 
+    @property
+    def has_waiting_records(self) -> bool:
+        """True if records wait for a loop."""
+        return not self._handout.is_empty
+
+    def next_records(self) -> Iterator[ConsumerRecord[Any, Any]] | None:
+        """Return an iterator over records that wait for a loop, or None if there are none.
+
+        While an asynchronous commit is in flight it has only one record, because callbacks run between records.
+        """
+        if self.has_pending_async_commits():
+            return self._handout.next_single()
+        return self._handout.next_iterator()
+
     def hold_back_last(self) -> None:
         """Do not commit the last records that were returned if an exception is propagating."""
         self._handout.hold_back_last()
@@ -236,10 +259,10 @@ class ClassicConsumer:
 
     def prefetch(self) -> None:
         """Send the fetches that are due, without waiting."""
-        self._create_fetch_requests()
+        self.create_fetch_requests()
         self._driver.transmit()
 
-    def _poll(self, timer: Timer, collect: Callable[[], F]) -> F:
+    def _poll(self, timer: Timer, collect: Callable[[], F]) -> Steps[F]:
         """Return ``collect()``'s result once it is not empty, or when the timer expires."""
         if self._subscriptions.has_no_subscription_or_user_assignment():
             raise IllegalStateError("nothing to poll: subscribe() to topics or assign() partitions first")
@@ -247,13 +270,13 @@ class ClassicConsumer:
         try:
             while True:
                 self._driver.maybe_trigger_wakeup()
-                self._update_assignment_metadata_if_needed()
-                fetch = self._poll_for_fetches(timer, collect)
+                yield from self.update_assignment_metadata_if_needed()
+                fetch = yield from self._poll_for_fetches(timer, collect)
                 if not fetch.is_empty:
                     # Let the brokers work while the application processes records. There are records to return, so this
                     # raises neither wakeups nor errors of other requests.
                     try:
-                        self._create_fetch_requests()
+                        self.create_fetch_requests()
                         self._driver.transmit(if_any=True)
                     except KafkaError as error:
                         # For example another broker's failed authentication. A poll without records will raise it.
@@ -265,7 +288,7 @@ class ClassicConsumer:
         finally:
             self._consumer_metrics.record_poll_end(self._clock.now_ms())
 
-    def _update_assignment_metadata_if_needed(self) -> None:
+    def update_assignment_metadata_if_needed(self) -> Steps[None]:
         """Advance group membership and position lookups, without waiting for either.
 
         Partitions that have a position are fetched meanwhile. The poll's next round calls this again before
@@ -276,26 +299,33 @@ class ClassicConsumer:
         if self._coordinator is None:
             self._sole_reader.poll()
         else:
-            has_assignment = self._coordinator.poll(at_once)
+            has_assignment = yield from self._coordinator.poll(at_once)
         self.update_fetch_positions(initialize=has_assignment)
 
-    def _poll_for_fetches(self, timer: Timer, collect: Callable[[], F]) -> F:
+    def _poll_for_fetches(self, timer: Timer, collect: Callable[[], F]) -> Steps[F]:
         fetch = collect()
         if not fetch.is_empty:
             return fetch
-        self._create_fetch_requests()
-        timeout_ms = timer.remaining_ms
-        if self._coordinator is not None:
-            timeout_ms = min(self._coordinator.time_to_next_poll(), timeout_ms)
-        if not self._has_all_fetch_positions or self._fetches.has_resting_nodes:
-            # A position lookup or a fetch may be in backoff, which no response would end.
-            timeout_ms = min(timeout_ms, self._retry_backoff_ms)
-        wait = Timer(self._clock, timeout_ms)
-        self._driver.step(wait, self._fetches.has_available_fetches)
+        self.create_fetch_requests()
+        wait = Timer(self._clock, min(timer.remaining_ms, self.time_to_next_poll()))
+        yield Round(wait, self._fetches.has_available_fetches)
         timer.update(wait.now_ms)
         return collect()
 
-    def _create_fetch_requests(self) -> None:
+    def time_to_next_poll(self) -> int:
+        """Return the milliseconds that a wait for records may take before the next round of a poll is due."""
+        timeout_ms = FOREVER_MS if self._coordinator is None else self._coordinator.time_to_next_poll()
+        if not self._has_all_fetch_positions or self._fetches.has_resting_nodes:
+            # A position lookup or a fetch may be in backoff, which no response would end.
+            timeout_ms = min(timeout_ms, self._retry_backoff_ms)
+        return timeout_ms
+
+    def create_fetch_requests(self) -> None:
+        """Create the fetch requests that are due, for the next round.
+
+        Raises:
+            AuthenticationError: a broker refused the credentials.
+        """
         self._offsets.validate_positions_on_metadata_change()
         self._drop_deleted_records()
         self._fetches.create_fetch_requests()
@@ -332,7 +362,7 @@ class ClassicConsumer:
         self._offsets.reset_positions_if_needed()
         return initialized
 
-    def position(self, tp: TopicPartition, timer: Timer) -> int:
+    def position(self, tp: TopicPartition, timer: Timer) -> Steps[int]:
         """Return the offset of the next record that the application will get, and look it up if it is unknown.
 
         Raises:
@@ -350,7 +380,7 @@ class ClassicConsumer:
                 return position.offset
             # Does not wait for other partitions. Whatever must be asked again is asked after a backoff.
             self.update_fetch_positions()
-            self._driver.step(Timer(self._clock, min(timer.remaining_ms, self._retry_backoff_ms)))
+            yield Round(Timer(self._clock, min(timer.remaining_ms, self._retry_backoff_ms)))
             timer.update()
             if timer.expired and self._subscriptions.valid_position(tp) is None:
                 raise self.timeout_error(f"the position of {tp}", timer)
@@ -436,19 +466,21 @@ class ClassicConsumer:
 
     # --- offsets -----------------------------------------------------------------------------------------------------
 
-    def commit_sync(self, offsets: Offsets | None, timer: Timer) -> None:
+    def commit_sync(self, offsets: Offsets | None, timer: Timer) -> Steps[None]:
         coordinator = self.group()
         start_ms = self._clock.now_ms()
         try:
             offsets = self._to_commit(offsets)
             if self._handout.unreturned is None:
                 self._handout.end()  # the application says that it is done with the records of the last poll
-            coordinator.commit_sync(offsets, timer)
+            yield from coordinator.commit_sync(offsets, timer)
         finally:
             self._consumer_metrics.record_commit_sync(self._clock.now_ms() - start_ms)
 
-    def commit_async(self, offsets: Offsets | None, callback: OffsetCommitCallback | None) -> RequestFuture[None]:
-        future = self.group().commit_async(self._to_commit(offsets), callback)
+    def commit_async(
+        self, offsets: Offsets | None, callback: OffsetCommitCallback | None
+    ) -> Steps[RequestFuture[None]]:
+        future = yield from self.group().commit_async(self._to_commit(offsets), callback)
         self._handout.split()  # a loop then checks for the response after each record
         return future
 
@@ -456,9 +488,9 @@ class ClassicConsumer:
         """Return whether the callback of an asynchronous commit may become due."""
         return self._coordinator is not None and self._coordinator.has_pending_async_commits
 
-    def run_commit_callbacks(self) -> None:
+    def run_commit_callbacks(self) -> Steps[None]:
         """Run the callbacks of completed asynchronous commits, without waiting."""
-        self.group().run_commit_callbacks()
+        yield from self.group().run_commit_callbacks()
 
     def _to_commit(self, offsets: Offsets | None) -> Offsets:
         if offsets is None:
@@ -470,11 +502,11 @@ class ClassicConsumer:
 
     def committed(
         self, partitions: Collection[TopicPartition], timer: Timer
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    ) -> Steps[dict[TopicPartition, OffsetAndMetadata | None]]:
         coordinator = self.group()
         start_ms = self._clock.now_ms()
         try:
-            offsets = coordinator.committed(partitions, timer)
+            offsets = yield from coordinator.committed(partitions, timer)
         finally:
             self._consumer_metrics.record_committed(self._clock.now_ms() - start_ms)
         for tp, offset in offsets.items():
@@ -496,16 +528,18 @@ class ClassicConsumer:
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: int
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        return self._driver.result(self._offsets.offsets_for_times(timestamps, timeout_ms))
+    ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
+        return result_of(self._offsets.offsets_for_times(timestamps, timeout_ms), self._clock)
 
-    def beginning_offsets(self, partitions: Collection[TopicPartition], timeout_ms: int) -> dict[TopicPartition, int]:
-        return self._driver.result(self._offsets.beginning_offsets(partitions, timeout_ms))
+    def beginning_offsets(
+        self, partitions: Collection[TopicPartition], timeout_ms: int
+    ) -> Steps[dict[TopicPartition, int]]:
+        return result_of(self._offsets.beginning_offsets(partitions, timeout_ms), self._clock)
 
-    def end_offsets(self, partitions: Collection[TopicPartition], timeout_ms: int) -> dict[TopicPartition, int]:
-        return self._driver.result(self._offsets.end_offsets(partitions, timeout_ms))
+    def end_offsets(self, partitions: Collection[TopicPartition], timeout_ms: int) -> Steps[dict[TopicPartition, int]]:
+        return result_of(self._offsets.end_offsets(partitions, timeout_ms), self._clock)
 
-    def partitions_for(self, topic: str, timeout_ms: int) -> list[PartitionInfo]:
+    def partitions_for(self, topic: str, timeout_ms: int) -> Steps[list[PartitionInfo]]:
         """Return the partitions of ``topic``, from the metadata or else from a broker; empty if it does not exist."""
         known = self._metadata.fetch().partitions_for_topic(topic)
         if known:
@@ -513,20 +547,20 @@ class ClassicConsumer:
         lookup = self.components.topic_metadata.describe_topics(
             (topic,), timeout_ms, allow_auto_topic_creation=self._metadata.allow_auto_topic_creation
         )
-        found = self._driver.result(lookup).get(topic)
+        found = (yield from result_of(lookup, self._clock)).get(topic)
         return [] if found is None else found.partitions
 
-    def describe_topics(self, topics: Collection[str] | None, timeout_ms: int) -> dict[str, TopicDescription]:
-        return self._driver.result(self.components.topic_metadata.describe_topics(topics, timeout_ms))
+    def describe_topics(self, topics: Collection[str] | None, timeout_ms: int) -> Steps[dict[str, TopicDescription]]:
+        return result_of(self.components.topic_metadata.describe_topics(topics, timeout_ms), self._clock)
 
     @property
     def is_bootstrapped(self) -> bool:
         return not self._metadata.fetch().is_bootstrap_configured
 
-    def bootstrap(self, timer: Timer) -> bool:
+    def bootstrap(self, timer: Timer) -> Steps[bool]:
         """Wait for new metadata of the cluster; return False if the timer expires first."""
         # Rebootstrapping also counts as a metadata update.
-        while self._driver.await_metadata_update(timer):
+        while (yield from metadata_update(self._metadata, timer)):
             if self.is_bootstrapped:
                 return True
         return False
@@ -548,22 +582,22 @@ class ClassicConsumer:
 
     # --- closing -----------------------------------------------------------------------------------------------------
 
-    def close(self, timeout_ms: int, operation: str, *, auto_commit: bool) -> KafkaError | None:
+    def close(self, timeout_ms: int, operation: str, *, auto_commit: bool) -> Steps[KafkaError | None]:
         """Close everything within ``timeout_ms`` and return the first error.
 
         An exception of a signal handler ends this immediately; another call does the rest.
         """
         self.is_closing = True
+        self._driver.disable_wakeups()
         timer = Timer(self._clock, min(timeout_ms, self._request_timeout_ms))
         failures: list[Exception] = []
         coordinator = self._coordinator
         if coordinator is not None:
-            self._attempt(
-                "the coordinator", lambda: coordinator.close(timer, operation, auto_commit=auto_commit), failures
-            )
+            steps = coordinator.close(timer, operation, auto_commit=auto_commit)
+            yield from self._attempt_steps("the coordinator", steps, failures)
         timer.update()
         timer.reset(max(0, min(timeout_ms, self._request_timeout_ms) - timer.elapsed_ms))
-        self._attempt("the fetcher", lambda: self._close_fetch_sessions(timer), failures)
+        yield from self._attempt_steps("the fetcher", self._close_fetch_sessions(timer), failures)
         self._attempt("the interceptors", self.components.interceptors.close, failures)
         self._attempt("the metrics", self.components.metrics.close, failures)
         self._attempt("the network client", self._client.close, failures)
@@ -582,16 +616,15 @@ class ClassicConsumer:
             return wrapped
         return failure
 
-    def _close_fetch_sessions(self, timer: Timer) -> None:
+    def _close_fetch_sessions(self, timer: Timer) -> Steps[None]:
         """End the sessions, as far as the timer allows, and drop buffered data."""
-        self._driver.disable_wakeups()
         futures = self._fetches.close_sessions()
 
         def is_done() -> bool:
             return all(future.is_done for future in futures)
 
         if timer.not_expired:
-            self._driver.run_until(is_done, timer, wakeup=False)
+            yield Wait(timer, is_done, wakeup=False)
         if not is_done():
             self._log.debug("Not all fetch sessions were closed within %d ms; brokers expire them", timer.timeout_ms)
         self._fetch_buffer.close()
@@ -601,6 +634,16 @@ class ClassicConsumer:
             return
         try:
             close()
+        except Exception as error:  # noqa: BLE001 - all else must be closed first
+            self._log.error("Closing %s failed: %r", what, error)
+            failures.append(error)
+        self._closed.add(what)
+
+    def _attempt_steps(self, what: str, close: Steps[None], failures: list[Exception]) -> Steps[None]:
+        if what in self._closed:
+            return
+        try:
+            yield from close
         except Exception as error:  # noqa: BLE001 - all else must be closed first
             self._log.error("Closing %s failed: %r", what, error)
             failures.append(error)

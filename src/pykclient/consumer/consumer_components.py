@@ -105,9 +105,9 @@ class ConsumerComponents:
             config["heartbeat.interval.ms"],
             environment,
         )
-        self.driver = ApplicationDriver(self.client, self.metadata, clock)
-        self.handout = Handout()
         self.guard = ThreadGuard(environment)
+        self.driver = ApplicationDriver(self.client, self.metadata, clock, self.guard.application_code)
+        self.handout = Handout()
         self.coordinator = self._coordinator(rng)
         parts = FetchParts(self.log_context, self.client, self.metadata, self.subscriptions, clock, api_versions)
         deserializers = Deserializers(_bound(self.key_deserializer), _bound(self.value_deserializer))
@@ -161,7 +161,6 @@ class ConsumerComponents:
             GroupRebalanceConfig.from_consumer_config(self.group_id, config),
             self.log_context,
             self.client,
-            self.driver,
             self.metrics,
             self.clock,
             ConsumerParts(
@@ -171,7 +170,6 @@ class ConsumerComponents:
                 self.interceptors,
                 consumed=self.consumed,
                 auto_commit_interval_ms=interval_ms,
-                application_code=self.guard.application_code,
             ),
             rng,
             self.environment,

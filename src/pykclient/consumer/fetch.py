@@ -44,13 +44,14 @@ class AnyFetch:
 
 
 class Fetch(AnyFetch):
-    """Records by partition. Thread: owner."""
+    """Records by partition. ``has_waited`` is True for records that waited for a loop. Thread: owner."""
 
-    __slots__ = ("records",)
+    __slots__ = ("has_waited", "records")
 
     def __init__(self) -> None:
         super().__init__()
         self.records: dict[TopicPartition, list[ConsumerRecord[Any, Any]]] = {}
+        self.has_waited = False
 
     def add(self, tp: TopicPartition, records: list[ConsumerRecord[Any, Any]]) -> None:
         """Append ``records`` to those of the partition. Takes ownership of the list."""

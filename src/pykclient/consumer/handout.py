@@ -177,6 +177,7 @@ class Handout:
             # The fetch holds commits back before the queue releases the records.
             fetch.first_positions.setdefault(chunk.tp, chunk.next_position)
             fetch.add(chunk.tp, records)
+            fetch.has_waited = True
             chunk.skip_to(index + len(records))
 
     def _pending(self) -> list[_Chunk]:

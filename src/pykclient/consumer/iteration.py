@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pykclient.clock import Timer
@@ -12,40 +12,43 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pykclient.clock import Clock
+    from pykclient.consumer.application_events import Steps
     from pykclient.consumer.arrow_reader import ArrowReader
     from pykclient.consumer.classic_consumer import ClassicConsumer
-    from pykclient.consumer.handout import Handout
     from pykclient.consumer.thread_guard import ThreadGuard
 
 
 class Iteration:
-    """Polls for loops, which end after ``timeout_ms`` without records or on ``close``. Thread: application."""
+    """Polls for loops, which end after ``timeout_ms`` without records or on ``close``. Thread: application.
 
-    __slots__ = ("_clock", "_consumer", "_guard", "_handout", "_timeout_ms")
+    ``run`` runs the consumer's steps.
+    """
+
+    __slots__ = ("_clock", "_consumer", "_guard", "_run", "_timeout_ms")
 
     def __init__(
-        self, consumer: ClassicConsumer, handout: Handout, guard: ThreadGuard, clock: Clock, timeout_ms: int
+        self,
+        consumer: ClassicConsumer,
+        run: Callable[[Steps[Any]], Any],
+        guard: ThreadGuard,
+        clock: Clock,
+        timeout_ms: int,
     ) -> None:
         self._consumer = consumer
+        self._run = run
         self._clock = clock
         self._guard = guard
-        self._handout = handout
         self._timeout_ms = timeout_ms
 
     def lists(self) -> Iterator[Iterator[ConsumerRecord[Any, Any]]]:
-        """Yield list iterators, so that advancing within a batch runs no Python code.
-
-        While an asynchronous commit is in flight, each has one record, because callbacks run between records.
-        """
-        handout, consumer = self._handout, self._consumer
+        """Yield list iterators, so that advancing within a batch runs no Python code."""
+        consumer = self._consumer
         while self.iterate():
             while not self._guard.closed:
                 if consumer.has_pending_async_commits():
                     with self._guard:
-                        consumer.run_commit_callbacks()
-                    records = handout.next_single()
-                else:
-                    records = handout.next_iterator()
+                        self._run(consumer.run_commit_callbacks())
+                records = consumer.next_records()
                 if records is None:
                     break
                 yield records
@@ -56,11 +59,11 @@ class Iteration:
         """Poll until records wait for the loop. Return False if none arrived in time."""
         with self._guard:
             self._guard.require_outermost()
-            if not self._handout.is_empty:
+            if self._consumer.has_waiting_records:
                 return True
             timer = Timer(self._clock, self._timeout_ms)
             while True:
-                fetch = self._consumer.poll(timer)
+                fetch = self._run(self._consumer.poll(timer))
                 if fetch.records:
                     self._consumer.keep_for_loop(fetch)
                     return True
@@ -76,7 +79,7 @@ class Iteration:
             with self._guard:
                 self._guard.require_outermost()
                 while True:
-                    batch, fetch = reader.take(timer)
+                    batch, fetch = self._run(reader.take(timer))
                     if batch.num_rows:
                         break
                     fetch.returned = True  # positions may have moved over aborted records only

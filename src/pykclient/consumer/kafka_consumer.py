@@ -146,8 +146,9 @@ class KafkaConsumer(Generic[K, V]):
         self._default_timeout_ms: int = self.config["default.api.timeout.ms"]
         self._iterator: Iterator[ConsumerRecord[K, V]] | None = None
         self._consumer = ClassicConsumer(components)
+        self._run = components.driver.run
         self._iteration = Iteration(
-            self._consumer, components.handout, self._guard, self._clock, self.config["consumer.timeout.ms"]
+            self._consumer, self._run, self._guard, self._clock, self.config["consumer.timeout.ms"]
         )
         self._guard.recover = self._consumer.recover
         self._guard.has_leftovers = self._consumer.has_leftovers
@@ -193,7 +194,7 @@ class KafkaConsumer(Generic[K, V]):
             elif names:
                 self._consumer.subscribe(names, arguments.listener(listener))
             else:
-                self._consumer.unsubscribe()
+                self._run(self._consumer.unsubscribe())
 
     def subscription(self) -> set[str] | None:
         """Return the topics subscribed to, or None if there are none."""
@@ -210,7 +211,7 @@ class KafkaConsumer(Generic[K, V]):
         """
         with self._guard:
             self._guard.require_outermost()
-            self._consumer.unsubscribe()
+            self._run(self._consumer.unsubscribe())
             self._consumer.release_column_memory()
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
@@ -225,9 +226,9 @@ class KafkaConsumer(Generic[K, V]):
         with self._guard:
             wanted = arguments.partitions(partitions)
             if wanted:
-                self._consumer.assign(wanted)
+                self._run(self._consumer.assign(wanted))
             else:
-                self._consumer.unsubscribe()
+                self._run(self._consumer.unsubscribe())
 
     def assignment(self) -> set[TopicPartition]:
         """Return the partitions that ``assign`` or the group has assigned."""
@@ -261,7 +262,7 @@ class KafkaConsumer(Generic[K, V]):
             if timeout_ms is None:  # the types forbid it; in other methods None means the default timeout
                 raise IllegalArgumentError("poll() takes a number of milliseconds, not None")
             self._guard.require_outermost()
-            fetch = self._consumer.poll(self._timer(timeout_ms), arguments.max_records(max_records))
+            fetch = self._run(self._consumer.poll(self._timer(timeout_ms), arguments.max_records(max_records)))
             records: dict[TopicPartition, list[ConsumerRecord[K, V]]] = fetch.records
             if not update_offsets:
                 self._consumer.take_back(fetch)
@@ -306,7 +307,7 @@ class KafkaConsumer(Generic[K, V]):
         reader = ArrowReader(self._consumer, max_records, max_bytes, columns, binary_view, until)
         with self._guard:
             self._guard.require_outermost()
-            batch, fetch = reader.take(self._timer(timeout_ms))
+            batch, fetch = self._run(reader.take(self._timer(timeout_ms)))
         fetch.returned = True  # last, as in poll()
         return batch
 
@@ -381,7 +382,7 @@ class KafkaConsumer(Generic[K, V]):
         """
         with self._guard:
             tp = arguments.partition(partition)
-            return self._consumer.position(tp, self._timer(timeout_ms))
+            return self._run(self._consumer.position(tp, self._timer(timeout_ms)))
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata, *, topic_id: UUID | None = None) -> None:
         """Set the position of ``partition``: the next poll returns records from ``offset`` on.
@@ -489,7 +490,7 @@ class KafkaConsumer(Generic[K, V]):
             WakeupError: ``wakeup`` was called.
         """
         with self._guard:
-            self._consumer.commit_sync(arguments.offsets(offsets), self._timer(timeout_ms))
+            self._run(self._consumer.commit_sync(arguments.offsets(offsets), self._timer(timeout_ms)))
 
     def commit_async(
         self,
@@ -507,7 +508,7 @@ class KafkaConsumer(Generic[K, V]):
             IllegalArgumentError: an offset is negative, or ``offsets`` is not a mapping.
         """
         with self._guard:
-            return OffsetCommitFuture(self._consumer.commit_async(arguments.offsets(offsets), callback))
+            return OffsetCommitFuture(self._run(self._consumer.commit_async(arguments.offsets(offsets), callback)))
 
     @overload
     def committed(
@@ -539,9 +540,9 @@ class KafkaConsumer(Generic[K, V]):
         with self._guard:
             timer = self._timer(timeout_ms)
             if not isinstance(partitions, TopicPartition):
-                return self._consumer.committed(arguments.partitions(partitions), timer)
+                return self._run(self._consumer.committed(arguments.partitions(partitions), timer))
             arguments.partition(partitions)
-            found = self._consumer.committed((partitions,), timer)[partitions]
+            found = self._run(self._consumer.committed((partitions,), timer))[partitions]
             return found if found is None or metadata else found.offset
 
     # --- cluster metadata and offsets --------------------------------------------------------------------------------
@@ -560,7 +561,7 @@ class KafkaConsumer(Generic[K, V]):
         """
         with self._guard:
             wanted = arguments.timestamps(timestamps)
-            return self._consumer.offsets_for_times(wanted, self._timer(timeout_ms).timeout_ms)
+            return self._run(self._consumer.offsets_for_times(wanted, self._timer(timeout_ms).timeout_ms))
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
@@ -575,7 +576,7 @@ class KafkaConsumer(Generic[K, V]):
         """
         with self._guard:
             wanted = arguments.partitions(partitions)
-            return self._consumer.beginning_offsets(wanted, self._timer(timeout_ms).timeout_ms)
+            return self._run(self._consumer.beginning_offsets(wanted, self._timer(timeout_ms).timeout_ms))
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
@@ -591,7 +592,7 @@ class KafkaConsumer(Generic[K, V]):
         """
         with self._guard:
             wanted = arguments.partitions(partitions)
-            return self._consumer.end_offsets(wanted, self._timer(timeout_ms).timeout_ms)
+            return self._run(self._consumer.end_offsets(wanted, self._timer(timeout_ms).timeout_ms))
 
     def partitions_for(self, topic: str, timeout_ms: float | None = None) -> list[PartitionInfo]:
         """Return the partitions of ``topic`` with their leaders and replicas, or an empty list if it does not exist.
@@ -606,7 +607,7 @@ class KafkaConsumer(Generic[K, V]):
         """
         with self._guard:
             arguments.topic(topic)
-            return self._consumer.partitions_for(topic, self._timer(timeout_ms).timeout_ms)
+            return self._run(self._consumer.partitions_for(topic, self._timer(timeout_ms).timeout_ms))
 
     def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int]:
         """Return the partition numbers of ``topic``, or an empty set if it does not exist.
@@ -653,7 +654,7 @@ class KafkaConsumer(Generic[K, V]):
         """
         with self._guard:
             names = None if topics is None else arguments.topics(topics)
-            return self._consumer.describe_topics(names, self._timer(timeout_ms).timeout_ms)
+            return self._run(self._consumer.describe_topics(names, self._timer(timeout_ms).timeout_ms))
 
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> bool:
         """Wait until the cluster's metadata is known. Return False if ``timeout_ms`` milliseconds pass first.
@@ -663,7 +664,7 @@ class KafkaConsumer(Generic[K, V]):
         with self._guard:
             if self._consumer.is_bootstrapped and not refresh:
                 return True
-            return self._consumer.bootstrap(self._timer(timeout_ms))
+            return self._run(self._consumer.bootstrap(self._timer(timeout_ms)))
 
     def bootstrap_connected(self) -> bool:
         """Return whether a broker has sent metadata of the cluster."""
@@ -739,12 +740,12 @@ class KafkaConsumer(Generic[K, V]):
             self._consumer.hold_back_last()
             # The consumer stays open until this is done, because the rebalance listener may use it.
             try:
-                failure = self._consumer.close(bound_ms, operation, auto_commit=autocommit)
+                failure = self._run(self._consumer.close(bound_ms, operation, auto_commit=autocommit))
             except BaseException:
                 # Ctrl-C, or a signal handler that raises: whoever interrupts the wait does not want to wait for the
                 # next step instead. If another exception strikes here, another call of close() does the rest.
                 self._consumer.recover(in_middle=True)
-                self._consumer.close(0, operation, auto_commit=False)
+                self._run(self._consumer.close(0, operation, auto_commit=False))
                 self._guard.closed = True
                 raise
             self._iterator = None

@@ -124,6 +124,26 @@ class NetworkClientDelegate:
         Does not wait if there are requests to complete. With ``background``, complete only requests of managers that
         run in the background.
         """
+        self._client.poll(self._send_all(timeout_ms, now_ms), now_ms)
+        now_ms = self._clock.now_ms()
+        self._complete_all(now_ms, background=background)
+        return now_ms
+
+    def begin_poll(self, timeout_ms: int, now_ms: int) -> int:
+        """Do the part of ``poll`` before its wait; return how long that may last, at most ``timeout_ms``.
+
+        For a driver that waits itself, such as an event loop: it does the I/O and calls ``end_poll``.
+        """
+        return self._client.begin_poll(self._send_all(timeout_ms, now_ms), now_ms)
+
+    def end_poll(self, now_ms: int) -> list[ClientResponse]:
+        """Do the part of ``poll`` after its I/O; return the responses."""
+        responses = self._client.end_poll(now_ms)
+        self._complete_all(now_ms)
+        return responses
+
+    def _send_all(self, timeout_ms: int, now_ms: int) -> int:
+        """Send requests where that needs no waiting; return how long a poll may wait, at most ``timeout_ms``."""
         client = self._client
         self._take_arrived()
         while self._pending_disconnects:
@@ -136,12 +156,12 @@ class NetworkClientDelegate:
         elif not client.in_flight_request_count():
             # No response will end the wait, and nodes may come out of their connection backoff.
             timeout_ms = min(timeout_ms, self._retry_backoff_ms)
-        client.poll(timeout_ms, now_ms)
-        now_ms = self._clock.now_ms()
+        return timeout_ms
+
+    def _complete_all(self, now_ms: int, *, background: bool = False) -> None:
         self._check_disconnects()  # before ready() is called again, which clears failures
         self.complete_answered(background=background)
         self.try_send(now_ms)
-        return now_ms
 
     def poll_background(self) -> int | None:
         """Poll managers that run in the background, send and receive without waiting, and complete their requests.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -90,6 +91,20 @@ class SteppedThread(HeartbeatThread):
         return False
 
 
+class DrivenCoordinator:
+    """A ConsumerCoordinator whose steps run at once, as in the calls of a KafkaConsumer."""
+
+    def __init__(self, coordinator: ConsumerCoordinator, driver: ApplicationDriver) -> None:
+        self.itself = coordinator
+        self._driver = driver
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.itself, name)
+        if not inspect.isgeneratorfunction(found):
+            return found
+        return lambda *args, **kwargs: self._driver.run(found(*args, **kwargs))
+
+
 class GroupHarness:
     """One group member, whose metadata has topic ``test`` with two partitions."""
 
@@ -120,11 +135,10 @@ class GroupHarness:
             **(group or {}),
         }
         self.listener = Listener()
-        self.coordinator = ConsumerCoordinator(
+        coordinator = ConsumerCoordinator(
             GroupRebalanceConfig(GROUP, **settings),
             log_context,
             self.network,
-            self.driver,
             self.metrics,
             self.clock,
             ConsumerParts(
@@ -137,7 +151,8 @@ class GroupHarness:
             random.Random(1),
         )
         self.threads: list[SteppedThread] = []
-        self.coordinator.new_heartbeat_thread = self._thread
+        coordinator.new_heartbeat_thread = self._thread
+        self.coordinator: Any = DrivenCoordinator(coordinator, self.driver)
 
     def _thread(self, *parts: Any, **environment: Any) -> SteppedThread:
         self.threads.append(SteppedThread(*parts, **environment))
@@ -153,7 +168,7 @@ class GroupHarness:
 
     @property
     def coordinator_node(self) -> Node:
-        node = self.coordinator.lookup.node
+        node: Node | None = self.coordinator.lookup.node
         assert node is not None
         return node
 

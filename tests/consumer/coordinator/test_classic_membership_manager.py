@@ -21,7 +21,7 @@ from pykclient.consumer.coordinator.member_state import (
     SYNCING,
     RebalanceStep,
 )
-from pykclient.consumer.request_manager import NOTHING, UnsentRequest
+from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.errors import (
     AuthenticationError,
     DisconnectError,
@@ -73,7 +73,7 @@ class Rebalance:
     def advance(self) -> None:
         """Do what ``poll()`` of the application does."""
         self.manager.advance(self.clock.now_ms())
-        self.coordinator._rebalance_events.run()
+        self.group.driver.run(self.coordinator._rebalance_events.steps())
 
     def poll(self) -> list[UnsentRequest]:
         return list(self.manager.poll(self.clock.now_ms()).requests)
@@ -336,7 +336,8 @@ class TestCommitting:
     @staticmethod
     def commits(rebalance: Rebalance) -> UnsentRequest:
         rebalance.poll()
-        (request,) = rebalance.coordinator._commits.poll(rebalance.clock.now_ms()).requests
+        result: PollResult = rebalance.coordinator._commits.poll(rebalance.clock.now_ms())
+        (request,) = result.requests
         return request
 
     def test_first_the_commit(self) -> None:

@@ -216,7 +216,7 @@ class TestStates:
         answer(first, commit({TP0: 12}))
         assert not any(future.is_done for future in futures)
         assert not called
-        commits.events.run()
+        commits.group.driver.run(commits.events.steps())
         assert [offsets[TP0].offset for offsets, _ in called] == [2, 1]
         assert (futures[0].failed, futures[1].succeeded) == (True, True)
         assert commits.poll() == []
@@ -271,7 +271,7 @@ class TestStates:
         (request,) = lookup.poll(commits.clock.now_ms()).requests
         answer(request, find_coordinator(commits.group.node, LOAD_IN_PROGRESS))
         assert commits.poll() == []
-        commits.events.run()
+        commits.group.driver.run(commits.events.steps())
         assert isinstance(called[0][1], RetriableCommitFailedError)
         assert not synchronous.is_done, "it waits for the next lookup"
         commits.clock.advance(1_000)
@@ -332,7 +332,7 @@ class TestStates:
         commits.manager.commit_sync(at(3), 10_000)
         commits.manager.reset()
         answer(commits.request(), commit({TP0: 0}))
-        commits.events.run()
+        commits.group.driver.run(commits.events.steps())
         assert [(offsets[TP0].offset, type(error)) for offsets, error in called] == [
             (1, RetriableCommitFailedError),
             (2, type(None)),
@@ -361,7 +361,7 @@ class TestStates:
         commits.manager.commit_async(at(1), called)
         answer(commits.request(), commit({TP0: 0}))
         commits.events._queue *= 2
-        commits.events.run()
+        commits.group.driver.run(commits.events.steps())
         assert len(called) == 1
 
     def test_automatic_commits(self) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.request_manager import NOTHING, UnsentRequest
+from pykclient.consumer.coordinator.committed_offsets_request_manager import CommittedOffsets
+from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.errors import (
     GroupAuthorizationError,
     KafkaError,
@@ -44,7 +45,8 @@ def group() -> GroupHarness:
 def fetch(group: GroupHarness, timeout_ms: int = 10_000) -> dict[TopicPartition, OffsetAndMetadata | None] | None:
     """Return the committed offsets, or None if they are not known in time."""
     try:
-        return group.coordinator.committed([TP0, TP1], group.timer(timeout_ms))
+        found: CommittedOffsets = group.coordinator.committed([TP0, TP1], group.timer(timeout_ms))
+        return found
     except KafkaTimeoutError as error:
         assert f"the lookup of committed offsets was not done within {timeout_ms} ms" in str(error)  # noqa: PT017
         return None
@@ -211,7 +213,7 @@ class Offsets:
 
     def waits_ms(self) -> int:
         """Poll without a request; return how long to wait for one."""
-        result = self.manager.poll(self.clock.now_ms())
+        result: PollResult = self.manager.poll(self.clock.now_ms())
         assert not result.requests
         return result.wait_ms
 

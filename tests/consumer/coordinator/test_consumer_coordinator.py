@@ -63,7 +63,7 @@ def assignments_in(request: Any) -> dict[str, list[TopicPartition]]:
 
 
 def offers_of(group: GroupHarness) -> Sequence[tuple[str, bytes]]:
-    return group.coordinator.events.run_steps(group.coordinator.protocol.offers())
+    return group.driver.run(group.coordinator.protocol.offers())
 
 
 class TestAssignments:

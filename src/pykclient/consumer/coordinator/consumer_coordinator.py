@@ -6,8 +6,7 @@ import random
 from collections.abc import Callable, Collection
 
 from pykclient.clock import FOREVER_MS, Clock, Timer
-from pykclient.consumer.application_driver import ApplicationDriver
-from pykclient.consumer.application_events import ApplicationEvents
+from pykclient.consumer.application_events import ApplicationEvents, Round, Steps, Wait, metadata_update, result_of
 from pykclient.consumer.coordinator.classic_membership_manager import ClassicMembershipManager
 from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager, OffsetCommitCallback, shown
 from pykclient.consumer.coordinator.committed_offsets_request_manager import (
@@ -48,7 +47,7 @@ _THREAD_JOIN_S = 5.0
 
 
 class ConsumerCoordinator:
-    """Drives the managers of a consumer's group for the application, and owns the heartbeat thread.
+    """A consumer's side of its group: the managers, what the application's calls do with them, the heartbeat thread.
 
     Thread: application. State shared with the heartbeat thread is in ``membership`` and in managers that run in the
     background.
@@ -59,7 +58,6 @@ class ConsumerCoordinator:
         config: GroupRebalanceConfig,
         log_context: LogContext,
         client: NetworkClientDelegate,
-        driver: ApplicationDriver,
         metrics: Metrics,
         clock: Clock,
         parts: ConsumerParts,
@@ -74,9 +72,8 @@ class ConsumerCoordinator:
         self._log = log_context.logger(__name__)
         self._metadata = parts.metadata
         self._subscriptions = parts.subscriptions
-        self.driver = driver
-        self.events = ApplicationEvents(parts.application_code)
-        self._rebalance_events = ApplicationEvents(parts.application_code)
+        self.events = ApplicationEvents()
+        self._rebalance_events = ApplicationEvents()
         backoff = ExponentialBackoff(
             config.retry_backoff_ms, _BACKOFF_EXP_BASE, config.retry_backoff_max_ms, _BACKOFF_JITTER, rng
         )
@@ -139,7 +136,7 @@ class ConsumerCoordinator:
         """True if there is no coordinator with a usable or pending connection."""
         return self.lookup.unknown
 
-    def ensure_coordinator_ready(self, timer: Timer) -> bool:
+    def ensure_coordinator_ready(self, timer: Timer) -> Steps[bool]:
         """Find the coordinator if it is unknown; return False if the timer expires first.
 
         With a timer of 0 this never waits: it sends a lookup if the backoff allows one, and processes the response once
@@ -147,7 +144,7 @@ class ConsumerCoordinator:
         """
         if not self.lookup.is_settled:
             self.lookup.look_up()
-            self.driver.run_until(lambda: self.lookup.is_settled, timer)
+            yield Wait(timer, lambda: self.lookup.is_settled)
         if self.lookup.unknown:
             self.lookup.raise_fatal_error()
             return False
@@ -155,7 +152,7 @@ class ConsumerCoordinator:
 
     # --- each poll -------------------------------------------------------------------------------------------------
 
-    def poll(self, timer: Timer) -> bool:
+    def poll(self, timer: Timer) -> Steps[bool]:
         """Stay a member of the group, commit automatically and run callbacks.
 
         Return False if the timer expires before a rebalance is complete; with a timer of 0 this never waits. Raises
@@ -167,34 +164,34 @@ class ConsumerCoordinator:
             # Whatever else happens, the application is alive.
             self._poll_heartbeat(timer.now_ms)
         self.protocol.metadata_updated()
-        self.run_commit_callbacks()
+        yield from self.run_commit_callbacks()
         if is_member:
-            if not self._poll_group(timer):
+            if not (yield from self._poll_group(timer)):
                 return False
         else:
             # With manual assignment, the coordinator is only looked up when needed. If no node is ready, a fetch cannot
             # block either, and the caller would spin.
             if self._metadata.update_requested and not self.client.has_ready_nodes(timer.now_ms):
-                self.driver.await_metadata_update(timer)
-            self._step()
+                yield from metadata_update(self._metadata, timer)
+            yield self._round()
         if self._commits.maybe_auto_commit_async(timer.now_ms):
-            self._step()
+            yield self._round()
         return True
 
-    def _step(self) -> None:
-        """Send and receive, without waiting and without WakeupError."""
-        self.driver.step(Timer(self.clock, 0), wakeup=False)
+    def _round(self) -> Round:
+        """Return a round that sends and receives without waiting and without WakeupError."""
+        return Round(Timer(self.clock, 0), wakeup=False)
 
-    def _poll_group(self, timer: Timer) -> bool:
-        if self.coordinator_unknown and not self.ensure_coordinator_ready(timer):
+    def _poll_group(self, timer: Timer) -> Steps[bool]:
+        if self.coordinator_unknown and not (yield from self.ensure_coordinator_ready(timer)):
             return False
         rebalance = self.rebalance
         while self.rejoin_needed_or_pending():
             self._start_heartbeat_thread()
             timer.update()
             rebalance.advance(timer.now_ms)
-            self._rebalance_events.run()
-            if not (rebalance.needs_application or self.driver.run_until(lambda: rebalance.needs_application, timer)):
+            yield from self._rebalance_events.steps()
+            if not (rebalance.needs_application or (yield Wait(timer, lambda: rebalance.needs_application))):
                 return False
         return True
 
@@ -256,11 +253,13 @@ class ConsumerCoordinator:
 
     # --- leaving ---------------------------------------------------------------------------------------------------
 
-    def revoke_all(self) -> None:
+    def revoke_all(self) -> Steps[None]:
         """Give up all partitions, as this member is about to leave. Raises the listener's error as KafkaError."""
-        self._rebalance_events.run_steps(self.protocol.revoke_all())
+        yield from self.protocol.revoke_all()
 
-    def leave_group(self, operation: str, reason: str, *, is_closing: bool = False) -> RequestFuture[None] | None:
+    def leave_group(
+        self, operation: str, reason: str, *, is_closing: bool = False
+    ) -> Steps[RequestFuture[None] | None]:
         """Leave the group, unless there is nothing to leave or ``operation`` says to stay.
 
         The membership ends in any case. Return the future of the request, or None without one.
@@ -269,7 +268,7 @@ class ConsumerCoordinator:
         with self.client.lease:
             future = self.leaving.leave(operation, reason, is_closing=is_closing)
         if future is not None:
-            self._step()
+            yield self._round()
         return future
 
     # --- offsets -----------------------------------------------------------------------------------------------------
@@ -284,7 +283,7 @@ class ConsumerCoordinator:
         """The error of the last offset fetch or coordinator lookup."""
         return self._committed.last_error or self.lookup.last_error
 
-    def commit_sync(self, offsets: Offsets, timer: Timer) -> None:
+    def commit_sync(self, offsets: Offsets, timer: Timer) -> Steps[None]:
         """Commit, and wait until it is done. Callbacks of earlier asynchronous commits have run when this returns.
 
         Raises:
@@ -292,26 +291,28 @@ class ConsumerCoordinator:
             WakeupError: ``wakeup`` was called.
             KafkaError: the commit failed, and no retry will help.
         """
-        self.run_commit_callbacks()
+        yield from self.run_commit_callbacks()
         self._committed.forget()
         future = self._commits.commit_sync(offsets, timer.remaining_ms)
         try:
             while not future.is_done or self.events:
-                self.driver.run_until(lambda: future.is_done or bool(self.events), Timer(self.clock, FOREVER_MS))
-                self._run_events()  # earlier commits are reported first
+                yield Wait(Timer(self.clock, FOREVER_MS), lambda: future.is_done or bool(self.events))
+                yield from self._run_events()  # earlier commits are reported first
         finally:
             if not future.is_done:
                 future.give_up(WakeupError("the call that waited for the commit has ended"))
         if future.failed:
             raise future.exception
 
-    def commit_async(self, offsets: Offsets, callback: OffsetCommitCallback | None = None) -> RequestFuture[None]:
+    def commit_async(
+        self, offsets: Offsets, callback: OffsetCommitCallback | None = None
+    ) -> Steps[RequestFuture[None]]:
         """Commit without waiting. Callbacks of earlier commits run first."""
-        self._run_events()
+        yield from self._run_events()
         self._committed.forget()
         future = self._commits.commit_async(offsets, callback)
         # Give it a chance to be sent: the application may not poll for a while.
-        self._step()
+        yield self._round()
         return future
 
     @property
@@ -319,7 +320,7 @@ class ConsumerCoordinator:
         """True while an asynchronous commit is in flight, or its callback has not run yet."""
         return self._commits.awaits_answers or bool(self.events)
 
-    def run_commit_callbacks(self) -> None:
+    def run_commit_callbacks(self) -> Steps[None]:
         """Run the callbacks of asynchronous commits that were answered.
 
         While records are buffered, ``poll`` does not wait for the network, so this reads the responses itself.
@@ -328,21 +329,21 @@ class ConsumerCoordinator:
             FencedInstanceIdError: a commit was fenced.
         """
         if self._commits.awaits_answers:
-            self._step()
-        self._run_events()
+            yield self._round()
+        yield from self._run_events()
 
-    def _run_events(self) -> None:
+    def _run_events(self) -> Steps[None]:
         self._commits.raise_if_fenced()
-        self.events.run()
+        yield from self.events.steps()
 
-    def auto_commit_now(self) -> None:
+    def auto_commit_now(self) -> Steps[None]:
         """Commit automatically now, as partitions are about to be given up."""
         if self._commits.auto_commit_enabled:
-            self._run_events()
+            yield from self._run_events()
             self._commits.auto_commit_async()
-            self._step()
+            yield self._round()
 
-    def committed(self, partitions: Collection[TopicPartition], timer: Timer) -> CommittedOffsets:
+    def committed(self, partitions: Collection[TopicPartition], timer: Timer) -> Steps[CommittedOffsets]:
         """Return the group's committed offsets.
 
         Raises:
@@ -350,7 +351,7 @@ class ConsumerCoordinator:
             WakeupError: ``wakeup`` was called.
             KafkaError: they cannot be looked up, and no retry will help.
         """
-        return self.driver.result(self._committed.fetch(partitions, timer.remaining_ms))
+        return (yield from result_of(self._committed.fetch(partitions, timer.remaining_ms), self.clock))
 
     def start_new_partitions(self) -> bool:
         """Start new partitions at their committed offsets; return False while these are not known."""
@@ -358,45 +359,44 @@ class ConsumerCoordinator:
 
     # --- closing ---------------------------------------------------------------------------------------------------
 
-    def close(self, timer: Timer, operation: str = DEFAULT, *, auto_commit: bool = True) -> None:
+    def close(self, timer: Timer, operation: str = DEFAULT, *, auto_commit: bool = True) -> Steps[None]:
         """Commit a last time, if commits are automatic and ``auto_commit`` is set; then leave, within the timer."""
-        self.driver.disable_wakeups()
         self.rebalance.stop()  # the polls below must not join the group
         try:
             if auto_commit and self._commits.auto_commit_enabled:
-                self._auto_commit_last(timer)
-            self.driver.run_until(lambda: not self._commits.awaits_coordinator, timer)
+                yield from self._auto_commit_last(timer)
+            yield Wait(timer, lambda: not self._commits.awaits_coordinator)
         except (KeyboardInterrupt, SystemExit):
             timer.reset(0)  # still send LeaveGroup, but do not wait for the response
             raise
         finally:
             self._close_heartbeat_thread()
             try:
-                self.revoke_all()
+                yield from self.revoke_all()
             finally:
-                self._leave_and_wait(timer, operation)
-        self._run_events()
+                yield from self._leave_and_wait(timer, operation)
+        yield from self._run_events()
 
-    def _leave_and_wait(self, timer: Timer, operation: str) -> None:
+    def _leave_and_wait(self, timer: Timer, operation: str) -> Steps[None]:
         """Leave the group, and wait for the coordinator to answer all requests."""
         waits_for_others = self.leaving.waits_for_others
-        left = self.leave_group(operation, "the consumer is being closed", is_closing=True)
+        left = yield from self.leave_group(operation, "the consumer is being closed", is_closing=True)
         if not waits_for_others:
             node = self.lookup.check_and_get()
-            answered = node is None or self.driver.run_until(lambda: not self.client.has_pending_requests(node), timer)
+            answered = node is None or (yield Wait(timer, lambda: not self.client.has_pending_requests(node)))
         elif left is None:
             answered = True  # JoinGroup's response is not needed any more
         else:
-            answered = self.driver.run_until(lambda: left.is_done, timer)
+            answered = yield Wait(timer, lambda: left.is_done)
             answered = answered and not (left.failed and isinstance(left.exception, DisconnectError))
         if not answered:
             self._log.warning("Closing before the group coordinator has answered all requests")
 
-    def _auto_commit_last(self, timer: Timer) -> None:
+    def _auto_commit_last(self, timer: Timer) -> Steps[None]:
         """Commit the consumed offsets, and wait. Raises nothing but a callback's WakeupError."""
         offsets = self._commits.consumed()
         try:
-            self.commit_sync(offsets, timer)
+            yield from self.commit_sync(offsets, timer)
         except WakeupError:
             raise
         except KafkaTimeoutError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from pykclient.types import OffsetAndMetadata, TopicPartition
@@ -21,12 +20,10 @@ class ConsumerParts:
     """The components of a consumer that its coordinator uses.
 
     ``consumed`` returns the positions that may be committed: those after the records returned to the application, which
-    may be before the fetcher's positions. ``application_code`` is entered around rebalance listeners and commit
-    callbacks, which may use the consumer. Thread: application.
+    may be before the fetcher's positions. Thread: application.
     """
 
     __slots__ = (
-        "application_code",
         "assignors",
         "auto_commit_enabled",
         "auto_commit_interval_ms",
@@ -45,9 +42,7 @@ class ConsumerParts:
         *,
         consumed: Callable[[], Offsets] | None = None,
         auto_commit_interval_ms: int | None = None,
-        application_code: AbstractContextManager[None] | None = None,
     ) -> None:
-        self.application_code: AbstractContextManager[None] = application_code or nullcontext()
         self.metadata = metadata
         self.subscriptions = subscriptions
         self.assignors = list(assignors)
