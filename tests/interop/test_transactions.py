@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from pykclient import KafkaConsumer, TopicPartition
 from tests.interop.clients import JAVA_CLIENT
-from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka
 from tests.support.java import run_java
 
 #: For each transaction: true if it was committed, and its values.
@@ -26,16 +26,16 @@ TRANSACTIONS: Transactions = [
 ]
 
 
-def by_java(kafka: KafkaCluster, topic: str, transactions: Transactions) -> None:
+def by_java(any_kafka: AnyKafka, topic: str, transactions: Transactions) -> None:
     lines = [
         "\t".join(("commit" if committed else "abort", ",".join(value.hex() for value in values)))
         for committed, values in transactions
     ]
-    run_java(JAVA_CLIENT, "transactions", kafka.bootstrap_servers, topic, stdin="\n".join(lines).encode())
+    run_java(JAVA_CLIENT, "transactions", any_kafka.bootstrap_servers, topic, stdin="\n".join(lines).encode())
 
 
-def by_confluent(kafka: KafkaCluster, topic: str, transactions: Transactions) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic, "log_level": 2})
+def by_confluent(any_kafka: AnyKafka, topic: str, transactions: Transactions) -> None:
+    producer = Producer({"bootstrap.servers": any_kafka.bootstrap_servers, "transactional.id": topic, "log_level": 2})
     producer.init_transactions(20)
     for committed, values in transactions:
         producer.begin_transaction()
@@ -50,17 +50,17 @@ def by_confluent(kafka: KafkaCluster, topic: str, transactions: Transactions) ->
 
 @pytest.mark.parametrize("write", [by_java, by_confluent])
 def test_aborted_records_are_seen_by_read_uncommitted_alone(
-    kafka: KafkaCluster, topic: str, write: Callable[[KafkaCluster, str, Transactions], None]
+    any_kafka: AnyKafka, topic: str, write: Callable[[AnyKafka, str, Transactions], None]
 ) -> None:
-    kafka.create_topic(topic)
-    write(kafka, topic, TRANSACTIONS)
+    any_kafka.create_topic(topic)
+    write(any_kafka, topic, TRANSACTIONS)
     everything = [value for _, values in TRANSACTIONS for value in values]
     committed = [value for kept, values in TRANSACTIONS if kept for value in values]
     tp = TopicPartition(topic, 0)
     end = len(everything) + len(TRANSACTIONS)  # each transaction ends with a marker, which takes an offset
     for level, expected in (("read_uncommitted", everything), ("read_committed", committed)):
         with KafkaConsumer[bytes, bytes](
-            bootstrap_servers=kafka.bootstrap_servers, isolation_level=level, consumer_timeout_ms=20_000
+            bootstrap_servers=any_kafka.bootstrap_servers, isolation_level=level, consumer_timeout_ms=20_000
         ) as consumer:
             consumer.assign([tp])
             consumer.seek_to_beginning()
@@ -70,11 +70,11 @@ def test_aborted_records_are_seen_by_read_uncommitted_alone(
             assert consumer.position(tp) == consumer.end_offsets([tp])[tp] == end
 
 
-def test_an_open_transaction_holds_read_committed_back(kafka: KafkaCluster, topic: str) -> None:
-    kafka.create_topic(topic)
-    by_confluent(kafka, topic, [(True, [b"before"])])
+def test_an_open_transaction_holds_read_committed_back(any_kafka: AnyKafka, topic: str) -> None:
+    any_kafka.create_topic(topic)
+    by_confluent(any_kafka, topic, [(True, [b"before"])])
     producer = Producer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"{topic}-2", "log_level": 2}
+        {"bootstrap.servers": any_kafka.bootstrap_servers, "transactional.id": f"{topic}-2", "log_level": 2}
     )
     producer.init_transactions(20)
     producer.begin_transaction()
@@ -82,7 +82,7 @@ def test_an_open_transaction_holds_read_committed_back(kafka: KafkaCluster, topi
     assert producer.flush(20) == 0
     tp = TopicPartition(topic, 0)
     with KafkaConsumer[bytes, bytes](
-        bootstrap_servers=kafka.bootstrap_servers, isolation_level="read_committed", consumer_timeout_ms=20_000
+        bootstrap_servers=any_kafka.bootstrap_servers, isolation_level="read_committed", consumer_timeout_ms=20_000
     ) as consumer:
         consumer.assign([tp])
         consumer.seek_to_beginning()

@@ -241,7 +241,7 @@ _BROKERS = (
     Mutant(
         "producers are unknown to a follower",
         "testing/log/unified_log",
-        "        updates = state.prepare_update(batches, origin)\n",
+        "        updates = state.prepare_update(batches, origin, verification, transaction_version)\n",
         "        updates = state.prepare_update(batches if origin != AppendOrigin.REPLICATION else (), origin)\n",
     ),
     Mutant(
@@ -259,10 +259,9 @@ _BROKERS = (
     Mutant(
         "a new coordinator knows no offsets",
         "testing/replica/replica_state_changes",
-        "                if topic_partition.topic == _GROUP_METADATA_TOPIC:\n"
-        "                    self._broker.group_coordinator.on_election(",
-        "                if topic_partition.topic == _GROUP_METADATA_TOPIC and state.leader_epoch == 0:\n"
-        "                    self._broker.group_coordinator.on_election(",
+        "                if coordinator is not None:\n                    coordinator.on_election(",
+        "                if coordinator is not None and state.leader_epoch == 0:\n"
+        "                    coordinator.on_election(",
     ),
     Mutant(
         "a replica that is not in sync is elected",

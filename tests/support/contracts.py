@@ -16,7 +16,7 @@ _FILES = (
     "tests/aio/test_aio_kafka_producer.py",
     "tests/consumer/test_groups_kafka.py",
     "tests/interop/test_records.py",
-    "tests/interop/test_transactions.py",  # the embedded cluster has none
+    "tests/interop/test_transactions.py",
     "tests/network/test_real_broker.py",
     "tests/producer/test_producer_on_kafka.py",
 )

@@ -67,19 +67,26 @@ class AutoTopicCreationManager:
         self._broker.node_to_controller.send_request(RequestBuilder(request), on_complete, on_timeout)
 
     def _creatable_topic(self, topic: str) -> CreateTopicsRequest.CreatableTopic:
-        if topic != topic_names.GROUP_METADATA_TOPIC_NAME:
-            return CreateTopicsRequest.CreatableTopic(name=topic, num_partitions=-1, replication_factor=-1)
         config = self._broker.config
+        if topic == topic_names.GROUP_METADATA_TOPIC_NAME:
+            prefix = "offsets.topic"
+            configs = {"cleanup.policy": "compact", "compression.type": "producer"}
+        elif topic == topic_names.TRANSACTION_STATE_TOPIC_NAME:
+            prefix = "transaction.state.log"
+            configs = {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "unclean.leader.election.enable": "false",
+                "min.insync.replicas": str(config.get_int("transaction.state.log.min.isr")),
+            }
+        else:
+            return CreateTopicsRequest.CreatableTopic(name=topic, num_partitions=-1, replication_factor=-1)
         brokers = len(self._broker.metadata_cache.snapshot.alive_brokers)
-        configs = {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(config.get_int("offsets.topic.segment.bytes")),
-        }
+        configs["segment.bytes"] = str(config.get_int(f"{prefix}.segment.bytes"))
         return CreateTopicsRequest.CreatableTopic(
             name=topic,
-            num_partitions=config.get_int("offsets.topic.num.partitions"),
-            replication_factor=min(config.get_int("offsets.topic.replication.factor"), brokers),
+            num_partitions=config.get_int(f"{prefix}.num.partitions"),
+            replication_factor=min(config.get_int(f"{prefix}.replication.factor"), brokers),
             configs=[
                 CreateTopicsRequest.CreatableTopicConfig(name=name, value=value) for name, value in configs.items()
             ],

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pykclient.log_context import LogContext
 from pykclient.network.api_versions import ApiVersions
@@ -27,6 +27,9 @@ from pykclient.testing.node_to_controller_channel_manager import NodeToControlle
 from pykclient.testing.producer_id_manager import ProducerIdManager
 from pykclient.testing.replica.replica_manager import ReplicaManager
 from pykclient.testing.server.kafka_apis import KafkaApis
+from pykclient.testing.transaction.add_partitions_to_txn_manager import AddPartitionsToTxnManager
+from pykclient.testing.transaction.transaction_coordinator import TransactionCoordinator
+from pykclient.topic_names import GROUP_METADATA_TOPIC_NAME, TRANSACTION_STATE_TOPIC_NAME
 from pykclient.types import Node
 
 if TYPE_CHECKING:
@@ -36,6 +39,16 @@ if TYPE_CHECKING:
 
 #: The backoff of connections to other brokers.
 _BACKOFF = BackoffConfig(50, 1_000, 10_000, 30_000)
+
+
+class Coordinator(Protocol):
+    """A coordinator of whatever is stored in the partitions of a topic that its broker leads. Thread: loop."""
+
+    def on_election(self, partition: int, epoch: int) -> None:
+        """Take over a partition, as its broker leads it from ``epoch`` on."""
+
+    def on_resignation(self, partition: int, epoch: int) -> None:
+        """Give up a partition. ``epoch`` is negative if the partition was deleted."""
 
 
 class Broker:
@@ -75,6 +88,13 @@ class Broker:
         self.auto_topic_creation = AutoTopicCreationManager(self)
         self.producer_id_manager = ProducerIdManager(self)
         self.group_coordinator = GroupCoordinator(self)
+        self.transaction_coordinator = TransactionCoordinator(self)
+        self.add_partitions_to_txn_manager = AddPartitionsToTxnManager(self)
+        #: The coordinators by the topics that they store their state in.
+        self.coordinators: Mapping[str, Coordinator] = {
+            GROUP_METADATA_TOPIC_NAME: self.group_coordinator,
+            TRANSACTION_STATE_TOPIC_NAME: self.transaction_coordinator,
+        }
         self.apis = KafkaApis(self)
         # In the order of starting; they stop in reverse order.
         self._parts = (
@@ -83,6 +103,8 @@ class Broker:
             self.replica_manager,
             self.controller,
             self.group_coordinator,
+            self.transaction_coordinator,
+            self.add_partitions_to_txn_manager,
         )
 
     @property
@@ -135,6 +157,7 @@ class Broker:
         self.coordination.startup()
         self.controller.startup()
         self.group_coordinator.startup()
+        self.transaction_coordinator.startup()
         self.state = broker_state.move(self.state, broker_state.RUNNING)
         self._log.info("Started at %s:%d, epoch %d", self.node.host, self.node.port, self.epoch)
 

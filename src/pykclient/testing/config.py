@@ -8,6 +8,7 @@ from pykclient.config.abstract_config import AbstractConfig
 from pykclient.config.config_def import ConfigDef, ConfigKey, Importance, Type
 from pykclient.config.validators import Validator, ValidString, at_least
 from pykclient.errors import ConfigError
+from pykclient.testing.finalized_features import TRANSACTION_VERSION, FinalizedFeatures
 from pykclient.testing.release_profiles import ReleaseProfile
 
 _INT_MAX = (1 << 31) - 1
@@ -231,6 +232,68 @@ _KEYS = (
         at_least(1),
     ),
     _key("transaction.max.timeout.ms", Type.INT, 900_000, "The maximum timeout of a transaction.", at_least(1)),
+    _key(
+        "transaction.state.log.num.partitions",
+        Type.INT,
+        4,
+        "The partitions of __transaction_state (Kafka: 50).",
+        at_least(1),
+    ),
+    _key(
+        "transaction.state.log.replication.factor",
+        Type.SHORT,
+        3,
+        "The replicas of __transaction_state; fewer if there are fewer brokers.",
+        at_least(1),
+    ),
+    _key(
+        "transaction.state.log.min.isr",
+        Type.INT,
+        2,
+        "The in-sync replicas that a write to __transaction_state needs; fewer if there are fewer replicas.",
+        at_least(1),
+    ),
+    _key(
+        "transaction.state.log.segment.bytes",
+        Type.INT,
+        104_857_600,
+        "The maximum size of a segment of __transaction_state.",
+        at_least(1),
+    ),
+    _key(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        Type.INT,
+        1_000,
+        "The interval of checks for transactions that have timed out (Kafka: 10 s).",
+        at_least(1),
+    ),
+    _key(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        Type.INT,
+        3_600_000,
+        "The interval of checks for transactional ids that have expired.",
+        at_least(1),
+    ),
+    _key(
+        "transaction.partition.verification.enable",
+        Type.BOOLEAN,
+        True,
+        "Whether leaders ask the coordinator if a transaction has their partition (KIP-890).",
+    ),
+    _key(
+        "add.partitions.to.txn.retry.backoff.ms",
+        Type.INT,
+        20,
+        "The backoff of leaders that add a partition to a transaction while the one before is being completed.",
+        at_least(1),
+    ),
+    _key(
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        Type.INT,
+        100,
+        "The time after which the client gets the error instead, and retries.",
+        at_least(0),
+    ),
 )
 
 
@@ -253,12 +316,12 @@ class ClusterConfig:
 
     ``brokers`` is a number (ids start from 1) or a list of ids. ``port`` is the first broker's port, and the others use
     the following ones; 0 means any free ports. ``racks`` maps broker ids to racks. With ``release``, such as "2.1", the
-    brokers imitate an older Kafka. ``proxies`` maps broker ids to the addresses of the application's own proxies: the
-    broker gets a second port for its proxy, and advertises the proxies' addresses to clients on that port.
-    ``memory_limit_bytes`` bounds the total size of all logs. ``config`` has broker settings, see ``BrokerConfig``.
-    Brokers listen on ``host`` and advertise ``advertised_host``, by default the same. With ``host`` "0.0.0.0" or "::"
-    they listen on all addresses and advertise the loopback address. "{id}" in ``advertised_host`` stands for the
-    broker's id.
+    brokers imitate an older Kafka. ``transaction_version`` is the level of the feature transaction.version, by default
+    the release's. ``proxies`` maps broker ids to the addresses of the application's own proxies: the broker gets a
+    second port for its proxy, and advertises the proxies' addresses to clients on that port. ``memory_limit_bytes``
+    bounds the total size of all logs. ``config`` has broker settings, see ``BrokerConfig``. Brokers listen on ``host``
+    and advertise ``advertised_host``, by default the same. With ``host`` "0.0.0.0" or "::" they listen on all addresses
+    and advertise the loopback address. "{id}" in ``advertised_host`` stands for the broker's id.
     """
 
     __slots__ = (
@@ -273,6 +336,7 @@ class ClusterConfig:
         "proxies",
         "racks",
         "release",
+        "transaction_version",
     )
 
     def __init__(
@@ -285,6 +349,7 @@ class ClusterConfig:
         racks: dict[int, str] | None = None,
         proxies: dict[int, tuple[str, int]] | None = None,
         release: str | None = None,
+        transaction_version: int | None = None,
         memory_limit_bytes: int = 512 * 1024 * 1024,
         history_size: int = 10_000,
         cluster_id: str = "pykclient-embedded-0001",
@@ -312,6 +377,11 @@ class ClusterConfig:
         self.release = release
         if release is not None:
             ReleaseProfile.of(release)  # raises if the release is unknown
+        self.transaction_version = transaction_version
+        if transaction_version is not None:
+            FinalizedFeatures({TRANSACTION_VERSION: transaction_version})  # raises if there is no such level
+            if transaction_version and release is not None and not ReleaseProfile.of(release).has_features:
+                raise ConfigError(f"release {release} has no features, so transaction_version can only be 0")
         self.memory_limit_bytes = memory_limit_bytes
         self.history_size = history_size
         # A client cannot connect to "all addresses".

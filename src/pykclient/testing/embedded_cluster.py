@@ -49,9 +49,11 @@ class EmbeddedCluster:
     use the following ones; 0 means any free ports. The brokers listen on ``host`` and advertise ``advertised_host``, by
     default the same; set it if clients run on other machines. ``racks`` maps broker ids to racks. ``proxies`` maps
     broker ids to the addresses of your own proxies: clients that connect through one are sent to the others, see
-    ``address_behind_proxy``. With ``release``, such as "2.1", the brokers imitate an older Kafka. All logs together
-    hold at most ``memory_limit_bytes``; writes beyond that fail with PolicyViolationError. ``config`` and additional
-    keywords are Kafka's broker settings, for example ``num_partitions=6``.
+    ``address_behind_proxy``. With ``release``, such as "2.1", the brokers imitate an older Kafka.
+    ``transaction_version`` is the level of Kafka's feature transaction.version, 0 to 2, by default the release's: with
+    2, each transaction has its own producer epoch (KIP-890). All logs together hold at most ``memory_limit_bytes``;
+    writes beyond that fail with PolicyViolationError. ``config`` and additional keywords are Kafka's broker settings,
+    for example ``num_partitions=6``.
 
     Nothing is written to disk, but the contents of a broker's log survive its ``kill`` and ``restart``. Methods that
     change something return when the change is complete, and raise KafkaTimeoutError if that takes more than half a
@@ -70,6 +72,7 @@ class EmbeddedCluster:
         racks: dict[int, str] | None = None,
         proxies: dict[int, tuple[str, int]] | None = None,
         release: str | None = None,
+        transaction_version: int | None = None,
         memory_limit_bytes: int = 512 * 1024 * 1024,
         history_size: int = 10_000,
         seed: int | None = None,
@@ -89,6 +92,7 @@ class EmbeddedCluster:
             racks=racks,
             proxies=proxies,
             release=release,
+            transaction_version=transaction_version,
             memory_limit_bytes=memory_limit_bytes,
             history_size=history_size,
             config={**(config or {}), **settings},

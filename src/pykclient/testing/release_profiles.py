@@ -138,6 +138,16 @@ class ReleaseProfile:
         """True if topics can use an old record format: up to 2.8 (KIP-724)."""
         return int(self.release[0]) < 3
 
+    @property
+    def has_features(self) -> bool:
+        """True if clients adapt to finalized features: since 4.0."""
+        return int(self.release[0]) >= 4
+
+    @property
+    def transaction_version(self) -> int:
+        """The default transaction.version of a new cluster (KIP-890)."""
+        return 2 if self.has_features else 0
+
     def max_version(self, api_key: int) -> int | None:
         """Return the newest version of an API; None if clients of this release cannot use it."""
         return self._max_versions.get(api_key)

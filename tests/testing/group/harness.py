@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from uuid import UUID
 
@@ -37,6 +37,8 @@ TP = TopicPartition("topic", 0)
 PARTITION = 0
 
 NOT_LEADER = 6
+
+UNSTABLE = -88
 
 T = TypeVar("T")
 AppendCallback = Callable[[dict[TopicPartition, ProduceResponse.PartitionProduceResponse]], None]
@@ -357,11 +359,19 @@ class Groups:
     def fetch(
         self, *partitions: TopicPartition, group_id: str = GROUP, require_stable: bool = False
     ) -> Reply[tuple[int, dict[TopicPartition, int]]]:
-        """Fetch an error code and the offsets of the partitions, -1 for none; by default of all partitions."""
+        """Fetch an error code and the offsets of the partitions, by default of all.
+
+        -1 stands for no offset, ``UNSTABLE`` for one that depends on an open transaction.
+        """
         reply: Reply[tuple[int, dict[TopicPartition, int]]] = Reply()
 
-        def respond(error_code: int, offsets: Mapping[TopicPartition, CommittedOffset | None]) -> None:
-            reply((error_code, {tp: -1 if one is None else one.offset for tp, one in offsets.items()}))
+        def respond(
+            error_code: int,
+            offsets: Mapping[TopicPartition, CommittedOffset | None],
+            unstable: Collection[TopicPartition],
+        ) -> None:
+            found = {tp: -1 if one is None else one.offset for tp, one in offsets.items()}
+            reply((error_code, found | dict.fromkeys(unstable, UNSTABLE)))
 
         try:
             self.coordinator.fetch_offsets(group_id, partitions or None, require_stable, respond)

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from pykclient.consumer.kafka_consumer import KafkaConsumer
+from pykclient.testing.coordinator_partitions import java_hash
 from pykclient.testing.group import group_records
-from pykclient.testing.group.group_metadata_manager import java_hash
 from pykclient.types import OffsetAndMetadata, TopicPartition
 from tests.support.any_kafka import AnyKafka
 from tests.support.wait import eventually

@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from pykclient.errors import IllegalStateError
+from pykclient.testing.coordinator_partitions import java_hash
 from pykclient.testing.group import group_records, group_state
 from pykclient.testing.group.group_metadata import GroupMetadata
-from pykclient.testing.group.group_metadata_manager import java_hash
 from pykclient.testing.group.group_offsets import CommittedOffset
 from pykclient.testing.group.group_state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
 from pykclient.testing.group.member_metadata import MemberMetadata

@@ -23,6 +23,7 @@ from pykclient.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetF
 from pykclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from pykclient.protocol.wire import Reader, Writer
 from pykclient.testing.handlers import handler
+from pykclient.testing.transaction.transaction_coordinator import TransactionCoordinator
 from pykclient.types import Node
 from tests.testing.group.harness import GROUP, Groups
 
@@ -32,6 +33,7 @@ TOPIC_ID, OTHER_ID, UNKNOWN_ID = UUID(int=7), UUID(int=8), UUID(int=9)
 
 UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID = 3, 100
 COORDINATOR_NOT_AVAILABLE = 15
+NOT_COORDINATOR = 16
 INVALID_REQUEST = 42
 GROUP_ID_NOT_FOUND = 69
 NON_EMPTY_GROUP = 68
@@ -81,6 +83,8 @@ class Apis:
         broker.group_coordinator = broker.coordinator
         broker.auto_topic_creation = self
         broker.producer_id_manager = self
+        broker.transaction_coordinator = TransactionCoordinator(broker)
+        broker.transaction_coordinator.startup()
         cache = broker.metadata_cache
         cache.topic_id = lambda name: cache.topics.get(name, UUID(int=0))
         cache.topic_name = {id: name for name, id in cache.topics.items()}.get
@@ -419,9 +423,12 @@ def test_find_coordinator(version: int) -> None:
     assert ask(GROUP).error_code == COORDINATOR_NOT_AVAILABLE
     assert ask("").error_code == COORDINATOR_NOT_AVAILABLE
     if version >= 1:
-        refused = ask("txn", 1)
-        assert refused.error_code == INVALID_REQUEST
-        assert "no transactions yet" in refused.error_message
+        apis.node = Node(1, "host", 9092)
+        assert ask("txn", 1).error_code == COORDINATOR_NOT_AVAILABLE
+        assert apis.created[1:] == ["__transaction_state"]
+        apis.broker.metadata_cache.topics["__transaction_state"] = UUID(int=2)
+        found = ask("txn", 1)
+        assert (found.error_code, found.node_id, found.host, found.port) == (0, 1, "host", 9092)
         assert ask("x", 9).error_code == INVALID_REQUEST
 
 
@@ -433,7 +440,9 @@ def test_init_producer_id(version: int) -> None:
     apis.producer_id = (14, -1)
     answer = apis.ask(InitProducerIdRequest(transactional_id=None), version)
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (14, -1, -1)
-    assert apis.ask(InitProducerIdRequest(transactional_id="txn"), version).error_code == INVALID_REQUEST
+    named = InitProducerIdRequest(transactional_id="txn", transaction_timeout_ms=1_000)
+    assert apis.ask(named, version).error_code == NOT_COORDINATOR
+    assert apis.ask(InitProducerIdRequest(transactional_id=""), version).error_code == INVALID_REQUEST
     if version >= 3:
         assert (
             apis.ask(InitProducerIdRequest(transactional_id=None, producer_id=5), version).error_code == INVALID_REQUEST

@@ -102,7 +102,7 @@ class ReplicaCluster:
         broker = Broker(cluster, cluster.nodes[id], cluster.config.broker_config, cluster.disks[id], cluster.rng)
         cluster.brokers[id] = broker
         broker.controller = cast(Any, SimpleNamespace(startup=lambda: None, shutdown=lambda: None, is_active=False))
-        broker.group_coordinator = cast(Any, _Coordinator())
+        broker.coordinators = {"__consumer_offsets": _Coordinator()}
         broker.node_to_controller = cast(Any, _Channel(self, broker))
         broker.startup()
         self.run()
@@ -115,7 +115,7 @@ class ReplicaCluster:
         self.cluster.kill_broker(id)
 
     def coordinator_events(self, id: int) -> list[tuple[str, int, int]]:
-        return cast(_Coordinator, self.broker(id).group_coordinator).events
+        return cast(_Coordinator, self.broker(id).coordinators["__consumer_offsets"]).events
 
     def partition(self, id: int, tp: TopicPartition = TP) -> Partition:
         partition = self.broker(id).replica_manager.partition(tp)

@@ -195,7 +195,12 @@ def test_read_committed_ends_before_open_transactions(cluster: ReplicaCluster) -
 
     def append(data: bytes) -> None:
         cluster.broker(1).replica_manager.append_records(
-            1_000, -1, {TP: data}, lambda _: None, origin=AppendOrigin.COORDINATOR
+            1_000,
+            -1,
+            {TP: data},
+            lambda _: None,
+            origin=AppendOrigin.COORDINATOR,
+            verifications={TP: cluster.partition(1).start_transaction_verification(1, 0, 0)},
         )
         cluster.run()
 

@@ -19,7 +19,7 @@ REQUEST_TIMED_OUT = 7
 NOT_ENOUGH_REPLICAS = 19
 INVALID_REQUIRED_ACKS = 21
 INVALID_TIMESTAMP = 32
-INVALID_TXN_STATE = 48
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 KAFKA_STORAGE_ERROR = 56
 UNSUPPORTED_COMPRESSION_TYPE = 76
 INVALID_RECORD = 87
@@ -142,7 +142,7 @@ def test_one_partition_does_not_fail_for_another(cluster: ReplicaCluster) -> Non
         (batch(b"a", magic=1), INVALID_RECORD),
         (
             batch(b"a", is_transactional=True, producer_id=1, producer_epoch=0, base_sequence=0),
-            INVALID_TXN_STATE,
+            TRANSACTIONAL_ID_AUTHORIZATION_FAILED,  # the request names no transactional id
         ),
         (batch(b"a")[:-1] + b"x", 2),
     ],

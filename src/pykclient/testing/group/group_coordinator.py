@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pykclient.errors import (
     BrokerError,
@@ -14,6 +14,7 @@ from pykclient.errors import (
     IllegalGenerationError,
     InvalidGroupIdError,
     InvalidSessionTimeoutError,
+    NetworkError,
     NotCoordinatorError,
     OffsetMetadataTooLargeError,
     RebalanceInProgressError,
@@ -23,26 +24,40 @@ from pykclient.protocol.messages.heartbeat import HeartbeatRequest
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from pykclient.protocol.messages.offset_commit import OffsetCommitRequest
 from pykclient.protocol.messages.sync_group import SyncGroupRequest
+from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from pykclient.record.record_batch import NO_SEQUENCE
 from pykclient.testing.group.group_join import GroupJoin, JoinAttempt
 from pykclient.testing.group.group_metadata import UNKNOWN_MEMBER_ID, GroupMetadata
 from pykclient.testing.group.group_metadata_manager import GroupMetadataManager
 from pykclient.testing.group.group_offsets import CommittedOffset
 from pykclient.testing.group.group_rebalance import GroupRebalance
+from pykclient.testing.group.group_records import GROUP_METADATA_TOPIC
 from pykclient.testing.group.group_state import DEAD, EMPTY, PREPARING_REBALANCE
 from pykclient.testing.group.member_metadata import SyncCallback
+from pykclient.testing.transaction.add_partitions_to_txn_manager import FirstBatch, TransactionSupportedOperation
+from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
     from pykclient.testing.event_loop import TimerHandle
+    from pykclient.testing.log.producer_state_entry import VerificationState
 
 #: From this version of OffsetCommit on, a missing group has an error code of its own (KIP-848).
 _COMMIT_TELLS_MISSING_GROUP = 9
 
 #: Called with the error code of each partition.
 CommitCallback = Callable[[Mapping[TopicPartition, int]], None]
-#: Called with an error code and, if that is 0, the offset of each partition (None if there is none).
-FetchCallback = Callable[[int, Mapping[TopicPartition, CommittedOffset | None]], None]
+#: Called with an error code and, if that is 0, the offset of each partition (None if there is none), and the partitions
+#: whose offsets depend on open transactions.
+FetchCallback = Callable[[int, Mapping[TopicPartition, CommittedOffset | None], Collection[TopicPartition]], None]
+
+#: The response error for each error of a transaction's coordinator. The client tries again.
+_TRANSACTION_ERRORS: Final = {
+    NetworkError.code: CoordinatorLoadInProgressError.code,
+    CoordinatorNotAvailableError.code: CoordinatorLoadInProgressError.code,
+    NotCoordinatorError.code: CoordinatorLoadInProgressError.code,
+}
 
 
 class GroupCoordinator:
@@ -273,6 +288,68 @@ class GroupCoordinator:
         else:
             stored(0)
 
+    def commit_transactional_offsets(
+        self,
+        body: TxnOffsetCommitRequest,
+        operation: TransactionSupportedOperation,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        respond: CommitCallback,
+    ) -> None:
+        """Handle TxnOffsetCommit: store offsets that are committed with the producer's transaction (KIP-98, KIP-447).
+
+        The transaction's coordinator must agree first, as for records.
+        """
+        group_id = self.validate_group_status(body.group_id)
+        group = self._manager.groups.get(group_id)
+        if group is None:
+            if body.generation_id >= 0:
+                raise IllegalGenerationError(f"Group {group_id} not found.")
+            group = self._manager.get_or_create_group(group_id)
+        self._validate_transactional_commit(group, body)
+        limit = self._max_metadata_size
+        accepted = {tp: offset for tp, offset in offsets.items() if len(offset.metadata) <= limit}
+
+        def stored(error_code: int) -> None:
+            too_large = OffsetMetadataTooLargeError.code
+            respond({tp: error_code if tp in accepted else too_large for tp in offsets})
+
+        if not accepted:
+            stored(0)
+            return
+        producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
+        log = TopicPartition(GROUP_METADATA_TOPIC, self.partition_for(group_id))
+
+        def verified(
+            errors: Mapping[TopicPartition, int], tokens: Mapping[TopicPartition, VerificationState | None]
+        ) -> None:
+            error_code = errors.get(log, 0)
+            current = self._manager.groups.get(group_id)
+            if not error_code and current is not group:
+                error_code = NotCoordinatorError.code  # unloaded meanwhile
+            if error_code:
+                stored(_TRANSACTION_ERRORS.get(error_code, error_code))
+            else:
+                self._manager.store_transactional_offsets(group, accepted, producer, tokens.get(log), stored)
+
+        batches = {log: FirstBatch(producer, NO_SEQUENCE)}
+        self._broker.add_partitions_to_txn_manager.verify(body.transactional_id, batches, operation, verified)
+
+    def _validate_transactional_commit(self, group: GroupMetadata, body: TxnOffsetCommitRequest) -> None:
+        """Check the member and generation, if the request has them; consumers before KIP-447 sent neither."""
+        group.validate_alive()
+        if body.generation_id < 0 and group.state is EMPTY:
+            return
+        if body.generation_id < 0 and body.member_id == UNKNOWN_MEMBER_ID and body.group_instance_id is None:
+            return
+        self._rebalance.reschedule_session(group, group.validate_member(body.member_id, body.group_instance_id))
+        group.validate_generation(body.generation_id)
+
+    def on_transaction_completed(
+        self, partition: int, producer_id: int, marker_offset: int, *, committed: bool
+    ) -> None:
+        """Commit or discard a transaction's offsets, as its marker is written to this partition's log."""
+        self._manager.end_transaction(partition, producer_id, marker_offset, committed=committed)
+
     def fetch_offsets(
         self,
         group_id: str | None,
@@ -282,17 +359,22 @@ class GroupCoordinator:
     ) -> None:
         """Handle OffsetFetch; ``partitions`` None means all offsets of the group.
 
-        With ``require_stable`` the response waits for commits in flight (KIP-447).
+        With ``require_stable`` the response waits for commits in flight, and names the partitions whose offsets an open
+        transaction has sent (KIP-447).
         """
         group_id = self.validate_group_status(group_id, may_be_empty=True)
         group = self._manager.groups.get(group_id)
 
         def answer() -> None:
             if group is not None and group.state is DEAD:
-                respond(NotCoordinatorError.code, {})
+                respond(NotCoordinatorError.code, {}, ())
                 return
             committed = {} if group is None else group.offsets.committed
-            respond(0, {tp: committed.get(tp) for tp in (committed if partitions is None else partitions)})
+            found = {tp: committed.get(tp) for tp in (committed if partitions is None else partitions)}
+            unstable: Collection[TopicPartition] = ()
+            if group is not None and require_stable:
+                unstable = {tp for tp in found if group.offsets.is_unstable(tp)}
+            respond(0, found, unstable)
 
         if group is not None and require_stable:
             group.offsets.when_stable(answer)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from pykclient.errors import (
@@ -26,9 +25,11 @@ from pykclient.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from pykclient.record.memory_records import MemoryRecords
+from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
+from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
-from pykclient.record.record_batch import Record
+from pykclient.record.record_batch import NO_SEQUENCE, Record
+from pykclient.testing.coordinator_partitions import partition_for
 from pykclient.testing.group import group_records
 from pykclient.testing.group.group_metadata import GroupMetadata
 from pykclient.testing.group.group_offsets import CommittedOffset
@@ -40,6 +41,8 @@ from pykclient.types import TopicPartition
 if TYPE_CHECKING:
     from pykclient.protocol.messages.produce import ProduceResponse
     from pykclient.testing.broker import Broker
+    from pykclient.testing.log.producer_state_entry import VerificationState
+    from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
 
 #: The response error for each error of an append.
 _RESPONSE_ERRORS: Final = {
@@ -82,6 +85,8 @@ class GroupMetadataManager:
         self._owned: set[int] = set()
         self._loading: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
+        #: The groups that open transactions have sent offsets to, by producer id.
+        self._open_groups: dict[int, dict[str, None]] = {}
 
     # --- which groups
 
@@ -91,9 +96,7 @@ class GroupMetadataManager:
         if count is not None:
             # Remembered for unloading groups after the topic is deleted.
             self._partition_count = count
-        hash = java_hash(group_id)
-        # Java's Utils.abs maps the smallest int, which has no positive counterpart, to 0.
-        return 0 if hash == -(1 << 31) else abs(hash) % self._partition_count
+        return partition_for(group_id, self._partition_count)
 
     def is_group_loading(self, group_id: str) -> bool:
         return self.partition_for(group_id) in self._loading
@@ -133,12 +136,41 @@ class GroupMetadataManager:
                 group.offsets.complete(write, base_offset)
             then(error_code)
 
-        group_id = group.group_id
-        records = [
-            (group_records.offset_commit_key(group_id, tp), group_records.offset_commit_value(offset))
-            for tp, offset in offsets.items()
-        ]
-        self._append(group_id, records, stored)
+        self._append(group.group_id, _offset_records(group.group_id, offsets), stored)
+
+    def store_transactional_offsets(
+        self,
+        group: GroupMetadata,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        producer: ProducerIdAndEpoch,
+        verification: VerificationState | None,
+        then: Callable[[int], None],
+    ) -> None:
+        """Write offsets of a transaction. They can be read when the transaction is committed."""
+        producer_id = producer.producer_id
+        group.offsets.prepare_transactional(producer_id, offsets)
+        self._open_groups.setdefault(producer_id, {})[group.group_id] = None
+
+        def stored(error_code: int, base_offset: int) -> None:
+            if error_code:
+                group.offsets.fail_transactional(producer_id, offsets)
+            else:
+                group.offsets.complete_transactional(offsets, base_offset)
+            then(error_code)
+
+        records = _offset_records(group.group_id, offsets)
+        self._append(group.group_id, records, stored, producer, verification)
+
+    def end_transaction(self, partition: int, producer_id: int, marker_offset: int, *, committed: bool) -> None:
+        """Commit or discard the offsets that a producer's transaction has sent to groups of this partition."""
+        group_ids = self._open_groups.get(producer_id, {})
+        for group_id in [group_id for group_id in group_ids if self.partition_for(group_id) == partition]:
+            del group_ids[group_id]
+            group = self.groups.get(group_id)
+            if group is not None:
+                group.offsets.end_transaction(producer_id, marker_offset, committed=committed)
+        if not group_ids:
+            self._open_groups.pop(producer_id, None)
 
     def delete_offsets(
         self, group: GroupMetadata, partitions: Iterable[TopicPartition], then: Callable[[int], None]
@@ -192,9 +224,18 @@ class GroupMetadataManager:
     ) -> list[tuple[bytes, bytes | None]]:
         return [(group_records.offset_commit_key(group.group_id, tp), None) for tp in partitions]
 
-    def _append(self, group_id: str, records: Iterable[tuple[bytes, bytes | None]], then: AppendCallback) -> None:
+    def _append(
+        self,
+        group_id: str,
+        records: Iterable[tuple[bytes, bytes | None]],
+        then: AppendCallback,
+        producer: ProducerIdAndEpoch | None = None,
+        verification: VerificationState | None = None,
+    ) -> None:
         now_ms = self._broker.loop.wall_ms
         builder = MemoryRecordsBuilder()
+        if producer is not None:
+            builder.set_producer_state(producer.producer_id, producer.epoch, NO_SEQUENCE, True)
         for key, value in records:
             builder.append(now_ms, key, value)
         tp = TopicPartition(GROUP_METADATA_TOPIC, self.partition_for(group_id))
@@ -207,7 +248,12 @@ class GroupMetadataManager:
             then(_RESPONSE_ERRORS.get(error_code, error_code), response.base_offset)
 
         self._broker.replica_manager.append_records(
-            self._commit_timeout_ms, -1, {tp: builder.build()}, appended, origin=AppendOrigin.COORDINATOR
+            self._commit_timeout_ms,
+            -1,
+            {tp: builder.build()},
+            appended,
+            origin=AppendOrigin.COORDINATOR,
+            verifications={tp: verification},
         )
 
     # --- expiry
@@ -266,6 +312,11 @@ class GroupMetadataManager:
             if self.partition_for(group.group_id) == partition:
                 del self.groups[group.group_id]
                 on_unloaded(group)
+        for producer_id, group_ids in list(self._open_groups.items()):
+            for group_id in [group_id for group_id in group_ids if self.partition_for(group_id) == partition]:
+                del group_ids[group_id]
+            if not group_ids:
+                del self._open_groups[producer_id]
 
     def _update_epoch(self, partition: int, epoch: int) -> bool:
         """Store a leader epoch; return False if a later one is known."""
@@ -290,8 +341,7 @@ class GroupMetadataManager:
                 data = log.read(start, _LOAD_STEP_BYTES, FetchIsolation.LOG_END, min_one_message=True)
                 for view in data.records:
                     for batch in MemoryRecords(view).batches():
-                        if not batch.is_control_batch:
-                            loaded.add(batch.base_offset, batch.records())
+                        loaded.add(batch)
             except (OffsetOutOfRangeError, KafkaStorageError, CorruptRecordError) as error:
                 self._log.error("Loading groups from %s failed at offset %d: %s", tp, start, error)
             else:
@@ -303,34 +353,74 @@ class GroupMetadataManager:
     def _finish_loading(self, partition: int, loaded: _LoadedGroups, on_loaded: GroupCallback) -> None:
         del self._loading[partition]
         self._owned.add(partition)
-        for group_id in {**loaded.groups, **loaded.offsets}:
+        transactional = loaded.open_offsets()
+        for group_id in {**loaded.groups, **loaded.offsets, **transactional}:
             group = loaded.groups.get(group_id)
             if group is None:
                 group = GroupMetadata(group_id, self._broker.loop.wall_ms)
-            group.offsets.load(loaded.offsets.get(group_id, {}))
+            of_transactions = transactional.get(group_id, {})
+            group.offsets.load(loaded.offsets.get(group_id, {}), of_transactions)
+            for producer_id in of_transactions:
+                self._open_groups.setdefault(producer_id, {})[group_id] = None
             self.groups[group_id] = group
             on_loaded(group)
         self._log.info("Loaded %d groups from partition %d", len(loaded.groups | loaded.offsets.keys()), partition)
 
 
 class _LoadedGroups:
-    """The state that the records of one partition add up to; later records override earlier ones. Thread: loop."""
+    """The state that the records of one partition add up to; later records override earlier ones.
 
-    __slots__ = ("groups", "offsets")
+    Those of a transaction count when its marker follows. Thread: loop.
+    """
+
+    __slots__ = ("_transactions", "groups", "offsets")
 
     def __init__(self) -> None:
         self.groups: dict[str, GroupMetadata] = {}
         self.offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        #: The offsets of open transactions by producer id.
+        self._transactions: dict[int, dict[tuple[str, TopicPartition], CommittedOffset]] = {}
 
-    def add(self, base_offset: int, records: Iterable[Record]) -> None:
-        for record in records:
+    def add(self, batch: AnyRecordBatch) -> None:
+        """Apply the next batch of the log."""
+        if batch.is_control_batch:
+            self._end_transaction(batch)
+            return
+        transaction = None
+        if batch.is_transactional:
+            transaction = self._transactions.setdefault(batch.producer_id, {})
+        for record in batch.records():
             try:
-                self._add(base_offset, record)
+                self._add(batch.base_offset, record, transaction)
             except (RemoteProtocolError, UnsupportedVersionError):
                 # From another release or a foreign writer: no reason to lose all groups.
                 continue
 
-    def _add(self, base_offset: int, record: Record) -> None:
+    def _end_transaction(self, batch: AnyRecordBatch) -> None:
+        record = batch.first_record()
+        transaction = self._transactions.pop(batch.producer_id, {})
+        if record is None or EndTransactionMarker.deserialize(record).control_type is not ControlRecordType.COMMIT:
+            return
+        for (group_id, tp), offset in transaction.items():
+            offsets = self.offsets.setdefault(group_id, {})
+            known = offsets.get(tp)
+            if known is None or known.record_offset < offset.record_offset:
+                offsets[tp] = offset
+
+    def open_offsets(self) -> dict[str, dict[int, dict[TopicPartition, CommittedOffset]]]:
+        """Return the offsets of open transactions, by group and producer id."""
+        found: dict[str, dict[int, dict[TopicPartition, CommittedOffset]]] = {}
+        for producer_id, transaction in self._transactions.items():
+            for (group_id, tp), offset in transaction.items():
+                found.setdefault(group_id, {}).setdefault(producer_id, {})[tp] = offset
+        return found
+
+    def _add(
+        self,
+        base_offset: int,
+        record: Record,
+        transaction: dict[tuple[str, TopicPartition], CommittedOffset] | None,
+    ) -> None:
         key = None if record.key is None else group_records.read_key(record.key)
         if key is None:
             return
@@ -341,21 +431,30 @@ class _LoadedGroups:
             else:
                 self.groups[group_id] = group_records.read_group(group_id, record.value)
         elif record.value is not None:
-            self.offsets.setdefault(group_id, {})[tp] = group_records.read_offset(record.value, base_offset)
-        elif group_id in self.offsets:
+            offset = group_records.read_offset(record.value, base_offset)
+            if transaction is not None:
+                transaction[group_id, tp] = offset
+            else:
+                self.offsets.setdefault(group_id, {})[tp] = offset
+        else:
+            self._remove(group_id, tp)
+
+    def _remove(self, group_id: str, tp: TopicPartition) -> None:
+        for transaction in self._transactions.values():
+            transaction.pop((group_id, tp), None)
+        if group_id in self.offsets:
             self.offsets[group_id].pop(tp, None)
             if not self.offsets[group_id]:
                 del self.offsets[group_id]
 
 
-@lru_cache(maxsize=4096)
-def java_hash(text: str) -> int:
-    """Return Java's ``String.hashCode``, which is computed from UTF-16."""
-    data = text.encode("utf-16-be", "surrogatepass")
-    hash = 0
-    for index in range(0, len(data), 2):
-        hash = (31 * hash + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
-    return hash - (1 << 32) if hash >= 1 << 31 else hash
+def _offset_records(
+    group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
+) -> list[tuple[bytes, bytes | None]]:
+    return [
+        (group_records.offset_commit_key(group_id, tp), group_records.offset_commit_value(offset))
+        for tp, offset in offsets.items()
+    ]
 
 
 def _ignore(_: int) -> None:

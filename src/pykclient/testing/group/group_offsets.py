@@ -55,12 +55,13 @@ class GroupOffsets:
 
     A commit is *pending* from its append until all in-sync replicas have it. Only then can it be read, because an
     offset that a client has seen must survive the loss of a broker. Each commit request is one write. A fetch of stable
-    offsets (KIP-447) waits for the writes that were pending when it arrived.
+    offsets (KIP-447) waits for the writes that were pending when it arrived. Offsets that a transaction sends are kept
+    by its producer's id until the transaction's marker decides; meanwhile they are *unstable*.
 
     Thread: loop
     """
 
-    __slots__ = ("_last_write", "_pending", "_removed", "_waiting", "_writes", "committed")
+    __slots__ = ("_last_write", "_pending", "_removed", "_transactional", "_waiting", "_writes", "committed")
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, CommittedOffset] = {}
@@ -70,17 +71,59 @@ class GroupOffsets:
         self._last_write = 0
         self._writes: dict[int, Mapping[TopicPartition, CommittedOffset]] = {}
         self._waiting: list[tuple[int, Callable[[], None]]] = []
+        self._transactional: dict[int, dict[TopicPartition, CommittedOffset]] = {}
 
     def __bool__(self) -> bool:
         """Return whether there are any offsets, including pending ones."""
-        return bool(self.committed or self._pending)
+        return bool(self.committed or self._pending or self._transactional)
 
     def partitions(self) -> list[TopicPartition]:
         """Return all partitions with an offset, including pending ones."""
-        return list({**self.committed, **self._pending})
+        known = {**self.committed, **self._pending}
+        for offsets in self._transactional.values():
+            known |= offsets
+        return list(known)
 
     def is_pending(self, tp: TopicPartition) -> bool:
         return tp in self._pending
+
+    # --- transactions
+
+    def is_unstable(self, tp: TopicPartition) -> bool:
+        """Return whether an open transaction has sent an offset of the partition."""
+        return any(tp in offsets for offsets in self._transactional.values())
+
+    def prepare_transactional(self, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Add offsets of a transaction that are about to be appended."""
+        self._transactional.setdefault(producer_id, {}).update(offsets)
+
+    def complete_transactional(self, offsets: Mapping[TopicPartition, CommittedOffset], record_offset: int) -> None:
+        """Complete the write of a transaction's offsets, whose batch is at ``record_offset``."""
+        for offset in offsets.values():
+            offset.record_offset = record_offset
+
+    def fail_transactional(self, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Remove offsets of a transaction that, as far as is known, are not in the log."""
+        pending = self._transactional.get(producer_id, {})
+        for tp, offset in offsets.items():
+            if pending.get(tp) is offset:
+                del pending[tp]
+        if not pending:
+            self._transactional.pop(producer_id, None)
+
+    def end_transaction(self, producer_id: int, marker_offset: int, *, committed: bool) -> None:
+        """Commit or discard the offsets of a producer's transaction, whose marker is at ``marker_offset``."""
+        for tp, offset in self._transactional.pop(producer_id, {}).items():
+            if not committed:
+                continue
+            if offset.record_offset < 0:
+                # Not known to be replicated, but the marker is, which comes later in the log.
+                offset.record_offset = marker_offset
+            known = self.committed.get(tp)
+            if known is None or known.record_offset < offset.record_offset:
+                self.committed[tp] = offset
+
+    # --- writes
 
     def prepare(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> int:
         """Add offsets that are about to be appended; return the number of the write, to be completed or failed."""
@@ -132,9 +175,15 @@ class GroupOffsets:
         for _, then in waiting:
             then()
 
-    def load(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Add offsets loaded from the log."""
+    def load(
+        self,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        transactional: Mapping[int, Mapping[TopicPartition, CommittedOffset]],
+    ) -> None:
+        """Add offsets loaded from the log, and those of open transactions by producer id."""
         self.committed.update(offsets)
+        for producer_id, pending in transactional.items():
+            self.prepare_transactional(producer_id, pending)
 
     def remove(self, partitions: Iterable[TopicPartition], tombstone_offset: int) -> None:
         """Remove the offsets of these partitions. Those committed after the tombstone at ``tombstone_offset`` stay."""
@@ -144,6 +193,10 @@ class GroupOffsets:
             known = self.committed.get(tp)
             if known is not None and known.record_offset < tombstone_offset:
                 del self.committed[tp]
+            for producer_id, pending in list(self._transactional.items()):
+                sent = pending.get(tp)
+                if sent is not None and sent.record_offset < tombstone_offset:
+                    self.fail_transactional(producer_id, {tp: sent})
 
     def expired(
         self, base_timestamp_ms: Callable[[CommittedOffset], int], now_ms: int, retention_ms: int
@@ -156,6 +209,7 @@ class GroupOffsets:
             tp
             for tp, offset in self.committed.items()
             if tp not in self._pending
+            and not self.is_unstable(tp)
             and (
                 now_ms >= offset.expire_timestamp_ms
                 if offset.expire_timestamp_ms >= 0

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Final, cast
 from pykclient.errors import InvalidRequestError, UnsupportedVersionError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pykclient.testing.finalized_features import SUPPORTED_FEATURES
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
+    from pykclient.testing.finalized_features import FinalizedFeatures
     from pykclient.testing.server.api_version_manager import ApiVersionManager
     from pykclient.testing.server.request_channel import Request
 
@@ -18,6 +20,8 @@ API_KEY: Final = ApiKeys.API_VERSIONS
 VERSIONS: Final = (0, 4)
 
 _FIRST_WITH_SOFTWARE_NAME: Final = 3
+_FIRST_WITH_FEATURES: Final = 3
+_FIRST_WITH_LEVEL_0: Final = 4
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -31,14 +35,29 @@ def handle(broker: Broker, request: Request) -> None:
     # Some releases of librdkafka disable codecs, or fail, if version 0 is not listed. It is not served. Kafka 4 does
     # the same (KAFKA-18659).
     versions[ApiKeys.PRODUCE] = (0, versions[ApiKeys.PRODUCE][1])
-    request.respond(
-        ApiVersionsResponse(
-            api_keys=[
-                ApiVersionsResponse.ApiVersion(api_key=key, min_version=oldest, max_version=newest)
-                for key, (oldest, newest) in versions.items()
-            ]
-        )
+    response = ApiVersionsResponse(
+        api_keys=[
+            ApiVersionsResponse.ApiVersion(api_key=key, min_version=oldest, max_version=newest)
+            for key, (oldest, newest) in versions.items()
+        ]
     )
+    if request.api_version >= _FIRST_WITH_FEATURES and broker.cluster.profile.has_features:
+        _add_features(response, broker.cluster.features, request.api_version)
+    request.respond(response)
+
+
+def _add_features(response: ApiVersionsResponse, features: FinalizedFeatures, version: int) -> None:
+    # Clients before version 4 do not accept a minimum of 0 (KAFKA-17011).
+    lowest = 0 if version >= _FIRST_WITH_LEVEL_0 else 1
+    response.supported_features = [
+        ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+        for name, highest in SUPPORTED_FEATURES.items()
+    ]
+    response.finalized_features_epoch = features.epoch
+    response.finalized_features = [
+        ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        for name, level in features.levels.items()
+    ]
 
 
 def unsupported_version_response(versions: ApiVersionManager) -> ApiVersionsResponse:

@@ -1,4 +1,4 @@
-"""FindCoordinator: the broker that leads a group's partition of __consumer_offsets (KIP-98, KIP-699)."""
+"""FindCoordinator: the broker that leads the partition of a group or a transactional id (KIP-98, KIP-699)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from pykclient.errors import BrokerError, CoordinatorNotAvailableError, InvalidRequestError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from pykclient.testing.group.group_records import GROUP_METADATA_TOPIC
+from pykclient.topic_names import GROUP_METADATA_TOPIC_NAME, TRANSACTION_STATE_TOPIC_NAME
 from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
@@ -52,17 +52,19 @@ def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> C
 
 
 def _find(broker: Broker, key_type: int, key: str) -> Node:
-    if key_type == _TRANSACTION:
-        raise InvalidRequestError(f"transactional.id={key!r} has no coordinator: this cluster has no transactions yet")
-    if key_type == _SHARE:
+    if key_type == _GROUP:
+        topic, partition = GROUP_METADATA_TOPIC_NAME, broker.group_coordinator.partition_for(key)
+    elif key_type == _TRANSACTION:
+        topic, partition = TRANSACTION_STATE_TOPIC_NAME, broker.transaction_coordinator.partition_for(key)
+    elif key_type == _SHARE:
         raise InvalidRequestError(f"share group {key!r} has no coordinator: this cluster has no share groups")
-    if key_type != _GROUP:
+    else:
         raise InvalidRequestError(f"there are no coordinators of type {key_type}")
     cache = broker.metadata_cache
-    if not cache.contains(GROUP_METADATA_TOPIC):
-        broker.auto_topic_creation.create_topics([GROUP_METADATA_TOPIC])
-        raise CoordinatorNotAvailableError(f"{GROUP_METADATA_TOPIC} is being created")
-    tp = TopicPartition(GROUP_METADATA_TOPIC, broker.group_coordinator.partition_for(key))
+    if not cache.contains(topic):
+        broker.auto_topic_creation.create_topics([topic])
+        raise CoordinatorNotAvailableError(f"{topic} is being created")
+    tp = TopicPartition(topic, partition)
     node = cache.snapshot.leader(tp)
     if node is None:
         raise CoordinatorNotAvailableError(f"{tp} has no leader")

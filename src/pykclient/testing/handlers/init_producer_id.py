@@ -1,12 +1,14 @@
-"""InitProducerId: an id for an idempotent producer (KIP-98, KIP-360)."""
+"""InitProducerId: the id and epoch of an idempotent or transactional producer (KIP-98, KIP-360)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from pykclient.errors import InvalidRequestError
+from pykclient.errors import InvalidProducerEpochError, InvalidRequestError, ProducerFencedError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pykclient.testing.transaction.transaction_coordinator import NO_PRODUCER
+from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
@@ -15,30 +17,35 @@ if TYPE_CHECKING:
 API_KEY = ApiKeys.INIT_PRODUCER_ID
 VERSIONS = InitProducerIdRequest.VERSIONS
 
-_NO_PRODUCER_ID, _NO_PRODUCER_EPOCH = -1, -1
+#: From this version on, clients know PRODUCER_FENCED.
+_TELLS_FENCED = 4
 
 
 def handle(broker: Broker, request: Request) -> None:
-    """Respond with a new id, once the controller has given this broker a block of ids.
+    """Respond with an id and epoch, of a transactional id or of a new producer.
 
     A producer without a transactional id increments its epoch itself, so its current id does not matter.
     """
     body = cast(InitProducerIdRequest, request.body)
-    if (body.producer_id == _NO_PRODUCER_ID) != (body.producer_epoch == _NO_PRODUCER_EPOCH):
+    given = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
+    if (given.producer_id == NO_PRODUCER.producer_id) != (given.epoch == NO_PRODUCER.epoch):
         raise InvalidRequestError("a producer id and its epoch are given together, or neither of them")
-    if body.transactional_id is not None:
-        raise InvalidRequestError(
-            f"transactional.id={body.transactional_id!r} cannot be served: this cluster has no transactions yet"
+
+    def respond(error_code: int, producer: ProducerIdAndEpoch) -> None:
+        if error_code == ProducerFencedError.code and request.api_version < _TELLS_FENCED:
+            error_code = InvalidProducerEpochError.code
+        request.respond(
+            InitProducerIdResponse(
+                error_code=error_code, producer_id=producer.producer_id, producer_epoch=producer.epoch
+            )
         )
 
-    def respond(error_code: int, producer_id: int) -> None:
-        if error_code:
-            request.respond(error_response(body, error_code))
-        else:
-            request.respond(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
-
-    broker.producer_id_manager.generate_producer_id(respond)
+    broker.transaction_coordinator.init_producer_id(
+        body.transactional_id, body.transaction_timeout_ms, None if given == NO_PRODUCER else given, respond
+    )
 
 
 def error_response(body: InitProducerIdRequest, code: int, message: str | None = None) -> InitProducerIdResponse:  # noqa: ARG001
-    return InitProducerIdResponse(error_code=code, producer_id=_NO_PRODUCER_ID, producer_epoch=_NO_PRODUCER_EPOCH)
+    return InitProducerIdResponse(
+        error_code=code, producer_id=NO_PRODUCER.producer_id, producer_epoch=NO_PRODUCER.epoch
+    )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from pykclient.errors import BrokerError, UnknownTopicIdError
+from pykclient.errors import BrokerError, UnknownTopicIdError, UnstableOffsetCommitError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from pykclient.protocol.wire import ZERO_UUID
@@ -113,7 +113,11 @@ def _fetch(
             for index in topic.partition_indexes
         ]
 
-    def fetched(error_code: int, offsets: Mapping[TopicPartition, CommittedOffset | None]) -> None:
+    def fetched(
+        error_code: int,
+        offsets: Mapping[TopicPartition, CommittedOffset | None],
+        unstable: Collection[TopicPartition],
+    ) -> None:
         group = Group(group_id=asked.group_id, error_code=error_code)
         if error_code:
             pass
@@ -121,12 +125,27 @@ def _fetch(
             group.topics = _all_topics(offsets, cache.topic_id, use_topic_ids)
         else:
             group.topics = [_topic(topic, name, offsets) for topic, name in zip(asked.topics, names, strict=True)]
+        if unstable:
+            _mark_unstable(
+                group, names if asked.topics is not None else [topic.name for topic in group.topics], unstable
+            )
         respond(group)
 
     try:
         broker.group_coordinator.fetch_offsets(asked.group_id, partitions, require_stable, fetched)
     except BrokerError as error:
-        fetched(error.code, {})
+        fetched(error.code, {}, ())
+
+
+def _mark_unstable(group: Group, names: list[str | None] | list[str], unstable: Collection[TopicPartition]) -> None:
+    """Replace the offsets that open transactions may change by an error, after which the consumer asks again."""
+    for topic, name in zip(group.topics, names, strict=True):
+        topic.partitions = [
+            _no_offset(one.partition_index, UnstableOffsetCommitError.code)
+            if name is not None and TopicPartition(name, one.partition_index) in unstable
+            else one
+            for one in topic.partitions
+        ]
 
 
 def _topic(asked: RequestTopics, name: str | None, offsets: Mapping[TopicPartition, CommittedOffset | None]) -> Topics:

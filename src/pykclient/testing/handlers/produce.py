@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import TYPE_CHECKING, Final, cast
 
 from pykclient.errors import (
     BrokerError,
     InvalidRecordError,
-    InvalidTxnStateError,
     NotLeaderOrFollowerError,
+    TransactionalIdAuthorizationError,
     UnknownTopicIdError,
     UnsupportedCompressionTypeError,
 )
@@ -16,11 +17,20 @@ from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pykclient.record.compression_type import CompressionType
 from pykclient.record.record_batch import LOG_OVERHEAD, MAGIC_OFFSET, MAGIC_VALUE_V2, RECORD_BATCH_OVERHEAD
+from pykclient.testing.transaction.add_partitions_to_txn_manager import (
+    FirstBatch,
+    TransactionSupportedOperation,
+    append_error,
+)
+from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from pykclient.record.record_batch import Buffer
     from pykclient.testing.broker import Broker
+    from pykclient.testing.log.producer_state_entry import VerificationState
     from pykclient.testing.server.request_channel import Request
 
     PartitionResponse = ProduceResponse.PartitionProduceResponse
@@ -31,11 +41,17 @@ VERSIONS = (0, 13)
 _FIRST_VERSION_WITH_V2: Final = 3
 _FIRST_VERSION_WITH_ZSTD: Final = 7
 _FIRST_VERSION_WITH_LEADERS: Final = 10
+_FIRST_VERSION_WITH_ABORTABLE_ERRORS: Final = 11
+_FIRST_VERSION_WITH_ADDING: Final = 12
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 
-# Positions in a batch of format 2: its size, the lower half of its attributes, and the bits in them.
+# Positions in a batch of format 2: its size, the lower half of its attributes; the producer's id, epoch and sequence.
 _SIZE: Final = slice(8, 12)
 _ATTRIBUTES: Final = 22
+_PRODUCER_ID: Final = 43
+_PRODUCER: Final = Struct(">qhi")
+
+# Bits of the attributes.
 _CODEC: Final = 0x07
 _TRANSACTIONAL: Final = 0x10
 
@@ -48,6 +64,7 @@ def handle(broker: Broker, request: Request) -> None:
     body = cast(ProduceRequest, request.body)
     version = request.api_version
     entries: dict[TopicPartition, Buffer] = {}
+    transactional: dict[TopicPartition, FirstBatch] = {}
     refused: dict[TopicPartition, PartitionResponse] = {}
     names = [_topic_name(broker, topic, version) for topic in body.topic_data]
     for name, topic in zip(names, body.topic_data, strict=True):
@@ -57,7 +74,9 @@ def handle(broker: Broker, request: Request) -> None:
             try:
                 if name is None:
                     raise UnknownTopicIdError(f"broker {broker.id} knows of no topic with id {topic.topic_id}")
-                entries[topic_partition] = _validated(data.records, version)
+                entries[topic_partition] = records = _validated(data.records, version)
+                if version >= _FIRST_VERSION_WITH_V2 and _is_transactional(records):
+                    transactional[topic_partition] = _first_batch(records)
             except BrokerError as error:
                 refused[topic_partition] = _partition_error(data.index, error.code, str(error))
 
@@ -86,10 +105,60 @@ def handle(broker: Broker, request: Request) -> None:
             _name_leaders(broker, request, responses, answer)
         request.respond(answer)
 
-    if entries:
-        broker.replica_manager.append_records(body.timeout_ms, body.acks, entries, respond)
-    else:
+    if not entries:
         respond({})
+    elif transactional:
+        _append_transactional(broker, body, version, entries, transactional, respond)
+    else:
+        broker.replica_manager.append_records(body.timeout_ms, body.acks, entries, respond)
+
+
+def _append_transactional(
+    broker: Broker,
+    body: ProduceRequest,
+    version: int,
+    entries: dict[TopicPartition, Buffer],
+    transactional: Mapping[TopicPartition, FirstBatch],
+    respond: Callable[[dict[TopicPartition, PartitionResponse]], None],
+) -> None:
+    """Append after the transaction's coordinator has agreed (KIP-890).
+
+    Raises:
+        TransactionalIdAuthorizationError: the request does not say which transaction it is about.
+    """
+    if body.transactional_id is None:
+        raise TransactionalIdAuthorizationError("a produce request with transactional records needs a transactional id")
+    operation = TransactionSupportedOperation.DEFAULT_ERROR
+    if version >= _FIRST_VERSION_WITH_ADDING:
+        operation = TransactionSupportedOperation.ADD_PARTITION
+    elif version >= _FIRST_VERSION_WITH_ABORTABLE_ERRORS:
+        operation = TransactionSupportedOperation.GENERIC_ERROR_SUPPORTED
+
+    def verified(
+        error_codes: Mapping[TopicPartition, int], tokens: Mapping[TopicPartition, VerificationState | None]
+    ) -> None:
+        failed = {}
+        for tp, code in error_codes.items():
+            error = append_error(code, tp, operation)
+            failed[tp] = _partition_error(tp.partition, error.code, str(error))
+        rest = {tp: records for tp, records in entries.items() if tp not in failed}
+        if rest:
+            broker.replica_manager.append_records(
+                body.timeout_ms, body.acks, rest, lambda done: respond(done | failed), verifications=tokens
+            )
+        else:
+            respond(failed)
+
+    broker.add_partitions_to_txn_manager.verify(body.transactional_id, transactional, operation, verified)
+
+
+def _is_transactional(records: Buffer) -> bool:
+    return len(records) >= RECORD_BATCH_OVERHEAD and bool(records[_ATTRIBUTES] & _TRANSACTIONAL)
+
+
+def _first_batch(records: Buffer) -> FirstBatch:
+    producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_ID)
+    return FirstBatch(ProducerIdAndEpoch(producer_id, epoch), sequence)
 
 
 def _topic_name(broker: Broker, topic: ProduceRequest.TopicProduceData, version: int) -> str | None:
@@ -104,7 +173,6 @@ def _validated(records: Buffer | None, version: int) -> Buffer:
     Raises:
         InvalidRecordError: they are not exactly one batch, or one of an old format.
         UnsupportedCompressionTypeError: zstd, which readers of that age do not know.
-        InvalidTxnStateError: they are part of a transaction.
     """
     if records is None:
         raise InvalidRecordError(f"a produce request of version {version} must have records for each partition")
@@ -127,8 +195,6 @@ def _validated(records: Buffer | None, version: int) -> Buffer:
                 f"a produce request of version {version} may not be compressed with zstd, version "
                 f"{_FIRST_VERSION_WITH_ZSTD} may"
             )
-        if attributes & _TRANSACTIONAL:
-            raise InvalidTxnStateError("the embedded cluster has no transactions; leave transactional.id unset")
     return records
 
 

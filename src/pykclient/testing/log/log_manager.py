@@ -110,6 +110,7 @@ class LogManager:
             log_start_offset=self._disk.log_start_offsets.get(directory.topic_partition, 0),
             producer_id_expiration_ms=self._producer_id_expiration_ms,
             segment_jitter_ms=config.random_segment_jitter(self._broker.rng),
+            verifies_transactions=self._broker.config["transaction.partition.verification.enable"],
         )
 
     def async_delete(self, topic_partition: TopicPartition) -> None:

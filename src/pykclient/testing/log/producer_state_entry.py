@@ -26,6 +26,36 @@ from pykclient.testing.log.log_types import AppendOrigin
 NUM_BATCHES_TO_RETAIN: Final = 5
 
 
+#: Where a producer's epochs end.
+_MAX_EPOCH: Final = (1 << 15) - 1
+
+#: The generation of transactions in which each has its own producer epoch (KIP-890).
+_FIRST_VERSION_WITH_EPOCHS: Final = 2
+
+
+class VerificationState:
+    """A question to the coordinator: does the producer's transaction have this partition?
+
+    The object is its own token until the answer is used: an append must present the one that the partition has (Java:
+    VerificationGuard, VerificationStateEntry; KIP-890). ``lowest_sequence`` is the first sequence number that the
+    producer wants to write, ``timestamp_ms`` the wall-clock time. Thread: loop.
+    """
+
+    __slots__ = ("epoch", "lowest_sequence", "timestamp_ms")
+
+    def __init__(self, timestamp_ms: int, epoch: int, sequence: int) -> None:
+        self.timestamp_ms = timestamp_ms
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+
+    def update(self, epoch: int, sequence: int) -> None:
+        """Add another batch that waits for the answer."""
+        if epoch > self.epoch:
+            self.epoch, self.lowest_sequence = epoch, sequence
+        elif epoch == self.epoch:
+            self.lowest_sequence = min(self.lowest_sequence, sequence)
+
+
 class BatchMetadata(NamedTuple):
     """A batch that was appended."""
 
@@ -143,12 +173,34 @@ class ProducerAppendInfo:
     Thread: loop.
     """
 
-    __slots__ = ("_current", "_origin", "_partition", "started_transactions", "updated_entry")
+    __slots__ = (
+        "_current",
+        "_origin",
+        "_partition",
+        "_transaction_version",
+        "_verification",
+        "started_transactions",
+        "updated_entry",
+    )
 
-    def __init__(self, partition: str, current: ProducerStateEntry, origin: str) -> None:
+    def __init__(
+        self,
+        partition: str,
+        current: ProducerStateEntry,
+        origin: str,
+        verification: VerificationState | None = None,
+        transaction_version: int = 0,
+    ) -> None:
+        """Prepare the check of an append.
+
+        ``verification`` is the pending check of the producer's transaction, if there is one. ``transaction_version`` is
+        the generation of transactions that a marker belongs to.
+        """
         self._partition = partition
         self._current = current
         self._origin = origin
+        self._verification = verification
+        self._transaction_version = transaction_version
         self.updated_entry = current.without_batches()
         #: The first offsets of transactions that the append begins.
         self.started_transactions: list[int] = []
@@ -200,8 +252,34 @@ class ProducerAppendInfo:
                 f"{entry.producer_epoch}, the last one seen"
             )
 
+    def _check_marker_epoch(self, epoch: int, offset: int) -> None:
+        """Check that a marker is not of an earlier transaction.
+
+        Since transactions have their own epochs, a marker has a higher one than the records it ends. The same epoch is
+        a repeated marker, or there are no higher ones.
+        """
+        entry = self.updated_entry
+        self._check_producer_epoch(epoch, offset)
+        if (
+            self._transaction_version >= _FIRST_VERSION_WITH_EPOCHS
+            and self._origin != AppendOrigin.REPLICATION
+            and epoch == entry.producer_epoch
+            and entry.current_txn_first_offset is not None
+            and epoch != _MAX_EPOCH
+        ):
+            raise InvalidProducerEpochError(
+                f"the marker for producer {entry.producer_id} at offset {offset} in {self._partition} has the epoch of "
+                f"its open transaction, {epoch}, so it is of an earlier one"
+            )
+
     def _check_sequence(self, epoch: int, first_sequence: int, offset: int) -> None:
         updated, current = self.updated_entry, self._current
+        verification = self._verification
+        if verification is not None and first_sequence > verification.lowest_sequence:
+            raise OutOfOrderSequenceError(
+                f"producer {updated.producer_id} sends sequence {first_sequence} at offset {offset} in "
+                f"{self._partition}, but {verification.lowest_sequence} comes first"
+            )
         if epoch != updated.producer_epoch:
             if first_sequence != 0 and updated.producer_epoch != NO_PRODUCER_EPOCH:
                 raise OutOfOrderSequenceError(
@@ -226,8 +304,8 @@ class ProducerAppendInfo:
     def _append_end_txn_marker(
         self, marker: EndTransactionMarker, epoch: int, offset: int, timestamp: int
     ) -> CompletedTxn | None:
-        self._check_producer_epoch(epoch, offset)
         entry = self.updated_entry
+        self._check_marker_epoch(epoch, offset)
         if entry.coordinator_epoch > marker.coordinator_epoch and self._origin != AppendOrigin.REPLICATION:
             raise TransactionCoordinatorFencedError(
                 f"the marker for producer {entry.producer_id} at offset {offset} in {self._partition} is of "

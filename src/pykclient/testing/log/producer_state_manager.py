@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 
-from pykclient.errors import IllegalStateError
+from pykclient.errors import IllegalStateError, InvalidTxnStateError
 from pykclient.record.memory_records import AnyRecordBatch
 from pykclient.testing.log.log_types import AppendOrigin
 from pykclient.testing.log.producer_state_entry import (
@@ -13,6 +13,7 @@ from pykclient.testing.log.producer_state_entry import (
     CompletedTxn,
     ProducerAppendInfo,
     ProducerStateEntry,
+    VerificationState,
 )
 
 #: The state of the producers at an offset, as stored on the disk.
@@ -46,13 +47,28 @@ class ProducerStateManager:
         "_producer_id_expiration_ms",
         "_snapshots",
         "_unreplicated",
+        "_verifications",
+        "_verifies_transactions",
         "loaded_offset",
         "map_end_offset",
         "producers",
     )
 
-    def __init__(self, partition: str, snapshots: Snapshots, producer_id_expiration_ms: int) -> None:
+    def __init__(
+        self,
+        partition: str,
+        snapshots: Snapshots,
+        producer_id_expiration_ms: int,
+        *,
+        verifies_transactions: bool = False,
+    ) -> None:
+        """Start empty; ``truncate_and_reload`` fills it.
+
+        With ``verifies_transactions``, the first records of a transaction need a ``VerificationState``.
+        """
         self._partition = partition
+        self._verifies_transactions = verifies_transactions
+        self._verifications: dict[int, VerificationState] = {}
         self._snapshots = snapshots
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self.producers: dict[int, ProducerStateEntry] = {}
@@ -66,10 +82,20 @@ class ProducerStateManager:
 
     # --- appends -----------------------------------------------------------------------------------------------------
 
-    def prepare_update(self, batches: Iterable[AnyRecordBatch], origin: str) -> ProducerUpdates:
+    def prepare_update(
+        self,
+        batches: Iterable[AnyRecordBatch],
+        origin: str,
+        verification: VerificationState | None = None,
+        transaction_version: int = 0,
+    ) -> ProducerUpdates:
         """Check an append's batches, which have their offsets. The check ends at a batch that was appended before.
 
+        ``verification`` is what ``start_verification`` returned for the batch, if the coordinator agreed.
+        ``transaction_version`` is the generation of transactions that a marker belongs to.
+
         Raises:
+            InvalidTxnStateError: the batch is part of a transaction that does not have the partition.
             BrokerError: see ``ProducerAppendInfo.append``.
         """
         updates = ProducerUpdates()
@@ -83,9 +109,17 @@ class ProducerStateManager:
                 updates.duplicate = current.find_duplicate_batch(batch)
                 if updates.duplicate is not None:
                     return updates
+            if batch.is_transactional and origin != AppendOrigin.REPLICATION and not batch.is_control_batch:
+                self._check_verification(producer_id, batch.producer_epoch, verification)
             info = by_producer.get(producer_id)
             if info is None:
-                info = ProducerAppendInfo(self._partition, current or ProducerStateEntry(producer_id), origin)
+                info = ProducerAppendInfo(
+                    self._partition,
+                    current or ProducerStateEntry(producer_id),
+                    origin,
+                    self._verifications.get(producer_id),
+                    transaction_version,
+                )
                 by_producer[producer_id] = info
             completed = info.append(batch)
             if completed is not None:
@@ -95,6 +129,8 @@ class ProducerStateManager:
     def update(self, updates: ProducerUpdates) -> None:
         """Take over the prepared updates, once they are in the log. ``complete_txn`` must follow."""
         for producer_id, info in updates.by_producer.items():
+            # The transaction is open now, or over.
+            self._verifications.pop(producer_id, None)
             known = self.producers.get(producer_id)
             if known is None:
                 self.producers[producer_id] = info.updated_entry
@@ -102,6 +138,41 @@ class ProducerStateManager:
                 known.update(info.updated_entry)
             for first_offset in info.started_transactions:
                 insort(self._ongoing, (first_offset, producer_id))
+
+    # --- verification ------------------------------------------------------------------------------------------------
+
+    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Return whether the producer has a transaction open here in this epoch."""
+        entry = self.producers.get(producer_id)
+        return (
+            entry is not None and entry.current_txn_first_offset is not None and entry.producer_epoch == producer_epoch
+        )
+
+    def start_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int
+    ) -> VerificationState | None:
+        """Return a token for the first records of a transaction, or None if they need none.
+
+        The coordinator must agree before they are appended. ``now_ms`` is the wall-clock time.
+        """
+        if not self._verifies_transactions or self.has_ongoing_transaction(producer_id, producer_epoch):
+            return None
+        state = self._verifications.get(producer_id)
+        if state is None:
+            state = self._verifications[producer_id] = VerificationState(now_ms, producer_epoch, sequence)
+        else:
+            state.update(producer_epoch, sequence)
+        return state
+
+    def _check_verification(
+        self, producer_id: int, producer_epoch: int, verification: VerificationState | None
+    ) -> None:
+        if not self._verifies_transactions or self.has_ongoing_transaction(producer_id, producer_epoch):
+            return
+        if verification is None or self._verifications.get(producer_id) is not verification:
+            raise InvalidTxnStateError(
+                f"the records of producer {producer_id} for {self._partition} are not part of an ongoing transaction"
+            )
 
     def complete_txn(self, completed: CompletedTxn) -> None:
         """End a transaction. It counts as open until its marker is replicated."""
@@ -123,6 +194,9 @@ class ProducerStateManager:
         """Forget producers without an open transaction that have not written for ``producer.id.expiration.ms``."""
         for producer_id in [id for id, entry in self.producers.items() if self._is_expired(entry, now_ms)]:
             del self.producers[producer_id]
+        oldest_ms = now_ms - self._producer_id_expiration_ms
+        for producer_id in [id for id, state in self._verifications.items() if state.timestamp_ms <= oldest_ms]:
+            del self._verifications[producer_id]
 
     def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
         idle_ms = now_ms - entry.last_timestamp

@@ -42,7 +42,7 @@ from pykclient.testing.log.log_types import (
     UnexpectedAppendOffsetError,
 )
 from pykclient.testing.log.log_validator import LogValidator
-from pykclient.testing.log.producer_state_entry import CompletedTxn, ProducerStateEntry
+from pykclient.testing.log.producer_state_entry import CompletedTxn, ProducerStateEntry, VerificationState
 from pykclient.testing.log.producer_state_manager import ProducerStateManager
 from pykclient.types import LOG_APPEND_TIME, TopicPartition
 
@@ -81,8 +81,12 @@ class UnifiedLog:
         log_start_offset: int = 0,
         producer_id_expiration_ms: int = _DEFAULT_PRODUCER_ID_EXPIRATION_MS,
         segment_jitter_ms: int = 0,
+        verifies_transactions: bool = False,
     ) -> None:
-        """Open the directory's log from ``log_start_offset`` on, or start an empty one there."""
+        """Open the directory's log from ``log_start_offset`` on, or start an empty one there.
+
+        With ``verifies_transactions``, the first records of a transaction need a ``VerificationState``.
+        """
         self.topic_partition: TopicPartition = directory.topic_partition
         self.config = config
         self.segment_jitter_ms = segment_jitter_ms
@@ -97,7 +101,10 @@ class UnifiedLog:
         self.leader_epoch_cache.truncate_from_end(self.log_end_offset)
         self.leader_epoch_cache.truncate_from_start(self.log_start_offset)
         self.producer_state = ProducerStateManager(
-            str(self.topic_partition), directory.producer_snapshots, producer_id_expiration_ms
+            str(self.topic_partition),
+            directory.producer_snapshots,
+            producer_id_expiration_ms,
+            verifies_transactions=verifies_transactions,
         )
         self.producer_state.remove_stray_snapshots(segment.base_offset for segment in self._local.segments)
         self._rebuild_producer_state(self.log_end_offset, reload=True)
@@ -187,8 +194,18 @@ class UnifiedLog:
 
     # --- appending ---------------------------------------------------------------------------------------------------
 
-    def append_as_leader(self, records: Buffer, leader_epoch: int, origin: str = AppendOrigin.CLIENT) -> LogAppendInfo:
+    def append_as_leader(
+        self,
+        records: Buffer,
+        leader_epoch: int,
+        origin: str = AppendOrigin.CLIENT,
+        verification: VerificationState | None = None,
+        transaction_version: int = 0,
+    ) -> LogAppendInfo:
         """Append records of a producer or a coordinator, with new offsets. ``records`` is copied and not changed.
+
+        ``verification`` is the token of a transaction's first records, see ``start_transaction_verification``.
+        ``transaction_version`` is the generation of transactions that a marker belongs to.
 
         Raises:
             RecordValidationError: single records are rejected.
@@ -224,7 +241,7 @@ class UnifiedLog:
         if result.message_size_maybe_changed:
             for batch in batches:
                 self._check_size(batch.size_in_bytes)
-        self._append(info, batches, len(result.records), origin)
+        self._append(info, batches, len(result.records), origin, verification, transaction_version)
         return info
 
     def append_as_follower(self, records: Buffer, leader_epoch: int = MAX_INT32) -> LogAppendInfo:
@@ -307,7 +324,15 @@ class UnifiedLog:
                 f"a batch of {size} bytes for {self.topic_partition} is larger than max.message.bytes, {limit}"
             )
 
-    def _append(self, info: LogAppendInfo, batches: list[AnyRecordBatch], size: int, origin: str) -> None:
+    def _append(
+        self,
+        info: LogAppendInfo,
+        batches: list[AnyRecordBatch],
+        size: int,
+        origin: str,
+        verification: VerificationState | None = None,
+        transaction_version: int = 0,
+    ) -> None:
         """Append batches that have their offsets, unless the producer sent them before."""
         for batch in batches:
             if batch.magic >= MAGIC_VALUE_V2:
@@ -322,7 +347,7 @@ class UnifiedLog:
             )
         self._maybe_roll(info, size)
         state = self.producer_state
-        updates = state.prepare_update(batches, origin)
+        updates = state.prepare_update(batches, origin, verification, transaction_version)
         if updates.duplicate is not None:
             info.duplicate = True
             info.first_offset = updates.duplicate.first_offset
@@ -551,6 +576,15 @@ class UnifiedLog:
     @property
     def active_producers(self) -> list[ProducerStateEntry]:
         return list(self.producer_state.producers.values())
+
+    def start_transaction_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int
+    ) -> VerificationState | None:
+        """Return a token for the first records of a transaction, to be appended with it once the coordinator agrees.
+
+        None if they need none, because the transaction is open here.
+        """
+        return self.producer_state.start_verification(producer_id, producer_epoch, sequence, self._clock.wall_ms())
 
     def remove_expired_producers(self) -> None:
         self.producer_state.remove_expired_producers(self._clock.wall_ms())

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrRequest
     from pykclient.record.record_batch import Buffer
+    from pykclient.testing.log.producer_state_entry import VerificationState
     from pykclient.testing.log.unified_log import UnifiedLog
     from pykclient.testing.replica.replica_manager import ReplicaManager
     from pykclient.types import TopicPartition
@@ -186,8 +187,26 @@ class Partition(PartitionIsr):
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def append_records_to_leader(self, records: Buffer, origin: str, required_acks: int) -> LogAppendInfo:
-        """Append records from a client or a coordinator.
+    def start_transaction_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int
+    ) -> VerificationState | None:
+        """Return a token for the first records of a transaction, see ``UnifiedLog``.
+
+        Raises:
+            NotLeaderOrFollowerError: another broker leads the partition.
+        """
+        log = self.local_log_with_epoch_or_raise(NO_EPOCH, require_leader=True)
+        return log.start_transaction_verification(producer_id, producer_epoch, sequence)
+
+    def append_records_to_leader(
+        self,
+        records: Buffer,
+        origin: str,
+        required_acks: int,
+        verification: VerificationState | None = None,
+        transaction_version: int = 0,
+    ) -> LogAppendInfo:
+        """Append records from a client or a coordinator; see ``UnifiedLog.append_as_leader``.
 
         Raises:
             NotLeaderOrFollowerError: another broker leads the partition.
@@ -203,7 +222,7 @@ class Partition(PartitionIsr):
             raise NotEnoughReplicasError(
                 f"{self.topic_partition} has in-sync replicas {sorted(self.isr)}, and min.insync.replicas is {needed}"
             )
-        info = log.append_as_leader(records, self.leader_epoch, origin)
+        info = log.append_as_leader(records, self.leader_epoch, origin, verification, transaction_version)
         if len(self.state.maximal_isr) == 1:
             # Without followers nobody else must have the records; otherwise the followers' fetches raise the high
             # watermark.

@@ -44,12 +44,15 @@ if TYPE_CHECKING:
     from pykclient.record.record_batch import Buffer
     from pykclient.testing.broker import Broker
     from pykclient.testing.event_loop import TimerHandle
+    from pykclient.testing.log.producer_state_entry import VerificationState
     from pykclient.testing.log.unified_log import UnifiedLog
     from pykclient.types import TopicPartition
 
 _FIRST_FETCH_WITH_DIVERGING_EPOCH: Final = 12
 
 _INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state")
+
+_NO_VERIFICATIONS: Final[Mapping[TopicPartition, VerificationState | None]] = {}
 
 #: With all other errors of an append, the response contains the log's start.
 _WITHOUT_LOG_START_OFFSET: Final = (
@@ -220,17 +223,29 @@ class ReplicaManager:
         respond: Callable[[dict[TopicPartition, PartitionResponse]], None],
         *,
         origin: str = AppendOrigin.CLIENT,
+        verifications: Mapping[TopicPartition, VerificationState | None] = _NO_VERIFICATIONS,
+        transaction_version: int = 0,
     ) -> None:
         """Append to partitions that this broker leads, and call ``respond`` when the records are as safe as required.
 
         ``required_acks``: 0 and 1 mean the leader's log, -1 means all in-sync replicas, within ``timeout_ms``. A slow
-        disk delays all of this.
+        disk delays all of this. ``verifications`` are the tokens of transactions' first records, and
+        ``transaction_version`` is the generation of transactions that markers belong to.
         """
         if required_acks not in (-1, 0, 1):
             error = InvalidRequiredAcksError(f"acks can be 0, 1 or -1 (all), not {required_acks}")
             respond({topic_partition: _failed(topic_partition, error) for topic_partition in entries})
             return
-        self.disk_queue.submit(self._append_records, timeout_ms, required_acks, entries, respond, origin)
+        self.disk_queue.submit(
+            self._append_records,
+            timeout_ms,
+            required_acks,
+            entries,
+            respond,
+            origin,
+            verifications,
+            transaction_version,
+        )
 
     def _append_records(
         self,
@@ -239,13 +254,17 @@ class ReplicaManager:
         entries: Mapping[TopicPartition, Buffer],
         respond: Callable[[dict[TopicPartition, PartitionResponse]], None],
         origin: str,
+        verifications: Mapping[TopicPartition, VerificationState | None],
+        transaction_version: int,
     ) -> None:
         responses: dict[TopicPartition, PartitionResponse] = {}
         pending: dict[TopicPartition, int] = {}
         for topic_partition, records in entries.items():
             try:
                 partition = self.get_partition_or_raise(topic_partition)
-                info = partition.append_records_to_leader(records, origin, required_acks)
+                info = partition.append_records_to_leader(
+                    records, origin, required_acks, verifications.get(topic_partition), transaction_version
+                )
             except BrokerError as error:
                 responses[topic_partition] = failed = _failed(topic_partition, error)
                 if not isinstance(error, _WITHOUT_LOG_START_OFFSET):

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _NO_EPOCH: Final = -1
 _FULL: Final = 2  # a type of LEADER_AND_ISR: it names all replicas of this broker (KIP-866)
-_GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
 
 
 class ReplicaStateChanges:
@@ -156,8 +155,9 @@ class ReplicaStateChanges:
             followers |= dict.fromkeys(partition.remote_replicas)
             if is_new:
                 self._log.info("Leader of %s in epoch %d, ISR %s", topic_partition, state.leader_epoch, state.isr)
-                if topic_partition.topic == _GROUP_METADATA_TOPIC:
-                    self._broker.group_coordinator.on_election(topic_partition.partition, state.leader_epoch)
+                coordinator = self._broker.coordinators.get(topic_partition.topic)
+                if coordinator is not None:
+                    coordinator.on_election(topic_partition.partition, state.leader_epoch)
         self._manager.end_waits_of_followers(followers)
         return failed
 
@@ -180,8 +180,9 @@ class ReplicaStateChanges:
             self._manager.partition_changed(topic_partition)
             if was_leader:
                 self._log.info("Follower of %s in epoch %d", topic_partition, state.leader_epoch)
-                if topic_partition.topic == _GROUP_METADATA_TOPIC:
-                    self._broker.group_coordinator.on_resignation(topic_partition.partition, state.leader_epoch)
+                coordinator = self._broker.coordinators.get(topic_partition.topic)
+                if coordinator is not None:
+                    coordinator.on_resignation(topic_partition.partition, state.leader_epoch)
         fetchers = self._manager.replica_fetcher_manager
         fetchers.remove_fetcher_for_partitions([partition.topic_partition for partition, _ in changed])
         to_fetch = {}
@@ -241,8 +242,9 @@ class ReplicaStateChanges:
         if partition is not None and leader_epoch >= 0 and leader_epoch < partition.leader_epoch:
             raise FencedLeaderEpochError(f"{topic_partition} has leader epoch {partition.leader_epoch} already")
         self._manager.replica_fetcher_manager.remove_fetcher_for_partitions([topic_partition])
-        if partition is not None and partition.is_leader and topic_partition.topic == _GROUP_METADATA_TOPIC:
-            self._broker.group_coordinator.on_resignation(topic_partition.partition, leader_epoch)
+        coordinator = self._broker.coordinators.get(topic_partition.topic)
+        if partition is not None and partition.is_leader and coordinator is not None:
+            coordinator.on_resignation(topic_partition.partition, leader_epoch)
         if delete:
             if partition is not None:
                 self._forget(partition)

@@ -1,0 +1,54 @@
+"""The features of a cluster that clients adapt to (KIP-584): a level for each name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pykclient.errors import ConfigError
+
+TRANSACTION_VERSION: Final = "transaction.version"
+
+#: The highest level of each feature that the embedded brokers support; all support level 0.
+SUPPORTED_FEATURES: Final[Mapping[str, int]] = {TRANSACTION_VERSION: 2}
+
+
+class FinalizedFeatures:
+    """The levels in effect, and their ``epoch``, which grows with each change. Thread: loop."""
+
+    __slots__ = ("_levels", "epoch")
+
+    def __init__(self, levels: Mapping[str, int]) -> None:
+        """Start with these levels; a feature without one has level 0.
+
+        Raises:
+            ConfigError: the cluster does not support a feature or level.
+        """
+        self.epoch = 0
+        self._levels: dict[str, int] = {}
+        for name, level in levels.items():
+            self.update(name, level)
+
+    def update(self, name: str, level: int) -> None:
+        """Change the level of a feature.
+
+        Raises:
+            ConfigError: the cluster does not support the feature or level.
+        """
+        highest = SUPPORTED_FEATURES.get(name)
+        if highest is None:
+            raise ConfigError(f"there is no feature {name!r}, only {', '.join(SUPPORTED_FEATURES)}")
+        if not 0 <= level <= highest:
+            raise ConfigError(f"{name} can be 0 to {highest}, not {level}")
+        self.epoch += 1
+        self._levels[name] = level
+
+    @property
+    def levels(self) -> Mapping[str, int]:
+        """The levels above 0."""
+        return {name: level for name, level in self._levels.items() if level}
+
+    @property
+    def transaction_version(self) -> int:
+        """The protocol generation of transactions (KIP-890): 2 bumps the epoch with each transaction."""
+        return self._levels.get(TRANSACTION_VERSION, 0)

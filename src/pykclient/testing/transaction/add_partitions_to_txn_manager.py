@@ -1,0 +1,252 @@
+"""The questions of partition leaders to transaction coordinators (Java: AddPartitionsToTxnManager; KIP-890)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from enum import IntEnum
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from pykclient.errors import (
+    BrokerError,
+    ConcurrentTransactionsError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    InvalidPidMappingError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    NetworkError,
+    NotCoordinatorError,
+    NotEnoughReplicasError,
+    ProducerFencedError,
+    TransactionAbortableError,
+    for_code,
+)
+from pykclient.network.client_request import ClientResponse, RequestBuilder
+from pykclient.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from pykclient.testing.inter_broker_send_thread import InterBrokerSendThread, RequestAndCompletionHandler
+from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
+from pykclient.topic_names import TRANSACTION_STATE_TOPIC_NAME
+from pykclient.types import Node, TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.log.producer_state_entry import VerificationState
+
+Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+
+#: Called with an error code or 0 for each partition.
+ErrorsCallback = Callable[[Mapping[TopicPartition, int]], None]
+#: Called with the error codes of partitions that have one, and the tokens for the appends to the others.
+VerificationCallback = Callable[
+    [Mapping[TopicPartition, int], "Mapping[TopicPartition, VerificationState | None]"], None
+]
+
+#: Errors that say nothing about the transaction.
+_RETRIABLE = (
+    NetworkError.code,
+    CoordinatorLoadInProgressError.code,
+    CoordinatorNotAvailableError.code,
+    NotCoordinatorError.code,
+)
+
+
+class TransactionSupportedOperation(IntEnum):
+    """What a client's request lets its broker do, by the version of the request."""
+
+    #: The broker checks; the client does not know TRANSACTION_ABORTABLE.
+    DEFAULT_ERROR = 0
+    #: The broker checks; the client knows TRANSACTION_ABORTABLE (KIP-1050).
+    GENERIC_ERROR_SUPPORTED = 1
+    #: The broker adds the partition.
+    ADD_PARTITION = 2
+
+
+class FirstBatch(NamedTuple):
+    """The producer of a batch, and the batch's first sequence number."""
+
+    producer: ProducerIdAndEpoch
+    sequence: int
+
+
+class _Question(NamedTuple):
+    """The partitions of one transaction, and the callback for the coordinator's answer."""
+
+    transactional_id: str
+    producer: ProducerIdAndEpoch
+    topic_partitions: tuple[TopicPartition, ...]
+    operation: TransactionSupportedOperation
+    respond: ErrorsCallback
+
+    def to_request(self) -> Transaction:
+        topics: dict[str, list[int]] = {}
+        for topic, partition in self.topic_partitions:
+            topics.setdefault(topic, []).append(partition)
+        return Transaction(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer.producer_id,
+            producer_epoch=self.producer.epoch,
+            verify_only=self.operation is not TransactionSupportedOperation.ADD_PARTITION,
+            topics=[
+                AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=partitions)
+                for topic, partitions in topics.items()
+            ],
+        )
+
+    def fail(self, error: type[BrokerError]) -> None:
+        self.respond(dict.fromkeys(self.topic_partitions, error.code))
+
+    def error_code(self, error_code: int) -> int:
+        """Return the coordinator's error as the client of a partition leader knows it."""
+        if error_code == ProducerFencedError.code:
+            return InvalidProducerEpochError.code
+        if (
+            error_code == TransactionAbortableError.code
+            and self.operation is TransactionSupportedOperation.DEFAULT_ERROR
+        ):
+            return InvalidTxnStateError.code
+        return error_code
+
+
+class AddPartitionsToTxnManager(InterBrokerSendThread):
+    """Asks coordinators, before a transaction's first records are appended, whether it has the partition.
+
+    So no record can be appended to a transaction that has ended, which would then stay open for ever. Newer clients
+    leave it to this broker to add the partition.
+
+    Thread: loop
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker, "add-partitions-to-txn", broker.config["request.timeout.ms"])
+        self._retry_backoff_ms: int = broker.config["add.partitions.to.txn.retry.backoff.ms"]
+        self._retry_timeout_ms: int = broker.config["add.partitions.to.txn.retry.backoff.max.ms"]
+        self._queues: dict[Node, list[_Question]] = {}
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        self._queues.clear()
+
+    # --- appends
+
+    def verify(
+        self,
+        transactional_id: str,
+        batches: Mapping[TopicPartition, FirstBatch],
+        operation: TransactionSupportedOperation,
+        then: VerificationCallback,
+    ) -> None:
+        """Add or verify the partitions of transactional batches that are about to be appended, then call ``then``.
+
+        Only those whose transaction is not open on this broker need it.
+        """
+        manager = self._broker.replica_manager
+        tokens: dict[TopicPartition, VerificationState | None] = {}
+        for topic_partition, (producer, sequence) in batches.items():
+            try:
+                token = manager.get_partition_or_raise(topic_partition).start_transaction_verification(
+                    producer.producer_id, producer.epoch, sequence
+                )
+            except BrokerError:
+                continue  # the append will fail with the same error
+            if token is not None:
+                tokens[topic_partition] = token
+        producers = {batches[tp].producer for tp in tokens}
+        if not producers:
+            then({}, {})
+            return
+        producer = producers.pop()
+        if producers:
+            then(dict.fromkeys(tokens, InvalidPidMappingError.code), {})
+            return
+
+        def answered(errors: Mapping[TopicPartition, int]) -> None:
+            now_ms = self._broker.loop.now_ms
+            if ConcurrentTransactionsError.code in errors.values() and now_ms < deadline_ms:
+                # Most likely the markers of the producer's previous transaction are being written (KIP-890).
+                self._broker.call_later(self._retry_backoff_ms, ask)
+            else:
+                then({tp: code for tp, code in errors.items() if code}, tokens)
+
+        may_retry = operation is TransactionSupportedOperation.ADD_PARTITION
+        deadline_ms = self._broker.loop.now_ms + (self._retry_timeout_ms if may_retry else 0)
+        ask = partial(self.add_or_verify_transaction, transactional_id, producer, tuple(tokens), operation, answered)
+        ask()
+
+    # --- requests
+
+    def add_or_verify_transaction(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        topic_partitions: Collection[TopicPartition],
+        operation: TransactionSupportedOperation,
+        respond: ErrorsCallback,
+    ) -> None:
+        """Ask the transaction's coordinator, and call ``respond`` with its answer."""
+        if not self._running:
+            self.startup()
+        question = _Question(transactional_id, producer, tuple(topic_partitions), operation, respond)
+        number = self._broker.transaction_coordinator.partition_for(transactional_id)
+        node = self._broker.metadata_cache.snapshot.leader(TopicPartition(TRANSACTION_STATE_TOPIC_NAME, number))
+        if node is None:
+            question.fail(CoordinatorNotAvailableError)
+            return
+        self._queues.setdefault(node, []).append(question)
+        self.wakeup()
+
+    def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
+        now_ms = self._broker.loop.now_ms
+        queues, self._queues = self._queues, {}
+        for node, queue in queues.items():
+            # The response tells transactions by their ids, so a request has each of them once.
+            by_id: dict[str, _Question] = {}
+            rest = [
+                question for question in queue if by_id.setdefault(question.transactional_id, question) is not question
+            ]
+            if rest:
+                self._queues[node] = rest
+                self.wakeup()
+            request = AddPartitionsToTxnRequest(transactions=[question.to_request() for question in by_id.values()])
+            yield RequestAndCompletionHandler(
+                now_ms, node, RequestBuilder(request), partial(self._on_response, list(by_id.values()))
+            )
+
+    @staticmethod
+    def _on_response(questions: list[_Question], response: ClientResponse) -> None:
+        body = response.response_body
+        if not isinstance(body, AddPartitionsToTxnResponse) or body.error_code:
+            for question in questions:
+                question.fail(NetworkError)
+            return
+        answers = {
+            result.transactional_id: {
+                TopicPartition(topic.name, one.partition_index): one.partition_error_code
+                for topic in result.topic_results
+                for one in topic.results_by_partition
+            }
+            for result in body.results_by_transaction
+        }
+        for question in questions:
+            errors = answers.get(question.transactional_id, {})
+            question.respond(
+                {tp: question.error_code(errors.get(tp, NetworkError.code)) for tp in question.topic_partitions}
+            )
+
+
+def append_error(
+    error_code: int, topic_partition: TopicPartition, operation: TransactionSupportedOperation
+) -> BrokerError:
+    """Return the error of an append whose verification failed. Clients retry if the coordinator may agree later."""
+    if error_code == InvalidTxnStateError.code:
+        return InvalidTxnStateError(f"{topic_partition} was not added to the transaction")
+    cause = for_code(error_code)
+    assert cause is not None, "the code of an error"
+    if error_code in _RETRIABLE or (
+        error_code == ConcurrentTransactionsError.code and operation is not TransactionSupportedOperation.ADD_PARTITION
+    ):
+        # Not a coordinator's error, for which clients would look up another leader.
+        return NotEnoughReplicasError(
+            f"it could not be verified that {topic_partition} was added to the transaction: {cause}"
+        )
+    return cause

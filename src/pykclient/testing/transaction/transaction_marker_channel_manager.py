@@ -1,0 +1,261 @@
+"""The markers that a transaction coordinator sends to partition leaders (Java: TransactionMarkerChannelManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pykclient.errors import (
+    CoordinatorNotAvailableError,
+    IllegalStateError,
+    InvalidProducerEpochError,
+    KafkaStorageError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    RequestTimedOutError,
+    TransactionCoordinatorFencedError,
+    UnknownTopicOrPartitionError,
+    UnsupportedForMessageFormatError,
+    UnsupportedVersionError,
+)
+from pykclient.network.client_request import ClientResponse, RequestBuilder
+from pykclient.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from pykclient.testing.inter_broker_send_thread import InterBrokerSendThread, RequestAndCompletionHandler
+from pykclient.testing.transaction.transaction_metadata import TransactionMetadata, TxnTransitMetadata
+from pykclient.testing.transaction.transaction_state import COMPLETE_COMMIT, PREPARE_COMMIT
+from pykclient.testing.transaction.transaction_state_manager import TransactionStateManager
+from pykclient.topic_names import TRANSACTION_STATE_TOPIC_NAME
+from pykclient.types import Node, TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+
+#: The time after which a marker is sent again, or its destination is looked up again.
+_RETRY_BACKOFF_MS: Final = 50
+
+#: Errors of a partition that may pass.
+_RETRIABLE: Final = frozenset(
+    error.code
+    for error in (
+        UnknownTopicOrPartitionError,
+        NotLeaderOrFollowerError,
+        NotEnoughReplicasError,
+        NotEnoughReplicasAfterAppendError,
+        RequestTimedOutError,
+        KafkaStorageError,
+    )
+)
+#: The partition has markers of a later coordinator or records of a later epoch, so this coordinator must stop.
+_FENCED: Final = frozenset((InvalidProducerEpochError.code, TransactionCoordinatorFencedError.code))
+#: The partition cannot have records of transactions, so it needs no marker.
+_NEEDS_NONE: Final = frozenset((0, UnsupportedForMessageFormatError.code, UnsupportedVersionError.code))
+
+
+class PendingCompleteTxn(NamedTuple):
+    """A decided transaction, and the state to write once its markers are written."""
+
+    coordinator_epoch: int
+    metadata: TransactionMetadata
+    transit: TxnTransitMetadata
+
+    @property
+    def transactional_id(self) -> str:
+        return self.metadata.transactional_id
+
+
+class _Marker(NamedTuple):
+    """The marker of one transaction for some partitions with the same leader."""
+
+    txn: PendingCompleteTxn
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    transaction_version: int
+    topic_partitions: tuple[TopicPartition, ...]
+
+    def to_request(self) -> WriteTxnMarkersRequest.WritableTxnMarker:
+        topics: dict[str, list[int]] = {}
+        for topic, partition in self.topic_partitions:
+            topics.setdefault(topic, []).append(partition)
+        return WriteTxnMarkersRequest.WritableTxnMarker(
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            transaction_result=self.committed,
+            coordinator_epoch=self.txn.coordinator_epoch,
+            transaction_version=self.transaction_version,
+            topics=[
+                WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=topic, partition_indexes=partitions)
+                for topic, partitions in topics.items()
+            ],
+        )
+
+
+class TransactionMarkerChannelManager(InterBrokerSendThread):
+    """Sends markers to the leaders of a transaction's partitions until all are written, then completes the transaction.
+
+    A marker that fails is sent again after a backoff, to whichever broker leads the partition then. The partitions that
+    still need one are those left in the transaction's metadata. If this broker is no longer the coordinator, its
+    successor finds the decision in the log and sends the markers again.
+
+    Thread: loop
+    """
+
+    def __init__(self, broker: Broker, states: TransactionStateManager) -> None:
+        super().__init__(broker, "transaction-markers", broker.config["request.timeout.ms"])
+        self._states = states
+        self._queues: dict[Node, list[_Marker]] = {}
+        self._pending: dict[str, PendingCompleteTxn] = {}
+
+    @property
+    def pending_transactions(self) -> Collection[str]:
+        """The transactional ids whose markers are not all written."""
+        return self._pending.keys()
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        self._queues.clear()
+        self._pending.clear()
+
+    def add_txn_markers_to_send(
+        self, coordinator_epoch: int, metadata: TransactionMetadata, transit: TxnTransitMetadata
+    ) -> None:
+        """Send the markers of a decided transaction, then write ``transit``, its complete state."""
+        if not self._running:
+            self.startup()
+        txn = PendingCompleteTxn(coordinator_epoch, metadata, transit)
+        self._pending[metadata.transactional_id] = txn
+        self._route(
+            _Marker(
+                txn,
+                metadata.producer_id,
+                metadata.producer_epoch,
+                metadata.state is PREPARE_COMMIT,
+                metadata.client_transaction_version,
+                tuple(metadata.topic_partitions),
+            )
+        )
+
+    def remove_partition(self, partition: int) -> None:
+        """Forget the transactions of a partition of __transaction_state, which has a new leader."""
+        for transactional_id in [id for id in self._pending if self._states.partition_for(id) == partition]:
+            del self._pending[transactional_id]
+
+    def _is_current(self, txn: PendingCompleteTxn) -> bool:
+        """Return whether this broker still coordinates the transaction. If it does not, forget it."""
+        if self._pending.get(txn.transactional_id) is not txn:
+            return False
+        if self._states.current(txn.transactional_id, txn.coordinator_epoch) is txn.metadata:
+            return True
+        del self._pending[txn.transactional_id]
+        return False
+
+    def _route(self, marker: _Marker) -> None:
+        """Queue a marker for the leaders of its partitions. Partitions without one are looked up again later."""
+        txn = marker.txn
+        if not self._is_current(txn):
+            return
+        cache = self._broker.metadata_cache
+        by_leader: dict[Node, list[TopicPartition]] = {}
+        leaderless: list[TopicPartition] = []
+        for topic_partition in marker.topic_partitions:
+            leader = cache.snapshot.leader(topic_partition)
+            if leader is not None:
+                by_leader.setdefault(leader, []).append(topic_partition)
+            elif cache.partition_info(topic_partition) is None and cache.contains(TRANSACTION_STATE_TOPIC_NAME):
+                # A broker that has just started knows no topics at all; this one was deleted.
+                self._log.info("%s needs no marker of %r: it was deleted", topic_partition, txn.transactional_id)
+                txn.metadata.remove_partition(topic_partition)
+            else:
+                leaderless.append(topic_partition)
+        for leader, partitions in by_leader.items():
+            self._queues.setdefault(leader, []).append(marker._replace(topic_partitions=tuple(partitions)))
+        if leaderless:
+            self._route_later(marker._replace(topic_partitions=tuple(leaderless)))
+        self._maybe_write_completion(txn)
+        self.wakeup()
+
+    def _route_later(self, marker: _Marker) -> None:
+        self._broker.call_later(_RETRY_BACKOFF_MS, self._route, marker)
+
+    def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
+        now_ms = self._broker.loop.now_ms
+        queues, self._queues = self._queues, {}
+        for node, queue in queues.items():
+            # The response tells producers by their ids, so a request has one marker for each of them.
+            by_producer: dict[int, _Marker] = {}
+            rest = []
+            for marker in queue:
+                if not self._is_current(marker.txn):
+                    continue
+                if by_producer.setdefault(marker.producer_id, marker) is not marker:
+                    rest.append(marker)
+            if rest:
+                self._queues[node] = rest
+                self.wakeup()
+            if by_producer:
+                markers = list(by_producer.values())
+                request = WriteTxnMarkersRequest(markers=[marker.to_request() for marker in markers])
+                yield RequestAndCompletionHandler(
+                    now_ms, node, RequestBuilder(request), partial(self._on_response, markers)
+                )
+
+    def _on_response(self, markers: list[_Marker], response: ClientResponse) -> None:
+        """Handle the response to a request with these markers, or a lost connection."""
+        body = response.response_body
+        errors: dict[int, dict[TopicPartition, int]] = {}
+        if isinstance(body, WriteTxnMarkersResponse):
+            errors = {
+                result.producer_id: {
+                    TopicPartition(topic.name, one.partition_index): one.error_code
+                    for topic in result.topics
+                    for one in topic.partitions
+                }
+                for result in body.markers
+            }
+        for marker in markers:
+            if self._is_current(marker.txn):
+                self._on_marker_response(marker, errors.get(marker.producer_id, {}))
+
+    def _on_marker_response(self, marker: _Marker, errors: dict[TopicPartition, int]) -> None:
+        txn = marker.txn
+        retry = []
+        for topic_partition in marker.topic_partitions:
+            error_code = errors.get(topic_partition)
+            if error_code is None or error_code in _RETRIABLE:
+                retry.append(topic_partition)
+            elif error_code in _NEEDS_NONE:
+                txn.metadata.remove_partition(topic_partition)
+            elif error_code in _FENCED:
+                self._log.warning(
+                    "%s refuses the marker of %r: error code %d", topic_partition, txn.metadata, error_code
+                )
+                del self._pending[txn.transactional_id]
+                return
+            else:
+                raise IllegalStateError(f"{topic_partition} refuses the marker of {txn.metadata!r}: error {error_code}")
+        if retry:
+            self._route_later(marker._replace(topic_partitions=tuple(retry)))
+        self._maybe_write_completion(txn)
+
+    def _maybe_write_completion(self, txn: PendingCompleteTxn) -> None:
+        if not txn.metadata.topic_partitions and self._is_current(txn):
+            del self._pending[txn.transactional_id]
+            self._write_completion(txn)
+
+    def _write_completion(self, txn: PendingCompleteTxn) -> None:
+        def written(error_code: int) -> None:
+            if error_code == CoordinatorNotAvailableError.code:
+                self._broker.call_later(_RETRY_BACKOFF_MS, self._write_completion, txn)
+            elif not error_code:
+                ended = "committed" if txn.transit.state is COMPLETE_COMMIT else "aborted"
+                self._log.debug("%r is %s", txn.metadata, ended)
+
+        self._states.append(
+            txn.transactional_id,
+            txn.coordinator_epoch,
+            txn.transit,
+            written,
+            keep_pending_on=CoordinatorNotAvailableError.code,
+        )

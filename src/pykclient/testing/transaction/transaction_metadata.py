@@ -1,0 +1,315 @@
+"""The state of one transactional id in its coordinator's memory (Java: TransactionMetadata, TxnTransitMetadata)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from pykclient.errors import IllegalStateError, ProducerFencedError
+from pykclient.record.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from pykclient.testing.transaction import transaction_state
+from pykclient.testing.transaction.transaction_state import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    DEAD,
+    EMPTY,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    PREPARE_EPOCH_FENCE,
+    TransactionState,
+)
+from pykclient.types import TopicPartition
+
+#: The largest epoch. Producers never get it, so the coordinator can always fence them.
+MAX_EPOCH: Final = (1 << 15) - 1
+
+#: From this version on, each end of a transaction bumps the producer's epoch (KIP-890).
+_BUMPS_EPOCH: Final = 2
+
+_NO_TIMESTAMP: Final = -1
+
+
+def is_epoch_exhausted(producer_epoch: int) -> bool:
+    """Return whether a producer with this epoch needs a new producer id before its next bump."""
+    return producer_epoch >= MAX_EPOCH - 1
+
+
+def bumps_epoch(transaction_version: int) -> bool:
+    """Return whether the end of a transaction of this version bumps the producer's epoch (KIP-890)."""
+    return transaction_version >= _BUMPS_EPOCH
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """A producer's identity."""
+
+    producer_id: int
+    epoch: int
+
+
+class TxnTransitMetadata(NamedTuple):
+    """A transactional id after a transition that is being written to the log. Times are wall-clock milliseconds."""
+
+    producer_id: int
+    prev_producer_id: int
+    next_producer_id: int
+    producer_epoch: int
+    last_producer_epoch: int
+    txn_timeout_ms: int
+    state: TransactionState
+    topic_partitions: frozenset[TopicPartition]
+    txn_start_ms: int
+    txn_last_update_ms: int
+    client_transaction_version: int
+
+
+class TransactionMetadata:
+    """The producer id, epoch, state and partitions of one transactional id.
+
+    A change has two steps: ``prepare_...`` checks it, marks it as pending and returns the state to write;
+    ``complete_transition_to`` applies it once all in-sync replicas of the log have it. There is at most one pending
+    change. ``last_producer_epoch`` tells a retry of InitProducerId from a fenced producer (KIP-360).
+    ``next_producer_id`` replaces an id whose epochs are used up, as soon as the transaction's markers are written.
+
+    Thread: loop
+    """
+
+    __slots__ = (
+        "client_transaction_version",
+        "has_failed_epoch_fence",
+        "last_producer_epoch",
+        "next_producer_id",
+        "pending_state",
+        "prev_producer_id",
+        "producer_epoch",
+        "producer_id",
+        "state",
+        "topic_partitions",
+        "transactional_id",
+        "txn_last_update_ms",
+        "txn_start_ms",
+        "txn_timeout_ms",
+    )
+
+    def __init__(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        txn_timeout_ms: int,
+        txn_last_update_ms: int,
+        *,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        last_producer_epoch: int = NO_PRODUCER_EPOCH,
+        prev_producer_id: int = NO_PRODUCER_ID,
+        next_producer_id: int = NO_PRODUCER_ID,
+        state: TransactionState = EMPTY,
+        topic_partitions: Iterable[TopicPartition] = (),
+        txn_start_ms: int = _NO_TIMESTAMP,
+        client_transaction_version: int = 0,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.prev_producer_id = prev_producer_id
+        self.next_producer_id = next_producer_id
+        self.producer_epoch = producer_epoch
+        self.last_producer_epoch = last_producer_epoch
+        self.txn_timeout_ms = txn_timeout_ms
+        self.state = state
+        #: A dict for its order, so that simulated schedules are reproducible.
+        self.topic_partitions: dict[TopicPartition, None] = dict.fromkeys(topic_partitions)
+        self.txn_start_ms = txn_start_ms
+        self.txn_last_update_ms = txn_last_update_ms
+        self.client_transaction_version = client_transaction_version
+        self.pending_state: TransactionState | None = None
+        #: A bumped epoch may not have reached the log, so the next attempt must not bump it again.
+        self.has_failed_epoch_fence = False
+
+    @property
+    def is_producer_epoch_exhausted(self) -> bool:
+        return is_epoch_exhausted(self.producer_epoch)
+
+    def remove_partition(self, topic_partition: TopicPartition) -> None:
+        """Remove a partition whose marker is written, or that needs none.
+
+        Raises:
+            IllegalStateError: no markers are being written.
+        """
+        if self.state not in (PREPARE_COMMIT, PREPARE_ABORT):
+            raise IllegalStateError(f"{self!r} has no markers to be written, to {topic_partition} or elsewhere")
+        self.topic_partitions.pop(topic_partition, None)
+
+    # --- transitions -------------------------------------------------------------------------------------------------
+
+    def prepare_fence_producer_epoch(self) -> TxnTransitMetadata:
+        """Prepare to abort the transaction in the next epoch, which no producer gets to know."""
+        keep = self.has_failed_epoch_fence or self.producer_epoch == MAX_EPOCH
+        return self._prepare(PREPARE_EPOCH_FENCE, producer_epoch=self.producer_epoch + (not keep))
+
+    def prepare_increment_producer_epoch(
+        self, txn_timeout_ms: int, expected_epoch: int | None, now_ms: int
+    ) -> TxnTransitMetadata:
+        """Prepare the producer's next epoch.
+
+        With ``expected_epoch``, a producer continues after an error (KIP-360). If it is the epoch before the current
+        one, the request is a retry, and the epoch stays.
+
+        Raises:
+            ProducerFencedError: another producer has a later epoch.
+        """
+        epoch, last_epoch = self.producer_epoch + 1, NO_PRODUCER_EPOCH
+        if expected_epoch is not None:
+            if self.producer_epoch in (NO_PRODUCER_EPOCH, expected_epoch):
+                last_epoch = self.producer_epoch
+            elif expected_epoch == self.last_producer_epoch:
+                epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
+            else:
+                raise ProducerFencedError(
+                    f"epoch {expected_epoch} of {self.transactional_id!r} is neither the current one, "
+                    f"{self.producer_epoch}, nor the one before"
+                )
+        return self._prepare(
+            EMPTY,
+            producer_epoch=epoch,
+            last_producer_epoch=last_epoch,
+            txn_timeout_ms=txn_timeout_ms,
+            topic_partitions=frozenset(),
+            txn_start_ms=_NO_TIMESTAMP,
+            txn_last_update_ms=now_ms,
+        )
+
+    def prepare_producer_id_rotation(
+        self, producer_id: int, txn_timeout_ms: int, now_ms: int, *, record_last_epoch: bool
+    ) -> TxnTransitMetadata:
+        """Prepare the first epoch of a new producer id, as the epochs of the old one are used up."""
+        return self._prepare(
+            EMPTY,
+            producer_id=producer_id,
+            producer_epoch=0,
+            last_producer_epoch=self.producer_epoch if record_last_epoch else NO_PRODUCER_EPOCH,
+            txn_timeout_ms=txn_timeout_ms,
+            topic_partitions=frozenset(),
+            txn_start_ms=_NO_TIMESTAMP,
+            txn_last_update_ms=now_ms,
+        )
+
+    def prepare_add_partitions(
+        self, topic_partitions: Iterable[TopicPartition], now_ms: int, client_transaction_version: int
+    ) -> TxnTransitMetadata:
+        """Prepare to add partitions to the transaction, which begins with the first one."""
+        return self._prepare(
+            ONGOING,
+            topic_partitions=frozenset(self.topic_partitions).union(topic_partitions),
+            txn_start_ms=self.txn_start_ms if self.state is ONGOING else now_ms,
+            txn_last_update_ms=now_ms,
+            client_transaction_version=client_transaction_version,
+        )
+
+    def prepare_abort_or_commit(
+        self,
+        state: TransactionState,
+        client_transaction_version: int,
+        next_producer_id: int,
+        now_ms: int,
+        *,
+        no_partition_added: bool,
+    ) -> TxnTransitMetadata:
+        """Prepare the decision: ``PREPARE_COMMIT`` or ``PREPARE_ABORT``. Version 2 bumps the epoch."""
+        epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
+        if bumps_epoch(client_transaction_version):
+            last_epoch = self.producer_epoch
+            if not (self.producer_epoch == MAX_EPOCH and state is PREPARE_ABORT):
+                epoch += 1
+        return self._prepare(
+            state,
+            next_producer_id=next_producer_id,
+            producer_epoch=epoch,
+            last_producer_epoch=last_epoch,
+            txn_start_ms=now_ms if no_partition_added else self.txn_start_ms,
+            txn_last_update_ms=now_ms,
+            client_transaction_version=client_transaction_version,
+        )
+
+    def prepare_complete(self, now_ms: int) -> TxnTransitMetadata:
+        """Prepare the end of the transaction, for when all its markers are written."""
+        self.has_failed_epoch_fence = False  # the decision is in the log, with the bumped epoch
+        producer_id, epoch = self.producer_id, self.producer_epoch
+        if bumps_epoch(self.client_transaction_version) and self.next_producer_id != NO_PRODUCER_ID:
+            producer_id, epoch = self.next_producer_id, 0
+        return self._prepare(
+            COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT,
+            producer_id=producer_id,
+            next_producer_id=NO_PRODUCER_ID,
+            producer_epoch=epoch,
+            topic_partitions=frozenset(),
+            txn_last_update_ms=now_ms,
+        )
+
+    def prepare_dead(self) -> TxnTransitMetadata:
+        """Prepare the removal of an expired transactional id."""
+        return self._prepare(DEAD, topic_partitions=frozenset())
+
+    def _prepare(
+        self,
+        state: TransactionState,
+        *,
+        producer_epoch: int | None = None,
+        producer_id: int | None = None,
+        next_producer_id: int | None = None,
+        last_producer_epoch: int | None = None,
+        txn_timeout_ms: int | None = None,
+        topic_partitions: frozenset[TopicPartition] | None = None,
+        txn_start_ms: int | None = None,
+        txn_last_update_ms: int | None = None,
+        client_transaction_version: int | None = None,
+    ) -> TxnTransitMetadata:
+        """Mark the transition to ``state`` as pending, and return the state to write: None keeps a value."""
+        if self.pending_state is not None:
+            raise IllegalStateError(f"{self!r} cannot go to {state}: it is already going to {self.pending_state}")
+        transaction_state.move(self.state, state)
+        transit = TxnTransitMetadata(
+            self.producer_id if producer_id is None else producer_id,
+            self.producer_id,
+            self.next_producer_id if next_producer_id is None else next_producer_id,
+            self.producer_epoch if producer_epoch is None else producer_epoch,
+            self.last_producer_epoch if last_producer_epoch is None else last_producer_epoch,
+            self.txn_timeout_ms if txn_timeout_ms is None else txn_timeout_ms,
+            state,
+            frozenset(self.topic_partitions) if topic_partitions is None else topic_partitions,
+            self.txn_start_ms if txn_start_ms is None else txn_start_ms,
+            self.txn_last_update_ms if txn_last_update_ms is None else txn_last_update_ms,
+            self.client_transaction_version if client_transaction_version is None else client_transaction_version,
+        )
+        if state is not DEAD and not 0 <= transit.producer_epoch <= MAX_EPOCH:
+            raise IllegalStateError(f"{self!r} cannot go to {state} with epoch {transit.producer_epoch}")
+        self.pending_state = state
+        return transit
+
+    def complete_transition_to(self, transit: TxnTransitMetadata) -> None:
+        """Apply a prepared transition, which is in the log.
+
+        Raises:
+            IllegalStateError: it was not prepared, or does not fit the current state.
+        """
+        if self.pending_state is not transit.state or transit.state in (DEAD, PREPARE_EPOCH_FENCE):
+            raise IllegalStateError(f"{self!r} cannot complete {transit}: its pending state is {self.pending_state}")
+        same_producer = transit.producer_id == self.producer_id
+        if transit.producer_epoch < self.producer_epoch if same_producer else transit.producer_epoch != 0:
+            raise IllegalStateError(f"{self!r} cannot complete {transit}: the producer's epoch would go back")
+        self.state = transit.state
+        self.pending_state = None
+        self.producer_id = transit.producer_id
+        self.prev_producer_id = transit.prev_producer_id
+        self.next_producer_id = transit.next_producer_id
+        self.producer_epoch = transit.producer_epoch
+        self.last_producer_epoch = transit.last_producer_epoch
+        self.txn_timeout_ms = transit.txn_timeout_ms
+        self.topic_partitions = dict.fromkeys(sorted(transit.topic_partitions))
+        self.txn_start_ms = transit.txn_start_ms
+        self.txn_last_update_ms = transit.txn_last_update_ms
+        self.client_transaction_version = transit.client_transaction_version
+
+    def __repr__(self) -> str:
+        return (
+            f"<transactional id {self.transactional_id!r}, {self.state}, producer {self.producer_id}, "
+            f"epoch {self.producer_epoch}, {len(self.topic_partitions)} partitions>"
+        )

@@ -1,0 +1,327 @@
+"""The storage of transactional ids: in memory, backed by __transaction_state (Java: TransactionStateManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from pykclient.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    CorruptRecordError,
+    KafkaStorageError,
+    NotCoordinatorError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
+    RecordBatchTooLargeError,
+    RecordTooLargeError,
+    RemoteProtocolError,
+    RequestTimedOutError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from pykclient.record.memory_records import MemoryRecords
+from pykclient.record.memory_records_builder import MemoryRecordsBuilder
+from pykclient.record.record_batch import Record
+from pykclient.testing.coordinator_partitions import partition_for
+from pykclient.testing.log.log_types import AppendOrigin, FetchIsolation
+from pykclient.testing.transaction import transaction_log
+from pykclient.testing.transaction.transaction_metadata import TransactionMetadata, TxnTransitMetadata
+from pykclient.testing.transaction.transaction_state import (
+    DEAD,
+    EXPIRABLE,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+)
+from pykclient.topic_names import TRANSACTION_STATE_TOPIC_NAME
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.protocol.messages.produce import ProduceResponse
+    from pykclient.testing.broker import Broker
+
+#: The response error for each error of an append.
+_RESPONSE_ERRORS: Final = {
+    UnknownTopicOrPartitionError.code: CoordinatorNotAvailableError.code,
+    NotEnoughReplicasError.code: CoordinatorNotAvailableError.code,
+    NotEnoughReplicasAfterAppendError.code: CoordinatorNotAvailableError.code,
+    RequestTimedOutError.code: CoordinatorNotAvailableError.code,
+    NotLeaderOrFollowerError.code: NotCoordinatorError.code,
+    KafkaStorageError.code: NotCoordinatorError.code,
+    RecordTooLargeError.code: UnknownServerError.code,
+    RecordBatchTooLargeError.code: UnknownServerError.code,
+}
+
+#: Bytes of the log to read per step while a partition is loaded. Other events run between the steps.
+_LOAD_STEP_BYTES: Final = 1 << 20
+
+#: The maximum number of tombstones in one batch.
+_MAX_EXPIRED_PER_BATCH: Final = 500
+
+#: Called with an error code or 0.
+ErrorCallback = Callable[[int], None]
+#: Called with the coordinator's epoch and a transactional id whose transaction is decided.
+DecidedCallback = Callable[[int, TransactionMetadata], None]
+
+
+class _LoadedPartition:
+    """The transactional ids of a partition that this broker leads, and the leader epoch. Thread: loop."""
+
+    __slots__ = ("coordinator_epoch", "metadata")
+
+    def __init__(self, coordinator_epoch: int, metadata: dict[str, TransactionMetadata]) -> None:
+        self.coordinator_epoch = coordinator_epoch
+        self.metadata = metadata
+
+
+class TransactionStateManager:
+    """The transactional ids whose partition of __transaction_state this broker leads.
+
+    Requests are served from memory. A change is appended first, and takes effect when all in-sync replicas have it. A
+    new leader reads the partition from its start; until it is done, its transactional ids are *loading*. The
+    coordinator epoch distinguishes appends from before the broker lost and regained a partition.
+
+    Thread: loop
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._log = broker.log_context.logger(__name__)
+        self._partition_count: int = broker.config["transaction.state.log.num.partitions"]
+        self._append_timeout_ms: int = broker.config["request.timeout.ms"]
+        self._loaded: dict[int, _LoadedPartition] = {}
+        self._loading: dict[int, int] = {}
+        self._epochs: dict[int, int] = {}
+
+    # --- which transactional ids
+
+    def partition_for(self, transactional_id: str) -> int:
+        """Return the partition of __transaction_state that stores the transactional id."""
+        count = self._broker.metadata_cache.num_partitions(TRANSACTION_STATE_TOPIC_NAME)
+        if count is not None:
+            self._partition_count = count
+        return partition_for(transactional_id, self._partition_count)
+
+    @property
+    def is_loading(self) -> bool:
+        return bool(self._loading)
+
+    @property
+    def has_partitions(self) -> bool:
+        """True if this broker coordinates, or is about to coordinate, any transactional ids."""
+        return bool(self._loaded or self._loading)
+
+    def get(self, transactional_id: str) -> tuple[int, TransactionMetadata | None]:
+        """Return the coordinator's epoch, and the transactional id's state if it has one.
+
+        Raises:
+            CoordinatorLoadInProgressError, NotCoordinatorError: this broker does not coordinate it, or not yet.
+        """
+        partition = self._partition(transactional_id)
+        return partition.coordinator_epoch, partition.metadata.get(transactional_id)
+
+    def put_if_absent(self, metadata: TransactionMetadata) -> None:
+        """Add a transactional id, unless it exists. Raises as ``get``."""
+        self._partition(metadata.transactional_id).metadata.setdefault(metadata.transactional_id, metadata)
+
+    def current(self, transactional_id: str, coordinator_epoch: int) -> TransactionMetadata | None:
+        """Return the transactional id's state, or None if this broker has not coordinated it since that epoch."""
+        partition = self._loaded.get(self.partition_for(transactional_id))
+        if partition is None or partition.coordinator_epoch != coordinator_epoch:
+            return None
+        return partition.metadata.get(transactional_id)
+
+    def all(self) -> list[TransactionMetadata]:
+        """Return all transactional ids that this broker coordinates."""
+        return [metadata for partition in self._loaded.values() for metadata in partition.metadata.values()]
+
+    def _partition(self, transactional_id: str) -> _LoadedPartition:
+        number = self.partition_for(transactional_id)
+        if number in self._loading:
+            raise CoordinatorLoadInProgressError(f"broker {self._broker.id} is loading {transactional_id!r}")
+        partition = self._loaded.get(number)
+        if partition is None:
+            raise NotCoordinatorError(f"broker {self._broker.id} does not coordinate {transactional_id!r}")
+        return partition
+
+    # --- writing
+
+    def append(
+        self,
+        transactional_id: str,
+        coordinator_epoch: int,
+        transit: TxnTransitMetadata,
+        then: ErrorCallback,
+        *,
+        keep_pending_on: int = 0,
+    ) -> None:
+        """Write a prepared transition and, when all in-sync replicas have it, apply it.
+
+        ``then`` gets 0 or an error code. After an error the transition is no longer pending, except after
+        ``keep_pending_on``, with which the caller will try again.
+        """
+        metadata = self.current(transactional_id, coordinator_epoch)
+        if metadata is None:
+            then(NotCoordinatorError.code)
+            return
+        key = transaction_log.key_to_bytes(transactional_id)
+        value = transaction_log.value_to_bytes(transit, self._broker.cluster.features.transaction_version)
+
+        def appended(error_code: int) -> None:
+            current = self.current(transactional_id, coordinator_epoch)
+            if current is None:
+                error_code = error_code or NotCoordinatorError.code
+            elif not error_code:
+                current.complete_transition_to(transit)
+            elif error_code != keep_pending_on:
+                current.pending_state = None
+            then(error_code)
+
+        self._append(self.partition_for(transactional_id), [(key, value)], appended)
+
+    def _append(self, partition: int, records: Iterable[tuple[bytes, bytes | None]], then: ErrorCallback) -> None:
+        now_ms = self._broker.loop.wall_ms
+        builder = MemoryRecordsBuilder()
+        for key, value in records:
+            builder.append(now_ms, key, value)
+        tp = TopicPartition(TRANSACTION_STATE_TOPIC_NAME, partition)
+
+        def appended(responses: dict[TopicPartition, ProduceResponse.PartitionProduceResponse]) -> None:
+            error_code = responses[tp].error_code
+            if error_code:
+                self._log.info("Nothing was written to %s, error code %d", tp, error_code)
+            then(_RESPONSE_ERRORS.get(error_code, error_code))
+
+        self._broker.replica_manager.append_records(
+            self._append_timeout_ms, -1, {tp: builder.build()}, appended, origin=AppendOrigin.COORDINATOR
+        )
+
+    # --- time
+
+    def timed_out_transactions(self) -> list[TransactionMetadata]:
+        """Return the ongoing transactions that are older than their timeouts."""
+        now_ms = self._broker.loop.wall_ms
+        return [
+            metadata
+            for metadata in self.all()
+            if metadata.state is ONGOING
+            and metadata.pending_state is None
+            and metadata.txn_start_ms + metadata.txn_timeout_ms < now_ms
+        ]
+
+    def remove_expired_transactional_ids(self, expiration_ms: int) -> None:
+        """Write tombstones for transactional ids that were idle for ``expiration_ms``, then forget them."""
+        latest_ms = self._broker.loop.wall_ms - expiration_ms
+        for number, partition in list(self._loaded.items()):
+            expired = [
+                metadata
+                for metadata in partition.metadata.values()
+                if metadata.state in EXPIRABLE
+                and metadata.pending_state is None
+                and metadata.txn_last_update_ms <= latest_ms
+            ]
+            for start in range(0, len(expired), _MAX_EXPIRED_PER_BATCH):
+                self._remove(number, partition.coordinator_epoch, expired[start : start + _MAX_EXPIRED_PER_BATCH])
+
+    def _remove(self, number: int, coordinator_epoch: int, expired: list[TransactionMetadata]) -> None:
+        for metadata in expired:
+            metadata.prepare_dead()
+
+        def removed(error_code: int) -> None:
+            partition = self._loaded.get(number)
+            if partition is None or partition.coordinator_epoch != coordinator_epoch:
+                return
+            for metadata in expired:
+                metadata.pending_state = None
+                if not error_code:
+                    metadata.state = DEAD
+                    del partition.metadata[metadata.transactional_id]
+
+        self._append(
+            number, [(transaction_log.key_to_bytes(metadata.transactional_id), None) for metadata in expired], removed
+        )
+
+    # --- loading
+
+    def load(self, partition: int, epoch: int, on_decided: DecidedCallback) -> None:
+        """Load the transactional ids of a partition that this broker leads now, in leader epoch ``epoch``.
+
+        ``on_decided`` is then called for each transaction whose markers may not all be written.
+        """
+        if not self._update_epoch(partition, epoch):
+            return
+        self._loaded.pop(partition, None)
+        self._loading[partition] = epoch
+        self._broker.call_soon(self._load_step, partition, epoch, None, {}, on_decided)
+
+    def unload(self, partition: int, epoch: int | None) -> None:
+        """Unload a partition that another broker leads now, in ``epoch``, or that was deleted (None)."""
+        if epoch is None:
+            # The topic is deleted; a new one would start with epoch 0 again.
+            self._epochs.pop(partition, None)
+        elif not self._update_epoch(partition, epoch):
+            return
+        self._loading.pop(partition, None)
+        self._loaded.pop(partition, None)
+
+    def _update_epoch(self, partition: int, epoch: int) -> bool:
+        """Store a leader epoch; return False if a later one is known."""
+        if epoch < self._epochs.get(partition, -1):
+            return False
+        self._epochs[partition] = epoch
+        return True
+
+    def _load_step(
+        self,
+        partition: int,
+        epoch: int,
+        offset: int | None,
+        loaded: dict[str, TransactionMetadata],
+        on_decided: DecidedCallback,
+    ) -> None:
+        if self._loading.get(partition) != epoch:
+            return  # no longer the leader
+        tp = TopicPartition(TRANSACTION_STATE_TOPIC_NAME, partition)
+        replica = self._broker.replica_manager.partition(tp)
+        log = None if replica is None else replica.log
+        if log is None:
+            self._log.warning("There is no log of %s to load transactional ids from", tp)
+        else:
+            start = log.log_start_offset if offset is None else offset
+            try:
+                data = log.read(start, _LOAD_STEP_BYTES, FetchIsolation.LOG_END, min_one_message=True)
+                for piece in data.records:
+                    for batch in MemoryRecords(piece).batches():
+                        _add(loaded, batch.records())
+            except (OffsetOutOfRangeError, CorruptRecordError, KafkaStorageError) as error:
+                self._log.error("Could not load the rest of %s from offset %d: %s", tp, start, error)
+            else:
+                if start < data.next_offset < log.log_end_offset:
+                    self._broker.call_soon(self._load_step, partition, epoch, data.next_offset, loaded, on_decided)
+                    return
+        del self._loading[partition]
+        self._loaded[partition] = _LoadedPartition(epoch, loaded)
+        self._log.info("Loaded %d transactional ids from %s", len(loaded), tp)
+        for metadata in list(loaded.values()):
+            if metadata.state in (PREPARE_COMMIT, PREPARE_ABORT):
+                on_decided(epoch, metadata)
+
+
+def _add(loaded: dict[str, TransactionMetadata], records: Iterable[Record]) -> None:
+    """Apply records in order; later ones override earlier ones."""
+    for record in records:
+        try:
+            transactional_id = None if record.key is None else transaction_log.read_key(record.key)
+            if transactional_id is None:
+                continue
+            if record.value is None:
+                loaded.pop(transactional_id, None)
+            else:
+                loaded[transactional_id] = transaction_log.read_value(transactional_id, record.value)
+        except (RemoteProtocolError, UnsupportedVersionError):
+            # From another release or a foreign writer: no reason to lose all transactional ids.
+            continue
