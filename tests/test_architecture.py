@@ -38,6 +38,12 @@ SOCKET_MODULES = {
 PURE_PACKAGES = ("config/", "protocol/", "record/")
 #: Modules that decide what to send, and leave all waiting to a driver.
 DECIDERS = {
+    "admin/admin_call.py",
+    "admin/admin_calls.py",
+    "admin/api.py",
+    "admin/lookups.py",
+    "admin/operation.py",
+    "admin/topics.py",
     "consumer/classic_consumer.py",
     "consumer/coordinator/classic_membership_manager.py",
     "consumer/coordinator/commit_request_manager.py",
@@ -68,7 +74,7 @@ DECIDERS = {
     "producer/waiting_queues.py",
 }
 #: Calls that only look like waits.
-DECIDING = {"manager.poll", "self._coordinator.poll", "self._sole_reader.poll"}
+DECIDING = {"call.poll", "manager.poll", "self._coordinator.poll", "self._sole_reader.poll"}
 #: Calls that wait, whatever they are called on.
 WAITING = {
     "acquire",

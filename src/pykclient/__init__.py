@@ -12,6 +12,7 @@ from pykclient.version import __version__
 TYPE_CHECKING = False  # importing typing's costs more than all of this module
 if TYPE_CHECKING:
     from pykclient import errors
+    from pykclient.admin.kafka_admin_client import KafkaAdminClient
     from pykclient.consumer.consumer_interceptors import ConsumerInterceptor
     from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
     from pykclient.consumer.kafka_consumer import KafkaConsumer
@@ -51,6 +52,7 @@ _HOME = {
     "FutureRecordMetadata": "producer.future",
     "JsonDeserializer": "serialization",
     "JsonSerializer": "serialization",
+    "KafkaAdminClient": "admin.kafka_admin_client",
     "KafkaConsumer": "consumer.kafka_consumer",
     "KafkaError": "errors",
     "KafkaProducer": "producer.kafka_producer",
@@ -78,6 +80,7 @@ __all__ = [
     "FutureRecordMetadata",
     "JsonDeserializer",
     "JsonSerializer",
+    "KafkaAdminClient",
     "KafkaConsumer",
     "KafkaError",
     "KafkaProducer",

@@ -1,0 +1,191 @@
+"""What an admin API must define to be called (Java: AdminApiHandler, AdminApiLookupStrategy).
+
+A call has *keys*: topics, groups, partitions, brokers. A lookup strategy finds the broker for each key. A handler makes
+the requests for the keys of one broker, and says what each response means for each key: its result, an error, or
+another attempt. Neither of them waits, and neither knows of time, connections or retries: ``AdminCall`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+
+from pykclient import errors
+from pykclient.errors import KafkaError
+from pykclient.network.client_request import RequestBuilder
+
+if TYPE_CHECKING:
+    from pykclient.protocol.message import Request
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+#: Destinations besides the ids of brokers.
+ANY_BROKER: Final = -1
+CONTROLLER: Final = -2
+
+ErrorTypes = tuple[type[KafkaError], ...]
+
+#: The broker did not do it, or cannot tell, and may do it if it is asked again.
+_BUSY: Final[ErrorTypes] = (errors.RequestTimedOutError, errors.ThrottlingQuotaExceededError)
+#: Another broker is responsible.
+_MOVED: Final[ErrorTypes] = (errors.NotControllerError,)
+
+
+class ApiRequest(Generic[K]):
+    """A request to one destination about some keys."""
+
+    __slots__ = ("builder", "destination", "keys")
+
+    def __init__(self, destination: int, builder: RequestBuilder, keys: Sequence[K]) -> None:
+        self.destination = destination
+        self.builder = builder
+        self.keys = keys
+
+
+class ApiResult(Generic[K, V]):
+    """What a response means for the keys of its request.
+
+    ``completed`` and ``failed`` are final. Keys in ``retry`` are sent to the same broker again; for those in
+    ``unmapped``, the broker is looked up first.
+    """
+
+    __slots__ = ("completed", "failed", "retry", "unmapped")
+
+    def __init__(self) -> None:
+        self.completed: dict[K, V] = {}
+        self.failed: dict[K, KafkaError] = {}
+        self.retry: dict[K, KafkaError] = {}
+        self.unmapped: dict[K, KafkaError] = {}
+
+    @classmethod
+    def all_failed(cls, keys: Iterable[K], error: KafkaError) -> ApiResult[K, V]:
+        result: ApiResult[K, V] = cls()
+        result.failed.update(dict.fromkeys(keys, error))
+        return result
+
+
+class LookupStrategy(Generic[K]):
+    """Finds the destination of each key. This class is for keys whose destination is known without a request."""
+
+    #: Errors of a fulfilment request after which the same destination is asked again.
+    RETRIED: ClassVar[ErrorTypes] = _BUSY
+    #: Errors of a fulfilment request after which the destination is looked up again.
+    UNMAPPING: ClassVar[ErrorTypes] = _MOVED
+
+    def __init__(self, destination_of: Callable[[K], int]) -> None:
+        self._destination_of = destination_of
+
+    def destination_of(self, key: K) -> int | None:
+        """Return the destination of ``key``, or None if a request must find it."""
+        return self._destination_of(key)
+
+    def requests(self, keys: Sequence[K]) -> list[ApiRequest[K]]:
+        """Return the requests that find the destinations of ``keys``."""
+        raise NotImplementedError
+
+    def handle_response(self, keys: Sequence[K], response: Any) -> ApiResult[K, int]:
+        """Return the destinations of the keys as completed, or what else became of them."""
+        raise NotImplementedError
+
+    def handle_unsupported_version(self) -> bool:
+        """Return True if the lookup can be done in another way, which the next requests use."""
+        return False
+
+
+def to_any_broker() -> LookupStrategy[Any]:
+    """Return the strategy for requests that every broker serves."""
+    return LookupStrategy(lambda _: ANY_BROKER)
+
+
+def to_controller() -> LookupStrategy[Any]:
+    """Return the strategy for requests that only the controller serves."""
+    return LookupStrategy(lambda _: CONTROLLER)
+
+
+def to_broker(broker_id: int) -> LookupStrategy[Any]:
+    """Return the strategy for requests to a broker that the application has chosen."""
+    return LookupStrategy(lambda _: broker_id)
+
+
+class AdminApiHandler(Generic[K, V]):
+    """One call of an API: its requests, and the meaning of their responses.
+
+    ``name`` is the name of the call in errors. ``uncertain`` has the keys of requests that were lost after they were
+    sent, so that the broker may have done what they asked for. Thread: that of the call.
+    """
+
+    __slots__ = ("lookup", "name", "uncertain")
+
+    #: Further errors to retry, beside those of the lookup strategy.
+    RETRIED: ClassVar[ErrorTypes] = ()
+
+    def __init__(self, name: str, lookup: LookupStrategy[K]) -> None:
+        self.name = name
+        self.lookup = lookup
+        self.uncertain: set[K] = set()
+
+    def request(self, keys: Sequence[K], timeout_ms: int) -> Request | RequestBuilder:
+        """Return the request for keys of one destination. ``timeout_ms`` is for the broker."""
+        raise NotImplementedError
+
+    def requests(self, destination: int, keys: Sequence[K], timeout_ms: int) -> list[ApiRequest[K]]:
+        """Return the requests for keys of one destination, by default a single one."""
+        request = self.request(keys, timeout_ms)
+        builder = request if isinstance(request, RequestBuilder) else RequestBuilder(request)
+        return [ApiRequest(destination, builder, keys)]
+
+    def answers(self, keys: Sequence[K], response: Any) -> Iterable[tuple[K, KafkaError | None, Any]]:
+        """Yield ``(key, error, value)`` for each key in a response. The value counts if there is no error.
+
+        Raises:
+            KafkaError: the error of all keys.
+        """
+        raise NotImplementedError
+
+    def handle_response(self, destination: int, keys: Sequence[K], response: Any) -> ApiResult[K, V]:
+        """Return what a response means for the keys of its request."""
+        result: ApiResult[K, V] = ApiResult()
+        asked = set(keys)
+        try:
+            for key, error, value in self.answers(keys, response):
+                if key in asked:  # a broker may add what it was not asked for
+                    self.add(result, key, error, value)
+        except KafkaError as error:
+            for key in keys:
+                self.add(result, key, error, None)
+        return result
+
+    def add(self, result: ApiResult[K, V], key: K, error: KafkaError | None, value: Any) -> None:
+        """Add the answer for one key to ``result``."""
+        lookup = self.lookup
+        if error is None:
+            result.completed[key] = value
+        elif isinstance(error, lookup.UNMAPPING):
+            result.unmapped[key] = error
+        elif isinstance(error, (*lookup.RETRIED, *self.RETRIED)):
+            if isinstance(error, errors.RequestTimedOutError):
+                self.uncertain.add(key)
+            result.retry[key] = error
+        else:
+            result.failed[key] = error
+
+    def handle_unsupported_version(self, keys: Sequence[K], error: KafkaError) -> ApiResult[K, V]:
+        """Return what it means that the broker has no version that can carry the request: by default, all keys fail."""
+        return ApiResult.all_failed(keys, error)
+
+
+def checked(code: int, message: str | None = None) -> None:
+    """Raise the error of a response's top-level code, if it is one.
+
+    Raises:
+        KafkaError: the code is not 0.
+    """
+    error = errors.for_code(code, message or None)
+    if error is not None:
+        raise error
+
+
+def error_of(code: int, message: str | None = None) -> KafkaError | None:
+    """Return the error of an item in a response, or None. An empty message is none."""
+    return errors.for_code(code, message or None)

@@ -1,0 +1,29 @@
+"""Messages as plain dicts, as kafka-python's methods return them."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from pykclient.admin.values import authorized_operations
+from pykclient.protocol.message import ZERO_UUID, Message
+
+_BIT_FIELDS = {"authorized_operations", "cluster_authorized_operations", "topic_authorized_operations"}
+
+
+def plain(value: Any) -> Any:
+    """Return a message as a dict, with the messages inside of it; ids of topics as text, other values as they are."""
+    if isinstance(value, Message):
+        return {name: plain(getattr(value, name)) for name in value.__slots__}
+    if isinstance(value, list):
+        return [plain(element) for element in value]
+    if isinstance(value, UUID):
+        return None if value == ZERO_UUID else str(value)
+    return value
+
+
+def with_operations(found: dict[str, Any]) -> dict[str, Any]:
+    """Return a dict with its bit field of operations as ``authorized_operations``, a list of names or None."""
+    for name in _BIT_FIELDS & found.keys():
+        found["authorized_operations"] = authorized_operations(found.pop(name))
+    return found

@@ -1,0 +1,509 @@
+"""Topics and their partitions: handlers and operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from pykclient import errors
+from pykclient.admin import arguments
+from pykclient.admin.api import AdminApiHandler, error_of, to_any_broker, to_controller
+from pykclient.admin.descriptions import ConfigEntry, CreatedTopic, PartitionDescription, TopicDescription
+from pykclient.admin.operation import CallContext, Operation
+from pykclient.admin.results import Results
+from pykclient.admin.values import ConfigSourceType, NewPartitions, NewTopic, authorized_operations
+from pykclient.errors import IllegalArgumentError, KafkaError, UnsupportedVersionError
+from pykclient.network.client_request import RequestBuilder
+from pykclient.network.metadata_request import MetadataRequestBuilder
+from pykclient.protocol.message import ZERO_UUID
+from pykclient.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from pykclient.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from pykclient.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from pykclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from pykclient.types import Node
+
+if TYPE_CHECKING:
+    from pykclient.protocol.message import Request
+
+_Topic = CreateTopicsRequest.CreatableTopic
+_State = DeleteTopicsRequest.DeleteTopicState
+_Asked = MetadataRequest.MetadataRequestTopic
+_Grown = CreatePartitionsRequest.CreatePartitionsTopic
+_Assignment = CreatePartitionsRequest.CreatePartitionsAssignment
+_Created = CreateTopicsResponse.CreatableTopicResult
+_Deleted = DeleteTopicsResponse.DeletableTopicResult
+
+#: From this version on, brokers have defaults for partitions and replicas (KIP-464).
+_DEFAULTS_FROM = 4
+#: From this version on, topics are deleted by name or id (KIP-516).
+_IDS_FROM = 6
+
+# --- creating --------------------------------------------------------------------------------------------------------
+
+
+class _CreateTopicsBuilder(RequestBuilder):
+    """Refuses what old brokers would misunderstand."""
+
+    __slots__ = ("_topics",)
+
+    def __init__(self, message: CreateTopicsRequest) -> None:
+        super().__init__(message)
+        self._topics = message.topics
+
+    def build(self, version: int) -> Request:
+        if version < _DEFAULTS_FROM and any(
+            not topic.assignments and -1 in (topic.num_partitions, topic.replication_factor) for topic in self._topics
+        ):
+            raise UnsupportedVersionError(
+                "brokers before Kafka 2.4 have no defaults for num_partitions and replication_factor: give both"
+            )
+        return self.message
+
+
+class CreateTopicsHandler(AdminApiHandler[str, "CreateTopicsResponse.CreatableTopicResult"]):
+    """Creates topics. A topic in ``found`` exists, and may be the work of an attempt whose response was lost."""
+
+    __slots__ = ("_topics", "_validate_only", "found")
+
+    def __init__(self, topics: Mapping[str, CreateTopicsRequest.CreatableTopic], validate_only: bool) -> None:
+        super().__init__("create_topics", to_controller())
+        self._topics = topics
+        self._validate_only = validate_only
+        self.found: dict[str, KafkaError] = {}
+
+    def request(self, keys: Sequence[str], timeout_ms: int) -> RequestBuilder:
+        topics = [self._topics[name] for name in keys]
+        return _CreateTopicsBuilder(
+            CreateTopicsRequest(topics=topics, timeout_ms=timeout_ms, validate_only=self._validate_only)
+        )
+
+    def answers(
+        self, keys: Sequence[str], response: CreateTopicsResponse
+    ) -> Iterator[tuple[str, KafkaError | None, Any]]:
+        for topic in response.topics:
+            error = error_of(topic.error_code, topic.error_message)
+            if isinstance(error, errors.TopicExistsError) and topic.name in self.uncertain:
+                self.found[topic.name] = error
+            yield topic.name, error, topic
+
+
+def create_topics(
+    context: CallContext, topics: Mapping[str, CreateTopicsRequest.CreatableTopic], validate_only: bool
+) -> Operation[Results[str, _Created]]:
+    """Create topics.
+
+    If the connection is lost before the response, the request is sent again, and may then find the topic that it has
+    created itself. Such a topic counts as created if it is as it was asked for.
+    """
+    handler = CreateTopicsHandler(topics, validate_only)
+    results = yield from context.run(handler, topics)
+    if handler.found:
+        described = yield from describe_topics(context, list(handler.found))
+        for name in handler.found:
+            if name in described.succeeded and (own := _as_created(topics[name], described.succeeded[name])):
+                results.failed.pop(name, None)
+                results.succeeded[name] = own
+    return results
+
+
+def _as_created(wanted: CreateTopicsRequest.CreatableTopic, found: MetadataTopic) -> _Created | None:
+    """Return the response that created ``found``, or None if it is not the topic that was wanted."""
+    partitions = {partition.partition_index: partition.replica_nodes for partition in found.partitions}
+    assigned = {assignment.partition_index: assignment.broker_ids for assignment in wanted.assignments}
+    copies = len(found.partitions[0].replica_nodes) if found.partitions else 0
+    if assigned:
+        if {index: list(replicas) for index, replicas in partitions.items()} != assigned:
+            return None
+    elif wanted.num_partitions not in (-1, len(partitions)) or wanted.replication_factor not in (-1, copies):
+        return None
+    return _Created(
+        name=wanted.name,
+        topic_id=found.topic_id,
+        num_partitions=len(partitions),
+        replication_factor=copies,
+        configs=[],
+    )
+
+
+def creatable_topics(new_topics: object) -> dict[str, CreateTopicsRequest.CreatableTopic]:
+    """Return the topics to create by name, from names, a dict of options by name, or NewTopic objects.
+
+    Raises:
+        IllegalArgumentError: an argument is wrong, a topic is given twice, or there is none.
+    """
+    if isinstance(new_topics, Mapping):
+        given = [_from_options(name, options) for name, options in new_topics.items()]
+    else:
+        given = [
+            _from_new_topic(topic) if isinstance(topic, NewTopic) else _from_options(topic, {})
+            for topic in arguments.items(new_topics, "new_topics", "names or NewTopic")
+        ]
+    if not given:
+        raise IllegalArgumentError("new_topics is empty; name at least one topic")
+    topics = {topic.name: topic for topic in given}
+    if len(topics) < len(given):
+        raise IllegalArgumentError("new_topics names a topic twice")
+    return topics
+
+
+_OPTIONS = {"num_partitions", "replication_factor", "assignments", "configs"}
+
+
+def _from_options(name: object, options: object) -> CreateTopicsRequest.CreatableTopic:
+    topic = arguments.text(name, "the name of a topic")
+    given = arguments.mapping(options, f"the options of topic {topic!r}", "options")
+    if unknown := set(given) - _OPTIONS:
+        raise IllegalArgumentError(f"topic {topic!r} has unknown options: {sorted(map(str, unknown))}")
+    return _creatable(
+        topic,
+        given.get("num_partitions", -1),
+        given.get("replication_factor", -1),
+        given.get("assignments", {}),
+        given.get("configs", {}),
+    )
+
+
+def _from_new_topic(topic: NewTopic) -> CreateTopicsRequest.CreatableTopic:
+    name = arguments.text(topic.name, "the name of a topic")
+    return _creatable(
+        name, topic.num_partitions, topic.replication_factor, topic.replica_assignments, topic.topic_configs
+    )
+
+
+def _creatable(
+    name: str, num_partitions: object, replication_factor: object, assignments: object, configs: object
+) -> CreateTopicsRequest.CreatableTopic:
+    about = f"of topic {name!r}"
+    replicas = arguments.mapping(assignments or {}, f"assignments {about}", "broker ids by partition")
+    values = arguments.mapping(configs or {}, f"configs {about}", "values by key")
+    return _Topic(
+        name=name,
+        num_partitions=arguments.number(num_partitions, f"num_partitions {about}", -1),
+        replication_factor=arguments.number(replication_factor, f"replication_factor {about}", -1, arguments.INT16),
+        assignments=[
+            CreateTopicsRequest.CreatableReplicaAssignment(
+                partition_index=arguments.number(index, f"a partition {about}"),
+                broker_ids=arguments.replicas(brokers, f"the replicas {about}"),
+            )
+            for index, brokers in replicas.items()
+        ],
+        configs=[
+            CreateTopicsRequest.CreatableTopicConfig(
+                name=arguments.text(key, f"a config {about}"), value=config_value(value, f"config {key!r} {about}")
+            )
+            for key, value in values.items()
+        ],
+    )
+
+
+def config_value(value: object, what: str) -> str | None:
+    """Return the value of a configuration key as the protocol has it. Numbers and truth values are converted.
+
+    Raises:
+        IllegalArgumentError: it is of another type.
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    return arguments.optional_text(value, what)
+
+
+# --- deleting --------------------------------------------------------------------------------------------------------
+
+TopicKey = str | UUID
+
+
+def _asked(kind: Any, key: TopicKey) -> Any:
+    """Return a topic of a request: with its id, or with its name."""
+    return kind(topic_id=key, name=None) if isinstance(key, UUID) else kind(name=key)
+
+
+class _DeleteTopicsBuilder(RequestBuilder):
+    __slots__ = ("_keys", "_timeout_ms")
+
+    def __init__(self, keys: Sequence[TopicKey], timeout_ms: int) -> None:
+        super().__init__(DeleteTopicsRequest())
+        self._keys = keys
+        self._timeout_ms = timeout_ms
+
+    def build(self, version: int) -> Request:
+        if version >= _IDS_FROM:
+            states = [_asked(_State, key) for key in self._keys]
+            return DeleteTopicsRequest(topics=states, timeout_ms=self._timeout_ms)
+        names = [key for key in self._keys if isinstance(key, str)]
+        if len(names) < len(self._keys):
+            raise UnsupportedVersionError("brokers before Kafka 2.8 cannot delete topics by id")
+        return DeleteTopicsRequest(topic_names=names, timeout_ms=self._timeout_ms)
+
+
+class DeleteTopicsHandler(AdminApiHandler[TopicKey, "DeleteTopicsResponse.DeletableTopicResult"]):
+    """Deletes topics by name or id.
+
+    One that an earlier attempt may have deleted, and that is gone, counts as deleted.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("delete_topics", to_controller())
+
+    def request(self, keys: Sequence[TopicKey], timeout_ms: int) -> RequestBuilder:
+        return _DeleteTopicsBuilder(keys, timeout_ms)
+
+    def answers(
+        self, keys: Sequence[TopicKey], response: DeleteTopicsResponse
+    ) -> Iterator[tuple[TopicKey, KafkaError | None, Any]]:
+        asked = set(keys)
+        for topic in response.responses:
+            key: TopicKey = topic.name if topic.name is not None and topic.name in asked else topic.topic_id
+            error = error_of(topic.error_code, topic.error_message)
+            gone = (errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError)
+            if isinstance(error, gone) and key in self.uncertain:
+                yield key, None, _Deleted(name=topic.name, topic_id=topic.topic_id, error_message=None)
+            else:
+                yield key, error, topic
+
+
+def delete_topics(context: CallContext, topics: Sequence[TopicKey]) -> Operation[Results[TopicKey, _Deleted]]:
+    """Delete topics, by name or by id."""
+    return (yield from context.run(DeleteTopicsHandler(), topics))
+
+
+def topic_keys(topics: object, what: str = "topics") -> list[TopicKey]:
+    """Return a list of names and ids, each once, in order.
+
+    Raises:
+        IllegalArgumentError: one of them is neither.
+    """
+    given = arguments.items(topics, what, "names or ids of topics")
+    return list(
+        dict.fromkeys(
+            topic if isinstance(topic, UUID) else arguments.text(topic, f"{what}[{index}]")
+            for index, topic in enumerate(given)
+        )
+    )
+
+
+# --- describing ------------------------------------------------------------------------------------------------------
+
+MetadataTopic = MetadataResponse.MetadataResponseTopic
+
+
+class _DescribeTopicsBuilder(MetadataRequestBuilder):
+    """Asks for authorized operations where the broker knows the question (KIP-430), which versions from 8 on do."""
+
+    __slots__ = ()
+
+    def build(self, version: int) -> Request:
+        super().build(version)
+        request = self.request
+        return MetadataRequest(
+            topics=request.topics,
+            allow_auto_topic_creation=request.allow_auto_topic_creation,
+            include_topic_authorized_operations=version >= 8,
+            include_cluster_authorized_operations=8 <= version <= 10,
+        )
+
+
+class MetadataHandler(AdminApiHandler[None, MetadataResponse]):
+    """Asks any broker for metadata: of all topics (None), or of some, by name or by id."""
+
+    __slots__ = ("_topics",)
+
+    def __init__(self, name: str, topics: Sequence[TopicKey] | None) -> None:
+        super().__init__(name, to_any_broker())
+        self._topics = topics
+
+    def request(self, keys: Sequence[None], timeout_ms: int) -> RequestBuilder:
+        if self._topics is None:
+            return _DescribeTopicsBuilder(MetadataRequest(topics=None, allow_auto_topic_creation=True))
+        topics = [_asked(_Asked, key) for key in self._topics]
+        return _DescribeTopicsBuilder(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
+
+    def answers(
+        self, keys: Sequence[None], response: MetadataResponse
+    ) -> Iterable[tuple[None, KafkaError | None, MetadataResponse]]:
+        return [(key, error_of(response.error_code), response) for key in keys]
+
+
+class DescribeTopicsHandler(AdminApiHandler[TopicKey, MetadataTopic]):
+    """Describes topics by name or by id."""
+
+    def __init__(self) -> None:
+        super().__init__("describe_topics", to_any_broker())
+
+    def request(self, keys: Sequence[TopicKey], timeout_ms: int) -> RequestBuilder:
+        return MetadataHandler(self.name, keys).request((), timeout_ms)
+
+    def answers(
+        self, keys: Sequence[TopicKey], response: MetadataResponse
+    ) -> Iterator[tuple[TopicKey, KafkaError | None, Any]]:
+        asked = set(keys)
+        for topic in response.topics:
+            key: TopicKey = topic.name if topic.name is not None and topic.name in asked else topic.topic_id
+            yield key, _topic_error(topic, key), topic
+
+
+def _topic_error(topic: MetadataTopic, key: TopicKey) -> KafkaError | None:
+    error = error_of(topic.error_code)
+    if error is None or isinstance(error, errors.LeaderNotAvailableError):
+        return None  # of some of its partitions
+    messages: dict[type[KafkaError], str] = {
+        errors.UnknownTopicOrPartitionError: f"topic {key!r} does not exist",
+        errors.UnknownTopicIdError: f"no topic has the id {key}",
+        errors.TopicAuthorizationError: f"not authorized to describe topic {key!r}",
+        errors.InvalidTopicError: f"no topic can have the name {key!r}",
+    }
+    message = messages.get(type(error))
+    return error if message is None else type(error)(message)
+
+
+def describe_topics(context: CallContext, topics: Sequence[TopicKey]) -> Operation[Results[TopicKey, MetadataTopic]]:
+    """Describe topics as any broker knows them."""
+    return (yield from context.run(DescribeTopicsHandler(), topics))
+
+
+def all_metadata(
+    context: CallContext, name: str, topics: Sequence[TopicKey] | None = None
+) -> Operation[MetadataResponse]:
+    """Return the metadata of the cluster with all topics (None) or some of them; errors of topics are in it."""
+    return (yield from context.ask(MetadataHandler(name, topics)))
+
+
+# --- partitions ------------------------------------------------------------------------------------------------------
+
+
+class NewPartitionsOf(NamedTuple):
+    """The number of partitions that a topic shall have, and the replicas of the new ones."""
+
+    total: int
+    assignments: list[list[int]] | None = None
+
+
+class CreatePartitionsHandler(AdminApiHandler[str, "CreatePartitionsResponse.CreatePartitionsTopicResult"]):
+    """Adds partitions to topics."""
+
+    __slots__ = ("_topics", "_validate_only")
+
+    def __init__(self, topics: Mapping[str, NewPartitionsOf], validate_only: bool) -> None:
+        super().__init__("create_partitions", to_controller())
+        self._topics = topics
+        self._validate_only = validate_only
+
+    def request(self, keys: Sequence[str], timeout_ms: int) -> Request:
+        topics = [
+            _Grown(
+                name=name,
+                count=self._topics[name].total,
+                assignments=None
+                if (assignments := self._topics[name].assignments) is None
+                else [_Assignment(broker_ids=brokers) for brokers in assignments],
+            )
+            for name in keys
+        ]
+        return CreatePartitionsRequest(topics=topics, timeout_ms=timeout_ms, validate_only=self._validate_only)
+
+    def answers(
+        self, keys: Sequence[str], response: CreatePartitionsResponse
+    ) -> Iterator[tuple[str, KafkaError | None, Any]]:
+        for result in response.results:
+            yield result.name, error_of(result.error_code, result.error_message), result
+
+
+def create_partitions(
+    context: CallContext, topics: Mapping[str, NewPartitionsOf], validate_only: bool
+) -> Operation[Results[str, Any]]:
+    """Add partitions to topics.
+
+    After a lost response, a topic with the wanted number of partitions is a success.
+    """
+    handler = CreatePartitionsHandler(topics, validate_only)
+    results = yield from context.run(handler, topics)
+    doubtful = [
+        name
+        for name, error in results.failed.items()
+        if isinstance(error, errors.InvalidPartitionsError) and name in handler.uncertain
+    ]
+    described = yield from describe_topics(context, doubtful)
+    for name, topic in described.succeeded.items():
+        if isinstance(name, str) and len(topic.partitions) == topics[name].total:
+            del results.failed[name]
+            results.succeeded[name] = CreatePartitionsResponse.CreatePartitionsTopicResult(name=name)
+    return results
+
+
+def new_partitions(topic_partitions: object) -> dict[str, NewPartitionsOf]:
+    """Return the wanted partitions by topic, from counts, NewPartitions, or dicts with ``count`` and ``assignments``.
+
+    Raises:
+        IllegalArgumentError: an argument is wrong.
+    """
+    found = {}
+    for name, wanted in arguments.mapping(topic_partitions, "topic_partitions", "partition counts by topic").items():
+        topic = arguments.text(name, "the name of a topic")
+        assignments: object = None
+        count: object = wanted
+        if isinstance(wanted, NewPartitions):
+            count, assignments = wanted.total_count, wanted.new_assignments
+        elif isinstance(wanted, Mapping):
+            count, assignments = wanted.get("count"), wanted.get("assignments")
+        about = f"of topic {topic!r}"
+        found[topic] = NewPartitionsOf(
+            arguments.number(count, f"the partition count {about}", 1),
+            None
+            if assignments is None
+            else [
+                arguments.replicas(brokers, f"the replicas {about}")
+                for brokers in arguments.items(assignments, f"assignments {about}", "lists of broker ids")
+            ],
+        )
+    return found
+
+
+def topic_id_or_none(topic_id: UUID) -> UUID | None:
+    """Return a topic's id, or None if the broker has none."""
+    return None if topic_id == ZERO_UUID else topic_id
+
+
+# --- typed results ---------------------------------------------------------------------------------------------------
+
+
+def created_topic(topic: _Created) -> CreatedTopic:
+    """Return a topic of a response as the typed result."""
+    configs = {
+        config.name: ConfigEntry(
+            config.name,
+            config.value,
+            ConfigSourceType.build_from(config.config_source),
+            config.read_only,
+            config.is_sensitive,
+        )
+        for config in topic.configs or ()
+    }
+    topic_id = topic_id_or_none(topic.topic_id)
+    return CreatedTopic(topic.name, topic_id, topic.num_partitions, topic.replication_factor, configs)
+
+
+def topic_description(topic: MetadataTopic, node_by_id: Callable[[int], Node | None]) -> TopicDescription:
+    """Return a topic of a response as the typed result."""
+
+    def nodes(ids: Iterable[int]) -> tuple[Node, ...]:
+        return tuple(node_by_id(id) or Node(id, "", -1) for id in ids)
+
+    return TopicDescription(
+        topic.name or "",
+        topic_id_or_none(topic.topic_id),
+        topic.is_internal,
+        [
+            PartitionDescription(
+                partition.partition_index,
+                nodes([partition.leader_id])[0] if partition.leader_id >= 0 else None,
+                partition.leader_epoch,
+                nodes(partition.replica_nodes),
+                nodes(partition.isr_nodes),
+                nodes(partition.offline_replicas),
+            )
+            for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
+        ],
+        authorized_operations(topic.topic_authorized_operations),
+    )

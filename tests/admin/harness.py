@@ -1,0 +1,87 @@
+"""Admin clients on brokers that a test plays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from pykclient.admin import Admin, KafkaAdminClient
+from pykclient.admin.admin_base import AdminBase
+from pykclient.admin.admin_metadata import AdminMetadata
+from pykclient.config.admin_config import AdminClientConfig
+from pykclient.log_context import LogContext
+from pykclient.network.client_request import ClientResponse
+from pykclient.network.environment import SystemEnvironment
+from pykclient.protocol.messages.metadata import MetadataResponse
+from tests.support.mock_client import MockClient
+from tests.support.mock_clock import MockClock
+
+#: The answer of a broker that breaks the connection, and of one that does not answer (yet).
+LOST, SILENT = "LOST", "SILENT"
+
+#: ``answer(broker id, request)`` returns the response, or one of the above.
+Answer = Callable[[int, Any], Any]
+
+C = TypeVar("C", bound=AdminBase)
+
+
+def cluster(controller: int = 1, brokers: Sequence[int] = (1, 2, 3), **more: Any) -> MetadataResponse:
+    """Return the metadata of a cluster."""
+    return MetadataResponse(
+        brokers=[MetadataResponse.MetadataResponseBroker(node_id=id, host=f"host{id}", port=9092) for id in brokers],
+        controller_id=controller,
+        cluster_id="cluster",
+        **more,
+    )
+
+
+class PlayedBrokers(MockClient):
+    """Passes each request to ``answer``. A poll with nothing to receive takes the time that it may wait."""
+
+    def __init__(self, clock: MockClock, metadata: AdminMetadata, answer: Answer) -> None:
+        super().__init__(clock, metadata)
+        self.mock_clock = clock
+        self.answer = answer
+        self.seen: list[tuple[int, Any]] = []
+        self._seen_ids: set[int] = set()
+
+    def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
+        for request in list(self.requests):
+            message = request.request_builder.build(request.request_builder.latest_allowed_version)
+            node_id = int(request.destination)
+            if request.correlation_id not in self._seen_ids:
+                self._seen_ids.add(request.correlation_id)
+                self.seen.append((node_id, message))
+            body = self.answer(node_id, message)
+            if body == LOST:
+                self.respond_to_request(request, None, disconnected=True)
+            elif body != SILENT:
+                self.respond_to_request(request, body)
+        if not self.responses and timeout_ms > 0 and not self.metadata_is_due():
+            self.mock_clock.advance(timeout_ms)
+        return super().poll(timeout_ms, self.mock_clock.now_ms())
+
+    def metadata_is_due(self) -> bool:
+        return self.metadata is not None and self.metadata.update_requested
+
+
+def played(
+    answer: Answer, kind: type[C], metadata: MetadataResponse | None = None, **settings: Any
+) -> tuple[C, PlayedBrokers]:
+    """Return an admin client and the brokers that it talks to."""
+    clock = MockClock()
+    config = AdminClientConfig(bootstrap_servers="localhost:9092", **settings)
+    admin_metadata = AdminMetadata(config, LogContext(""))
+    admin_metadata.bootstrap([("localhost", 9092)])
+    brokers = PlayedBrokers(clock, admin_metadata, answer)
+    brokers.update_metadata(metadata or cluster())
+    client = kind.of_client(config, brokers, admin_metadata, SystemEnvironment(clock))
+    return client, brokers
+
+
+def typed(answer: Answer, **more: Any) -> tuple[Admin, PlayedBrokers]:
+    return played(answer, Admin, **more)
+
+
+def as_kafka_python(answer: Answer, **more: Any) -> tuple[KafkaAdminClient, PlayedBrokers]:
+    return played(answer, KafkaAdminClient, **more)
