@@ -31,6 +31,8 @@ SOCKET_MODULES = {
     "network/kafka_channel.py",
     "network/poller.py",
     "network/selector.py",
+    "network/tls/ssl_transport_layer.py",
+    "network/tls/ssl_transports.py",
     "network/transport_layer.py",
     "testing/server/socket_server.py",
 }

@@ -148,7 +148,6 @@ def test_no_topics_are_none(consumer: KafkaConsumer[Any, Any]) -> None:
         (ProducerConfig, "name", "docs/configuration.md lists all"),
         (ProducerConfig, "timeout", "docs/configuration.md lists all"),
         (ProducerConfig, "transactional_ids", "docs/configuration.md lists all"),
-        (ProducerConfig, "ssl.ca.location", "not supported yet: connections are plain TCP"),
     ],
 )
 def test_unknown_keys(config: type[ProducerConfig | ConsumerConfig], name: str, said: str) -> None:

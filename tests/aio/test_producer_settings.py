@@ -55,7 +55,7 @@ def test_dotted_names_in_a_mapping() -> None:
         ({"acks": 1, "enable_idempotence": True}, "acks=1 not supported if enable_idempotence=True"),
         ({"security_protocol": "SOME"}, "`security_protocol` should be SSL or PLAINTEXT"),
         ({"security_protocol": "SSL"}, "`ssl_context` is mandatory if security_protocol=='SSL'"),
-        ({"security_protocol": "SSL", "ssl_context": object()}, "later version"),
+        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}, "`ssl_context` is mandatory"),
         ({"transactional_id": "t"}, "later version"),
         ({"max_batch_size": 5, "batch_size": 5}, "give one of them"),
         ({"linger": 5}, "linger"),

@@ -182,7 +182,6 @@ def test_wrong_auto_offset_reset(value: str | None) -> None:
         ("group_protocol", "consumer"),
         ("group_remote_assignor", "uniform"),
         ("share_acknowledgement_mode", "explicit"),
-        ("ssl_truststore_location", "/certs"),
         ("config_providers", "file"),
     ],
 )
@@ -409,8 +408,6 @@ def test_kafka_pythons_own_arguments_are_all_in_the_lists() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("ssl_cafile", "ca.pem", "TLS and SASL come with a later version"),
-        ("ssl_check_hostname", False, "TLS and SASL come with a later version"),
         ("socks5_proxy", "socks5://a", "through a proxy"),
         ("kafka_client", object, "network client"),
         ("socket_options", [(6, 1, 0)], "TCP_NODELAY"),

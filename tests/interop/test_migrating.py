@@ -350,12 +350,9 @@ def _(both: Both) -> None:
         KafkaConsumer(bootstrap_servers=both.servers, group_id="g", partition_assignment_strategy=[name]).close()
 
 
-@row("`transactional_id`, `ssl_*`")
+@row("`transactional_id`")
 def _(both: Both) -> None:
-    for key, value in (
-        ("transactional_id", "t"),
-        ("ssl_cafile", "ca.pem"),
-    ):
+    for key, value in (("transactional_id", "t"),):
         error = refused(ConfigError, lambda k=key, v=value: ProducerConfig({"bootstrap.servers": "a:1"}, **{k: v}))  # type: ignore[misc]
         assert "later" in str(error) or "not support" in str(error), error
 

@@ -63,6 +63,11 @@ class SecureKafka:
         port = self.broker.port if listener == "PLAINTEXT" else self.broker.ports[listener]
         return f"{self.broker.host}:{port}"
 
+    @staticmethod
+    def protocol(listener: str) -> str:
+        """Return the security protocol of a listener."""
+        return LISTENERS.get(listener, listener)
+
     def path(self, name: str) -> str:
         return str(self.files / name)
 

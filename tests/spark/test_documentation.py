@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from pykclient.errors import ConfigError
 from pykclient.spark import option_values, options
 from pykclient.spark.options import ReadOptions, WriteOptions
 from tests.spark.topics import produce
@@ -53,15 +52,20 @@ def test_what_is_refused_of_kafkas_keys_is_in_the_table() -> None:
     assert {name.removeprefix("kafka.") for name in NAME.findall(row[3])} == {*options._REFUSED_IN_SINK}
 
 
-@pytest.mark.parametrize("key", ["kafka.security.protocol", "kafka.ssl.truststore.location", "kafka.sasl.jaas.config"])
-def test_what_is_not_available_says_so(key: str) -> None:
-    (row,) = rows("not available")
-    assert any(fnmatch.fnmatchcase(key, pattern) for pattern in NAME.findall(row[0]))
-    value = "SASL_SSL" if key.endswith("protocol") else "a-secret"
-    for parse, others in ((ReadOptions.parse, READ), (WriteOptions.parse, WRITE)):
-        with pytest.raises(ConfigError, match="later version") as caught:
-            parse({**others, key: value}, streaming=False)
-        assert "a-secret" not in str(caught.value)
+SECURE = {
+    "kafka.security.protocol": "SSL",
+    "kafka.ssl.truststore.location": "ca.pem",
+    "kafka.ssl.keystore.location": "client.pem",
+    "kafka.ssl.key.password": "a-secret",
+}
+
+
+@pytest.mark.parametrize(("parse", "others"), [(ReadOptions.parse, READ), (WriteOptions.parse, WRITE)])
+def test_security_options_are_the_clients(parse: Any, others: dict[str, str]) -> None:
+    (row,) = [row for row in rows("same") if "kafka.security.protocol" in row[0]]
+    assert all(any(fnmatch.fnmatchcase(key, pattern) for pattern in NAME.findall(row[0])) for key in SECURE)
+    options = parse({**others, **SECURE}, streaming=False)
+    assert "a-secret" not in repr(options)
 
 
 def test_the_defaults_of_the_table() -> None:

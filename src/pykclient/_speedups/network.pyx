@@ -18,9 +18,10 @@ Thread: io, but for ``EpollPoller.wakeup``, which any thread may call. It shares
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
@@ -231,6 +232,8 @@ cdef struct Watched:  # the data of an epoll event
 cdef struct Connection:
     int fd  # -1: closed
     bint ready
+    bint is_raw  # the bytes are encrypted, and the frames are somebody else's
+    Py_ssize_t wanted  # raw: fewer bytes than this need not be reported
     # reading
     char *buffer
     Py_ssize_t capacity, start, end  # the bytes from start to end are not taken yet
@@ -324,11 +327,45 @@ cdef bint make_room(Connection *connection) noexcept nogil:
     return True
 
 
+cdef void end_reading(Connection *connection, Py_ssize_t count) noexcept nogil:
+    """Note the result of a read that brought no bytes."""
+    if not count:
+        connection.ended = END
+    elif errno == EAGAIN or errno == EINTR:
+        connection.ended = EMPTY
+    else:
+        connection.ended = FAILED
+        connection.error = errno
+
+
+cdef void fill_raw(Connection *connection) noexcept nogil:
+    """Read until the socket is empty or the buffer is full. No frames are looked for."""
+    cdef Py_ssize_t room, count
+    connection.ended = EMPTY
+    while True:
+        room = connection.capacity - connection.end
+        if not room:
+            break
+        count = socket_receive(connection.fd, connection.buffer + connection.end, room)
+        if count <= 0:
+            end_reading(connection, count)
+            break
+        connection.received += count
+        connection.end += count
+        if count < room:
+            break  # the socket is most likely empty now
+    if connection.ended == EMPTY and connection.end >= min(connection.wanted, connection.capacity):
+        connection.ended = FRAMES
+
+
 cdef void fill(Connection *connection, bint stops_at_large) noexcept nogil:
     """Read until the socket is empty or there is work that needs the GIL."""
     cdef Py_ssize_t room, count, capacity
     cdef char *target
     cdef char *grown
+    if connection.is_raw:
+        fill_raw(connection)
+        return
     while connection.received < READ_LIMIT:
         if connection.large != NULL:
             if stops_at_large:
@@ -349,13 +386,7 @@ cdef void fill(Connection *connection, bint stops_at_large) noexcept nogil:
             room = connection.capacity - connection.end
         count = socket_receive(connection.fd, target, room)
         if count <= 0:
-            if not count:
-                connection.ended = END
-            elif errno == EAGAIN or errno == EINTR:
-                connection.ended = EMPTY
-            else:
-                connection.ended = FAILED
-                connection.error = errno
+            end_reading(connection, count)
             return
         connection.received += count
         if connection.large != NULL:
@@ -407,7 +438,9 @@ cdef void write_ahead(Connection *connection) noexcept nogil:
 
 @cython.final
 cdef class FrameStream:
-    """Twin of ``TransportFrameStream`` over a ``PlaintextTransportLayer``, with an unbounded pool. Thread: io."""
+    """Twin of ``TransportFrameStream`` over a ``PlaintextTransportLayer``, with an unbounded pool; with ``is_raw``, of
+    ``SocketPump``. Thread: io.
+    """
 
     cdef Connection connection
     cdef object check_frame_size, no_memory_for_frame, first_limit
@@ -423,6 +456,7 @@ cdef class FrameStream:
         Py_ssize_t buffer_size,
         check_frame_size,
         no_memory_for_frame,
+        bint is_raw = False,
     ):
         self.connection.fd = fd
         self.connection.buffer = <char *>malloc(buffer_size)
@@ -431,6 +465,8 @@ cdef class FrameStream:
         self.connection.capacity = buffer_size
         self.connection.largest = FIRST_BYTES
         self.connection.max_size = max_size
+        self.connection.is_raw = is_raw
+        self.connection.wanted = 1
         self.connection.checks_first = first_limit is not None
         self.first_limit = first_limit
         self.check_frame_size = check_frame_size
@@ -452,6 +488,18 @@ cdef class FrameStream:
         self.connection.ready = value
 
     @property
+    def pump(self):
+        return self
+
+    @property
+    def wanted_bytes(self) -> int:
+        return self.connection.wanted
+
+    @wanted_bytes.setter
+    def wanted_bytes(self, Py_ssize_t count):
+        self.connection.wanted = count
+
+    @property
     def has_frame(self) -> bool:
         return has_frame(&self.connection)
 
@@ -470,6 +518,30 @@ cdef class FrameStream:
         connection.start = connection.end = 0
 
     # --- reading -------------------------------------------------------------------------------------------------------
+
+    def receive(self, feed) -> int | None:
+        """The received bytes, for ``is_raw``."""
+        cdef Connection *connection = &self.connection
+        cdef Py_ssize_t count
+        if not connection.is_read and connection.ended < END:
+            with nogil:
+                fill_raw(connection)
+        connection.is_read = False
+        count = connection.end
+        connection.received = connection.end = 0
+        if count:
+            view = PyMemoryView_FromMemory(connection.buffer, count, PyBUF_READ)
+            try:
+                feed(view)
+            finally:
+                view.release()
+            return count
+        if connection.ended == END:
+            return 0
+        if connection.ended == FAILED:
+            set_errno(connection.error)
+            PyErr_SetFromErrno(OSError)
+        return None
 
     def read(self, list frames, bint one) -> int:
         cdef Connection *connection = &self.connection
@@ -675,7 +747,7 @@ cdef class EpollPoller:
     def register(self, channel, int events):
         cdef int fd = channel.sock.fileno()
         cdef Watch one = Watch()
-        one.channel, one.stream = channel, channel.stream
+        one.channel, one.stream = channel, channel.pump
         one.watched.channel = <PyObject *>one.channel
         one.watched.stream = <PyObject *>one.stream
         self.control(EPOLL_CTL_ADD, fd, one, events)
@@ -705,16 +777,19 @@ cdef class EpollPoller:
     def write_later(self, channel, bint ends_wait) -> bool:
         cdef Py_ssize_t count = len(self.later) + 1
         cdef void *grown
-        stream = channel.stream
+        stream = channel.pump
         if not isinstance(stream, FrameStream):
             return False
+        send = channel.send
+        if (<FrameStream>stream).connection.is_raw:
+            send = channel.stream.seal(send)
         if count > self.outgoing_capacity:
             grown = realloc(self.outgoing, 2 * count * sizeof(Connection *))
             if grown == NULL:
                 raise MemoryError
             self.outgoing = <Connection **>grown
             self.outgoing_capacity = 2 * count
-        (<FrameStream>stream).prepare(channel.send)
+        (<FrameStream>stream).prepare(send)
         self.outgoing[count - 1] = &(<FrameStream>stream).connection
         self.later.append((stream, channel))
         self.ends_wait |= ends_wait

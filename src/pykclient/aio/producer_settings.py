@@ -63,5 +63,10 @@ def _check(settings: Mapping[str, Any]) -> None:
             f"`security_protocol` should be SSL or PLAINTEXT, or with SASL_ before it, not {security!r}",
             key="security.protocol",
         )
-    if security in {"SSL", "SASL_SSL"} and settings.get("ssl_context") is None:
-        raise ConfigError(f"`ssl_context` is mandatory if security_protocol=={security!r}", key="security.protocol")
+    own_keys = any(name.startswith(("ssl_", "ssl.")) for name, value in settings.items() if value is not None)
+    if security in {"SSL", "SASL_SSL"} and not own_keys:
+        raise ConfigError(
+            f"`ssl_context` is mandatory if security_protocol=={security!r}: pass one, such as "
+            "ssl.create_default_context() to trust the system's authorities, or other settings that start with ssl_",
+            key="security.protocol",
+        )

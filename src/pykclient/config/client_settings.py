@@ -22,6 +22,7 @@ class CommonSettings(TypedDict, total=False):
     config_providers: str | Collection[Any]
     connections_max_idle_ms: float | None
     enable_metrics_push: bool | None
+    enable_ssl_certificate_verification: bool | None
     interceptor_classes: str | Collection[Any]
     kafka_client: Any
     metadata_max_age_ms: float
@@ -58,14 +59,35 @@ class CommonSettings(TypedDict, total=False):
     socket_connection_setup_timeout_ms: float | None
     socket_options: Any
     socks5_proxy: Any
-    ssl_cafile: Any
-    ssl_certfile: Any
-    ssl_check_hostname: Any
-    ssl_ciphers: Any
+    ssl_ca_location: str | None
+    ssl_ca_pem: str | None
+    ssl_cafile: str | None
+    ssl_certfile: str | None
+    ssl_certificate_location: str | None
+    ssl_certificate_pem: str | None
+    ssl_check_hostname: bool | None
+    ssl_cipher_suites: str | Collection[Any]
+    ssl_ciphers: str | None
     ssl_context: Any
-    ssl_crlfile: Any
-    ssl_keyfile: Any
-    ssl_password: Any
+    ssl_crl_location: str | None
+    ssl_crlfile: str | None
+    ssl_enabled_protocols: str | Collection[Any]
+    ssl_endpoint_identification_algorithm: str | None
+    ssl_key_location: str | None
+    ssl_key_password: str | None
+    ssl_key_pem: str | None
+    ssl_keyfile: str | None
+    ssl_keystore_certificate_chain: str | None
+    ssl_keystore_key: str | None
+    ssl_keystore_location: str | None
+    ssl_keystore_password: str | None
+    ssl_keystore_type: str | None
+    ssl_password: str | None
+    ssl_protocol: str | None
+    ssl_truststore_certificates: str | None
+    ssl_truststore_location: str | None
+    ssl_truststore_password: str | None
+    ssl_truststore_type: str | None
 
 
 class ConsumerSettings(CommonSettings, total=False):

@@ -31,12 +31,6 @@ _RENAMED = {
     "socket.receive.buffer.bytes": ("receive.buffer.bytes",),
     "socket.send.buffer.bytes": ("send.buffer.bytes",),
     "socket.timeout.ms": ("request.timeout.ms",),
-    "ssl.ca.location": ("ssl.truststore.location",),
-    "ssl.ca.pem": ("ssl.truststore.certificates",),
-    "ssl.certificate.location": ("ssl.keystore.location",),
-    "ssl.certificate.pem": ("ssl.keystore.certificate.chain",),
-    "ssl.key.location": ("ssl.keystore.location",),
-    "ssl.key.pem": ("ssl.keystore.key",),
     "topic.metadata.refresh.interval.ms": ("metadata.max.age.ms",),
 }
 

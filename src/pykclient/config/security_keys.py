@@ -1,7 +1,9 @@
-"""The keys of TLS and SASL (Java: SslConfigs, SaslConfigs). None is supported yet."""
+"""The keys of TLS and SASL (Java: SslConfigs, SaslConfigs)."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from typing import Any
 
 from pykclient.config.config_def import ConfigKey, Importance, Type
@@ -9,8 +11,12 @@ from pykclient.config.validators import CaseInsensitiveValidString, Validator, V
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
-SECURITY_LATER = "connections are plain TCP for now; TLS and SASL come with a later version"
+SECURITY_LATER = "SASL comes with a later version"
 _JVM = "it configures the Java virtual machine"
+
+
+def _path(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _key(
@@ -25,6 +31,33 @@ def _key(
     return ConfigKey(name, type, default, validator, importance, doc, unsupported=reason)
 
 
+def _ssl_key(
+    name: str,
+    type: str,
+    default: Any,
+    importance: str,
+    doc: str,
+    validator: Validator | None = None,
+    *,
+    aliases: tuple[str, ...] = (),
+    convert: Callable[[Any], Any] | None = None,
+) -> ConfigKey:
+    return ConfigKey(name, type, default, validator, importance, doc, aliases=aliases, convert=convert)
+
+
+def _own_key(
+    name: str,
+    type: str,
+    default: Any,
+    doc: str,
+    *,
+    aliases: tuple[str, ...] = (),
+    convert: Callable[[Any], Any] | None = None,
+) -> ConfigKey:
+    """Return a key that Java's clients do not have."""
+    return ConfigKey(name, type, default, None, MEDIUM, doc, aliases=aliases, convert=convert, extension=True)
+
+
 SECURITY_PROTOCOL = ConfigKey(
     "security.protocol",
     Type.STRING,
@@ -36,44 +69,172 @@ SECURITY_PROTOCOL = ConfigKey(
 )
 
 _SSL_KEYS = (
-    _key("ssl.protocol", Type.STRING, "TLSv1.3", MEDIUM, "The newest TLS version to use."),
+    _ssl_key(
+        "ssl.protocol",
+        Type.STRING,
+        "TLSv1.3",
+        MEDIUM,
+        "The newest TLS version to use. ssl.enabled.protocols has the others.",
+    ),
     _key("ssl.provider", Type.STRING, None, MEDIUM, "The Java security provider for TLS.", reason=_JVM),
-    _key(
+    _ssl_key(
         "ssl.cipher.suites",
         Type.LIST,
         (),
         LOW,
-        "The cipher suites to use. Empty means the library's default.",
+        "The cipher suites to use, in Java's names or OpenSSL's. Empty means the library's default. Without a suite of "
+        "TLS 1.3 in the list, connections use TLS 1.2, and the other way round.",
         ValidList(),
     ),
-    _key("ssl.enabled.protocols", Type.LIST, ("TLSv1.2", "TLSv1.3"), MEDIUM, "The TLS versions to use.", ValidList()),
-    _key(
+    _ssl_key(
+        "ssl.enabled.protocols",
+        Type.LIST,
+        ("TLSv1.2", "TLSv1.3"),
+        MEDIUM,
+        "The TLS versions to use. All versions between the oldest and the newest one are enabled.",
+        ValidList(),
+    ),
+    _ssl_key(
         "ssl.keystore.type",
         Type.STRING,
         "JKS",
         MEDIUM,
-        "The format of the file with this client's key: PEM, PKCS12 or JKS.",
+        "The format of the file with this client's key: PEM, PKCS12 or JKS. The client recognizes the format, so this "
+        "need not be set.",
     ),
-    _key("ssl.keystore.location", Type.STRING, None, HIGH, "The file with this client's key and certificate chain."),
-    _key("ssl.keystore.password", Type.PASSWORD, None, HIGH, "The password of that file."),
-    _key("ssl.key.password", Type.PASSWORD, None, HIGH, "The password of the key itself."),
-    _key("ssl.keystore.key", Type.PASSWORD, None, HIGH, "This client's private key, as PEM text."),
-    _key("ssl.keystore.certificate.chain", Type.PASSWORD, None, HIGH, "This client's certificate chain, as PEM text."),
-    _key("ssl.truststore.certificates", Type.PASSWORD, None, HIGH, "The trusted certificates, as PEM text."),
-    _key("ssl.truststore.type", Type.STRING, "JKS", MEDIUM, "The format of the file with the trusted certificates."),
-    _key("ssl.truststore.location", Type.STRING, None, HIGH, "The file with the trusted certificates."),
-    _key("ssl.truststore.password", Type.PASSWORD, None, HIGH, "The password of that file."),
+    _ssl_key(
+        "ssl.keystore.location",
+        Type.STRING,
+        None,
+        HIGH,
+        "The file with this client's key and certificate chain, in PEM, PKCS #12 (needs the extra security) or JKS "
+        "(needs the extra jks). When the file changes, new connections use its new content.",
+        convert=_path,
+    ),
+    _ssl_key("ssl.keystore.password", Type.PASSWORD, None, HIGH, "The password of that file."),
+    _ssl_key(
+        "ssl.key.password",
+        Type.PASSWORD,
+        None,
+        HIGH,
+        "The password of the key itself, in ssl.keystore.key or in a file.",
+        aliases=("ssl.password",),
+    ),
+    _ssl_key(
+        "ssl.keystore.key",
+        Type.PASSWORD,
+        None,
+        HIGH,
+        "This client's private key, as PEM text (KIP-651).",
+        aliases=("ssl.key.pem",),
+    ),
+    _ssl_key(
+        "ssl.keystore.certificate.chain",
+        Type.PASSWORD,
+        None,
+        HIGH,
+        "This client's certificate chain, as PEM text, the client's own certificate first.",
+        aliases=("ssl.certificate.pem",),
+    ),
+    _ssl_key(
+        "ssl.truststore.certificates",
+        Type.PASSWORD,
+        None,
+        HIGH,
+        "The trusted certificates, as PEM text.",
+        aliases=("ssl.ca.pem",),
+    ),
+    _ssl_key(
+        "ssl.truststore.type",
+        Type.STRING,
+        "JKS",
+        MEDIUM,
+        "The format of the file with the trusted certificates. The client recognizes it, so this need not be set.",
+    ),
+    _ssl_key(
+        "ssl.truststore.location",
+        Type.STRING,
+        None,
+        HIGH,
+        "The file with the trusted certificates, in PEM, PKCS #12 or JKS. Without any, the system's authorities are "
+        "trusted.",
+        convert=_path,
+    ),
+    _ssl_key("ssl.truststore.password", Type.PASSWORD, None, HIGH, "The password of that file."),
     _key("ssl.keymanager.algorithm", Type.STRING, "SunX509", LOW, "Java's key manager factory.", reason=_JVM),
     _key("ssl.trustmanager.algorithm", Type.STRING, "PKIX", LOW, "Java's trust manager factory.", reason=_JVM),
-    _key(
+    _ssl_key(
         "ssl.endpoint.identification.algorithm",
         Type.STRING,
         "https",
         LOW,
-        "The method to check a broker's host name against its certificate. An empty string disables the check.",
+        "The method to check a broker's host name against its certificate. An empty string, or none, disables the "
+        "check.",
+        convert=lambda value: "" if value is None else value,
     ),
     _key("ssl.secure.random.implementation", Type.STRING, None, LOW, "Java's random number generator.", reason=_JVM),
-    _key("ssl.engine.factory.class", Type.CLASS, None, LOW, "The factory of TLS engines."),
+    _key(
+        "ssl.engine.factory.class",
+        Type.CLASS,
+        None,
+        LOW,
+        "The factory of TLS engines.",
+        reason="pass ssl_context instead",
+    ),
+    _own_key(
+        "ssl.context",
+        Type.CLASS,
+        None,
+        "An ssl.SSLContext to use as it is, instead of the other ssl.* keys.",
+    ),
+    _own_key(
+        "ssl.cafile",
+        Type.STRING,
+        None,
+        "As ssl.truststore.location, or a folder of certificates as OpenSSL's rehash prepares it.",
+        aliases=("ssl.ca.location",),
+        convert=_path,
+    ),
+    _own_key(
+        "ssl.certfile",
+        Type.STRING,
+        None,
+        "A PEM file with this client's certificate chain, and perhaps its key.",
+        aliases=("ssl.certificate.location",),
+        convert=_path,
+    ),
+    _own_key(
+        "ssl.keyfile",
+        Type.STRING,
+        None,
+        "A PEM file with this client's private key, if it is not in ssl.certfile.",
+        aliases=("ssl.key.location",),
+        convert=_path,
+    ),
+    _own_key(
+        "ssl.crlfile",
+        Type.STRING,
+        None,
+        "A PEM file with certificate revocation lists. Brokers' certificates are checked against them.",
+        aliases=("ssl.crl.location",),
+        convert=_path,
+    ),
+    _own_key("ssl.ciphers", Type.STRING, None, "The cipher suites of TLS 1.2, as an OpenSSL cipher list."),
+    _own_key(
+        "ssl.check.hostname",
+        Type.BOOLEAN,
+        True,
+        "If false, a broker's host name is not checked against its certificate, as with an empty "
+        "ssl.endpoint.identification.algorithm.",
+        convert=lambda value: True if value is None else value,
+    ),
+    _own_key(
+        "enable.ssl.certificate.verification",
+        Type.BOOLEAN,
+        True,
+        "If false, any certificate of a broker is accepted, so that anyone on the network can pose as the broker. For "
+        "experiments only.",
+    ),
 )
 
 _SASL_KEYS = (

@@ -15,9 +15,8 @@ import socket
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from pykclient.errors import ConfigError
 from pykclient.network.authenticator import Authenticator, PlaintextAuthenticator
-from pykclient.network.frame_stream import frame_stream
+from pykclient.network.frame_stream import FrameStream, plaintext_frame_stream
 from pykclient.network.kafka_channel import KafkaChannel
 from pykclient.network.memory_pool import MemoryPool
 from pykclient.network.network_receive import FIRST_RESPONSE_LIMIT
@@ -53,6 +52,11 @@ class Transports(Protocol):
     def new_transport(self, sock: socket.socket, address: SocketAddress | None) -> TransportLayer:
         """Return a transport over ``sock``, as a client of ``address``; without an address, as a server."""
 
+    def new_stream(
+        self, transport: Any, max_receive_size: int, memory_pool: MemoryPool, first_limit: int | None
+    ) -> FrameStream:
+        """Return the frames over one of this factory's transports; the parameters are those of ``FrameReader``."""
+
     def close(self) -> None: ...
 
 
@@ -75,6 +79,15 @@ class PlaintextTransports:
 
     def new_transport(self, sock: socket.socket, address: SocketAddress | None) -> TransportLayer:
         return PlaintextTransportLayer(sock, is_connected=address is None)
+
+    def new_stream(
+        self,
+        transport: PlaintextTransportLayer,
+        max_receive_size: int,
+        memory_pool: MemoryPool,
+        first_limit: int | None,
+    ) -> FrameStream:
+        return plaintext_frame_stream(transport, max_receive_size, memory_pool, first_limit)
 
     def close(self) -> None:
         """Do nothing, as there are no resources."""
@@ -117,7 +130,7 @@ class DefaultChannelBuilder:
         transport = self._transports.new_transport(sock, address)
         authenticator = self._authenticators.new_authenticator(id, address, transport)
         first_limit = None if address is None else FIRST_RESPONSE_LIMIT
-        stream = frame_stream(transport, max_receive_size, memory_pool, first_limit)
+        stream = self._transports.new_stream(transport, max_receive_size, memory_pool, first_limit)
         return KafkaChannel(id, transport, authenticator, stream)
 
     def close(self) -> None:
@@ -136,14 +149,15 @@ def channel_builder_for(config: Mapping[str, Any]) -> ChannelBuilder:
     Raises:
         ConfigError: they contradict each other, or a file that they name cannot be used.
     """
-    protocol = config["security.protocol"]
-    return DefaultChannelBuilder(_transports_for(protocol), _authenticators_for(config))
+    return DefaultChannelBuilder(_transports_for(config), _authenticators_for(config))
 
 
-def _transports_for(protocol: str) -> Transports:
-    if protocol in ("PLAINTEXT", "SASL_PLAINTEXT"):
+def _transports_for(config: Mapping[str, Any]) -> Transports:
+    if config["security.protocol"] in ("PLAINTEXT", "SASL_PLAINTEXT"):
         return PlaintextTransports()
-    raise ConfigError(f"security.protocol={protocol} is not supported yet, only PLAINTEXT")
+    from pykclient.network.tls.ssl_transports import SslTransports
+
+    return SslTransports.of_client(config)
 
 
 def _authenticators_for(config: Mapping[str, Any]) -> Authenticators:

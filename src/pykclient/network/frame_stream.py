@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from pykclient import implementation
@@ -14,8 +15,8 @@ from pykclient.network.network_receive import (
     check_frame_size,
     no_memory_for_frame,
 )
-from pykclient.network.network_send import NetworkSend
-from pykclient.network.transport_layer import PlaintextTransportLayer, TransportLayer
+from pykclient.network.network_send import BytesLike, NetworkSend
+from pykclient.network.transport_layer import PlaintextTransportLayer
 
 _compiled = implementation.compiled("network")
 _CompiledFrameStream = None if _compiled is None or not _compiled.HAS_EPOLL else _compiled.FrameStream
@@ -55,19 +56,39 @@ class FrameStream(Protocol):
     def write(self, send: NetworkSend) -> int:
         """Write as much of the frame as the socket accepts; return the number of bytes."""
 
+    @property
+    def pump(self) -> object:
+        """The object that a ``Poller`` reads and writes ahead: the stream itself, or what is below its encryption."""
+
     def close(self) -> None:
         """Discard unfinished frames, before the transport is closed."""
 
 
-class TransportFrameStream:
-    """A ``FrameStream`` over any transport. Thread: io."""
+class ByteTransport(Protocol):
+    """Reads and writes the bytes of a stream. Thread: io."""
 
-    __slots__ = ("_reader", "_transport", "ready")
+    def read_into(self, target: memoryview) -> int | None:
+        """Read up to ``len(target)`` bytes; return 0 at the end of the stream, and None if it would block."""
 
-    def __init__(self, transport: TransportLayer, reader: FrameReader) -> None:
+
+class WritableTransport(ByteTransport, Protocol):
+    """Also writes them. Thread: io."""
+
+    def write(self, buffers: Sequence[BytesLike]) -> int | None:
+        """Write as much of ``buffers`` as the socket accepts, in one gathered call.
+
+        Return the number of bytes, and None if it would block.
+        """
+
+
+class ReadingFrameStream:
+    """The part of a ``FrameStream`` over any transport that reads. Thread: io."""
+
+    __slots__ = ("_reader", "_transport")
+
+    def __init__(self, transport: ByteTransport, reader: FrameReader) -> None:
         self._transport = transport
         self._reader = reader
-        self.ready = False
 
     @property
     def has_frame(self) -> bool:
@@ -110,11 +131,29 @@ class TransportFrameStream:
                 break
         return received
 
+    def close(self) -> None:
+        self._reader.close()
+
+
+class TransportFrameStream(ReadingFrameStream):
+    """A ``FrameStream`` over a transport without encryption. Thread: io."""
+
+    __slots__ = ("_writer", "ready")
+
+    def __init__(self, transport: WritableTransport, reader: FrameReader) -> None:
+        super().__init__(transport, reader)
+        self._writer = transport
+        self.ready = False
+
+    @property
+    def pump(self) -> object:
+        return self
+
     def write(self, send: NetworkSend) -> int:
         written = 0
         while not send.completed:
             buffers = send.pending()
-            sent = self._transport.write(buffers)
+            sent = self._writer.write(buffers)
             if sent is None:
                 break
             written += sent
@@ -124,22 +163,18 @@ class TransportFrameStream:
                 break
         return written
 
-    def close(self) -> None:
-        self._reader.close()
 
-
-def frame_stream(
-    transport: TransportLayer,
+def plaintext_frame_stream(
+    transport: PlaintextTransportLayer,
     max_receive_size: int = UNLIMITED_SIZE,
     memory_pool: MemoryPool = UNLIMITED,
     first_limit: int | None = None,
 ) -> FrameStream:
-    """Return the frames of a connection; the other parameters are those of ``FrameReader``.
+    """Return the frames of an unencrypted connection; the other parameters are those of ``FrameReader``.
 
     With a bounded pool this is always the Python implementation, because a pool may be any Python object.
     """
-    is_plaintext = isinstance(transport, PlaintextTransportLayer)
-    if _CompiledFrameStream is None or memory_pool.size is not None or not is_plaintext:
+    if _CompiledFrameStream is None or memory_pool.size is not None:
         return TransportFrameStream(transport, FrameReader(max_receive_size, memory_pool, first_limit))
     stream: FrameStream = _CompiledFrameStream(
         transport.sock.fileno(), max_receive_size, first_limit, BUFFER_SIZE, check_frame_size, no_memory_for_frame

@@ -29,6 +29,7 @@ class KafkaChannel:
         "_transport",
         "id",
         "muted",
+        "pump",
         "ready",
         "reauthenticate_ms",
         "reauthentication_start_ms",
@@ -50,6 +51,7 @@ class KafkaChannel:
         self.registered = 0  # the events that the selector watches, for its own use
         self.send: NetworkSend | None = None
         self.stream = stream
+        self.pump = stream.pump  # a plain attribute for the poller
         self._transport = transport
         self._authenticator = authenticator
         self._remote_address: str | None = None
@@ -120,18 +122,23 @@ class KafkaChannel:
             AuthenticationError, OSError: they failed.
         """
         if self.state.state == channel_state.NOT_CONNECTED:
+            # A server's new connection. Its socket tells when the client has begun the handshake.
             self._connected()
-            if self.ready:
-                return
+            return
         try:
             if not self._transport.ready:
                 self._transport.handshake()
             if self._transport.ready and not self._authenticator.complete:
                 self._authenticate(now_ms)
         except AuthenticationError as error:
-            self.state = self.state.move_to(channel_state.AUTHENTICATION_FAILED, error)
+            self.fail_authentication(error)
             raise
         self._maybe_ready()
+
+    def fail_authentication(self, error: AuthenticationError) -> None:
+        """Note that the peer refused this side, which it may do when the channel is ready already."""
+        if self.state.state != channel_state.AUTHENTICATION_FAILED:
+            self.state = self.state.move_to(channel_state.AUTHENTICATION_FAILED, error)
 
     def _connected(self) -> None:
         self._maybe_ready()
@@ -170,6 +177,8 @@ class KafkaChannel:
 
     def send_authentication_frames(self, now_ms: int) -> bool:
         """Send the authenticator's frames; return whether all are sent."""
+        if not self._transport.ready:
+            return False
         while True:
             if self._auth_send is None:
                 buffers = self._authenticator.next_frame(now_ms)

@@ -157,6 +157,11 @@ class FrameReader:
         return self._large is not None or self._end > self._start or self.waits_for_memory
 
     @property
+    def missing_bytes(self) -> int:
+        """The number of bytes that the frame being received into its own buffer still lacks; 0 without one."""
+        return 0 if self._large is None else self._large_size - self._large_end
+
+    @property
     def has_frame(self) -> bool:
         """True if ``next_frame`` can return a frame without more bytes."""
         if self._large is not None:

@@ -37,6 +37,15 @@ class NetworkSend:
             return self._buffers[self._next : self._next + IOV_MAX]
         return self._buffers
 
+    def unsent(self) -> list[BytesLike]:
+        """Return all unsent buffers."""
+        return self._buffers[self._next :]
+
+    def complete(self) -> None:
+        """Record that everything was sent."""
+        self.remaining = 0
+        self._buffers = []
+
     def advance(self, sent_bytes: int) -> None:
         """Record that the first ``sent_bytes`` of the pending bytes were sent."""
         self.remaining -= sent_bytes

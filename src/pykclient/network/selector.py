@@ -274,14 +274,16 @@ class Selector:
             return
         if channel.reauthenticate_ms is not None and self._begin_reauthentication(channel, channel.reauthenticate_ms):
             return
-        if send.size > _WRITE_LATER_ABOVE and self._poller.write_later(channel, not send.expect_response):
-            self._note_use(id)
-            return
         try:
+            if send.size > _WRITE_LATER_ABOVE and self._poller.write_later(channel, not send.expect_response):
+                self._note_use(id)
+                return
             self._write(channel, self._early_sends)
-        except OSError as error:
+        except (AuthenticationError, OSError) as error:
             # The next poll reports the failure, so that callers learn of all disconnects in one place.
             self._log.debug("Sending to %s (%s) failed: %s", id, channel.describe(), error)
+            if isinstance(error, AuthenticationError):
+                channel.fail_authentication(error)
             state = channel.state.with_details(channel.describe(), error)
             self._close(channel, notify=False)
             self._failed_sends[id] = state
@@ -435,6 +437,7 @@ class Selector:
             if channel.send is not None and mask & WRITE:
                 self._write(channel, self.completed_sends)
         except AuthenticationError as error:
+            channel.fail_authentication(error)
             metrics, is_first = self.metrics, channel.reauthentication_start_ms is None
             (metrics.authentication_failed if is_first else metrics.reauthentication_failed).record(1.0, now_ms)
             # Only DEBUG, for the reason given below.
@@ -504,6 +507,8 @@ class Selector:
             if channel.waits_for_memory and id not in self._explicitly_muted:
                 channel.muted = False
                 self._sync_interest(channel)
+                if channel.has_bytes_buffered:
+                    self._buffered.add(id)
 
     # --- closing ---------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from pykclient.network.network_send import BytesLike
 
 
 class TransportLayer(Protocol):
-    """A non-blocking connection. ``read_into`` and ``write`` return None if they would block. Thread: io."""
+    """The state of a non-blocking connection, below its frames. Thread: io."""
 
     @property
     def sock(self) -> socket.socket: ...
@@ -47,12 +47,6 @@ class TransportLayer(Protocol):
         Raises:
             AuthenticationError, OSError: the handshake failed.
         """
-
-    def read_into(self, target: memoryview) -> int | None:
-        """Read up to ``len(target)`` bytes; return 0 at the end of the stream."""
-
-    def write(self, buffers: Sequence[BytesLike]) -> int | None:
-        """Write as much of ``buffers`` as the socket accepts, in one gathered call; return the number of bytes."""
 
     def close(self) -> None: ...
 
@@ -93,12 +87,14 @@ class PlaintextTransportLayer:
         """Do nothing, as there is no handshake."""
 
     def read_into(self, target: memoryview) -> int | None:
+        """Read up to ``len(target)`` bytes; return 0 at the end of the stream, and None if it would block."""
         try:
             return self.sock.recv_into(target)
         except (BlockingIOError, InterruptedError):
             return None
 
     def write(self, buffers: Sequence[BytesLike]) -> int | None:
+        """Write as much of ``buffers`` as the socket accepts; return the number of bytes, None if it would block."""
         try:
             if len(buffers) == 1:
                 return self.sock.send(buffers[0])

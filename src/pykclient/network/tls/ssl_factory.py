@@ -1,0 +1,285 @@
+"""TLS contexts out of a client's configuration, made again when their files change (Java: SslFactory,
+DefaultSslEngineFactory).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from pykclient.errors import ConfigError
+from pykclient.network.tls.cipher_suites import openssl_names
+from pykclient.network.tls.ssl_stores import (
+    KeyStore,
+    key_store,
+    key_store_of_pem,
+    load_key_store,
+    read_file,
+    trust_store,
+)
+
+_logger = logging.getLogger(__name__)
+
+_VERSIONS: Final = {
+    "TLSv1": ssl.TLSVersion.TLSv1,
+    "TLSv1.1": ssl.TLSVersion.TLSv1_1,
+    "TLSv1.2": ssl.TLSVersion.TLSv1_2,
+    "TLSv1.3": ssl.TLSVersion.TLSv1_3,
+}
+
+
+class ContextSettings(NamedTuple):
+    """A context, and the only cipher suites that its connections may use; empty: any."""
+
+    context: ssl.SSLContext
+    allowed_ciphers: Collection[str]
+
+
+#: The files that a context was made of, with what tells that one has changed.
+_Stamp = tuple[tuple[str, int, int, int], ...]
+
+
+class SslFactory:
+    """The context of one client, shared by its connections.
+
+    It is made when the client is created, so that a wrong configuration raises there. When a file of it has changed by
+    the time of a new connection, it is made again. If that fails, new connections use the old one, and a warning is
+    logged. Thread: io.
+    """
+
+    __slots__ = ("_current", "_files", "_make", "_stamp")
+
+    def __init__(self, make: Callable[[], ContextSettings], files: Iterable[str]) -> None:
+        """Make the context.
+
+        Raises:
+            ConfigError: the configuration or a file cannot be used.
+        """
+        self._make = make
+        self._files = tuple(files)
+        self._stamp = self._new_stamp()
+        self._current = make()
+
+    def current(self) -> ContextSettings:
+        """Return the context for a new connection."""
+        if self._files and (stamp := self._new_stamp()) != self._stamp:
+            self._stamp = stamp
+            try:
+                self._current = self._make()
+            except ConfigError as error:
+                _logger.warning("Keys and certificates have changed, but new ones cannot be used: %s", error)
+            else:
+                _logger.info("Keys and certificates were read again, as their files have changed")
+        return self._current
+
+    def _new_stamp(self) -> _Stamp:
+        return tuple(_file_stamp(path) for path in self._files)
+
+
+def _file_stamp(path: str) -> tuple[str, int, int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return path, 0, 0, 0
+    return path, found.st_mtime_ns, found.st_size, found.st_ino
+
+
+_FILES: Final = (
+    "ssl.keystore.location",
+    "ssl.truststore.location",
+    "ssl.cafile",
+    "ssl.certfile",
+    "ssl.keyfile",
+    "ssl.crlfile",
+)
+
+
+def client_ssl_factory(config: Mapping[str, Any]) -> SslFactory:
+    """Return the factory for a client's configuration.
+
+    Raises:
+        ConfigError: the configuration or a file cannot be used.
+    """
+    if config["ssl.context"] is not None:
+        settings = _own_context(config)
+        return SslFactory(lambda: settings, ())
+    if not config["enable.ssl.certificate.verification"]:
+        _logger.warning(
+            "enable.ssl.certificate.verification is false: anyone on the network can pose as the brokers and read or "
+            "change all data, passwords included"
+        )
+    return SslFactory(lambda: _client_context(config), [config[name] for name in _FILES if config[name] is not None])
+
+
+def _own_context(config: Mapping[str, Any]) -> ContextSettings:
+    context = config["ssl.context"]
+    if not isinstance(context, ssl.SSLContext):
+        raise ConfigError(f"ssl_context must be an ssl.SSLContext, not {type(context).__name__}", key="ssl.context")
+    return ContextSettings(context, ())
+
+
+def _client_context(config: Mapping[str, Any]) -> ContextSettings:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    _set_versions(context, config["ssl.enabled.protocols"], config["ssl.protocol"])
+    allowed = _set_ciphers(context, config)
+    if not config["enable.ssl.certificate.verification"]:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif not checks_host_names(config):
+        context.check_hostname = False
+    _load_trust(context, config)
+    _load_revocations(context, config["ssl.crlfile"])
+    store = _client_key_store(config)
+    if store is not None:
+        load_key_store(context, *store)
+    return ContextSettings(context, allowed)
+
+
+def checks_host_names(config: Mapping[str, Any]) -> bool:
+    """Return whether a broker's certificate must have the broker's host name."""
+    algorithm = (config["ssl.endpoint.identification.algorithm"] or "").strip().lower()
+    if algorithm not in ("https", "", "none"):
+        raise ConfigError(
+            f"ssl.endpoint.identification.algorithm must be https or empty, not {algorithm!r}",
+            key="ssl.endpoint.identification.algorithm",
+        )
+    return algorithm == "https" and bool(config["ssl.check.hostname"])
+
+
+def _set_versions(context: ssl.SSLContext, enabled: Sequence[str], newest: str) -> None:
+    for name in (*enabled, newest):
+        # "TLS" and "SSL" are Java's names for any version.
+        if name not in _VERSIONS and name not in ("TLS", "SSL"):
+            raise ConfigError(f"{name!r} is not a TLS version: use {', '.join(_VERSIONS)}", key="ssl.enabled.protocols")
+    versions = sorted(_VERSIONS[name] for name in enabled if name in _VERSIONS)
+    if not versions:
+        return
+    context.minimum_version = versions[0]
+    context.maximum_version = min(versions[-1], _VERSIONS.get(newest, versions[-1]))
+    if context.minimum_version > context.maximum_version:
+        raise ConfigError(
+            f"ssl.protocol = {newest} is older than every version in ssl.enabled.protocols", key="ssl.protocol"
+        )
+
+
+def _set_ciphers(context: ssl.SSLContext, config: Mapping[str, Any]) -> Collection[str]:
+    """Restrict the cipher suites. Return those that may be used, if the context alone does not ensure that."""
+    if config["ssl.ciphers"] is not None:
+        _apply_ciphers(context, config["ssl.ciphers"], "ssl.ciphers")
+    if not config["ssl.cipher.suites"]:
+        return ()
+    allowed = openssl_names(config["ssl.cipher.suites"])
+    old = [name for name in allowed if not name.startswith("TLS_")]
+    if old:
+        _apply_ciphers(context, ":".join(old), "ssl.cipher.suites")
+    else:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+    if len(old) == len(allowed):
+        context.maximum_version = min(context.maximum_version, ssl.TLSVersion.TLSv1_2)
+    if context.minimum_version > context.maximum_version:
+        raise ConfigError("ssl.cipher.suites has no suite of the enabled TLS versions", key="ssl.cipher.suites")
+    return frozenset(allowed)
+
+
+def _apply_ciphers(context: ssl.SSLContext, text: str, name: str) -> None:
+    try:
+        context.set_ciphers(text)
+    except ssl.SSLError as error:
+        raise ConfigError(f"{name}: OpenSSL has none of these cipher suites: {text}", key=name) from error
+
+
+def _load_trust(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
+    found: list[tuple[str, str]] = []
+    if (password := config["ssl.truststore.certificates"]) is not None:
+        name = "ssl.truststore.certificates"
+        found.append((name, trust_store(password.value.encode(), name, None)))
+    for name in ("ssl.truststore.location", "ssl.cafile"):
+        path = config[name]
+        if path is None:
+            continue
+        if os.path.isdir(path):
+            context.load_verify_locations(capath=path)
+            found.append((name, ""))
+            continue
+        store_password = _value(config["ssl.truststore.password"]) if name == "ssl.truststore.location" else None
+        found.append((name, trust_store(read_file(path, name), name, store_password)))
+    if not found:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        return
+    # As in Java, a trusted certificate need not be its own issuer.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    for name, certificates in found:
+        if certificates:
+            _load_certificates(context, certificates, name)
+
+
+def _load_certificates(context: ssl.SSLContext, certificates: str, name: str) -> None:
+    try:
+        context.load_verify_locations(cadata=certificates)
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(f"{name} has a certificate that cannot be read: {error}", key=name) from error
+
+
+def _load_revocations(context: ssl.SSLContext, path: str | None) -> None:
+    if path is None:
+        return
+    read_file(path, "ssl.crlfile")
+    try:
+        context.load_verify_locations(cafile=path)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(f"ssl_crlfile = {path!r} has no revocation list in PEM", key="ssl.crlfile") from error
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+
+def _client_key_store(config: Mapping[str, Any]) -> tuple[KeyStore, str] | None:
+    """Return the client's key and certificates, and the key of the configuration that names them."""
+    key_password = _value(config["ssl.key.password"])
+    if (chain := config["ssl.keystore.certificate.chain"]) is not None:
+        key = config["ssl.keystore.key"]
+        name = "ssl.keystore.certificate.chain"
+        if key is None:
+            raise ConfigError(f"{name} is set, so ssl.keystore.key must be, too", key="ssl.keystore.key")
+        return key_store_of_pem(chain.value, key.value, name, key_password), name
+    if config["ssl.keystore.key"] is not None:
+        name = "ssl.keystore.certificate.chain"
+        raise ConfigError(f"ssl.keystore.key is set, so {name} must be, too", key=name)
+    if (path := config["ssl.keystore.location"]) is not None:
+        name = "ssl.keystore.location"
+        store_password = _value(config["ssl.keystore.password"])
+        return key_store(read_file(path, name), name, store_password, key_password), name
+    if (path := config["ssl.certfile"]) is not None:
+        name = "ssl.certfile"
+        certificates = read_file(path, name).decode("latin-1")
+        key_path = config["ssl.keyfile"]
+        key_text = certificates if key_path is None else read_file(key_path, "ssl.keyfile").decode("latin-1")
+        return key_store_of_pem(certificates, key_text, name, key_password), name
+    if config["ssl.keyfile"] is not None:
+        raise ConfigError("ssl_keyfile is set, so ssl_certfile must be, too", key="ssl.certfile")
+    return None
+
+
+def _value(password: Any) -> str | None:
+    return None if password is None else str(password.value)
+
+
+def server_context(store: KeyStore, authority: str, client_auth: str) -> ssl.SSLContext:
+    """Return a server's context.
+
+    ``authority`` has the certificates, as PEM, of those who issue clients' certificates. ``client_auth`` is ssl.client.
+    auth: none, requested or required.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = {
+        "none": ssl.CERT_NONE,
+        "requested": ssl.CERT_OPTIONAL,
+        "required": ssl.CERT_REQUIRED,
+    }[client_auth]
+    context.load_verify_locations(cadata=authority)
+    load_key_store(context, store, "the server's certificate")
+    return context

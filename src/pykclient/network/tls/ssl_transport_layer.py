@@ -1,0 +1,241 @@
+"""A socket with TLS: an engine above the pump that moves its bytes (Java: SslTransportLayer)."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Collection
+from typing import Final
+
+from pykclient.errors import AuthenticationError, SslAuthenticationError
+from pykclient.network.byte_pump import BytePump
+from pykclient.network.frame_stream import CLOSED_BY_PEER
+from pykclient.network.network_send import NetworkSend
+from pykclient.network.tls.ssl_engine import SslEngine
+from pykclient.network.tls.ssl_failures import handshake_failure, text_of
+from pykclient.network.transport_layer import PlaintextTransportLayer
+
+#: What a TLS record may add to its content.
+_RECORD_OVERHEAD: Final = 17 * 1024
+
+WITHOUT_ANSWER: Final = " without an answer to the start of the TLS handshake, as a listener without TLS does"
+
+
+class SslTransportLayer:
+    """A TransportLayer that encrypts.
+
+    Received bytes go from the pump through the engine, and a frame to send goes through the engine to the pump as a
+    whole, so that a poller can move encrypted bytes in both directions without knowing it. Thread: io.
+    """
+
+    __slots__ = (
+        "_allowed_ciphers",
+        "_engine",
+        "_failure",
+        "_has_answer",
+        "_has_received",
+        "_host",
+        "_is_confirmed",
+        "_output",
+        "_peer",
+        "_plain",
+        "_sealed",
+        "_sending",
+        "pump",
+        "ready",
+    )
+
+    def __init__(
+        self,
+        plain: PlaintextTransportLayer,
+        pump: BytePump,
+        engine: SslEngine,
+        peer: str,
+        host: str | None,
+        allowed_ciphers: Collection[str] = (),
+    ) -> None:
+        """Create a transport over ``plain``, whose bytes ``pump`` moves.
+
+        ``peer`` is the peer's address for messages, and ``host`` the name that its certificate must have.
+        ``allowed_ciphers``, if there are any, are the only cipher suites that a connection may use.
+        """
+        self._plain = plain
+        self.pump = pump
+        self._engine = engine
+        self._peer = peer
+        self._host = host
+        self._allowed_ciphers = allowed_ciphers
+        self.ready = False
+        self._output = b""  # of the handshake, to be sent before anything else
+        self._has_received = False
+        self._has_answer = False  # True if the peer has sent something that is TLS
+        self._is_confirmed = False  # True if the peer has sent application data, so that it accepts this side
+        self._failure: Exception | None = None
+        self._sending: NetworkSend | None = None  # the frame whose encrypted form is ``_sealed``
+        self._sealed: NetworkSend | None = None
+
+    @property
+    def sock(self) -> socket.socket:
+        return self._plain.sock
+
+    @property
+    def is_connected(self) -> bool:
+        return self._plain.is_connected
+
+    def finish_connect(self) -> bool:
+        return self._plain.finish_connect()
+
+    @property
+    def has_bytes_buffered(self) -> bool:
+        return self.ready and self._engine.may_have_more
+
+    @property
+    def wants_write(self) -> bool:
+        return bool(self._output)
+
+    @property
+    def engine(self) -> SslEngine:
+        """The engine, which knows the peer's certificate."""
+        return self._engine
+
+    # --- the handshake -----------------------------------------------------------------------------------------------
+
+    def handshake(self) -> None:
+        engine = self._engine
+        try:
+            while not self.ready:
+                is_complete = engine.handshake()
+                self._has_answer = self._has_received
+                self._output += engine.output()
+                self._flush()
+                if self._output:
+                    return
+                if is_complete:
+                    self._check_cipher()
+                    self.ready = True
+                    return
+                if not self._receive():
+                    return
+        except ssl.SSLError as error:
+            self._send_alert()
+            raise handshake_failure(error, self._peer, self._host, not self._has_answer) from error
+
+    def _receive(self) -> bool:
+        """Feed the engine; return whether there was something to feed."""
+        received = self.pump.receive(self._engine.feed)
+        if received is None:
+            return False
+        if not received:
+            raise ConnectionResetError(CLOSED_BY_PEER + WITHOUT_ANSWER * (not self._has_received))
+        self._has_received = True
+        return True
+
+    def _flush(self) -> None:
+        while self._output:
+            sent = self._plain.write((self._output,))
+            if sent is None:
+                return
+            self._output = self._output[sent:]
+
+    def _send_alert(self) -> None:
+        """Tell the peer the reason of a failure, if the socket takes it at once."""
+        self._output += self._engine.output()
+        with contextlib.suppress(OSError):
+            self._flush()
+        self._output = b""
+
+    def _check_cipher(self) -> None:
+        cipher = self._engine.cipher
+        if self._allowed_ciphers and cipher not in self._allowed_ciphers:
+            raise SslAuthenticationError(
+                f"{self._peer} chose the cipher suite {cipher}, which ssl.cipher.suites does not have: change that, "
+                "or the broker's ssl.cipher.suites"
+            )
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def read_into(self, target: memoryview) -> int | None:
+        if self._failure is not None:
+            raise self._failure
+        engine, filled, size = self._engine, 0, len(target)
+        try:
+            while filled < size:
+                if engine.may_have_more:
+                    count = engine.read_into(target[filled:] if filled else target)
+                    if count:
+                        filled += count
+                        continue
+                    if count == 0:
+                        return filled
+                received = self.pump.receive(engine.feed)
+                if received is None:
+                    break
+                if not received:
+                    return filled
+        except Exception as error:
+            failure = self._failure_of(error)
+            if not filled:
+                raise failure from error
+            self._failure = failure
+        if filled:
+            self._is_confirmed = True
+        return filled or None
+
+    def _failure_of(self, error: Exception) -> Exception:
+        if not isinstance(error, ssl.SSLError):
+            return error
+        self._send_alert()
+        if not self._is_confirmed:
+            # With TLS 1.3, a server examines the client's certificate after the client's handshake is complete.
+            return handshake_failure(error, self._peer, self._host, is_first_answer=False)
+        return ConnectionResetError(f"the TLS connection to {self._peer} is broken: {text_of(error)}")
+
+    def expect(self, plain_bytes: int) -> None:
+        """Tell the pump that nothing can be done before about this many more bytes have arrived."""
+        self.pump.wanted_bytes = max(1, plain_bytes - _RECORD_OVERHEAD)
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def seal(self, send: NetworkSend) -> NetworkSend:
+        """Return the encrypted form of a frame. Each frame is encrypted once, in the order of the first calls."""
+        sealed = self._sealed
+        if sealed is None or self._sending is not send:
+            self._sending = send
+            encrypted = self._engine.encrypt(send.unsent())
+            sealed = self._sealed = NetworkSend(send.destination_id, [encrypted], send.expect_response)
+        return sealed
+
+    def write_frame(self, send: NetworkSend) -> int:
+        """Write as much of a frame as the socket accepts; return the size of the frame if that was all, else 0."""
+        sealed = self.seal(send)
+        try:
+            self.pump.write(sealed)
+        except OSError:
+            self._raise_refusal()
+            raise
+        if not sealed.completed:
+            return 0
+        self._sending = self._sealed = None
+        size = send.remaining
+        send.complete()
+        return size
+
+    def _raise_refusal(self) -> None:
+        """Raise the reason for which the peer refused this side, if that is why a write failed."""
+        if self._is_confirmed:
+            return
+        try:
+            self.read_into(memoryview(bytearray(1)))
+        except AuthenticationError:
+            raise
+        except OSError:  # the write's error is as good
+            return
+
+    def close(self) -> None:
+        if self.ready and self.is_connected and self._sealed is None and self._failure is None:
+            # The end of the stream is only announced if the socket takes it at once.
+            with contextlib.suppress(OSError):
+                self._plain.write((self._engine.close_notify(),))
+        self.ready = False
+        self._plain.close()
