@@ -145,6 +145,27 @@ def test_heartbeats_are_more_frequent_than_the_session_is_long() -> None:
     assert consumer(session_timeout_ms=3000)["session.timeout.ms"] == 3000, "no group, no heartbeats"
 
 
+@pytest.mark.parametrize(
+    ("protocol", "key", "value"),
+    [
+        ("classic", "group_remote_assignor", "uniform"),
+        ("consumer", "heartbeat_interval_ms", 1000),
+        ("consumer", "partition_assignment_strategy", ["range"]),
+        ("CONSUMER", "session_timeout_ms", 10_000),
+    ],
+)
+def test_settings_of_the_other_group_protocol(protocol: str, key: str, value: Any) -> None:
+    name = key.replace("_", ".")
+    expected = f"^{re.escape(name)} cannot be set with group.protocol={protocol.lower()}: "
+    with pytest.raises(ConfigError, match=expected):
+        consumer(group_id="g", group_protocol=protocol, **{key: value})
+
+
+def test_the_consumer_group_protocol() -> None:
+    config = consumer(group_id="g", group_protocol="consumer", group_remote_assignor="range")
+    assert (config["group.protocol"], config["group.remote.assignor"]) == ("consumer", "range")
+
+
 @pytest.mark.parametrize("instance_id", ["a b", "x" * 250, ".", "..", "ä"])
 def test_group_instance_id(instance_id: str) -> None:
     assert consumer(group_instance_id="host-1_a.b")["group.instance.id"] == "host-1_a.b"
@@ -179,8 +200,6 @@ def test_wrong_auto_offset_reset(value: str | None) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("group_protocol", "consumer"),
-        ("group_remote_assignor", "uniform"),
         ("share_acknowledgement_mode", "explicit"),
         ("config_providers", "file"),
     ],

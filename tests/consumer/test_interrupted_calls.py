@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from pykclient.consumer.coordinator.group_membership import GroupMembership
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import IllegalStateError, KafkaError, WakeupError
 from pykclient.types import TopicPartition
@@ -154,7 +155,9 @@ class Application:
             "metrics": components.metrics._lock,
         }
         if components.coordinator is not None:
-            locks["membership"] = components.coordinator.membership._lock
+            membership = components.coordinator.membership
+            assert isinstance(membership, GroupMembership)
+            locks["membership"] = membership._lock
             locks["lookup"] = components.coordinator.lookup._lock
         held: list[str] = []
 

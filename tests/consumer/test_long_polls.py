@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pykclient.consumer.coordinator.group_membership import GroupMembership
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import KafkaTimeoutError
 from pykclient.types import OffsetAndMetadata, TopicPartition
@@ -124,10 +125,12 @@ def test_waiting_for_the_coordinator_is_polling(cluster: FakeCluster, read: Read
         lose_coordinator(cluster, consumer)
         coordinator = consumer._consumer.components.coordinator
         assert coordinator is not None
+        membership = coordinator.membership
+        assert isinstance(membership, GroupMembership)
         expired: list[bool] = []
 
         def answer(_: Any) -> Any:
-            expired.append(coordinator.membership.heartbeat.poll_timeout_expired(cluster.clock.now_ms()))
+            expired.append(membership.heartbeat.poll_timeout_expired(cluster.clock.now_ms()))
             return find_coordinator(cluster.broker.node, COORDINATOR_NOT_AVAILABLE)
 
         cluster.broker.overrides["FindCoordinatorRequest"] = answer

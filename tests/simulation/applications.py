@@ -577,7 +577,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
         if coordinator is not None:
             found, real = coordinator.lookup.broker, self.world.cluster.leader(GROUP_METADATA)
             knows_coordinator = found is not None and found.id == real and not coordinator.lookup.unknown
-            self.was_member = bool(coordinator.membership.member_id) and knows_coordinator
+            self.was_member = coordinator.membership.generation.has_member_id and knows_coordinator
         try:
             self.consumer.close()
         except KafkaError as error:

@@ -14,6 +14,7 @@ from tests.support.unused import file_of
 _DIRECTORIES = ("tests/chaos/", "tests/support/")
 _FILES = (
     "tests/aio/test_aio_kafka_producer.py",
+    "tests/consumer/test_consumer_groups_kafka.py",
     "tests/consumer/test_groups_kafka.py",
     "tests/interop/test_records.py",
     "tests/interop/test_transactions.py",

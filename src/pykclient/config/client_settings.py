@@ -109,7 +109,7 @@ class ConsumerSettings(CommonSettings, total=False):
     fetch_min_bytes: int
     group_id: str | None
     group_instance_id: str | None
-    group_protocol: str | None
+    group_protocol: str
     group_remote_assignor: str | None
     heartbeat_interval_ms: float | None
     internal_throw_on_fetch_stable_offset_unsupported: bool | None

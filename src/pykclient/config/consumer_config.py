@@ -24,7 +24,6 @@ from pykclient.config.validators import (
 from pykclient.errors import ConfigError
 
 _SHARE_GROUPS = "share groups are not implemented"
-_KIP_848_LATER = "the group protocol of KIP-848 comes with a later version"
 
 #: Java's assignors and their names in the group protocol, which are their names here.
 ASSIGNOR_NAMES = {
@@ -210,7 +209,6 @@ _KEYS = (
         CaseInsensitiveValidString("CONSUMER", "CLASSIC"),
         HIGH,
         "The group protocol: with classic, a member assigns partitions; with consumer, the broker does (KIP-848).",
-        unsupported=_KIP_848_LATER,
         convert=lower,
     ),
     ConfigKey(
@@ -219,8 +217,8 @@ _KEYS = (
         None,
         None,
         MEDIUM,
-        "The broker's assignor for group.protocol=consumer.",
-        unsupported=_KIP_848_LATER,
+        "The assignor of the brokers that the group uses with group.protocol=consumer, such as uniform or range. By "
+        "default the brokers choose it (group.consumer.assignors).",
     ),
     ConfigKey(
         "heartbeat.interval.ms",
@@ -391,6 +389,18 @@ _FOREIGN = (
     ForeignKey("metric.group.prefix", "metrics have Kafka's group names", harmless=(None, "consumer"), ignored=True),
 )
 
+#: The settings that a group protocol does not have, and what to do instead.
+_NOT_WITH = {
+    "classic": {"group.remote.assignor": "members assign by partition.assignment.strategy"},
+    "consumer": {
+        "heartbeat.interval.ms": "the brokers name it (group.consumer.heartbeat.interval.ms, or the group's own "
+        "consumer.heartbeat.interval.ms)",
+        "partition.assignment.strategy": "the brokers assign; choose their assignor by group.remote.assignor",
+        "session.timeout.ms": "the brokers set it (group.consumer.session.timeout.ms, or the group's own "
+        "consumer.session.timeout.ms)",
+    },
+}
+
 
 class ConsumerConfig(AbstractConfig):
     """A consumer's configuration.
@@ -417,6 +427,7 @@ class ConsumerConfig(AbstractConfig):
                 f"{values['session.timeout.ms']}, best a third of it",
                 key="heartbeat.interval.ms",
             )
+        self._check_group_protocol(values)
         _settle_timeouts(values, self.is_set("default.api.timeout.ms"))
         instance_id = values["group.instance.id"]
         if instance_id is not None and not _is_instance_id(instance_id):
@@ -425,6 +436,13 @@ class ConsumerConfig(AbstractConfig):
                 "and not be '.' or '..'",
                 key="group.instance.id",
             )
+
+    def _check_group_protocol(self, values: dict[str, Any]) -> None:
+        """Reject settings that the group protocol does not have, as Java does."""
+        protocol = values["group.protocol"]
+        for name, instead in _NOT_WITH[protocol].items():
+            if self.is_set(name) and values[name] is not None:
+                raise ConfigError(f"{name} cannot be set with group.protocol={protocol}: {instead}", key=name)
 
 
 def _settle_timeouts(values: dict[str, Any], api_timeout_is_set: bool) -> None:

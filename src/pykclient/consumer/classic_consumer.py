@@ -1,4 +1,4 @@
-"""The consumer with the classic group protocol, behind the public class (Java: ClassicKafkaConsumer)."""
+"""The consumer behind the public class, with either group protocol (Java: ConsumerDelegate)."""
 
 from __future__ import annotations
 
@@ -142,8 +142,8 @@ class ClassicConsumer:
         self._fetch_buffer.retain_all(frozenset(partitions))
 
     def _require_assignors(self) -> None:
-        if self._coordinator is not None and not self.components.assignors:
-            raise IllegalStateError("partition.assignment.strategy is empty, so subscribe() cannot work; use assign()")
+        if self._coordinator is not None:
+            self._coordinator.member.check_subscription()
 
     def group(self) -> ConsumerCoordinator:
         """Return the coordinator.

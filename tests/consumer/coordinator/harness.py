@@ -21,6 +21,7 @@ from pykclient.consumer.consumer_interceptors import ConsumerInterceptors
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
 from pykclient.consumer.coordinator import consumer_protocol
+from pykclient.consumer.coordinator.classic_member import ClassicMember
 from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
 from pykclient.consumer.coordinator.consumer_parts import ConsumerParts
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
@@ -157,6 +158,13 @@ class GroupHarness:
     def _thread(self, *parts: Any, **environment: Any) -> SteppedThread:
         self.threads.append(SteppedThread(*parts, **environment))
         return self.threads[-1]
+
+    @property
+    def member(self) -> ClassicMember:
+        """The managers of a membership by the classic protocol."""
+        member = self.coordinator.member
+        assert isinstance(member, ClassicMember)
+        return member
 
     @property
     def thread(self) -> SteppedThread:

@@ -63,7 +63,7 @@ class Rebalance:
         self.group.find_coordinator()
         self.clock = self.group.clock
         self.coordinator = self.group.coordinator
-        self.manager: ClassicMembershipManager = self.coordinator.rebalance
+        self.manager: ClassicMembershipManager = self.group.member.rebalance
         self.told = self.group.listener.told
 
     @property
@@ -73,7 +73,7 @@ class Rebalance:
     def advance(self) -> None:
         """Do what ``poll()`` of the application does."""
         self.manager.advance(self.clock.now_ms())
-        self.group.driver.run(self.coordinator._rebalance_events.steps())
+        self.group.driver.run(self.group.member.events.steps())
 
     def poll(self) -> list[UnsentRequest]:
         return list(self.manager.poll(self.clock.now_ms()).requests)
@@ -167,7 +167,7 @@ def test_metadata_that_arrives_after_the_assignor_ran_is_a_reason_to_rebalance(r
     rebalance.group.metadata.request_update(False)
     rebalance.group.client.update_metadata(metadata_response({TOPIC: 3}))
     answer(rebalance.request(), sync(TP0, TP1))
-    rebalance.coordinator.protocol.metadata_updated()
+    rebalance.group.member.protocol.metadata_updated()
     rebalance.advance()
     assert rebalance.step is RESTING
     assert rebalance.coordinator.rejoin_needed_or_pending()
@@ -244,7 +244,7 @@ def test_the_membership_ends_before_joining(rebalance: Rebalance) -> None:
     rebalance.coordinator.request_rejoin("test")
     rebalance.advance()
     assert rebalance.step is READY
-    rebalance.coordinator.membership.reset_and_rejoin("test", reset_member_id=True)
+    rebalance.group.member.membership.reset_and_rejoin("test", reset_member_id=True)
     assert rebalance.waits_ms() == 0
     assert rebalance.step is RESTING
     rebalance.sends_join()
@@ -252,7 +252,7 @@ def test_the_membership_ends_before_joining(rebalance: Rebalance) -> None:
 
 def test_the_membership_ends_before_the_assignment_is_told(rebalance: Rebalance) -> None:
     answer(rebalance.sends_sync(), sync(TP0))
-    rebalance.coordinator.membership.reset_and_rejoin("test", reset_member_id=True)
+    rebalance.group.member.membership.reset_and_rejoin("test", reset_member_id=True)
     rebalance.advance()
     assert rebalance.told == []
     assert rebalance.step is RESTING
@@ -262,7 +262,7 @@ def test_the_membership_ends_before_the_assignment_is_told(rebalance: Rebalance)
 def test_the_group_was_left_meanwhile(rebalance: Rebalance) -> None:
     joining = rebalance.sends_join()
     rebalance.manager.stop()
-    rebalance.coordinator.leaving.leave("default", "test")
+    rebalance.group.member.leaving.leave("default", "test")
     assert rebalance.manager.is_joining, "until the response arrives"
     answer(joining, join(1))
     assert rebalance.step is RESTING

@@ -431,7 +431,7 @@ class TestDeletedTopic:
             assert group.clock.now_ms() - start_ms < 1_000
         ids = [{topic.topic_id for topic in request.topics} for request in sent]
         assert ids == [{topic_id("test"), topic_id("other")}, {topic_id("other")}]
-        assert group.coordinator.membership.generation.generation_id == 2
+        assert group.member.membership.generation.generation_id == 2
         assert group.subscriptions.assigned_partitions() == {self.OTHER}
 
     def test_closing_does_not_wait_for_it(self, error: int, caplog: pytest.LogCaptureFixture) -> None:
@@ -465,9 +465,9 @@ class TestDeletedTopic:
 
         self.delete_topic(group)
         assert auto_commit({TP0: error, self.OTHER: 0}) == {TP0, self.OTHER}
-        group.coordinator.membership.take_join_prepare()
+        group.member.membership.take_join_prepare()
         group.client.update_metadata(metadata_response({"other": 1}, errors={"test": 3}))
-        group.coordinator.protocol._assignment_snapshot = None  # without a rebalance in between
+        group.member.protocol._assignment_snapshot = None  # without a rebalance in between
         assert auto_commit({self.OTHER: 0}) == {self.OTHER}
         assert auto_commit({self.OTHER: 0}) == {self.OTHER}
         assert caplog.text.count("No longer committing test-0: 100") == 1
@@ -523,14 +523,14 @@ class TestMembershipEnded:
         text = str(raised.value)
         for hint in ("a-group", "max.poll.records", "max.poll.interval.ms", "session.timeout.ms", "poll()"):
             assert hint in text
-        assert group.coordinator.membership.state is UNJOINED
-        assert not group.coordinator.membership.generation.has_member_id
+        assert group.member.membership.state is UNJOINED
+        assert not group.member.membership.generation.has_member_id
 
     def test_illegal_generation_keeps_the_member_id(self, group: GroupHarness) -> None:
         group.prepare(commit({TP0: ILLEGAL_GENERATION}))
         with pytest.raises(CommitFailedError):
             group.coordinator.commit_sync(OFFSETS, group.timer())
-        assert group.coordinator.membership.generation.member_id == MEMBER
+        assert group.member.membership.generation.member_id == MEMBER
 
     @pytest.mark.parametrize("error", [UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID])
     def test_but_a_new_rebalance_has_begun(self, group: GroupHarness, error: int) -> None:
@@ -546,13 +546,13 @@ class TestMembershipEnded:
         group.step()
         group.coordinator.poll(group.timer(0))
         assert isinstance(called[0][1], RebalanceInProgressError)
-        assert group.coordinator.membership.generation.generation_id == 2
+        assert group.member.membership.generation.generation_id == 2
 
     def test_the_group_rebalances(self, group: GroupHarness) -> None:
         group.prepare(commit({TP0: REBALANCE_IN_PROGRESS}))
         with pytest.raises(RebalanceInProgressError, match=r"poll\(\)"):
             group.coordinator.commit_sync(OFFSETS, group.timer())
-        assert group.coordinator.membership.state is STABLE
+        assert group.member.membership.state is STABLE
         assert group.coordinator.rejoin_needed_or_pending()
 
     def test_fenced(self) -> None:

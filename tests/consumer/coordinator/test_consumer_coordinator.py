@@ -63,7 +63,7 @@ def assignments_in(request: Any) -> dict[str, list[TopicPartition]]:
 
 
 def offers_of(group: GroupHarness) -> Sequence[tuple[str, bytes]]:
-    return group.driver.run(group.coordinator.protocol.offers())
+    return group.driver.run(group.member.protocol.offers())
 
 
 class TestAssignments:
@@ -80,7 +80,7 @@ class TestAssignments:
         group.client.prepare_response(sync(TP0), noting(sent))
         assert group.coordinator.poll(group.timer())
         assert assignments_in(sent[0]) == {MEMBER: [TP0], "member-2": [TP1]}
-        assert group.coordinator.protocol.is_leader
+        assert group.member.protocol.is_leader
 
     def test_the_leader_fetches_metadata_of_the_others_topics(self, group: GroupHarness) -> None:
         sent: list[Any] = []
@@ -100,7 +100,7 @@ class TestAssignments:
         assert sent[0].assignments == []
         # It still watches the metadata, as any leader does.
         group.client.update_metadata(metadata_response({TOPIC: 3}))
-        group.coordinator.protocol.metadata_updated()
+        group.member.protocol.metadata_updated()
         assert group.coordinator.rejoin_needed_or_pending()
 
     def test_the_subscription_changed_while_joining(self, group: GroupHarness) -> None:
@@ -113,7 +113,7 @@ class TestAssignments:
         group.prepare(join(2), sync(OTHER))
         assert group.coordinator.poll(group.timer())
         assert group.subscriptions.assigned_partitions() == {OTHER}
-        assert group.coordinator.membership.generation.generation_id == 2
+        assert group.member.membership.generation.generation_id == 2
 
     def test_an_assignment_of_nothing(self, group: GroupHarness) -> None:
         group.join()
@@ -256,7 +256,7 @@ class TestCooperative:
         assert group.coordinator.poll(group.timer())
         assert group.listener.told == [("assigned", [TP0, TP1]), ("revoked", [TP1]), ("assigned", []), ("assigned", [])]
         assert group.subscriptions.position(TP0) is not None
-        assert group.coordinator.membership.generation.generation_id == 3
+        assert group.member.membership.generation.generation_id == 3
 
     def test_nothing_may_change_hands_at_once(self) -> None:
         group = GroupHarness(assignors=[self.Cooperative()])
@@ -282,7 +282,7 @@ class TestRejoining:
         group.join(TP0)
         group.client.update_metadata(metadata_response({TOPIC: 3}))
         assert group.coordinator.poll(group.timer(0))
-        assert group.coordinator.membership.generation.generation_id == 1
+        assert group.member.membership.generation.generation_id == 1
 
     def test_so_does_a_follower_that_was_the_leader(self, group: GroupHarness) -> None:
         group.join(TP0, TP1, leader=True)
@@ -318,7 +318,7 @@ class TestRejoining:
         response = metadata_response({TOPIC: 2})
         response.brokers[0].rack = "elsewhere"
         group.client.update_metadata(response)
-        group.coordinator.protocol.metadata_updated()
+        group.member.protocol.metadata_updated()
         assert group.coordinator.rejoin_needed_or_pending() is rejoins
 
     def test_another_subscription(self, group: GroupHarness) -> None:
@@ -376,7 +376,7 @@ class TestPatterns:
         group.client.prepare_metadata_update(metadata_response({TOPIC: 1}))
         group.join(TP0)
         group.metadata.bootstrap([("localhost", 9092)])
-        group.coordinator.protocol.metadata_updated()
+        group.member.protocol.metadata_updated()
         assert group.subscriptions.subscription() == {TOPIC}
         assert not group.coordinator.rejoin_needed_or_pending()
 
@@ -449,7 +449,7 @@ class TestListener:
         with pytest.raises(WakeupError):
             group.coordinator.poll(group.timer())
         assert group.coordinator.poll(group.timer())
-        assert group.coordinator.membership.state is STABLE
+        assert group.member.membership.state is STABLE
 
     def test_leaving_revokes(self, group: GroupHarness) -> None:
         group.join(TP0)
@@ -469,7 +469,7 @@ class TestListener:
         group.prepare(leave())
         with pytest.raises(KafkaError, match="mine"):
             group.coordinator.close(group.timer())
-        assert group.coordinator.membership.state is UNJOINED
+        assert group.member.membership.state is UNJOINED
         assert group.client.prepared_response_count() == 0
 
 

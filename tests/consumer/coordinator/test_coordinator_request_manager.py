@@ -38,7 +38,7 @@ class Lookup:
     def __init__(self) -> None:
         self.group = GroupHarness()
         self.clock = self.group.clock
-        self.membership = self.group.coordinator.membership
+        self.membership = self.group.member.membership
         self.manager: CoordinatorRequestManager = self.group.coordinator.lookup
 
     def asks(self) -> UnsentRequest | None:

@@ -34,8 +34,8 @@ class Heartbeats:
         self.group.find_coordinator()
         self.clock = self.group.clock
         self.coordinator = self.group.coordinator.lookup
-        self.membership = self.group.coordinator.membership
-        self.manager: HeartbeatRequestManager = self.group.coordinator.heartbeats
+        self.membership = self.group.member.membership
+        self.manager: HeartbeatRequestManager = self.group.member.heartbeats
         self.membership.begin_rebalance()
         self.membership.joined(FIRST)
         self.membership.synced(FIRST)
@@ -63,9 +63,9 @@ def heartbeats() -> Heartbeats:
 def test_none_before_the_group_is_joined() -> None:
     group = GroupHarness()
     group.find_coordinator()
-    assert group.coordinator.heartbeats.poll(group.clock.now_ms() + SESSION_MS) is NOTHING
-    group.coordinator.membership.begin_rebalance()
-    assert group.coordinator.heartbeats.poll(group.clock.now_ms() + SESSION_MS) is NOTHING
+    assert group.member.heartbeats.poll(group.clock.now_ms() + SESSION_MS) is NOTHING
+    group.member.membership.begin_rebalance()
+    assert group.member.heartbeats.poll(group.clock.now_ms() + SESSION_MS) is NOTHING
 
 
 def test_one_each_interval(heartbeats: Heartbeats) -> None:
@@ -162,7 +162,7 @@ def test_an_application_that_does_not_poll(heartbeats: Heartbeats, caplog: pytes
     assert heartbeats.poll() == []
     assert heartbeats.membership.state is UNJOINED
     assert "max.poll.interval.ms" in caplog.text
-    (request,) = heartbeats.group.coordinator.leaving.poll(heartbeats.clock.now_ms()).requests
+    (request,) = heartbeats.group.member.leaving.poll(heartbeats.clock.now_ms()).requests
     assert isinstance(message_of(request), LeaveGroupRequest)
 
 

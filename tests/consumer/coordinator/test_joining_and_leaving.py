@@ -126,7 +126,7 @@ class TestFinding:
 class TestJoining:
     def test_as_follower(self, group: GroupHarness) -> None:
         group.join(TP0)
-        membership = group.coordinator.membership
+        membership = group.member.membership
         assert membership.state is STABLE
         assert membership.generation == Generation(1, MEMBER, "range")
         assert not group.coordinator.rejoin_needed_or_pending()
@@ -156,22 +156,22 @@ class TestJoining:
         group.prepare(sync(TP0))
         assert group.coordinator.poll(group.timer())
         assert seen[0].member_id == "given"
-        assert group.coordinator.membership.member_id == "given"
+        assert group.member.membership.member_id == "given"
 
     def test_a_join_outlives_the_timer(self, group: GroupHarness) -> None:
         group.find_coordinator()
         assert not group.coordinator.poll(group.timer(0))
-        assert group.coordinator.membership.state is PREPARING_REBALANCE
+        assert group.member.membership.state is PREPARING_REBALANCE
         assert len(group.client.requests) == 1
         assert not group.coordinator.poll(group.timer(0))
         assert len(group.client.requests) == 1
         group.client.respond(join(1))
         assert not group.coordinator.poll(group.timer(0))
-        assert group.coordinator.membership.state is COMPLETING_REBALANCE
+        assert group.member.membership.state is COMPLETING_REBALANCE
         assert not group.coordinator.poll(group.timer(0))
         group.client.respond(sync(TP0))
         assert group.coordinator.poll(group.timer(0))
-        assert group.coordinator.membership.state is STABLE
+        assert group.member.membership.state is STABLE
 
     def test_a_join_request_may_take_as_long_as_the_rebalance(self, group: GroupHarness) -> None:
         group.find_coordinator()
@@ -183,7 +183,7 @@ class TestJoining:
         group.prepare(find_coordinator(group.node), join(error=error))
         group.prepare(find_coordinator(group.node), join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())
-        assert group.coordinator.membership.generation.generation_id == 2
+        assert group.member.membership.generation.generation_id == 2
         assert group.metric("failed-rebalance-total") == 1
 
     def test_loading_backs_off_with_growing_pauses(self, group: GroupHarness) -> None:
@@ -204,7 +204,7 @@ class TestJoining:
         group.clock.advance(200)
         group.prepare(join(1), sync(TP0))
         group.coordinator.poll(group.timer())
-        assert group.coordinator.membership.state is STABLE
+        assert group.member.membership.state is STABLE
 
     @pytest.mark.parametrize("error", [UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS])
     def test_joins_again_at_once(self, group: GroupHarness, error: int) -> None:
@@ -245,7 +245,7 @@ class TestJoining:
         group.driver.wakeup()
         with pytest.raises(WakeupError):
             group.coordinator.poll(group.timer())
-        assert group.coordinator.membership.state is PREPARING_REBALANCE
+        assert group.member.membership.state is PREPARING_REBALANCE
         group.client.respond(join(1))
         group.prepare(sync(TP0))
         assert group.coordinator.poll(group.timer())
@@ -255,7 +255,7 @@ class TestJoining:
         group.client.prepare_response(None, disconnected=True)
         group.prepare(find_coordinator(group.node), join(1), sync(TP0))
         assert group.coordinator.poll(group.timer())
-        assert group.coordinator.membership.state is STABLE
+        assert group.member.membership.state is STABLE
 
     def test_a_reason_goes_along(self, group: GroupHarness) -> None:
         group.join(TP0)
@@ -303,19 +303,19 @@ class TestSyncing:
         group.coordinator.poll(group.timer(0))
         group.client.respond(join(1))
         group.coordinator.poll(group.timer(0))
-        assert group.coordinator.membership.state is COMPLETING_REBALANCE
+        assert group.member.membership.state is COMPLETING_REBALANCE
         group.coordinator.poll(group.timer(0))
         group.clock.advance(3_001)
         group.thread.run_once()
         assert isinstance(group.client.requests[1].request_builder.message, HeartbeatRequest)
         group.client.respond_to_request(group.client.requests[1], heartbeat(UNKNOWN_MEMBER_ID))
         group.thread.run_once()
-        assert group.coordinator.membership.state is UNJOINED
+        assert group.member.membership.state is UNJOINED
         # The SyncGroup response is now outdated.
         group.client.respond(sync(TP0))
         group.prepare(join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())
-        assert group.coordinator.membership.generation.generation_id == 2
+        assert group.member.membership.generation.generation_id == 2
 
 
 class TestHeartbeats:
@@ -325,7 +325,7 @@ class TestHeartbeats:
         assert not group.client.requests
         group.beat()
         assert group.metric("heartbeat-total") == 1
-        assert group.coordinator.membership.state is STABLE
+        assert group.member.membership.state is STABLE
 
     def test_none_before_the_group_is_joined(self, group: GroupHarness) -> None:
         group.find_coordinator()
@@ -338,8 +338,8 @@ class TestHeartbeats:
         group.join(TP0)
         group.beat(REBALANCE_IN_PROGRESS)
         assert group.coordinator.rejoin_needed_or_pending()
-        assert group.coordinator.membership.rejoin_reason == "group is already rebalancing"
-        assert group.coordinator.membership.state is STABLE  # the member keeps sending heartbeats until it joins
+        assert group.member.membership.rejoin_reason == "group is already rebalancing"
+        assert group.member.membership.state is STABLE  # the member keeps sending heartbeats until it joins
         group.prepare(join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())
 
@@ -353,8 +353,8 @@ class TestHeartbeats:
     def test_the_membership_has_ended(self, group: GroupHarness, error: int, generation: Generation) -> None:
         group.join(TP0)
         group.beat(error)
-        assert group.coordinator.membership.state is UNJOINED
-        assert group.coordinator.membership.generation == generation
+        assert group.member.membership.state is UNJOINED
+        assert group.member.membership.generation == generation
         assert group.coordinator.rejoin_needed_or_pending()
 
     def test_an_answer_to_an_old_generation_means_nothing(self, group: GroupHarness) -> None:
@@ -367,8 +367,8 @@ class TestHeartbeats:
         assert group.coordinator.poll(group.timer())
         group.client.respond_to_request(old, heartbeat(UNKNOWN_MEMBER_ID))
         group.step()
-        assert group.coordinator.membership.state is STABLE
-        assert group.coordinator.membership.generation.generation_id == 2
+        assert group.member.membership.state is STABLE
+        assert group.member.membership.generation.generation_id == 2
 
     def test_a_rebalance_told_late_is_ignored(self, group: GroupHarness) -> None:
         group.join(TP0)
@@ -377,10 +377,10 @@ class TestHeartbeats:
         old = group.client.requests[0]
         group.coordinator.request_rejoin("test")
         assert not group.coordinator.poll(group.timer(0))
-        assert group.coordinator.membership.state is PREPARING_REBALANCE
+        assert group.member.membership.state is PREPARING_REBALANCE
         group.client.respond_to_request(old, heartbeat(REBALANCE_IN_PROGRESS))
         group.step()
-        assert group.coordinator.membership.rejoin_reason == "test"
+        assert group.member.membership.rejoin_reason == "test"
 
     def test_fenced_is_raised_by_poll(self) -> None:
         group = GroupHarness(group={"group_instance_id": "i"})
@@ -389,7 +389,7 @@ class TestHeartbeats:
         group.beat(FENCED_INSTANCE_ID)
         with pytest.raises(FencedInstanceIdError, match="'i'"):
             group.coordinator.poll(group.timer())
-        assert group.coordinator.membership.state is UNJOINED
+        assert group.member.membership.state is UNJOINED
 
     def test_another_coordinator_is_looked_for_in_the_background(self, group: GroupHarness) -> None:
         group.join(TP0)
@@ -398,7 +398,7 @@ class TestHeartbeats:
         group.client.respond(find_coordinator(group.node))
         group.thread.run_once()
         assert group.coordinator.lookup.node is not None
-        assert group.coordinator.membership.state is STABLE
+        assert group.member.membership.state is STABLE
 
     def test_a_failed_heartbeat_is_repeated_soon(self, group: GroupHarness) -> None:
         group.join(TP0)
@@ -409,7 +409,7 @@ class TestHeartbeats:
         group.clock.advance(10_001)
         group.thread.run_once()
         assert group.coordinator.lookup.node is None
-        assert group.coordinator.membership.state is STABLE
+        assert group.member.membership.state is STABLE
 
     def test_an_application_that_does_not_poll_leaves(
         self, group: GroupHarness, caplog: pytest.LogCaptureFixture
@@ -421,18 +421,18 @@ class TestHeartbeats:
         group.client.prepare_response(leave(), is_a(LeaveGroupRequest))
         group.thread.run_once()
         group.thread.run_once()
-        assert group.coordinator.membership.state is UNJOINED
+        assert group.member.membership.state is UNJOINED
         assert group.client.prepared_response_count() == 0
         assert "max.poll.interval.ms" in caplog.text
         assert "max.poll.records" in caplog.text
-        assert "max.poll.interval.ms=60000" in (group.coordinator.membership.lost_because or "")
+        assert "max.poll.interval.ms=60000" in (group.member.membership.lost_because or "")
 
     def test_polls_keep_the_member_in(self, group: GroupHarness) -> None:
         group.join(TP0)
         for _ in range(30):
             group.beat()
             assert group.coordinator.poll(group.timer(0))
-        assert group.coordinator.membership.state is STABLE
+        assert group.member.membership.state is STABLE
 
     def test_the_thread_that_failed_is_replaced(self, group: GroupHarness) -> None:
         group.join(TP0)
@@ -452,7 +452,7 @@ class TestLeaving:
         group.coordinator.close(group.timer())
         (member,) = left[0].members
         assert (member.member_id, member.reason) == (MEMBER, "the consumer is being closed")
-        assert group.coordinator.membership.state is UNJOINED
+        assert group.member.membership.state is UNJOINED
 
     @pytest.mark.parametrize(("operation", "leaves"), [(DEFAULT, False), (LEAVE_GROUP, True), (REMAIN_IN_GROUP, False)])
     def test_a_static_member_stays_unless_told(self, operation: str, leaves: bool) -> None:
@@ -588,7 +588,7 @@ class TestLeaving:
         group.prepare(join(1))
         assert not group.coordinator.poll(group.timer(50))
         group.client.backoff(group.node, 10**9)
-        group.coordinator.leaving.leave(DEFAULT, "test")
+        group.member.leaving.leave(DEFAULT, "test")
         group.network.poll_background()
         group.network.poll_background()
         sent = [(type(request.request_builder.message), request.destination) for request in group.client.requests]
@@ -603,7 +603,7 @@ class TestLeaving:
         group.client.respond_to_request(joined, join(1))
         group.prepare(join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())
-        assert group.coordinator.membership.generation.generation_id == 2
+        assert group.member.membership.generation.generation_id == 2
 
 
 def test_static_members_need_newer_brokers() -> None:

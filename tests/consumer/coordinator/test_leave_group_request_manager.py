@@ -28,7 +28,7 @@ class Leaving:
         self.group.find_coordinator()
         self.clock = self.group.clock
         self.coordinator = self.group.coordinator.lookup
-        self.membership = self.group.coordinator.membership
+        self.membership = self.group.member.membership
         self.is_joining = False
         self.manager = LeaveGroupRequestManager(
             self.group.coordinator.config,
@@ -36,7 +36,7 @@ class Leaving:
             self.membership,
             self.coordinator,
             self.clock,
-            self.group.coordinator.heartbeats._membership.heartbeat._retry_backoff,
+            self.group.member.heartbeats._membership.heartbeat._retry_backoff,
             lambda: self.is_joining,
         )
         self.membership.begin_rebalance()

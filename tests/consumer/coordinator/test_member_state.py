@@ -50,7 +50,7 @@ def test_each_edge(state: MemberState, to: MemberState) -> None:
 
 def test_the_table_has_every_state() -> None:
     assert set(TRANSITIONS) == set(STATES)
-    assert [state for state in STATES if state.has_not_joined_group] == [UNJOINED, PREPARING_REBALANCE]
+    assert [state for state in STATES if not state.sends_heartbeats] == [UNJOINED, PREPARING_REBALANCE]
 
 
 def test_generations() -> None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pykclient.clock import Clock
     from pykclient.consumer.application_events import ApplicationEvents, Steps
     from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager
-    from pykclient.consumer.coordinator.coordinator_metrics import GroupCoordinatorMetrics
+    from pykclient.consumer.coordinator.coordinator_metrics import ClassicMemberMetrics
     from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
     from pykclient.consumer.coordinator.group_membership import GroupMembership
     from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
@@ -130,7 +130,7 @@ class ClassicMembershipManager:
         metadata: Metadata,
         clock: Clock,
         retry_backoff: ExponentialBackoff,
-        sensors: GroupCoordinatorMetrics,
+        sensors: ClassicMemberMetrics,
         protocol: GroupProtocol,
         events: ApplicationEvents,
     ) -> None:

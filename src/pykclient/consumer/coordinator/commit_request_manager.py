@@ -14,7 +14,7 @@ from pykclient.consumer.application_events import ApplicationCall
 from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.consumer_parts import ConsumerParts, Offsets
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
-from pykclient.consumer.coordinator.group_errors import fenced_error, group_authorization_error
+from pykclient.consumer.coordinator.group_errors import StaleMemberError, fenced_error, group_authorization_error
 from pykclient.consumer.coordinator.member_state import NO_GENERATION, PREPARING_REBALANCE, Generation
 from pykclient.consumer.coordinator.response_handler import handled
 from pykclient.consumer.request_future import RequestFuture
@@ -37,8 +37,8 @@ from pykclient.types import Node, TopicPartition
 if TYPE_CHECKING:
     from pykclient.consumer.application_events import ApplicationEvents, Steps
     from pykclient.consumer.consumer_interceptors import ConsumerInterceptors
-    from pykclient.consumer.coordinator.group_membership import GroupMembership
     from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+    from pykclient.consumer.coordinator.membership import Membership
     from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.log_context import LogContext
 
@@ -106,7 +106,7 @@ class CommitRequestManager:
         config: GroupRebalanceConfig,
         log_context: LogContext,
         client: NetworkClientDelegate,
-        membership: GroupMembership,
+        membership: Membership,
         coordinator: CoordinatorRequestManager,
         clock: Clock,
         retry_backoff: ExponentialBackoff,
@@ -486,7 +486,7 @@ class CommitRequestManager:
     def commit_failed_error(self, cause: str | None = None) -> CommitFailedError:
         """Return an error that says why the membership ended, and which settings are involved."""
         config = self._config
-        idle_s = (self._clock.now_ms() - self._membership.heartbeat.last_poll_ms) / 1000
+        idle_s = (self._clock.now_ms() - self._membership.last_poll_ms) / 1000
         why = self._membership.lost_because or cause or "it has not joined yet, or the application has left the group"
         return CommitFailedError(
             f"offsets were not committed: this consumer is not a member of group {config.group_id!r} any more, and its "
@@ -566,6 +566,8 @@ class CommitRequestManager:
                 f"group {self._config.group_id!r} is rebalancing; call poll() to complete the rebalance, then commit "
                 f"again what is still assigned"
             )
+        if isinstance(error, errors.StaleMemberEpochError):
+            return StaleMemberError(f"the commit of {tp} had the member epoch {sent.generation_id}: {error}")
         if isinstance(error, (errors.UnknownMemberIdError, errors.IllegalGenerationError)):
             # After ILLEGAL_GENERATION the coordinator may still know the member id.
             reset_member_id = isinstance(error, errors.UnknownMemberIdError)

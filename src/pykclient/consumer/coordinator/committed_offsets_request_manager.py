@@ -12,7 +12,7 @@ from pykclient.clock import FOREVER_MS, Clock
 from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.consumer_parts import ConsumerParts
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
-from pykclient.consumer.coordinator.group_errors import group_authorization_error
+from pykclient.consumer.coordinator.group_errors import StaleMemberError, group_authorization_error
 from pykclient.consumer.coordinator.member_state import Generation
 from pykclient.consumer.coordinator.response_handler import handled
 from pykclient.consumer.fetch_state import FetchPosition
@@ -24,7 +24,7 @@ from pykclient.protocol.messages.offset_fetch import OffsetFetchResponse
 from pykclient.types import Node, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.consumer.coordinator.group_membership import GroupMembership
+    from pykclient.consumer.coordinator.membership import Membership
     from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.log_context import LogContext
 
@@ -88,7 +88,7 @@ class CommittedOffsetsRequestManager:
         group_id: str,
         log_context: LogContext,
         client: NetworkClientDelegate,
-        membership: GroupMembership,
+        membership: Membership,
         coordinator: CoordinatorRequestManager,
         clock: Clock,
         retry_backoff: ExponentialBackoff,
@@ -216,7 +216,10 @@ class CommittedOffsetsRequestManager:
         self._log.debug("Asking for the committed offsets of %d partitions", len(partitions))
         topic_ids = lookup.topic_ids = self._parts.metadata.topic_ids
         topic_names = {topic_ids[tp.topic]: tp.topic for tp in partitions if tp.topic in topic_ids}
-        request = UnsentRequest(group_requests.OffsetFetchBuilder(self._group_id, partitions, topic_ids), node)
+        is_member = self._parts.subscriptions.has_auto_assigned_partitions()
+        member = self._membership.generation_for_fetches() if is_member else None
+        builder = group_requests.OffsetFetchBuilder(self._group_id, partitions, topic_ids, member)
+        request = UnsentRequest(builder, node)
         lookup.in_flight = True
         lookup.is_wanted = False
         answer: RequestFuture[CommittedOffsets] = handled(
@@ -339,4 +342,6 @@ class CommittedOffsetsRequestManager:
             return group_authorization_error(self._group_id)
         if isinstance(error, RetriableError):
             return error
+        if isinstance(error, (errors.StaleMemberEpochError, errors.UnknownMemberIdError)):
+            return StaleMemberError(str(error))  # a heartbeat brings the new epoch, or the end of the membership
         return KafkaError(f"unexpected error about the committed offsets of {self._group_id!r}: {error}")

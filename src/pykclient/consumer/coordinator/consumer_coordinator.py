@@ -7,25 +7,20 @@ from collections.abc import Callable, Collection
 
 from pykclient.clock import FOREVER_MS, Clock, Timer
 from pykclient.consumer.application_events import ApplicationEvents, Round, Steps, Wait, metadata_update, result_of
-from pykclient.consumer.coordinator.classic_membership_manager import ClassicMembershipManager
 from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager, OffsetCommitCallback, shown
 from pykclient.consumer.coordinator.committed_offsets_request_manager import (
     CommittedOffsets,
     CommittedOffsetsRequestManager,
 )
-from pykclient.consumer.coordinator.consumer_group_protocol import ConsumerGroupProtocol
 from pykclient.consumer.coordinator.consumer_parts import ConsumerParts, Offsets
-from pykclient.consumer.coordinator.coordinator_metrics import (
-    ConsumerCoordinatorMetrics,
-    GroupCoordinatorMetrics,
-    RebalanceCallbackMetrics,
-)
+from pykclient.consumer.coordinator.coordinator_metrics import ConsumerCoordinatorMetrics, RebalanceCallbackMetrics
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
-from pykclient.consumer.coordinator.group_membership import GroupMembership
+from pykclient.consumer.coordinator.group_protocols import new_member, new_membership
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
-from pykclient.consumer.coordinator.heartbeat_request_manager import HeartbeatRequestManager
 from pykclient.consumer.coordinator.heartbeat_thread import HeartbeatThread
-from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT, LeaveGroupRequestManager
+from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
+from pykclient.consumer.coordinator.member_context import MemberContext
+from pykclient.consumer.coordinator.membership import Membership
 from pykclient.consumer.coordinator.rebalance_listener_invoker import RebalanceListenerInvoker
 from pykclient.consumer.network_client_delegate import NetworkClientDelegate
 from pykclient.consumer.request_future import RequestFuture
@@ -36,8 +31,6 @@ from pykclient.network.cluster import Cluster
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
-
-METRIC_PREFIX = "consumer"
 
 _BACKOFF_EXP_BASE = 2
 _BACKOFF_JITTER = 0.2
@@ -73,24 +66,21 @@ class ConsumerCoordinator:
         self._metadata = parts.metadata
         self._subscriptions = parts.subscriptions
         self.events = ApplicationEvents()
-        self._rebalance_events = ApplicationEvents()
         backoff = ExponentialBackoff(
             config.retry_backoff_ms, _BACKOFF_EXP_BASE, config.retry_backoff_max_ms, _BACKOFF_JITTER, rng
         )
-        self.membership = membership = GroupMembership(config, log_context, clock, backoff)
-        sensors = GroupCoordinatorMetrics(metrics, METRIC_PREFIX, membership)
-        commit_sensors = ConsumerCoordinatorMetrics(metrics, METRIC_PREFIX, self._subscriptions.num_assigned_partitions)
-        listeners = RebalanceListenerInvoker(
-            log_context, self._subscriptions, clock, RebalanceCallbackMetrics(metrics, METRIC_PREFIX)
-        )
+        membership = new_membership(config, log_context, clock, backoff, rng)
+        self.membership: Membership = membership
+        commit_sensors = ConsumerCoordinatorMetrics(metrics, self._subscriptions.num_assigned_partitions)
+        listeners = RebalanceListenerInvoker(log_context, self._subscriptions, clock, RebalanceCallbackMetrics(metrics))
         self.lookup = lookup = CoordinatorRequestManager(
-            config, log_context, client, membership, clock, backoff, parts.metadata
+            config, log_context, client, self.membership, clock, backoff, parts.metadata
         )
         self._commits = CommitRequestManager(
             config,
             log_context,
             client,
-            membership,
+            self.membership,
             lookup,
             clock,
             backoff,
@@ -99,31 +89,13 @@ class ConsumerCoordinator:
             commit_sensors.commit,
         )
         self._committed = CommittedOffsetsRequestManager(
-            config.group_id, log_context, client, membership, lookup, clock, backoff, parts
+            config.group_id, log_context, client, self.membership, lookup, clock, backoff, parts
         )
-        self.protocol = ConsumerGroupProtocol(config, log_context, membership, self._commits, parts, listeners)
-        self.rebalance = ClassicMembershipManager(
-            config,
-            log_context,
-            client,
-            membership,
-            lookup,
-            self._commits,
-            parts.metadata,
-            clock,
-            backoff,
-            sensors,
-            self.protocol,
-            self._rebalance_events,
-        )
-        self.leaving = LeaveGroupRequestManager(
-            config, log_context, membership, lookup, clock, backoff, lambda: self.rebalance.is_joining
-        )
-        self.heartbeats = HeartbeatRequestManager(
-            config, log_context, membership, lookup, sensors.heartbeat, self.leaving
-        )
+        context = MemberContext(config, log_context, client, lookup, clock, backoff, parts, metrics, listeners)
+        self.member = new_member(context, membership, self._commits)
         # A manager comes before those that it needs, which then act in the same round.
-        client.managers.add(self.rebalance, self._commits, self._committed, self.heartbeats, self.leaving, lookup)
+        first, *others = self.member.managers
+        client.managers.add(first, self._commits, self._committed, *others, lookup)
         self._heartbeat_thread: HeartbeatThread | None = None
         #: Tests replace it with a thread that they step themselves.
         self.new_heartbeat_thread: Callable[..., HeartbeatThread] = HeartbeatThread
@@ -160,10 +132,10 @@ class ConsumerCoordinator:
         """
         is_member = self._subscriptions.has_auto_assigned_partitions()
         if is_member:
-            self.protocol.check_assignors()
+            self.member.check_subscription()
             # Whatever else happens, the application is alive.
             self._poll_heartbeat(timer.now_ms)
-        self.protocol.metadata_updated()
+        self.member.metadata_updated()
         yield from self.run_commit_callbacks()
         if is_member:
             if not (yield from self._poll_group(timer)):
@@ -183,27 +155,29 @@ class ConsumerCoordinator:
         return Round(Timer(self.clock, 0), wakeup=False)
 
     def _poll_group(self, timer: Timer) -> Steps[bool]:
-        if self.coordinator_unknown and not (yield from self.ensure_coordinator_ready(timer)):
-            return False
-        rebalance = self.rebalance
-        while self.rejoin_needed_or_pending():
+        member = self.member
+        if member.needs_coordinator and self.coordinator_unknown:
+            is_ready = yield from self.ensure_coordinator_ready(timer)
+            if not is_ready:
+                return False
+        while member.is_rebalancing:
             self._start_heartbeat_thread()
             timer.update()
-            rebalance.advance(timer.now_ms)
-            yield from self._rebalance_events.steps()
-            if not (rebalance.needs_application or (yield Wait(timer, lambda: rebalance.needs_application))):
+            member.advance(timer.now_ms)
+            yield from member.events.steps()
+            if not (member.needs_application or (yield Wait(timer, lambda: member.needs_application))):
                 return False
+        if self.membership.state.sends_heartbeats:
+            self._start_heartbeat_thread()
         return True
 
     def rejoin_needed_or_pending(self) -> bool:
         """Return whether this member must join, or complete a join in progress."""
-        if not self._subscriptions.has_auto_assigned_partitions():
-            return False
-        return self.rebalance.is_pending or self.protocol.rejoin_needed()
+        return self.member.is_rebalancing
 
     def request_rejoin(self, short_reason: str, full_reason: str | None = None) -> None:
-        """Join again in the next poll."""
-        self.membership.request_rejoin(short_reason, full_reason)
+        """Rebalance the group with the next poll, where members decide about that."""
+        self.member.request_rejoin(short_reason, full_reason)
 
     def time_to_next_poll(self) -> int:
         """Return the milliseconds that a wait for records may take before ``poll`` must be called again.
@@ -217,7 +191,7 @@ class ConsumerCoordinator:
 
     def update_pattern_subscription(self, cluster: Cluster) -> None:
         """Subscribe to the topics that match the pattern now."""
-        self.protocol.update_pattern_subscription(cluster)
+        self.member.update_pattern_subscription(cluster)
 
     # --- heartbeats ------------------------------------------------------------------------------------------------
 
@@ -242,20 +216,17 @@ class ConsumerCoordinator:
         thread = self._heartbeat_thread
         if thread is None:
             return
-        failure = thread.failure or self.heartbeats.failure
-        if failure is not None:
-            if thread.failure is not None:
-                self._heartbeat_thread = None
-            self.heartbeats.failure = None
-            self.membership.request_rejoin_if_necessary("heartbeats failed", f"heartbeats failed: {failure}")
-            raise failure
-        self.membership.poll_heartbeat(now_ms)
+        if thread.failure is not None:
+            self._heartbeat_thread = None
+            self.member.heartbeat_thread_failed(thread.failure)
+            raise thread.failure
+        self.member.polled(now_ms)
 
     # --- leaving ---------------------------------------------------------------------------------------------------
 
     def revoke_all(self) -> Steps[None]:
         """Give up all partitions, as this member is about to leave. Raises the listener's error as KafkaError."""
-        yield from self.protocol.revoke_all()
+        yield from self.member.revoke_all()
 
     def leave_group(
         self, operation: str, reason: str, *, is_closing: bool = False
@@ -264,9 +235,9 @@ class ConsumerCoordinator:
 
         The membership ends in any case. Return the future of the request, or None without one.
         """
-        self.rebalance.stop()
+        self.member.stop()
         with self.client.lease:
-            future = self.leaving.leave(operation, reason, is_closing=is_closing)
+            future = self.member.leave(operation, reason, is_closing=is_closing)
         if future is not None:
             yield self._round()
         return future
@@ -276,7 +247,7 @@ class ConsumerCoordinator:
     @property
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return this member's place in the group, as of the last completed join."""
-        return self.protocol.group_metadata
+        return self.member.group_metadata
 
     @property
     def last_error(self) -> Exception | None:
@@ -361,7 +332,7 @@ class ConsumerCoordinator:
 
     def close(self, timer: Timer, operation: str = DEFAULT, *, auto_commit: bool = True) -> Steps[None]:
         """Commit a last time, if commits are automatic and ``auto_commit`` is set; then leave, within the timer."""
-        self.rebalance.stop()  # the polls below must not join the group
+        self.member.stop()  # the polls below must not join the group
         try:
             if auto_commit and self._commits.auto_commit_enabled:
                 yield from self._auto_commit_last(timer)
@@ -379,7 +350,7 @@ class ConsumerCoordinator:
 
     def _leave_and_wait(self, timer: Timer, operation: str) -> Steps[None]:
         """Leave the group, and wait for the coordinator to answer all requests."""
-        waits_for_others = self.leaving.waits_for_others
+        waits_for_others = self.member.waits_for_others
         left = yield from self.leave_group(operation, "the consumer is being closed", is_closing=True)
         if not waits_for_others:
             node = self.lookup.check_and_get()

@@ -18,10 +18,12 @@ from pykclient.consumer.assignors.consumer_partition_assignor import (
 )
 from pykclient.consumer.coordinator import consumer_protocol
 from pykclient.consumer.coordinator.consumer_parts import ConsumerParts
+from pykclient.consumer.coordinator.group_errors import raise_first
 from pykclient.consumer.coordinator.member_state import NO_GENERATION, Generation
 from pykclient.consumer.coordinator.partition_snapshot import PartitionSnapshot
+from pykclient.consumer.coordinator.pattern_subscription import PatternSubscription
 from pykclient.consumer.coordinator.rebalance_listener_invoker import RebalanceListenerInvoker, names
-from pykclient.errors import ConfigError, IllegalStateError, KafkaError, RemoteProtocolError
+from pykclient.errors import ConfigError, IllegalStateError, RemoteProtocolError
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ class ConsumerGroupProtocol:
         self._metadata = parts.metadata
         self._subscriptions = parts.subscriptions
         self._listeners = listeners
+        self._pattern = PatternSubscription(parts.metadata, parts.subscriptions)
         self._protocol = _common_protocol(parts.assignors)
         self.is_leader = False
         self._joined_subscription: frozenset[str] | None = None
@@ -105,9 +108,7 @@ class ConsumerGroupProtocol:
 
     def update_pattern_subscription(self, cluster: Cluster) -> None:
         """Subscribe to the topics that match the pattern now."""
-        matches = [topic for topic in cluster.topics if self._subscriptions.matches_subscribed_pattern(topic)]
-        if self._subscriptions.subscribe_from_pattern(matches):
-            self._metadata.request_update_for_new_topics()
+        self._pattern.match(cluster)
 
     @property
     def needs_fresh_metadata(self) -> bool:
@@ -165,7 +166,7 @@ class ConsumerGroupProtocol:
                 self._subscriptions.assign_from_subscribed(owned - revoked)
         self.is_leader = False
         self._subscriptions.reset_group_subscription()
-        _raise_first([failure])
+        raise_first([failure])
 
     def revoke_all(self) -> Steps[None]:
         """Give up all partitions, as this member is about to leave.
@@ -186,7 +187,7 @@ class ConsumerGroupProtocol:
         else:
             failure = yield from self._listeners.invoke_partitions_revoked(owned)
         self._subscriptions.assign_from_subscribed(())
-        _raise_first([failure])
+        raise_first([failure])
 
     def offers(self) -> Steps[Sequence[tuple[str, bytes]]]:
         """Return the offered assignors with this member's subscription, the preferred one first."""
@@ -332,7 +333,7 @@ class ConsumerGroupProtocol:
         self._commits.reschedule_auto_commit()
         self._subscriptions.assign_from_subscribed(assignment.partitions)
         failures.append((yield from self._listeners.invoke_partitions_assigned(added)))
-        _raise_first(failures)
+        raise_first(failures)
 
     def _maybe_update_joined_subscription(self, partitions: Collection[TopicPartition]) -> None:
         """Extend the joined subscription.
@@ -375,11 +376,3 @@ def _validate_cooperative_assignment(
             f"the assignor supports COOPERATIVE but gives partitions away that still have an owner: "
             f"{names(added & revoked)}"
         )
-
-
-def _raise_first(failures: Sequence[Exception | None]) -> None:
-    for failure in failures:
-        if isinstance(failure, KafkaError):
-            raise failure
-        if failure is not None:
-            raise KafkaError(f"the rebalance listener or assignor failed: {failure!r}") from failure

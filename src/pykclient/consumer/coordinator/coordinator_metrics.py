@@ -7,32 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pykclient.consumer.coordinator.group_membership import GroupMembership
+from pykclient.consumer.coordinator.membership import Membership
 from pykclient.metrics.metrics import Metrics
 from pykclient.metrics.sensor import Sensor
 from pykclient.metrics.stats import Avg, CumulativeCount, CumulativeSum, Max, Meter, Rate, WindowedCount
 
+METRIC_PREFIX = "consumer"
 GROUP_SUFFIX = "-coordinator-metrics"
 _HOUR_MS = 3_600_000
 
 
 class GroupCoordinatorMetrics:
-    """The metrics of any kind of group member. Thread: any."""
+    """The metrics of a membership by any protocol. Thread: any."""
 
-    __slots__ = ("failed_rebalance", "heartbeat", "join", "successful_rebalance", "sync")
+    __slots__ = ("failed_rebalance", "heartbeat", "successful_rebalance")
 
-    def __init__(self, metrics: Metrics, prefix: str, membership: GroupMembership) -> None:
-        group = prefix + GROUP_SUFFIX
+    def __init__(self, metrics: Metrics, membership: Membership) -> None:
+        group = METRIC_PREFIX + GROUP_SUFFIX
         self.heartbeat = metrics.sensor("heartbeat-latency")
         self.heartbeat.add(
             metrics.metric_name("heartbeat-response-time-max", group, "The longest wait for an answer to a heartbeat"),
             Max(),
         )
         self.heartbeat.add(_meter(metrics, group, "heartbeat", "heartbeats"))
-        self.join = _latency(metrics, group, "join-latency", "join-time", "to join the group")
-        self.join.add(_meter(metrics, group, "join", "group joins"))
-        self.sync = _latency(metrics, group, "sync-latency", "sync-time", "to get the assignment")
-        self.sync.add(_meter(metrics, group, "sync", "group syncs"))
 
         rebalance = "for a rebalance until it succeeded, failed attempts included"
         self.successful_rebalance = _latency(metrics, group, "rebalance-latency", "rebalance-latency", rebalance)
@@ -62,8 +59,22 @@ class GroupCoordinatorMetrics:
         )
         metrics.add_metric(
             metrics.metric_name("last-heartbeat-seconds-ago", group, "Since the last heartbeat was sent; -1 before"),
-            lambda _config, now_ms: _seconds_since(membership.heartbeat.last_send_ms, now_ms),
+            lambda _config, now_ms: _seconds_since(membership.last_send_ms, now_ms),
         )
+
+
+class ClassicMemberMetrics(GroupCoordinatorMetrics):
+    """The metrics of a membership by the classic protocol. Thread: any."""
+
+    __slots__ = ("join", "sync")
+
+    def __init__(self, metrics: Metrics, membership: Membership) -> None:
+        super().__init__(metrics, membership)
+        group = METRIC_PREFIX + GROUP_SUFFIX
+        self.join = _latency(metrics, group, "join-latency", "join-time", "to join the group")
+        self.join.add(_meter(metrics, group, "join", "group joins"))
+        self.sync = _latency(metrics, group, "sync-latency", "sync-time", "to get the assignment")
+        self.sync.add(_meter(metrics, group, "sync", "group syncs"))
 
 
 class ConsumerCoordinatorMetrics:
@@ -71,8 +82,8 @@ class ConsumerCoordinatorMetrics:
 
     __slots__ = ("commit",)
 
-    def __init__(self, metrics: Metrics, prefix: str, num_assigned_partitions: Callable[[], int]) -> None:
-        group = prefix + GROUP_SUFFIX
+    def __init__(self, metrics: Metrics, num_assigned_partitions: Callable[[], int]) -> None:
+        group = METRIC_PREFIX + GROUP_SUFFIX
         self.commit = _latency(metrics, group, "commit-latency", "commit-latency", "for a commit")
         self.commit.add(_meter(metrics, group, "commit", "commit calls"))
         metrics.add_metric(
@@ -86,8 +97,8 @@ class RebalanceCallbackMetrics:
 
     __slots__ = ("assigned", "lost", "revoked")
 
-    def __init__(self, metrics: Metrics, prefix: str) -> None:
-        group = prefix + GROUP_SUFFIX
+    def __init__(self, metrics: Metrics) -> None:
+        group = METRIC_PREFIX + GROUP_SUFFIX
         self.revoked = self._sensor(metrics, group, "revoked")
         self.assigned = self._sensor(metrics, group, "assigned")
         self.lost = self._sensor(metrics, group, "lost")

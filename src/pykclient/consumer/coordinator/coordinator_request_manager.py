@@ -9,9 +9,9 @@ from pykclient import errors
 from pykclient.clock import Clock
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.coordinator.group_errors import group_authorization_error
-from pykclient.consumer.coordinator.group_membership import GroupMembership
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.coordinator.group_requests import FindCoordinatorBuilder, coordinators_of
+from pykclient.consumer.coordinator.membership import Membership
 from pykclient.consumer.network_client_delegate import NetworkClientDelegate
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.errors import CoordinatorNotAvailableError, GroupAuthorizationError, KafkaError, RetriableError
@@ -89,7 +89,7 @@ class CoordinatorRequestManager:
         config: GroupRebalanceConfig,
         log_context: LogContext,
         client: NetworkClientDelegate,
-        membership: GroupMembership,
+        membership: Membership,
         clock: Clock,
         retry_backoff: ExponentialBackoff,
         metadata: ConsumerMetadata,
@@ -182,7 +182,7 @@ class CoordinatorRequestManager:
 
     def poll(self, now_ms: int) -> PollResult:
         """Return a lookup if one is needed and its backoff is over."""
-        if self._is_asking or not (self._is_wanted or not self._membership.state.has_not_joined_group):
+        if self._is_asking or not (self._is_wanted or self._membership.state.sends_heartbeats):
             return NOTHING
         if not self.unknown:
             self._is_wanted = False

@@ -114,12 +114,31 @@ class GroupMembership:
         return self._last_rebalance_end_ms
 
     @property
+    def last_poll_ms(self) -> int:
+        """The time of the application's last poll."""
+        return self.heartbeat.last_poll_ms
+
+    @property
+    def last_send_ms(self) -> int | None:
+        """The time when the last heartbeat was sent."""
+        return self.heartbeat.last_send_ms
+
+    @property
+    def heartbeat_in_flight(self) -> bool:
+        """True while the coordinator has not answered a heartbeat."""
+        return self.heartbeat.in_flight
+
+    @property
     def rebalance_in_progress(self) -> bool:
         return self._state is PREPARING_REBALANCE or self._state is COMPLETING_REBALANCE
 
     def generation_if_stable(self) -> Generation | None:
         with self._lock:
             return self._generation if self._state is STABLE else None
+
+    def generation_for_fetches(self) -> Generation | None:
+        """Return None: lookups of committed offsets name no generation of the classic protocol."""
+        return None
 
     def snapshot(self) -> tuple[Generation, MemberState]:
         """Return generation and state of the same moment."""

@@ -17,6 +17,8 @@ class GroupRebalanceConfig:
     __slots__ = (
         "group_id",
         "group_instance_id",
+        "group_protocol",
+        "group_remote_assignor",
         "heartbeat_interval_ms",
         "max_poll_records",
         "rack_id",
@@ -31,6 +33,8 @@ class GroupRebalanceConfig:
         group_id: str,
         *,
         group_instance_id: str | None = None,
+        group_protocol: str = "classic",
+        group_remote_assignor: str | None = None,
         session_timeout_ms: int = 45_000,
         rebalance_timeout_ms: int = 300_000,
         heartbeat_interval_ms: int = 3_000,
@@ -41,6 +45,8 @@ class GroupRebalanceConfig:
     ) -> None:
         self.group_id = group_id
         self.group_instance_id = group_instance_id
+        self.group_protocol = group_protocol
+        self.group_remote_assignor = group_remote_assignor
         self.session_timeout_ms = session_timeout_ms
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.heartbeat_interval_ms = heartbeat_interval_ms
@@ -55,6 +61,8 @@ class GroupRebalanceConfig:
         return cls(
             group_id,
             group_instance_id=config["group.instance.id"],
+            group_protocol=config["group.protocol"],
+            group_remote_assignor=config["group.remote.assignor"],
             session_timeout_ms=config["session.timeout.ms"],
             rebalance_timeout_ms=config["max.poll.interval.ms"],
             heartbeat_interval_ms=config["heartbeat.interval.ms"],

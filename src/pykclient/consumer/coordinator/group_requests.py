@@ -10,6 +10,7 @@ from pykclient.consumer.coordinator.member_state import Generation
 from pykclient.errors import UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.message import Request
+from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from pykclient.protocol.messages.heartbeat import HeartbeatRequest
 from pykclient.protocol.messages.join_group import JoinGroupRequest
@@ -31,7 +32,9 @@ _BATCHED_FIND_COORDINATOR = 4
 _BATCHED_LEAVE_GROUP = 3
 _REQUIRE_STABLE = 7
 _BATCHED_OFFSET_FETCH = 8
+_MEMBER_IN_OFFSET_FETCH = 9
 _TOPIC_IDS = 10
+_CLIENT_MADE_MEMBER_IDS = 1
 
 
 class FindCoordinatorBuilder(RequestBuilder):
@@ -152,6 +155,50 @@ class LeaveGroupBuilder(RequestBuilder):
         return LeaveGroupRequest(group_id=self._group_id, members=[member])
 
 
+class ConsumerGroupHeartbeatBuilder(RequestBuilder):
+    """A heartbeat of the consumer group protocol. Fields that are None have not changed. Thread: owner.
+
+    Needs v1: brokers with v0 only have an early version of the protocol, in which they choose member ids.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        config: GroupRebalanceConfig,
+        member_id: str,
+        member_epoch: int,
+        *,
+        rebalance_timeout_ms: int = -1,
+        rack_id: str | None = None,
+        server_assignor: str | None = None,
+        subscribed_topic_names: Sequence[str] | None = None,
+        subscribed_topic_regex: str | None = None,
+        topic_partitions: Mapping[uuid.UUID, Iterable[int]] | None = None,
+    ) -> None:
+        partitions = None
+        if topic_partitions is not None:
+            partitions = [
+                ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
+                for topic_id, numbers in topic_partitions.items()
+            ]
+        super().__init__(
+            ConsumerGroupHeartbeatRequest(
+                group_id=config.group_id,
+                member_id=member_id,
+                member_epoch=member_epoch,
+                instance_id=config.group_instance_id,
+                rack_id=rack_id,
+                rebalance_timeout_ms=rebalance_timeout_ms,
+                subscribed_topic_names=subscribed_topic_names,
+                subscribed_topic_regex=subscribed_topic_regex,
+                server_assignor=server_assignor,
+                topic_partitions=partitions,
+            ),
+            min_version=_CLIENT_MADE_MEMBER_IDS,
+        )
+
+
 def offset_commit(
     config: GroupRebalanceConfig,
     generation: Generation,
@@ -195,13 +242,21 @@ class OffsetFetchBuilder(RequestBuilder):
     """A request for one group's committed offsets of some partitions. Thread: owner.
 
     From v7 on, it asks the coordinator to wait for transactions (KIP-447); from v8 on, requests can have several
-    groups; from v10 on, they identify topics by id, if all ids are known.
+    groups; from v9 on, they may name a ``member``, which the coordinator checks (KIP-848); from v10 on, they identify
+    topics by id, if all ids are known.
     """
 
-    __slots__ = ("_group_id", "_partitions", "_topic_ids")
+    __slots__ = ("_group_id", "_member", "_partitions", "_topic_ids")
 
-    def __init__(self, group_id: str, partitions: Iterable[TopicPartition], topic_ids: Mapping[str, uuid.UUID]) -> None:
+    def __init__(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition],
+        topic_ids: Mapping[str, uuid.UUID],
+        member: Generation | None = None,
+    ) -> None:
         super().__init__(OffsetFetchRequest(group_id=group_id))
+        self._member = member
         self._group_id = group_id
         self._partitions: dict[str, list[int]] = {}
         for tp in sorted(partitions):
@@ -227,6 +282,9 @@ class OffsetFetchBuilder(RequestBuilder):
             for topic, partitions in self._partitions.items()
         ]
         group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=self._group_id, topics=topics)
+        if self._member is not None and version >= _MEMBER_IN_OFFSET_FETCH:
+            group.member_id = self._member.member_id
+            group.member_epoch = self._member.generation_id
         return OffsetFetchRequest(groups=[group], require_stable=True)
 
 

@@ -57,7 +57,7 @@ class HeartbeatRequestManager:
     def poll(self, now_ms: int) -> PollResult:
         """Return a heartbeat if it is due and the coordinator is known, whose manager looks for it otherwise."""
         membership = self._membership
-        if membership.state.has_not_joined_group:
+        if not membership.state.sends_heartbeats:
             return NOTHING
         node = self._coordinator.check_and_get()
         if node is None:
@@ -83,7 +83,7 @@ class HeartbeatRequestManager:
 
     def _leave(self, now_ms: int) -> None:
         config = self._config
-        idle_s = (now_ms - self._membership.heartbeat.last_poll_ms) / 1000
+        idle_s = (now_ms - self._membership.last_poll_ms) / 1000
         cause = (
             f"poll() was not called for {idle_s:.1f} s, longer than max.poll.interval.ms="
             f"{config.rebalance_timeout_ms}, so it left the group"
@@ -98,7 +98,7 @@ class HeartbeatRequestManager:
 
     def reset(self) -> None:
         """Send another heartbeat soon, instead of the one in flight."""
-        if self._membership.heartbeat.in_flight:
+        if self._membership.heartbeat_in_flight:
             self._membership.fail_heartbeat()
 
     def _answered(self, sent: Generation, response: ClientResponse) -> None:

@@ -11,8 +11,8 @@ from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 if TYPE_CHECKING:
     from pykclient.clock import Clock
     from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
-    from pykclient.consumer.coordinator.group_membership import GroupMembership
     from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+    from pykclient.consumer.coordinator.membership import Membership
     from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.log_context import LogContext
 
@@ -35,7 +35,7 @@ class HeartbeatThread:
         config: GroupRebalanceConfig,
         log_context: LogContext,
         client: NetworkClientDelegate,
-        membership: GroupMembership,
+        membership: Membership,
         coordinator: CoordinatorRequestManager,
         clock: Clock,
         environment: Environment = SYSTEM_ENVIRONMENT,
@@ -93,13 +93,13 @@ class HeartbeatThread:
         """Poll the managers, unless the application does; return the milliseconds until the next call."""
         membership = self._membership
         wait_ms = self._client.poll_background()
-        if membership.state.has_not_joined_group:
+        if not membership.state.sends_heartbeats:
             wait_ms = _MAX_REST_MS if wait_ms is None else wait_ms
         elif wait_ms is None:
             # The application may leave its poll just before something is due. Otherwise the poll does it in time, so
             # that there is nothing to do here.
             wait_ms = self._retry_backoff_ms + membership.time_to_next_event(self._clock.now_ms())
-        elif membership.heartbeat.in_flight or self._coordinator.unknown:
+        elif membership.heartbeat_in_flight or self._coordinator.unknown:
             # This thread must receive the response, because the application may not poll.
             wait_ms = min(wait_ms, self._retry_backoff_ms)
         return min(wait_ms, _MAX_REST_MS)

@@ -14,25 +14,25 @@ from pykclient.errors import IllegalStateError
 class MemberState:
     """A state. ``reported`` is its name in ``ConsumerGroupMetadata.state``. Compare by identity. Thread: any."""
 
-    __slots__ = ("has_not_joined_group", "name", "reported")
+    __slots__ = ("name", "reported", "sends_heartbeats")
 
-    def __init__(self, name: str, reported: str, *, has_not_joined_group: bool) -> None:
+    def __init__(self, name: str, reported: str, *, sends_heartbeats: bool) -> None:
         self.name = name
         self.reported = reported
-        self.has_not_joined_group = has_not_joined_group
+        self.sends_heartbeats = sends_heartbeats
 
     def __repr__(self) -> str:
         return self.name
 
 
 #: Not part of the group.
-UNJOINED = MemberState("UNJOINED", types.MemberState.UNJOINED, has_not_joined_group=True)
+UNJOINED = MemberState("UNJOINED", types.MemberState.UNJOINED, sends_heartbeats=False)
 #: JoinGroup is in flight, while the other members join.
-PREPARING_REBALANCE = MemberState("PREPARING_REBALANCE", types.MemberState.REBALANCING, has_not_joined_group=True)
+PREPARING_REBALANCE = MemberState("PREPARING_REBALANCE", types.MemberState.REBALANCING, sends_heartbeats=False)
 #: JoinGroup was answered and SyncGroup is in flight; the coordinator expects heartbeats.
-COMPLETING_REBALANCE = MemberState("COMPLETING_REBALANCE", types.MemberState.REBALANCING, has_not_joined_group=False)
+COMPLETING_REBALANCE = MemberState("COMPLETING_REBALANCE", types.MemberState.REBALANCING, sends_heartbeats=True)
 #: The member has its assignment.
-STABLE = MemberState("STABLE", types.MemberState.STABLE, has_not_joined_group=False)
+STABLE = MemberState("STABLE", types.MemberState.STABLE, sends_heartbeats=True)
 
 #: A failed attempt keeps the state until the next JoinGroup, which can start from any state. An error that ends the
 #: membership leads to UNJOINED, even if it has ended already.

@@ -1,0 +1,250 @@
+"""Heartbeats of the consumer group protocol (KIP-848), which join, keep and leave the group.
+
+Java: AbstractHeartbeatRequestManager, ConsumerHeartbeatRequestManager.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pykclient import errors
+from pykclient.consumer.coordinator import group_requests
+from pykclient.consumer.coordinator.consumer_member_state import LocalAssignment
+from pykclient.consumer.coordinator.group_errors import fenced_error, group_authorization_error
+from pykclient.consumer.request_future import RequestFuture
+from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
+from pykclient.errors import DisconnectError, KafkaError, RetriableError, UnsupportedVersionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+    from pykclient.consumer.coordinator.consumer_membership import Beat, ConsumerMembership
+    from pykclient.consumer.coordinator.coordinator_metrics import GroupCoordinatorMetrics
+    from pykclient.consumer.coordinator.member_context import MemberContext
+    from pykclient.network.client_request import ClientResponse
+    from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+
+
+class _SentFields:
+    """The fields of the last heartbeat. The next one has only those that have changed since. Thread: lease holder."""
+
+    __slots__ = ("owned", "subscription")
+
+    def __init__(self) -> None:
+        self.subscription: frozenset[str] | None = None
+        self.owned: LocalAssignment | None = None
+
+
+class ConsumerHeartbeatRequestManager:
+    """Sends heartbeats, and watches how long the application has been silent.
+
+    A heartbeat is due at the interval that the coordinator names, and at once to join, to report partitions that the
+    member has given up or taken over, to leave, and when the subscription has changed. Thread: the holder of the I/O
+    lease.
+    """
+
+    runs_in_background = True
+
+    def __init__(
+        self, context: MemberContext, membership: ConsumerMembership, sensors: GroupCoordinatorMetrics
+    ) -> None:
+        self._config = context.config
+        self._log = context.log_context.logger(__name__)
+        self._membership = membership
+        self._coordinator = context.lookup
+        self._subscriptions = context.parts.subscriptions
+        self._sensors = sensors
+        self._sent = _SentFields()
+        self._leaving: RequestFuture[None] | None = None
+        # No timer ends before this time, unless there is a signal.
+        self._next_event_ms = 0
+        self._seen_signals = -1
+
+    def leave(self, operation: str, reason: str) -> RequestFuture[None] | None:
+        """Leave the group with the next poll. Return a future of the answer, or None if nothing is sent."""
+        if not self._membership.leave(operation) or self._coordinator.unknown:
+            return None
+        self._log.info("Leaving the group as member %s: %s", self._membership.member_id, reason)
+        self._leaving = RequestFuture()
+        return self._leaving
+
+    def poll(self, now_ms: int) -> PollResult:
+        """Return a heartbeat if it is due and the coordinator is known, whose manager looks for it otherwise."""
+        membership = self._membership
+        state = membership.state
+        if not state.sends_heartbeats:
+            return NOTHING
+        node = self._coordinator.check_and_get()
+        if node is None:
+            if membership.skip_beat():
+                self._log.warning("Left the group without telling the coordinator, which is not known at the moment")
+                self._end_leaving(errors.CoordinatorNotAvailableError("the group coordinator is not known"))
+            return NOTHING
+        is_changed = self._subscriptions.subscription() != self._sent.subscription
+        signals = membership.signals
+        if now_ms < self._next_event_ms and signals == self._seen_signals and not is_changed:
+            return PollResult(self._next_event_ms - now_ms)
+        self._leave_if_late(now_ms)
+        beat, rest_ms = membership.next_beat(now_ms, is_due=is_changed)
+        self._next_event_ms = now_ms + rest_ms
+        self._seen_signals = signals
+        if beat is None:
+            return PollResult(rest_ms)
+        request = UnsentRequest(self._builder(beat), node)
+        request.future.add_listener(partial(self._answered, beat), partial(self._failed, beat))
+        return PollResult(rest_ms, (request,))
+
+    def reset(self) -> None:
+        """Send another heartbeat soon, instead of the one in flight."""
+        self._sent = _SentFields()
+        self._membership.interrupted()
+        self._next_event_ms = 0
+
+    def _leave_if_late(self, now_ms: int) -> None:
+        config = self._config
+        idle_s = (now_ms - self._membership.last_poll_ms) / 1000
+        cause = (
+            f"poll() was not called for {idle_s:.1f} s, longer than max.poll.interval.ms="
+            f"{config.rebalance_timeout_ms}, so it left the group"
+        )
+        if self._membership.is_late(now_ms, cause):
+            self._log.warning(
+                "%s. Processing what a poll returns takes too long: raise max.poll.interval.ms, or lower "
+                "max.poll.records (now %d)",
+                cause,
+                config.max_poll_records,
+            )
+
+    def _builder(self, beat: Beat) -> group_requests.ConsumerGroupHeartbeatBuilder:
+        """Return a request with the fields that have changed since the last one; with all, if the member joins."""
+        config, sent = self._config, self._sent
+        if beat.is_joining:
+            self._sent = sent = _SentFields()
+        fields: dict[str, Any] = {}
+        if not beat.is_leaving:
+            subscription = self._subscriptions.subscription()
+            if sent.subscription is None:
+                fields["rebalance_timeout_ms"] = config.rebalance_timeout_ms
+                fields["rack_id"] = config.rack_id
+                fields["server_assignor"] = config.group_remote_assignor
+            if subscription != sent.subscription:
+                fields["subscribed_topic_names"] = sorted(subscription)
+                sent.subscription = subscription
+            if beat.owned != sent.owned:
+                fields["topic_partitions"] = beat.owned.partitions
+                sent.owned = beat.owned
+        return group_requests.ConsumerGroupHeartbeatBuilder(config, beat.member_id, beat.member_epoch, **fields)
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    def _answered(self, beat: Beat, response: ClientResponse) -> None:
+        self._sensors.heartbeat.record(response.request_latency_ms)
+        body: ConsumerGroupHeartbeatResponse = response.response_body
+        error = errors.for_code(body.error_code, body.error_message or None)
+        if beat.is_leaving:
+            self._left(error)
+            return
+        if error is not None:
+            self._refused(beat, error)
+            return
+        assignment = None if body.assignment is None else _partitions(body.assignment)
+        self._membership.answered(beat, body.member_epoch, body.heartbeat_interval_ms, assignment)
+
+    def _left(self, error: errors.BrokerError | None) -> None:
+        if error is None:
+            self._log.debug("The coordinator confirmed that this member left the group")
+        elif isinstance(error, errors.UnknownMemberIdError):
+            self._log.debug("The coordinator had removed this member before it left")
+            error = None
+        else:
+            self._log.warning("Leaving the group failed: %s", error)
+        self._end_leaving(error)
+
+    def _end_leaving(self, error: KafkaError | None) -> None:
+        leaving, self._leaving = self._leaving, None
+        if leaving is None:
+            return
+        if error is None:
+            leaving.complete(None)
+        else:
+            leaving.raise_error(error)
+
+    def _failed(self, beat: Beat, error: Exception) -> None:
+        """Handle a request that got no answer."""
+        self._sent = _SentFields()
+        if isinstance(error, DisconnectError):
+            self._coordinator.mark_unknown(str(error), is_disconnected=True)
+        if beat.is_leaving:
+            self._end_leaving(error if isinstance(error, KafkaError) else KafkaError(str(error)))
+        elif isinstance(error, UnsupportedVersionError):
+            self._fail_for_good(beat, error)
+        else:
+            self._membership.failed(beat)
+
+    def _refused(self, beat: Beat, error: errors.BrokerError) -> None:
+        self._sent = _SentFields()
+        if isinstance(error, (errors.NotCoordinatorError, errors.CoordinatorNotAvailableError)):
+            self._coordinator.mark_unknown(f"ConsumerGroupHeartbeat: {error}")
+            self._membership.failed(beat, back_off=False)  # the lookup backs off
+        elif isinstance(error, (errors.FencedMemberEpochError, errors.UnknownMemberIdError)):
+            if self._membership.fenced(beat, self._lost_because(beat, error)):
+                self._log.info(
+                    "Fenced: the coordinator answered a heartbeat of member %s in epoch %d with %s; joining again",
+                    beat.member_id,
+                    beat.member_epoch,
+                    error,
+                )
+        elif isinstance(error, RetriableError):
+            self._log.debug("A heartbeat failed, and is sent again: %s", error)
+            self._membership.failed(beat)
+        else:
+            self._fail_for_good(beat, self._translated(error))
+
+    def _fail_for_good(self, beat: Beat, error: KafkaError) -> None:
+        if self._membership.failed_for_good(beat, error):
+            self._log.error("The membership has ended, and is not retried: %s", error)
+
+    def _lost_because(self, beat: Beat, error: errors.BrokerError) -> str:
+        if isinstance(error, errors.UnknownMemberIdError):
+            return (
+                "the coordinator had removed it, most likely as it heard no heartbeat for the group's session timeout "
+                "(consumer.session.timeout.ms; the process was paused, starved of CPU or of the GIL, or cut off), or "
+                "as it did not give up partitions within max.poll.interval.ms="
+                f"{self._config.rebalance_timeout_ms}"
+            )
+        return f"the coordinator knows it in another epoch than {beat.member_epoch}: {error}"
+
+    def _translated(self, error: errors.BrokerError) -> KafkaError:
+        """Return an error that says what to do."""
+        config = self._config
+        if isinstance(error, errors.GroupAuthorizationError):
+            return group_authorization_error(config.group_id)
+        if isinstance(error, errors.FencedInstanceIdError):
+            return fenced_error(config)
+        if isinstance(error, errors.UnreleasedInstanceIdError):
+            return errors.UnreleasedInstanceIdError(
+                f"group.instance.id={config.group_instance_id!r} of group {config.group_id!r} is in use by another "
+                "member, or by one that crashed and whose session has not expired yet. Make sure that no other process "
+                "uses it, and join again (unsubscribe() and subscribe(), or a new consumer) after the group's session "
+                "timeout"
+            )
+        if isinstance(error, errors.UnsupportedAssignorError):
+            return errors.UnsupportedAssignorError(
+                f"the brokers do not have the assignor group.remote.assignor={config.group_remote_assignor!r}: {error}"
+            )
+        if isinstance(error, errors.GroupMaxSizeReachedError):
+            return errors.GroupMaxSizeReachedError(
+                f"group {config.group_id!r} has as many members as the brokers allow (group.consumer.max.size)"
+            )
+        if isinstance(error, errors.UnsupportedVersionError):
+            return UnsupportedVersionError(
+                f"the brokers do not serve group.protocol=consumer: {error}. They need Kafka 4.0 or later with the "
+                "feature group.version at 1; set group.protocol=classic until then"
+            )
+        return error
+
+
+def _partitions(assignment: ConsumerGroupHeartbeatResponse.Assignment) -> Mapping[UUID, frozenset[int]]:
+    return {topic.topic_id: frozenset(topic.partitions) for topic in assignment.topic_partitions if topic.partitions}

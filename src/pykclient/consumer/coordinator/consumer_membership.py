@@ -1,0 +1,504 @@
+"""The state of a membership by the consumer group protocol (KIP-848), which application and heartbeat thread share.
+
+Java: AbstractMembershipManager. Here the state is separate from all I/O and from the application's callbacks: each
+method is one step under the lock.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+from pykclient.clock import FOREVER_MS, Timer
+from pykclient.consumer.coordinator.consumer_member_state import (
+    ACKNOWLEDGING,
+    FATAL,
+    FENCED,
+    JOINING,
+    LEAVING,
+    NO_ASSIGNMENT,
+    PREPARE_LEAVING,
+    RECONCILING,
+    STABLE,
+    STALE,
+    UNSUBSCRIBED,
+    LocalAssignment,
+    move,
+)
+from pykclient.consumer.coordinator.leave_group_request_manager import LEAVE_GROUP, REMAIN_IN_GROUP
+from pykclient.consumer.coordinator.member_state import NO_GENERATION, Generation, MemberState
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Mapping
+    from uuid import UUID
+
+    from pykclient.clock import Clock
+    from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+    from pykclient.errors import KafkaError
+    from pykclient.log_context import LogContext
+    from pykclient.network.exponential_backoff import ExponentialBackoff
+
+#: The member epochs of heartbeats that do not come from a member.
+JOIN_GROUP_EPOCH = 0
+LEAVE_GROUP_EPOCH = -1
+#: A static member leaves for a while: its partitions wait until the session expires.
+LEAVE_GROUP_STATIC_EPOCH = -2
+
+
+class Beat(NamedTuple):
+    """A heartbeat to send, as of one moment."""
+
+    incarnation: int
+    member_id: str
+    member_epoch: int
+    state: MemberState
+    owned: LocalAssignment
+
+    @property
+    def is_joining(self) -> bool:
+        """True if the heartbeat asks to join."""
+        return self.state is JOINING
+
+    @property
+    def is_leaving(self) -> bool:
+        """True if the heartbeat says that the member leaves."""
+        return self.member_epoch < JOIN_GROUP_EPOCH
+
+
+class ConsumerMembership:
+    """State, member epoch, target and current assignment, and the heartbeat's timers. Implements Membership.
+
+    Each time that the member joins or ends its membership, its ``incarnation`` rises: responses and steps of the
+    application that belong to an earlier one are dropped. Thread: any.
+    """
+
+    def __init__(
+        self,
+        config: GroupRebalanceConfig,
+        log_context: LogContext,
+        clock: Clock,
+        retry_backoff: ExponentialBackoff,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._config = config
+        self._log = log_context.logger(__name__)
+        self._clock = clock
+        self._retry_backoff = retry_backoff
+        #: Chosen once for the life of the consumer (KIP-1082).
+        self.member_id = _new_member_id(rng)
+        self._lock = threading.Lock()  # guards: all below
+        self._condition = clock.new_condition(self._lock)
+        self._state = UNSUBSCRIBED
+        self._incarnation = 0
+        self._epoch = JOIN_GROUP_EPOCH
+        self._target = NO_ASSIGNMENT
+        self._owned = NO_ASSIGNMENT
+        self._failure: KafkaError | None = None
+        self._lost_because: str | None = None
+        self._leaves_for_good = False  # a static member that gives its instance id up
+        self._poll_timer = Timer(clock, config.rebalance_timeout_ms)
+        self._last_poll_ms = clock.now_ms()
+        self._last_send_ms: int | None = None
+        self._is_late = False  # LEAVING because the application has not polled
+        self._in_flight = False
+        self._interval_ms = 0  # until the coordinator names one
+        self._failures = 0
+        self._due_ms = 0  # the next heartbeat, if it is not due at once
+        self._not_before_ms = 0  # the end of the backoff
+        self._rebalance_start_ms: int | None = None
+        self._rebalance_end_ms: int | None = None
+        self._signals = 0
+
+    # --- waiting -----------------------------------------------------------------------------------------------------
+
+    @property
+    def signals(self) -> int:
+        """A counter that rises with every change that the heartbeat thread must see."""
+        return self._signals
+
+    def signal(self) -> None:
+        """Make the heartbeat thread check again."""
+        with self._lock:
+            self._signal()
+
+    def _signal(self) -> None:
+        self._signals += 1
+        self._condition.notify_all()
+
+    def wait_for_signal(self, seen: int, timeout_ms: int) -> None:
+        """Wait until ``signals`` is not ``seen``, or for ``timeout_ms``.
+
+        The caller reads ``seen`` before it decides to wait, so that it cannot miss a signal in between.
+        """
+        with self._lock:
+            if self._signals == seen:
+                self._clock.wait(self._condition, timeout_ms)
+
+    # --- questions; single reads need no lock ------------------------------------------------------------------------
+
+    @property
+    def state(self) -> MemberState:
+        """The state of the member."""
+        return self._state
+
+    @property
+    def generation(self) -> Generation:
+        """The member's epoch and id, or NO_GENERATION outside the group."""
+        with self._lock:
+            return self._generation()
+
+    def _generation(self) -> Generation:
+        if self._epoch <= JOIN_GROUP_EPOCH:
+            return NO_GENERATION
+        return Generation(self._epoch, self.member_id, None)
+
+    def generation_if_stable(self) -> Generation | None:
+        """Return the member's epoch and id, with which it may commit at any time; None outside the group."""
+        generation = self.generation
+        return None if generation is NO_GENERATION else generation
+
+    def generation_for_fetches(self) -> Generation | None:
+        """Return the member's epoch and id, which the coordinator checks in lookups of committed offsets."""
+        return self.generation_if_stable()
+
+    def snapshot(self) -> tuple[Generation, MemberState]:
+        """Return generation and state of the same moment."""
+        with self._lock:
+            return self._generation(), self._state
+
+    @property
+    def rebalance_in_progress(self) -> bool:
+        """False: members commit also while they reconcile."""
+        return False
+
+    @property
+    def lost_because(self) -> str | None:
+        """The reason why the last membership ended, unless the application ended it."""
+        return self._lost_because
+
+    @property
+    def failure(self) -> KafkaError | None:
+        """The error that led to FATAL."""
+        return self._failure
+
+    @property
+    def last_rebalance_end_ms(self) -> int | None:
+        """The time of the last successful rebalance."""
+        return self._rebalance_end_ms
+
+    @property
+    def last_poll_ms(self) -> int:
+        """The time of the application's last poll."""
+        return self._last_poll_ms
+
+    @property
+    def last_send_ms(self) -> int | None:
+        """The time when the last heartbeat was sent."""
+        return self._last_send_ms
+
+    @property
+    def heartbeat_in_flight(self) -> bool:
+        """True while the coordinator has not answered a heartbeat."""
+        return self._in_flight
+
+    @property
+    def incarnation(self) -> int:
+        """A number that rises with each join and each end of a membership."""
+        return self._incarnation
+
+    @property
+    def target(self) -> LocalAssignment:
+        """The assignment that the coordinator wants this member to have."""
+        return self._target
+
+    @property
+    def owned(self) -> LocalAssignment:
+        """The assignment that the application has."""
+        return self._owned
+
+    def is_current(self, incarnation: int) -> bool:
+        """Return whether the member is still reconciling in the membership ``incarnation``."""
+        with self._lock:
+            return self._incarnation == incarnation and self._state is RECONCILING
+
+    # --- the application ---------------------------------------------------------------------------------------------
+
+    def poll_heartbeat(self, now_ms: int) -> None:
+        """Record that the application is alive."""
+        with self._lock:
+            self._last_poll_ms = now_ms
+            self._poll_timer.update(now_ms)
+            self._poll_timer.reset(self._config.rebalance_timeout_ms)
+
+    def begin_joining(self) -> None:
+        """Join the group, after the application has subscribed or has lost all partitions of the last membership."""
+        with self._lock:
+            self._state = move(self._state, JOINING)
+            self._begin_incarnation()
+            self._is_late = False
+            self._leaves_for_good = False
+            self._poll_timer.update_and_reset(self._config.rebalance_timeout_ms)
+            self._due_ms = 0
+            self._signal()
+
+    def reconciled(self, incarnation: int, owned: LocalAssignment) -> int | None:
+        """Note that the application has this assignment now, and report it with the next heartbeat.
+
+        Return the duration of the rebalance in milliseconds, or None if the membership has ended meanwhile.
+        """
+        with self._lock:
+            if self._incarnation != incarnation or self._state is not RECONCILING:
+                return None
+            self._owned = owned
+            self._state = move(self._state, ACKNOWLEDGING)
+            self._due_ms = 0
+            self._lost_because = None
+            self._signal()
+            return self._rebalance_ended()
+
+    def _rebalance_ended(self) -> int:
+        end_ms = self._rebalance_end_ms = self._clock.now_ms()
+        start_ms, self._rebalance_start_ms = self._rebalance_start_ms, None
+        return 0 if start_ms is None else end_ms - start_ms
+
+    def prepare_leaving(self) -> bool:
+        """Begin to leave. Return False if this member is outside of the group already, where it may own partitions
+        only for lack of a poll.
+        """
+        with self._lock:
+            if not self._state.sends_heartbeats or self._state is LEAVING:
+                return False
+            if self._state is not PREPARE_LEAVING:
+                self._state = move(self._state, PREPARE_LEAVING)
+            return True
+
+    def leave(self, operation: str) -> bool:
+        """End the membership. Return whether a heartbeat must tell the coordinator.
+
+        Dynamic members that are to remain in the group do not tell it, and keep their partitions until the session
+        expires.
+        """
+        with self._lock:
+            if self._state is UNSUBSCRIBED:
+                return False
+            if not self._state.sends_heartbeats:
+                self._state = move(self._state, UNSUBSCRIBED)
+                return False
+            if self._state is not LEAVING:
+                if self._state is not PREPARE_LEAVING:
+                    self._state = move(self._state, PREPARE_LEAVING)
+                self._state = move(self._state, LEAVING)
+            self._begin_incarnation()
+            self._is_late = False
+            self._leaves_for_good = operation == LEAVE_GROUP
+            if operation == REMAIN_IN_GROUP and self._config.group_instance_id is None:
+                self._state = move(self._state, UNSUBSCRIBED)
+                return False
+            self._signal()
+            return True
+
+    def reset_unless_rebalancing_anew(
+        self,
+        sent: Generation,
+        reason: str,
+        *,
+        reset_member_id: bool,  # noqa: ARG002 - Membership's signature: the id is for life
+        lost_because: str,
+    ) -> bool:
+        """Fence this member, as the coordinator does not know it; return False if it has joined anew since ``sent``."""
+        with self._lock:
+            if self._generation() != sent:
+                return False
+            self._end(FENCED, lost_because)
+        self._log.info("Fenced: %s", reason)
+        return True
+
+    def request_rejoin(self, short_reason: str, full_reason: str | None = None) -> None:
+        """Only log a warning: with this protocol the coordinator decides when to rebalance."""
+        self._log.warning(
+            "Not rebalancing on request (%s): with group.protocol=consumer the coordinator decides when to rebalance",
+            full_reason or short_reason,
+        )
+
+    # --- the heartbeat -----------------------------------------------------------------------------------------------
+
+    def coordinator_found(self) -> None:
+        """Send a heartbeat that is due, because until now no poll would wait for it."""
+        with self._lock:
+            self._signal()
+
+    def time_to_next_event(self, now_ms: int) -> int:
+        """Return the milliseconds until a heartbeat is due or the application's time to poll is over."""
+        with self._lock:
+            return self._time_to_next_event(now_ms)
+
+    def _time_to_next_event(self, now_ms: int) -> int:
+        if not self._state.sends_heartbeats:
+            return FOREVER_MS
+        self._poll_timer.update(now_ms)
+        if self._in_flight:
+            return self._poll_timer.remaining_ms
+        due_ms = max(self._due_ms, self._not_before_ms)
+        return min(self._poll_timer.remaining_ms, max(0, due_ms - now_ms))
+
+    def is_late(self, now_ms: int, lost_because: str) -> bool:
+        """Return whether the application has not polled for ``max.poll.interval.ms``, and begin to leave if so."""
+        with self._lock:
+            self._poll_timer.update(now_ms)
+            state = self._state
+            if not self._poll_timer.expired or state is PREPARE_LEAVING or state is LEAVING:
+                return False
+            if not state.sends_heartbeats:
+                return False
+            self._state = move(move(state, PREPARE_LEAVING), LEAVING)
+            self._is_late = True
+            self._begin_incarnation()
+            self._lost_because = lost_because
+            return True
+
+    def next_beat(self, now_ms: int, *, is_due: bool) -> tuple[Beat | None, int]:
+        """Return the heartbeat to send now, if there is one, and the milliseconds until the next call.
+
+        With ``is_due``, do not wait for the interval. A heartbeat that is returned counts as sent.
+        """
+        with self._lock:
+            state = self._state
+            if state is LEAVING:
+                return self._last_beat(now_ms), FOREVER_MS
+            if not state.sends_heartbeats:
+                return None, FOREVER_MS
+            if is_due:
+                self._due_ms = 0
+            wait_ms = self._time_to_next_event(now_ms)
+            if self._in_flight or now_ms < max(self._due_ms, self._not_before_ms):
+                return None, wait_ms
+            beat = Beat(self._incarnation, self.member_id, self._epoch, state, self._owned)
+            self._sent(now_ms)
+            self._due_ms = now_ms + self._interval_ms
+            if state is ACKNOWLEDGING:
+                self._state = move(state, STABLE if self._has_target() else RECONCILING)
+                if self._state is RECONCILING:
+                    self._rebalance_start_ms = now_ms
+            return beat, self._time_to_next_event(now_ms)
+
+    def _last_beat(self, now_ms: int) -> Beat:
+        is_static = self._config.group_instance_id is not None and not self._leaves_for_good
+        epoch = LEAVE_GROUP_STATIC_EPOCH if is_static else LEAVE_GROUP_EPOCH
+        beat = Beat(self._incarnation, self.member_id, epoch, LEAVING, NO_ASSIGNMENT)
+        self._state = move(LEAVING, STALE if self._is_late else UNSUBSCRIBED)
+        self._sent(now_ms)
+        self._in_flight = False
+        return beat
+
+    def _sent(self, now_ms: int) -> None:
+        self._in_flight = True
+        self._last_send_ms = now_ms
+
+    def skip_beat(self) -> bool:
+        """Note that there is no coordinator to send heartbeats to. Return True if this ends the attempt to leave."""
+        with self._lock:
+            if self._state is not LEAVING:
+                return False
+            self._state = move(LEAVING, STALE if self._is_late else UNSUBSCRIBED)
+            return True
+
+    def answered(
+        self, beat: Beat, epoch: int, interval_ms: int, assignment: Mapping[UUID, frozenset[int]] | None
+    ) -> bool:
+        """Process the coordinator's answer to a heartbeat; return False if it is for an earlier membership.
+
+        ``assignment`` is the new target assignment; None if it has not changed.
+        """
+        with self._lock:
+            if beat.incarnation != self._incarnation:
+                return False
+            self._in_flight = False
+            self._failures = self._not_before_ms = 0
+            self._interval_ms = interval_ms
+            if self._due_ms:  # otherwise another one is due at once
+                self._due_ms = (self._last_send_ms or 0) + interval_ms
+            if self._state is not LEAVING and self._state.sends_heartbeats:
+                self._epoch = epoch
+                if assignment is not None and self._state is not PREPARE_LEAVING:
+                    self._take_target(assignment)
+            self._signal()
+            return True
+
+    def _take_target(self, assignment: Mapping[UUID, frozenset[int]]) -> None:
+        self._target = self._target.next(assignment)
+        state = self._state
+        if self._has_target():
+            if state is RECONCILING or state is JOINING:
+                self._state = move(state, STABLE)
+                self._rebalance_start_ms = None
+        elif state is not RECONCILING and state is not ACKNOWLEDGING:
+            self._state = move(state, RECONCILING)
+            self._rebalance_start_ms = self._clock.now_ms()
+
+    def _has_target(self) -> bool:
+        return self._owned == self._target
+
+    def failed(self, beat: Beat, *, back_off: bool = True) -> None:
+        """Send another heartbeat after a backoff, as the coordinator has not accepted this one."""
+        with self._lock:
+            if beat.incarnation != self._incarnation:
+                return
+            self._in_flight = False
+            self._due_ms = 0
+            if back_off:
+                self._not_before_ms = self._clock.now_ms() + self._retry_backoff.backoff(self._failures)
+                self._failures += 1
+            self._signal()
+
+    def interrupted(self) -> None:
+        """Send another heartbeat soon, instead of the one in flight."""
+        with self._lock:
+            if self._in_flight:
+                self._in_flight = False
+                self._due_ms = 0
+                self._not_before_ms = self._clock.now_ms() + self._retry_backoff.backoff(0)
+
+    # --- the end of a membership -------------------------------------------------------------------------------------
+
+    def fenced(self, beat: Beat, lost_because: str) -> bool:
+        """End the membership, as the coordinator has removed this member; return False if it has ended before."""
+        return self._ended(beat, FENCED, lost_because, None)
+
+    def failed_for_good(self, beat: Beat, failure: KafkaError) -> bool:
+        """End the membership because of an error that no retry will mend; return False if it has ended before."""
+        return self._ended(beat, FATAL, str(failure), failure)
+
+    def _ended(self, beat: Beat, state: MemberState, lost_because: str, failure: KafkaError | None) -> bool:
+        with self._lock:
+            if beat.incarnation != self._incarnation or not self._state.sends_heartbeats:
+                return False
+            self._failure = failure
+            self._end(state, lost_because)
+            return True
+
+    def _end(self, state: MemberState, lost_because: str) -> None:
+        # A member that is about to leave has nothing to leave any more.
+        if self._state is LEAVING:
+            self._state = move(LEAVING, STALE if self._is_late else UNSUBSCRIBED)
+        else:
+            self._state = move(self._state, UNSUBSCRIBED if self._state is PREPARE_LEAVING else state)
+        self._begin_incarnation()
+        self._lost_because = lost_because
+        self._signal()
+
+    def _begin_incarnation(self) -> None:
+        self._incarnation += 1
+        self._epoch = JOIN_GROUP_EPOCH
+        self._target = self._owned = NO_ASSIGNMENT
+        self._in_flight = False
+        self._failures = self._not_before_ms = 0
+        self._rebalance_start_ms = None
+
+
+def _new_member_id(rng: random.Random | None) -> str:
+    """Return a random id as Kafka writes its UUIDs: 22 characters of URL-safe base64."""
+    number = os.urandom(16) if rng is None else rng.randbytes(16)
+    return base64.urlsafe_b64encode(number).rstrip(b"=").decode()

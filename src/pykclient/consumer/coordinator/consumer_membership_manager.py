@@ -1,0 +1,388 @@
+"""Membership by the consumer group protocol (KIP-848): the application reconciles what the coordinator assigns.
+
+Java: AbstractMembershipManager, ConsumerMembershipManager.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pykclient.clock import FOREVER_MS
+from pykclient.consumer.application_events import ApplicationEvents
+from pykclient.consumer.coordinator.consumer_heartbeat_request_manager import ConsumerHeartbeatRequestManager
+from pykclient.consumer.coordinator.consumer_member_state import (
+    FATAL,
+    FENCED,
+    JOINING,
+    RECONCILING,
+    STALE,
+    UNSUBSCRIBED,
+    LocalAssignment,
+)
+from pykclient.consumer.coordinator.coordinator_metrics import GroupCoordinatorMetrics
+from pykclient.consumer.coordinator.group_errors import raise_first
+from pykclient.consumer.coordinator.pattern_subscription import PatternSubscription
+from pykclient.consumer.coordinator.rebalance_listener_invoker import names
+from pykclient.consumer.request_manager import NOTHING, PollResult
+from pykclient.errors import KafkaError
+from pykclient.types import ConsumerGroupMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from pykclient.consumer.application_events import Steps
+    from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager
+    from pykclient.consumer.coordinator.consumer_membership import ConsumerMembership
+    from pykclient.consumer.coordinator.member_context import MemberContext
+    from pykclient.consumer.request_future import RequestFuture
+    from pykclient.network.cluster import Cluster
+
+
+class _Reconciliation:
+    """The way from the owned partitions to a target assignment. Thread: application."""
+
+    __slots__ = (
+        "added",
+        "assignment",
+        "commit",
+        "deadline_ms",
+        "failures",
+        "incarnation",
+        "is_assigned",
+        "is_committed",
+        "is_revoked",
+        "next_commit_ms",
+        "partitions",
+        "revoked",
+    )
+
+    def __init__(
+        self,
+        incarnation: int,
+        assignment: LocalAssignment,
+        partitions: list[TopicPartition],
+        owned: set[TopicPartition],
+    ) -> None:
+        self.incarnation = incarnation
+        self.assignment = assignment
+        self.partitions = partitions
+        self.revoked = sorted(owned.difference(partitions))
+        self.added = [tp for tp in partitions if tp not in owned]
+        self.commit: RequestFuture[None] | None = None
+        self.is_committed = True  # or there is nothing to commit, or it has failed
+        self.is_revoked = self.is_assigned = False  # steps that are not taken again after an interruption
+        self.next_commit_ms = 0
+        self.deadline_ms = FOREVER_MS
+        self.failures: list[Exception | None] = []
+
+    @property
+    def is_ready(self) -> bool:
+        """True if the application can give up and take over partitions, because nothing is left to commit."""
+        return self.is_committed or (self.commit is not None and self.commit.succeeded)
+
+
+class _Unresolved(NamedTuple):
+    """A target assignment, and the version of the metadata that could not name all of its topics."""
+
+    target: LocalAssignment
+    version: int
+    retry_ms: int  # the earliest time to look again
+
+
+class ConsumerMembershipManager:
+    """Takes a member from one assignment to the next. Implements GroupMember.
+
+    The heartbeat thread sends heartbeats and stores the target assignment; only the application's poll gives up and
+    takes over partitions. Partitions that do not move are read all the time. Thread: application.
+    """
+
+    runs_in_background = False
+    waits_for_others = False  # the coordinator holds no response of this protocol back
+
+    def __init__(self, context: MemberContext, membership: ConsumerMembership, commits: CommitRequestManager) -> None:
+        self._config = context.config
+        self._log = context.log_context.logger(__name__)
+        self.membership = membership
+        self._coordinator = context.lookup
+        self._commits = commits
+        self._clock = context.clock
+        self._metadata = context.parts.metadata
+        self._subscriptions = context.parts.subscriptions
+        self._listeners = context.listeners
+        self.events = ApplicationEvents()
+        self._sensors = GroupCoordinatorMetrics(context.metrics, membership)
+        self._pattern = PatternSubscription(self._metadata, self._subscriptions)
+        self.heartbeats = ConsumerHeartbeatRequestManager(context, membership, self._sensors)
+        self.managers = (self, self.heartbeats)
+        self._reconciliation: _Reconciliation | None = None
+        self._unresolved: _Unresolved | None = None
+        self._names: dict[UUID, str] = {}  # of the owned topics, also once the metadata has lost them
+
+    @property
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """This member's place in the group, with the member epoch as generation."""
+        generation = self.membership.generation
+        return ConsumerGroupMetadata(
+            self._config.group_id, generation.generation_id, generation.member_id, self._config.group_instance_id
+        )
+
+    def check_subscription(self) -> None:
+        """Do nothing: any subscription is possible, because the coordinator assigns."""
+
+    def metadata_updated(self) -> None:
+        """Match a pattern with metadata that arrived since the last call."""
+        self._pattern.metadata_updated()
+
+    def update_pattern_subscription(self, cluster: Cluster) -> None:
+        """Subscribe to the topics that match the pattern now."""
+        self._pattern.match(cluster)
+
+    # --- each poll ---------------------------------------------------------------------------------------------------
+
+    def polled(self, now_ms: int) -> None:
+        """Record that the application is alive."""
+        self.membership.poll_heartbeat(now_ms)
+
+    def heartbeat_thread_failed(self, failure: Exception) -> None:
+        """Do nothing: the next poll starts another thread, and if it is too late, its heartbeat is fenced."""
+
+    @property
+    def needs_coordinator(self) -> bool:
+        """False while the application must give up partitions, which others may own already."""
+        return self.membership.state is UNSUBSCRIBED or not self.needs_application
+
+    @property
+    def is_rebalancing(self) -> bool:
+        """True while this member joins, or the application must reconcile or give up partitions."""
+        if not self._subscriptions.has_auto_assigned_partitions():
+            return False
+        return self.membership.state is JOINING or self.needs_application
+
+    @property
+    def needs_application(self) -> bool:
+        """True if the application must call ``advance``."""
+        state = self.membership.state
+        if state is not RECONCILING:
+            return state is UNSUBSCRIBED or state is FENCED or state is STALE or state is FATAL
+        current = self._reconciliation
+        if current is not None:
+            return current.is_ready or current.incarnation != self.membership.incarnation
+        unresolved = self._unresolved
+        if unresolved is None or unresolved.target is not self.membership.target:
+            return True
+        return self._metadata.update_version != unresolved.version and self._clock.now_ms() >= unresolved.retry_ms
+
+    def advance(self, now_ms: int) -> None:
+        """Join the group, or queue the steps that give up and take over partitions.
+
+        Raises the error that ended the membership for good, with each call until the application unsubscribes.
+        """
+        membership = self.membership
+        state = membership.state
+        if state is UNSUBSCRIBED:
+            self._log.info("Joining the group as member %s", membership.member_id)
+            membership.begin_joining()
+        elif state is FENCED or state is STALE or state is FATAL:
+            if self._subscriptions.assigned_partitions() or state is not FATAL:
+                self.events.add(self._release())
+            elif membership.failure is not None:
+                raise membership.failure
+        elif state is RECONCILING:
+            current = self._reconciliation
+            if current is None or current.incarnation != membership.incarnation:
+                self._begin(now_ms)
+            current = self._reconciliation
+            if current is not None and current.is_ready and not self.events:
+                self.events.add(self._reconcile(current))
+
+    def request_rejoin(self, short_reason: str, full_reason: str | None = None) -> None:
+        """Only log a warning: the coordinator decides when to rebalance."""
+        self.membership.request_rejoin(short_reason, full_reason)
+
+    # --- reconciliation ----------------------------------------------------------------------------------------------
+
+    def _begin(self, now_ms: int) -> None:
+        """Begin to reconcile the part of the target whose topics have known names."""
+        membership = self.membership
+        incarnation, target = membership.incarnation, membership.target
+        version = self._metadata.update_version
+        resolved = self._resolve(target)
+        self._unresolved = None
+        if len(resolved) < len(target.partitions):
+            unknown = [str(topic_id) for topic_id in target.partitions if topic_id not in resolved]
+            self._log.info("Waiting for metadata of assigned topics with the ids %s", ", ".join(sorted(unknown)))
+            self._metadata.request_update(False)
+            self._unresolved = _Unresolved(target, version, now_ms + self._config.retry_backoff_ms)
+            kept = {topic_id: target.partitions[topic_id] for topic_id in resolved}
+            if kept == membership.owned.partitions:
+                return  # nothing to do until the names are known
+            target = LocalAssignment(target.number, kept)
+        partitions = sorted(
+            TopicPartition(name, number)
+            for topic_id, name in resolved.items()
+            for number in target.partitions[topic_id]
+        )
+        owned = self._subscriptions.assigned_partitions()
+        current = self._reconciliation = _Reconciliation(incarnation, target, partitions, owned)
+        self._names = dict(resolved)
+        self._log.info(
+            "Assigned by the coordinator in epoch %d: %d partitions; new: %s; to give back: %s",
+            membership.generation.generation_id,
+            len(partitions),
+            names(current.added),
+            names(current.revoked),
+        )
+        if current.revoked:
+            # No more records are returned from here on: they would be after the committed position.
+            self._subscriptions.mark_pending_revocation(current.revoked)
+            if self._commits.auto_commit_enabled:
+                current.is_committed = False
+                current.next_commit_ms = now_ms
+                current.deadline_ms = now_ms + self._config.rebalance_timeout_ms
+
+    def _resolve(self, target: LocalAssignment) -> dict[UUID, str]:
+        """Return the names of the target's topics, as far as they are known."""
+        known = self._metadata.topic_names
+        resolved = {}
+        for topic_id in target.partitions:
+            name = known.get(topic_id) or self._names.get(topic_id)
+            if name is not None:
+                resolved[topic_id] = name
+        return resolved
+
+    def poll(self, now_ms: int) -> PollResult:
+        """Commit before partitions are revoked; go on when that is done, has failed for good, or takes too long."""
+        current = self._reconciliation
+        if current is None or current.is_committed:
+            unresolved = self._unresolved
+            if unresolved is None or unresolved.version == self._metadata.update_version:
+                return NOTHING
+            return PollResult(max(0, unresolved.retry_ms - now_ms))
+        commit = current.commit
+        if commit is None:
+            if now_ms < current.next_commit_ms:
+                return PollResult(current.next_commit_ms - now_ms)
+            try:
+                current.commit = self._commits.auto_commit_async()
+            except KafkaError as error:
+                self._log.error("Giving back partitions without a commit: %s", error)
+                current.is_committed = True
+            return PollResult(0)
+        if now_ms >= current.deadline_ms:
+            self._log.error("Giving back partitions without a commit, which took longer than max.poll.interval.ms")
+        elif not commit.is_done:
+            return PollResult(current.deadline_ms - now_ms)
+        elif commit.failed and commit.is_retriable:
+            current.commit = None
+            current.next_commit_ms = now_ms + self._config.retry_backoff_ms
+            return PollResult(self._config.retry_backoff_ms)
+        elif commit.failed:
+            self._log.error("Giving back partitions without a commit, which failed: %s", commit.exception)
+        current.is_committed = True
+        return PollResult(0)
+
+    def reset(self) -> None:
+        """Do nothing: a commit in flight fails, and is made again."""
+
+    def _reconcile(self, current: _Reconciliation) -> Steps[None]:
+        """Give up and take over partitions. If this is interrupted, the next poll goes on where it was."""
+        if not current.is_revoked:
+            if current.revoked:
+                current.failures.append((yield from self._listeners.invoke_partitions_revoked(current.revoked)))
+            current.is_revoked = True
+        if not self._is_relevant(current):
+            return
+        subscriptions = self._subscriptions
+        if not current.is_assigned:
+            subscriptions.assign_from_subscribed_awaiting_callback(current.partitions, current.added)
+            current.is_assigned = True
+        current.failures.append((yield from self._listeners.invoke_partitions_assigned(current.added)))
+        if not self._is_relevant(current):
+            return
+        subscriptions.enable_partitions_awaiting_callback(current.added)
+        self._commits.reschedule_auto_commit()
+        self._reconciliation = None
+        duration_ms = self.membership.reconciled(current.incarnation, current.assignment)
+        if duration_ms is not None:
+            self._sensors.successful_rebalance.record(duration_ms)
+            self._log.info(
+                "Rebalanced in %d ms, epoch %d: gained %d, gave back %d, has %d partitions",
+                duration_ms,
+                self.membership.generation.generation_id,
+                len(current.added),
+                len(current.revoked),
+                len(current.partitions),
+            )
+        raise_first(current.failures)
+
+    def _is_relevant(self, current: _Reconciliation) -> bool:
+        """Return False if the membership has ended meanwhile, and drop the reconciliation then."""
+        if self.membership.is_current(current.incarnation) and self._reconciliation is current:
+            return True
+        self._log.info("The membership has ended during the rebalance")
+        if self._reconciliation is current:
+            self._reconciliation = None
+        raise_first(current.failures)
+        return False
+
+    # --- the end of a membership -------------------------------------------------------------------------------------
+
+    def _release(self) -> Steps[None]:
+        """Lose all partitions, which others may own already; then join again, unless that would not help."""
+        self._sensors.failed_rebalance.record()
+        failure = yield from self._lose()
+        self._drop_reconciliation()
+        state = self.membership.state
+        if state is FENCED or state is STALE:
+            self._log.info(
+                "Joining the group again as member %s: %s", self.membership.member_id, self.membership.lost_because
+            )
+            self.membership.begin_joining()
+        raise_first([failure])
+
+    def _lose(self) -> Steps[Exception | None]:
+        owned = self._subscriptions.assigned_partitions()
+        failure: Exception | None = None
+        if owned:
+            failure = yield from self._listeners.invoke_partitions_lost(owned)
+            self._subscriptions.assign_from_subscribed(())
+        return failure
+
+    def _drop_reconciliation(self) -> None:
+        self._reconciliation = self._unresolved = None
+        self._names = {}
+
+    def stop(self) -> None:
+        """End the rebalance, as the application leaves the group."""
+        self.events.clear()
+        self._drop_reconciliation()
+
+    def revoke_all(self) -> Steps[None]:
+        """Give up all partitions, as this member is about to leave.
+
+        Raises:
+            KafkaError: the listener raised; this is complete nevertheless.
+        """
+        if not self._subscriptions.has_auto_assigned_partitions():
+            return
+        owned = self._subscriptions.assigned_partitions()
+        failure: Exception | None
+        if self.membership.prepare_leaving() and owned:
+            failure = yield from self._listeners.invoke_partitions_revoked(owned)
+            self._subscriptions.assign_from_subscribed(())
+        else:
+            failure = yield from self._lose()
+        raise_first([failure])
+
+    def leave(
+        self,
+        operation: str,
+        reason: str,
+        *,
+        is_closing: bool = False,  # noqa: ARG002 - GroupMember's signature: there is one connection to the coordinator
+    ) -> RequestFuture[None] | None:
+        """End the membership; tell the coordinator, unless there is nothing to leave or ``operation`` says to stay.
+
+        Return the future of the request, or None without one. Thread: the holder of the I/O lease.
+        """
+        return self.heartbeats.leave(operation, reason)

@@ -1,0 +1,284 @@
+"""Groups of the consumer group protocol (KIP-848), on real Kafka."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+
+from pykclient.consumer.kafka_consumer import KafkaConsumer
+from pykclient.errors import CommitFailedError, UnreleasedInstanceIdError, UnsupportedAssignorError
+from pykclient.types import OffsetAndMetadata, TopicPartition
+from tests.consumer.test_groups_kafka import Consumer, Events, partitions_of, poll_until, produce
+from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka
+
+Join = Callable[..., Consumer]
+
+
+@pytest.fixture(scope="module")
+def brokers(kafka: KafkaCluster) -> AnyKafka:
+    return kafka
+
+
+@pytest.fixture
+def join(brokers: AnyKafka, topic: str, group_id: str) -> Iterator[Join]:
+    """A factory of members of the test's group, closed after the test."""
+    made: list[Consumer] = []
+
+    def make(*, listener: Any = None, **settings: Any) -> Consumer:
+        consumer: Consumer = KafkaConsumer(
+            bootstrap_servers=brokers.bootstrap_servers,
+            **{"group_id": group_id, "group_protocol": "consumer", "auto_offset_reset": "earliest", **settings},
+        )
+        made.append(consumer)
+        consumer.subscribe([topic], listener=listener)
+        return consumer
+
+    yield make
+    for consumer in made:
+        consumer.close(timeout_ms=2_000)
+
+
+def set_session_timeout(brokers: AnyKafka, group_id: str, timeout_ms: int) -> None:
+    """Set the session timeout of one group."""
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
+    entry = ConfigEntry("consumer.session.timeout.ms", str(timeout_ms), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.GROUP, group_id, incremental_configs=[entry])
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(10)
+
+
+def shared(count: int, *consumers: Consumer) -> Callable[[], bool]:
+    """Return a condition: the consumers have ``count`` partitions in all, in equal shares, and none has two owners."""
+
+    def is_shared() -> bool:
+        assignments = [consumer.assignment() for consumer in consumers]
+        return len(set().union(*assignments)) == sum(map(len, assignments)) == count and (
+            max(map(len, assignments)) - min(map(len, assignments)) <= 1
+        )
+
+    return is_shared
+
+
+def test_members_join_and_leave_and_nothing_is_lost_or_doubled(brokers: AnyKafka, topic: str, join: Join) -> None:
+    brokers.create_topic(topic, partitions=6)
+    produce(brokers, topic, 300, partitions=6)
+    one = join()
+    seen = poll_until(shared(6, one), one)
+    two, three = join(), join()
+    seen += poll_until(shared(6, one, two, three), one, two, three)
+    produce(brokers, topic, 300, partitions=6)
+    two.close()
+    seen += poll_until(shared(6, one, three), one, three)
+    three.unsubscribe()
+    seen += poll_until(shared(6, one), one)
+    produce(brokers, topic, 300, partitions=6)
+    seen += poll_until(lambda: all(one.position(tp) == 150 for tp in one.assignment()), one)
+    counts = Counter((record.partition, record.offset) for record in seen)
+    assert sorted(counts) == [(partition, offset) for partition in range(6) for offset in range(150)]
+    assert set(counts.values()) == {1}
+
+
+def test_partitions_that_need_not_move_are_not_revoked(brokers: AnyKafka, topic: str, join: Join) -> None:
+    brokers.create_topic(topic, partitions=6)
+    events = Events()
+    one = join(listener=events)
+    poll_until(shared(6, one), one)
+    two = join()
+    poll_until(shared(6, one, two), one, two)
+    moved = {tp for what, partitions in events.told if what == "revoked" for tp in partitions}
+    assert len(moved) == 3
+    assert moved == two.assignment()
+    two.close()
+    poll_until(shared(6, one), one)
+    assert [what for what, partitions in events.told if partitions] == ["assigned", "revoked", "assigned"]
+
+
+_KILLED = """
+import sys
+from pykclient import KafkaConsumer
+consumer = KafkaConsumer(
+    sys.argv[2], bootstrap_servers=sys.argv[1], group_id=sys.argv[3], group_protocol="consumer",
+    group_instance_id=sys.argv[4] or None, auto_offset_reset="earliest",
+)
+while True:
+    consumer.poll(100)
+    if consumer.assignment():
+        print("joined", flush=True)
+"""
+
+
+@contextlib.contextmanager
+def running(brokers: AnyKafka, topic: str, group_id: str, instance_id: str = "") -> Iterator[subprocess.Popen[str]]:
+    """Yield a member in a process of its own that has partitions, and kill it at the end."""
+    arguments = [sys.executable, "-c", _KILLED, brokers.bootstrap_servers, topic, group_id, instance_id]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "joined\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def test_the_partitions_of_a_member_that_was_killed(brokers: AnyKafka, topic: str, group_id: str, join: Join) -> None:
+    brokers.create_topic(topic, partitions=4)
+    set_session_timeout(brokers, group_id, 2_000)
+    with running(brokers, topic, group_id):
+        one = join()
+        poll_until(shared(2, one), one)
+    poll_until(shared(4, one), one)
+
+
+def test_a_member_that_does_not_poll_leaves_and_comes_back(brokers: AnyKafka, topic: str, join: Join) -> None:
+    brokers.create_topic(topic, partitions=2)
+    produce(brokers, topic, 10, partitions=2)
+    events = Events()
+    late = join(listener=events, max_poll_interval_ms=1_500, enable_auto_commit=False)
+    poll_until(shared(2, late), late)
+    other = join()
+    poll_until(shared(2, late, other), late, other)
+    (kept,) = late.assignment()
+    poll_until(lambda: len(other.assignment()) == 2, other)
+    with pytest.raises(CommitFailedError, match=r"max\.poll\.interval\.ms=1500"):
+        late.commit({kept: OffsetAndMetadata(1)})
+    poll_until(shared(2, late, other), late, other)
+    assert ("lost", [kept]) in events.told
+
+
+def test_a_static_member_comes_back_to_its_partitions(brokers: AnyKafka, topic: str, join: Join) -> None:
+    brokers.create_topic(topic, partitions=2)
+    events = Events()
+    a = join(group_instance_id="a")
+    b = join(group_instance_id="b", listener=events)
+    poll_until(shared(2, a, b), a, b)
+    before, told = a.assignment(), list(events.told)
+    a.close()
+    again = join(group_instance_id="a")
+    poll_until(again.assignment, again, b)
+    assert again.assignment() == before
+    assert events.told == told
+    assert again.group_metadata().group_instance_id == "a"
+
+
+def test_an_instance_id_in_use(brokers: AnyKafka, topic: str, join: Join) -> None:
+    brokers.create_topic(topic)
+    first = join(group_instance_id="a")
+    poll_until(first.assignment, first)
+    second = join(group_instance_id="a")
+    for _ in range(2):
+        with pytest.raises(UnreleasedInstanceIdError, match=r"group\.instance\.id='a'"):
+            poll_until(lambda: False, second)
+    first.close(group_membership_operation="leave_group")
+    second.unsubscribe()
+    second.subscribe([topic])
+    poll_until(second.assignment, second)
+
+
+def test_an_assignor_that_the_brokers_do_not_have(brokers: AnyKafka, topic: str, join: Join) -> None:
+    brokers.create_topic(topic)
+    member = join(group_remote_assignor="mine")
+    with pytest.raises(UnsupportedAssignorError, match="'mine'"):
+        poll_until(lambda: False, member)
+
+
+def test_the_brokers_assignor_is_chosen(brokers: AnyKafka, topic: str, join: Join) -> None:
+    brokers.create_topic(topic, partitions=4)
+    members = [join(group_remote_assignor="range", group_instance_id=f"i{number}") for number in range(2)]
+    poll_until(shared(4, *members), *members)
+    assert sorted(map(sorted, (member.assignment() for member in members))) == [
+        sorted(partitions_of(topic, 0, 1)),
+        sorted(partitions_of(topic, 2, 3)),
+    ]
+
+
+def test_topics_by_pattern(brokers: AnyKafka, topic: str, join: Join) -> None:
+    brokers.create_topic(f"{topic}-1", partitions=2)
+    member = join(metadata_max_age_ms=500)
+    member.unsubscribe()
+    member.subscribe(pattern=re.compile(re.escape(topic) + "-[12]"))
+    poll_until(lambda: member.assignment() == partitions_of(f"{topic}-1", 0, 1), member)
+    brokers.create_topic(f"{topic}-2")
+    expected = partitions_of(f"{topic}-1", 0, 1) | partitions_of(f"{topic}-2", 0)
+    poll_until(lambda: member.assignment() == expected, member)
+
+
+def test_another_subscription(brokers: AnyKafka, topic: str, join: Join) -> None:
+    other = f"{topic}-other"
+    brokers.create_topic(topic, partitions=2)
+    brokers.create_topic(other, partitions=1)
+    events = Events()
+    member = join(listener=events)
+    poll_until(lambda: len(member.assignment()) == 2, member)
+    member.subscribe([other], listener=events)
+    poll_until(lambda: member.assignment() == partitions_of(other, 0), member)
+    assert [(what, partitions) for what, partitions in events.told if partitions][1:] == [
+        ("revoked", sorted(partitions_of(topic, 0, 1))),
+        ("assigned", [TopicPartition(other, 0)]),
+    ]
+
+
+def test_heartbeats_go_on_while_the_application_works(brokers: AnyKafka, topic: str, group_id: str, join: Join) -> None:
+    brokers.create_topic(topic)
+    set_session_timeout(brokers, group_id, 2_000)
+    events = Events()
+    member = join(listener=events)
+    poll_until(member.assignment, member)
+    epoch = member.group_metadata().generation_id
+    time.sleep(4)  # the application's work
+    member.poll(100)
+    member.commit({TopicPartition(topic, 0): OffsetAndMetadata(0)})
+    assert member.group_metadata().generation_id == epoch
+    assert [what for what, _ in events.told] == ["assigned"]
+
+
+def test_in_one_group_with_confluent_kafka(brokers: AnyKafka, topic: str, group_id: str, join: Join) -> None:
+    brokers.create_topic(topic, partitions=4)
+    ours = join()
+    theirs = confluent_kafka.Consumer(
+        {"bootstrap.servers": brokers.bootstrap_servers, "group.id": group_id, "group.protocol": "consumer"}
+    )
+    try:
+        theirs.subscribe([topic])
+
+        def is_shared() -> bool:
+            theirs.poll(0.05)
+            return len(theirs.assignment()) == len(ours.assignment()) == 2
+
+        poll_until(is_shared, ours)
+    finally:
+        theirs.close()
+    poll_until(shared(4, ours), ours)
+
+
+def test_a_live_migration_between_the_protocols(brokers: AnyKafka, topic: str, join: Join) -> None:
+    """Members of the classic protocol are replaced one by one, and then the other way round."""
+    brokers.create_topic(topic, partitions=4)
+    produce(brokers, topic, 40, partitions=4)
+    classic = {"group_protocol": "classic", "heartbeat_interval_ms": 500}
+    members = [join(**classic) for _ in range(2)]
+    seen = poll_until(shared(4, *members), *members)
+    for settings in ({}, {}, classic, classic):
+        members.append(join(**settings))
+        seen += poll_until(shared(4, *members), *members)
+        members.pop(0).close()
+        seen += poll_until(shared(4, *members), *members)
+        produce(brokers, topic, 40, partitions=4)
+    seen += poll_until(
+        lambda: all(member.position(tp) == 50 for member in members for tp in member.assignment()), *members
+    )
+    counts = Counter((record.partition, record.offset) for record in seen)
+    assert sorted(counts) == [(partition, offset) for partition in range(4) for offset in range(50)]
+    assert set(counts.values()) == {1}
