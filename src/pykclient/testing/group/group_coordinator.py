@@ -300,22 +300,6 @@ class GroupCoordinator:
         The transaction's coordinator must agree first, as for records.
         """
         group_id = self.validate_group_status(body.group_id)
-        group = self._manager.groups.get(group_id)
-        if group is None:
-            if body.generation_id >= 0:
-                raise IllegalGenerationError(f"Group {group_id} not found.")
-            group = self._manager.get_or_create_group(group_id)
-        self._validate_transactional_commit(group, body)
-        limit = self._max_metadata_size
-        accepted = {tp: offset for tp, offset in offsets.items() if len(offset.metadata) <= limit}
-
-        def stored(error_code: int) -> None:
-            too_large = OffsetMetadataTooLargeError.code
-            respond({tp: error_code if tp in accepted else too_large for tp in offsets})
-
-        if not accepted:
-            stored(0)
-            return
         producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
         log = TopicPartition(GROUP_METADATA_TOPIC, self.partition_for(group_id))
 
@@ -323,26 +307,53 @@ class GroupCoordinator:
             errors: Mapping[TopicPartition, int], tokens: Mapping[TopicPartition, VerificationState | None]
         ) -> None:
             error_code = errors.get(log, 0)
-            current = self._manager.groups.get(group_id)
-            if not error_code and current is not group:
-                error_code = NotCoordinatorError.code  # unloaded meanwhile
-            if error_code:
-                stored(_TRANSACTION_ERRORS.get(error_code, error_code))
+            try:
+                group = None if error_code else self._group_for_transaction(body)
+            except BrokerError as error:
+                group, error_code = None, error.code
+            if group is None:
+                respond(dict.fromkeys(offsets, _TRANSACTION_ERRORS.get(error_code, error_code)))
             else:
-                self._manager.store_transactional_offsets(group, accepted, producer, tokens.get(log), stored)
+                self._store_transactional_offsets(group, offsets, producer, tokens.get(log), respond)
 
         batches = {log: FirstBatch(producer, NO_SEQUENCE)}
         self._broker.add_partitions_to_txn_manager.verify(body.transactional_id, batches, operation, verified)
 
-    def _validate_transactional_commit(self, group: GroupMetadata, body: TxnOffsetCommitRequest) -> None:
-        """Check the member and generation, if the request has them; consumers before KIP-447 sent neither."""
+    def _store_transactional_offsets(
+        self,
+        group: GroupMetadata,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        producer: ProducerIdAndEpoch,
+        verification: VerificationState | None,
+        respond: CommitCallback,
+    ) -> None:
+        limit = self._max_metadata_size
+        accepted = {tp: offset for tp, offset in offsets.items() if len(offset.metadata) <= limit}
+
+        def stored(error_code: int) -> None:
+            too_large = OffsetMetadataTooLargeError.code
+            respond({tp: error_code if tp in accepted else too_large for tp in offsets})
+
+        if accepted:
+            self._manager.store_transactional_offsets(group, accepted, producer, verification, stored)
+        else:
+            stored(0)
+
+    def _group_for_transaction(self, body: TxnOffsetCommitRequest) -> GroupMetadata:
+        """Return the group, if the sender's member and generation are valid; senders before KIP-447 have neither."""
+        group_id = self.validate_group_status(body.group_id)
+        group = self._manager.groups.get(group_id)
+        if group is None:
+            if body.generation_id >= 0:
+                raise IllegalGenerationError(f"Group {group_id} not found.")
+            return self._manager.get_or_create_group(group_id)
         group.validate_alive()
-        if body.generation_id < 0 and group.state is EMPTY:
-            return
-        if body.generation_id < 0 and body.member_id == UNKNOWN_MEMBER_ID and body.group_instance_id is None:
-            return
+        anonymous = body.member_id == UNKNOWN_MEMBER_ID and body.group_instance_id is None
+        if body.generation_id < 0 and (group.state is EMPTY or anonymous):
+            return group
         self._rebalance.reschedule_session(group, group.validate_member(body.member_id, body.group_instance_id))
         group.validate_generation(body.generation_id)
+        return group
 
     def on_transaction_completed(
         self, partition: int, producer_id: int, marker_offset: int, *, committed: bool

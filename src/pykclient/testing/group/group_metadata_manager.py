@@ -28,7 +28,7 @@ from pykclient.errors import (
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
 from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
-from pykclient.record.record_batch import NO_SEQUENCE, Record
+from pykclient.record.record_batch import Record
 from pykclient.testing.coordinator_partitions import partition_for
 from pykclient.testing.group import group_records
 from pykclient.testing.group.group_metadata import GroupMetadata
@@ -60,6 +60,9 @@ _RESPONSE_ERRORS: Final = {
 
 #: Bytes of the log to read per step while groups are loaded. Other events run between the steps.
 _LOAD_STEP_BYTES: Final = 1 << 20
+
+#: The sequence number in each batch of offsets that a transaction sends. Nobody checks it.
+_BASE_SEQUENCE: Final = 0
 
 #: Called with an error code and, if that is 0, the offset of the first record.
 AppendCallback = Callable[[int, int], None]
@@ -235,7 +238,7 @@ class GroupMetadataManager:
         now_ms = self._broker.loop.wall_ms
         builder = MemoryRecordsBuilder()
         if producer is not None:
-            builder.set_producer_state(producer.producer_id, producer.epoch, NO_SEQUENCE, True)
+            builder.set_producer_state(producer.producer_id, producer.epoch, _BASE_SEQUENCE, True)
         for key, value in records:
             builder.append(now_ms, key, value)
         tp = TopicPartition(GROUP_METADATA_TOPIC, self.partition_for(group_id))

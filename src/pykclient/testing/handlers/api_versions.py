@@ -47,12 +47,11 @@ def handle(broker: Broker, request: Request) -> None:
 
 
 def _add_features(response: ApiVersionsResponse, features: FinalizedFeatures, version: int) -> None:
-    # Clients before version 4 do not accept a minimum of 0 (KAFKA-17011).
-    lowest = 0 if version >= _FIRST_WITH_LEVEL_0 else 1
-    response.supported_features = [
-        ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-        for name, highest in SUPPORTED_FEATURES.items()
-    ]
+    if version >= _FIRST_WITH_LEVEL_0:  # earlier clients do not accept a minimum of 0 (KAFKA-17011)
+        response.supported_features = [
+            ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=0, max_version=highest)
+            for name, highest in SUPPORTED_FEATURES.items()
+        ]
     response.finalized_features_epoch = features.epoch
     response.finalized_features = [
         ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
+from pykclient.errors import UnknownServerError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
@@ -45,6 +46,11 @@ def handle(broker: Broker, request: Request) -> None:
 
 
 def _write(broker: Broker, marker: Marker, respond: Callable[[MarkerResult], None]) -> None:
+    partitions = [TopicPartition(topic.name, number) for topic in marker.topics for number in topic.partition_indexes]
+    if marker.producer_id < 0 or marker.producer_epoch < 0 or not partitions:
+        # Nothing can be written for such a producer.
+        respond(_result(marker, dict.fromkeys(partitions, UnknownServerError.code)))
+        return
     builder = MemoryRecordsBuilder(
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
@@ -54,7 +60,6 @@ def _write(broker: Broker, marker: Marker, respond: Callable[[MarkerResult], Non
     kind = ControlRecordType.COMMIT if marker.transaction_result else ControlRecordType.ABORT
     builder.append_end_txn_marker(broker.loop.wall_ms, EndTransactionMarker(kind, marker.coordinator_epoch))
     records = builder.build()
-    partitions = [TopicPartition(topic.name, number) for topic in marker.topics for number in topic.partition_indexes]
 
     def appended(responses: PartitionResponses) -> None:
         for tp, response in responses.items():
@@ -64,17 +69,14 @@ def _write(broker: Broker, marker: Marker, respond: Callable[[MarkerResult], Non
                 )
         respond(_result(marker, {tp: response.error_code for tp, response in responses.items()}))
 
-    if partitions:
-        broker.replica_manager.append_records(
-            broker.config.get_int("request.timeout.ms"),
-            -1,
-            dict.fromkeys(partitions, records),
-            appended,
-            origin=AppendOrigin.COORDINATOR,
-            transaction_version=marker.transaction_version,
-        )
-    else:
-        respond(_result(marker, {}))
+    broker.replica_manager.append_records(
+        broker.config.get_int("request.timeout.ms"),
+        -1,
+        dict.fromkeys(partitions, records),
+        appended,
+        origin=AppendOrigin.COORDINATOR,
+        transaction_version=marker.transaction_version,
+    )
 
 
 def _result(marker: Marker, errors: dict[TopicPartition, int]) -> MarkerResult:

@@ -318,10 +318,11 @@ class TransactionCoordinator:
         else:
             new_producer_id = NO_PRODUCER_ID
         if is_fence:
-            # The abort takes place in the epoch that no producer knows.
             metadata.pending_state = None
-            metadata.producer_epoch = producer.epoch
-            metadata.last_producer_epoch = NO_PRODUCER_EPOCH
+            if not bumps_epoch(client_version):
+                # The abort takes place in the epoch that no producer knows.
+                metadata.producer_epoch = producer.epoch
+                metadata.last_producer_epoch = NO_PRODUCER_EPOCH
         transit = metadata.prepare_abort_or_commit(
             PREPARE_COMMIT if committed else PREPARE_ABORT,
             client_version,
@@ -336,7 +337,11 @@ class TransactionCoordinator:
                 respond(0, ProducerIdAndEpoch(complete.producer_id, complete.producer_epoch))
                 self.markers.add_txn_markers_to_send(coordinator_epoch, metadata, complete)
                 return
-            if is_fence and self._states.current(transactional_id, coordinator_epoch) is metadata:
+            if (
+                is_fence
+                and not bumps_epoch(client_version)
+                and self._states.current(transactional_id, coordinator_epoch) is metadata
+            ):
                 metadata.has_failed_epoch_fence = True
             respond(error_code, NO_PRODUCER)
 
