@@ -128,7 +128,7 @@ def check_all_over(h: SenderHarness, futures: list[Any]) -> None:
     assert not h.accumulator.has_incomplete
     assert not register.held
     assert not register._in_flight
-    assert not h.accumulator._waiting.muted
+    assert not h.accumulator.waiting.muted
     assert h.pool.available_memory == h.pool.total_memory
 
 

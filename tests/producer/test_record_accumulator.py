@@ -372,7 +372,7 @@ def test_batches_expire_in_order_and_tell_when_the_next_will() -> None:
     h.clock.advance(DELIVERY_TIMEOUT_MS - 100)
     expired = h.accumulator.expired_batches(h.clock.now_ms())
     assert [batch.topic_partition for batch in expired] == [TP0, TP0]
-    assert h.accumulator.next_expiry_time_ms == h.clock.now_ms() + 100
+    assert h.accumulator.waiting.next_expiry_ms == h.clock.now_ms() + 100
     assert not first.done()
     assert h.queue(0) == []
 

@@ -21,12 +21,12 @@ def test_the_sender_is_woken_only_for_what_it_would_find_too_late() -> None:
     accumulator = h.accumulator
     now_ms = h.clock.now_ms()
     assert h.append()[1]  # the sender's next deadline is unknown
-    accumulator.end_look(now_ms + LINGER_MS)
+    accumulator.waiting.next_look_ms = now_ms + LINGER_MS
     assert not h.append(partition=1)[1]  # due when the sender's wait ends anyway
-    accumulator.end_look(now_ms + LINGER_MS + 1)
+    accumulator.waiting.next_look_ms = now_ms + LINGER_MS + 1
     assert h.append(partition=2)[1]
-    accumulator.end_look(now_ms)
-    accumulator.begin_look()
+    accumulator.waiting.next_look_ms = now_ms
+    accumulator.waiting.begin_look()
     h.drain(0)
     assert h.append()[1]  # a round has begun, so the deadline no longer counts
 
@@ -35,7 +35,7 @@ def test_a_batch_that_turns_out_to_be_full_is_due_at_once() -> None:
     h = Harness(linger_ms=10_000)
     h.append()
     assert h.ready() == set()
-    h.accumulator.end_look(h.clock.now_ms() + 1)
+    h.accumulator.waiting.next_look_ms = h.clock.now_ms() + 1
     assert not h.append()[1]
     assert h.append(value=bytes(1000))[1]
     assert h.ready() == {0}
@@ -45,19 +45,19 @@ def test_one_wakeup_is_enough_until_the_sender_looks() -> None:
     h = Harness(linger_ms=0)
     accumulator = h.accumulator
     assert h.append()[1]
-    assert not accumulator.expect_look()
+    assert not accumulator.waiting.expect_look()
     assert not h.append(partition=1)[1]
     assert h.append(value=bytes(1000))[1]  # a full batch lets a sender that waits for the GIL run
-    assert accumulator.expect_look()
-    accumulator.begin_look()
+    assert accumulator.waiting.expect_look()
+    accumulator.waiting.begin_look()
     assert h.append(partition=2)[1]
-    assert not accumulator.expect_look()
+    assert not accumulator.waiting.expect_look()
 
 
 def test_a_custom_partitioner_leaves_no_full_batch_unnoticed() -> None:
     h = Harness(linger_ms=10_000)
     h.append()
-    h.accumulator.end_look(h.clock.now_ms() + 1)
+    h.accumulator.waiting.next_look_ms = h.clock.now_ms() + 1
     assert h.append(value=bytes(1000), abort_on_new_batch=True) == (None, True, True)
     assert h.ready() == {0}
 
@@ -68,7 +68,7 @@ def test_nobody_wakes_the_sender_for_a_node_that_can_take_nothing() -> None:
     assert h.ready() == {0}
     h.accumulator.update_node_latency_stats(0, h.clock.now_ms(), False)
     assert not h.append(value=bytes(1000))[1]
-    h.accumulator.begin_look()
+    h.accumulator.waiting.begin_look()
     assert h.append(value=bytes(1000))[1]
 
 
@@ -94,7 +94,7 @@ def _walk(h: Harness) -> tuple[set[int], int]:
     waits_ms: dict[int, list[int]] = {0: [], 1: []}
     for partition in range(3):
         batches = h.queue(partition)
-        if batches and batches[0].topic_partition not in h.accumulator._waiting.muted:
+        if batches and batches[0].topic_partition not in h.accumulator.waiting.muted:
             first = batches[0]
             linger_ms = 0 if len(batches) > 1 or first.is_full else LINGER_MS
             wait_ms = max(linger_ms, first.retry_backoff_ms) - first.waited_time_ms(now_ms)
@@ -122,7 +122,7 @@ def test_it_says_what_a_look_at_all_queues_says(seed: int) -> None:
         elif step == 4 and sent:
             accumulator.register.requeue(sent.pop(rng.randrange(len(sent))), h.clock.now_ms())
         elif step == 5 and queue is not None:
-            rng.choice((accumulator._waiting.mute, accumulator._waiting.unmute))(queue, MUTING)
+            rng.choice((accumulator.waiting.mute, accumulator.waiting.unmute))(queue, MUTING)
         elif step == 6 and queue is not None and rng.random() < 0.1:
             h.clock.advance(3000)
             for batch in accumulator.expired_batches(h.clock.now_ms()):
@@ -130,4 +130,4 @@ def test_it_says_what_a_look_at_all_queues_says(seed: int) -> None:
         result = accumulator.ready(h.snapshot, h.clock.now_ms())
         assert (set(result.ready_nodes), result.next_ready_check_delay_ms) == _walk(h)
         made = [batch.created_ms for partition in range(3) for batch in h.queue(partition)[:1]]
-        assert accumulator.next_expiry_time_ms <= min(made, default=FOREVER_MS) + accumulator.delivery_timeout_ms
+        assert accumulator.waiting.next_expiry_ms <= min(made, default=FOREVER_MS) + accumulator.delivery_timeout_ms

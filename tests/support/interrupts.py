@@ -158,8 +158,9 @@ class _Tracer:
 
     def on_call(self, frame: FrameType, _event: str, _argument: object) -> Any:
         """Trace the instructions of a new frame if its code is to be interrupted."""
-        if self._is_away or not frame.f_code.co_filename.startswith(self._under):
-            return None
+        code = frame.f_code
+        if self._is_away or not code.co_filename.startswith(self._under) or code.co_name == "__del__":
+            return None  # CPython prints an exception that a __del__ raises, and the call goes on
         frame.f_trace = self.on_event  # Python 3.13 honours f_trace_opcodes only if f_trace is set
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False

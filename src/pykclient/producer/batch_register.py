@@ -41,7 +41,6 @@ class BatchRegister:
         "_compression_type",
         "_in_flight",
         "_is_ordered",
-        "_oldest_ms",
         "_pool",
         "_queue_of",
         "_retry_backoff",
@@ -79,7 +78,6 @@ class BatchRegister:
         #: Topics whose broker has refused a batch larger than ``batch.size``. Only grows.
         self.topics_with_small_batches: set[str] = set()
         self._in_flight: dict[ProducerBatch, None] = {}
-        self._oldest_ms = FOREVER_MS  # no batch in flight that may expire was created earlier
 
     # --- out of the queue and on their way ---------------------------------------------------------------------
 
@@ -103,7 +101,6 @@ class BatchRegister:
         for batch in batches:
             state.check_move(batch.state, state.SENT)
             self._in_flight[batch] = None
-            self._oldest_ms = min(self._oldest_ms, batch.created_ms)
             batch.state = state.SENT
             del self.held[batch]
 
@@ -122,23 +119,20 @@ class BatchRegister:
 
     # --- waiting too long --------------------------------------------------------------------------------------
 
-    @property
-    def oldest_in_flight_ms(self) -> int:
-        """A time before which no batch in flight was created; FOREVER_MS if none can expire."""
-        return self._oldest_ms
-
     def expired_in_flight(self, delivery_timeout_ms: int, now_ms: int) -> list[ProducerBatch]:
-        """Return the batches in flight whose delivery.timeout.ms has passed, oldest first."""
+        """Return the batches in flight whose delivery.timeout.ms has passed, oldest first.
+
+        The next expiry of the waiting batches becomes that of these too.
+        """
         expired: list[ProducerBatch] = []
-        if now_ms < self._oldest_ms + delivery_timeout_ms:
-            return expired
-        self._oldest_ms = FOREVER_MS
+        oldest_ms = FOREVER_MS
         for batch in self._in_flight:
             if batch.state != state.SENT:
                 continue
             if batch.has_reached_delivery_timeout(delivery_timeout_ms, now_ms):
                 expired.append(batch)
-            self._oldest_ms = min(self._oldest_ms, batch.created_ms)  # of expired ones too: they have not failed yet
+            oldest_ms = min(oldest_ms, batch.created_ms)  # of expired ones too: they have not failed yet
+        self._waiting.next_expiry_ms = min(self._waiting.next_expiry_ms, oldest_ms + delivery_timeout_ms)
         expired.sort(key=_age)
         return expired
 
@@ -333,7 +327,6 @@ class BatchRegister:
                 self.held[batch] = None
                 self.reclaim(batch)
         self._in_flight.clear()
-        self._oldest_ms = FOREVER_MS
         return [batch for batch in {**queued, **self.held} if batch.has_sequence and not batch.is_done]
 
     def put_back(self, batch: ProducerBatch) -> None:

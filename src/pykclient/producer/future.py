@@ -51,16 +51,16 @@ class ProduceRequestResult:
 
     __slots__ = (
         "_clock",
-        "_done",
         "_lock",
-        "_settled",
         "_waiting",
         "base_offset",
+        "completed",
         "error_for",
         "listeners",
         "log_append_time_ms",
         "parts",
         "sender_thread",
+        "settled",
         "topic_partition",
     )
 
@@ -80,21 +80,13 @@ class ProduceRequestResult:
         self.error_for: Callable[[int], Exception] | None = None
         #: After a split: pairs of the place of a part's first record and the part's result, in order.
         self.parts: list[tuple[int, ProduceRequestResult]] | None = None
-        self._lock = threading.Lock()  # guards: _done, _settled, _waiting, listeners
-        self._done = False  # futures can read the result
-        self._settled = False  # the listeners have been called, too
+        self._lock = threading.Lock()  # guards: completed, settled, _waiting, listeners
+        #: True once this result is set, so that futures can read it; its parts, after a split, may not be.
+        self.completed = False
+        #: True once this result is set and its listeners have been called.
+        self.settled = False
         self._waiting: tuple[Signal, ...] = ()  # one for each thread in ``await_``
         self.listeners: list[Entry] = []
-
-    @property
-    def completed(self) -> bool:
-        """True once this result is set; its parts, after a split, may not be."""
-        return self._done
-
-    @property
-    def settled(self) -> bool:
-        """True once this result is set and its listeners have been called."""
-        return self._settled
 
     def set(
         self, base_offset: int, log_append_time_ms: int, error_for: Callable[[int], Exception] | None = None
@@ -112,10 +104,10 @@ class ProduceRequestResult:
         """
         waiting: tuple[Signal, ...] = ()
         with HERE.mark, self._lock:
-            if not self._done and len(self.listeners) > 1:
+            if not self.completed and len(self.listeners) > 1:
                 self.listeners.sort(key=_place)
                 self.listeners.reverse()
-            self._done = True
+            self.completed = True
             has_listeners = bool(self.listeners)  # nobody adds any from now on
             if not has_listeners:
                 waiting = self._set_settled()
@@ -133,10 +125,10 @@ class ProduceRequestResult:
     def fail_after_fork(self, error: Exception) -> None:
         """Fail in a forked child, where no thread will set this result and locks that were held stay held."""
         self._lock = threading.Lock()
-        if not self._done:
+        if not self.completed:
             self.set(NO_OFFSET, NO_TIMESTAMP, lambda _: error)
         self.listeners = []
-        self._done = self._settled = True
+        self.completed = self.settled = True
 
     def _settle(self) -> None:
         with HERE.mark, self._lock:
@@ -146,7 +138,7 @@ class ProduceRequestResult:
 
     def _set_settled(self) -> tuple[Signal, ...]:
         """Return the signals of the waiting threads, to be set without the lock, which the caller holds."""
-        self._settled = True
+        self.settled = True
         # Applications keep futures, which the compiled build hides from the garbage collector: a future must not keep
         # the producer's network client alive, nor be part of a cycle through it.
         self.sender_thread = None
@@ -160,7 +152,7 @@ class ProduceRequestResult:
         """
         with HERE.mark, self._lock:
             self.parts = parts
-            self._done = True
+            self.completed = True
         listeners = self.listeners  # nobody adds any from now on
         while listeners:
             entry = listeners[0]
@@ -197,7 +189,7 @@ class ProduceRequestResult:
         Raises:
             KafkaError: this is the sender's thread, which would wait for itself.
         """
-        if self._settled:
+        if self.settled:
             return True
         sender_thread = self.sender_thread
         if deadline_ms is None:
@@ -210,15 +202,15 @@ class ProduceRequestResult:
             )
         ensure_not_interrupting("get(), or another method that waits for records,")
         clock = self._clock
-        if sender_thread is not None and not self._done:
+        if sender_thread is not None and not self.completed:
             sender_thread.drive(self, deadline_ms)
-            if self._settled:
+            if self.settled:
                 return True
         signal = clock.new_signal()
         try:
             with HERE.mark, self._lock:
                 self._waiting += (signal,)
-            while not self._settled:
+            while not self.settled:
                 remaining_ms = deadline_ms - clock.now_ms()
                 if remaining_ms <= 0:
                     return False
@@ -245,7 +237,7 @@ class ProduceRequestResult:
         """Register ``listener``; return False if the result is already set."""
         ensure_not_interrupting("add_done_callback(), or a method like it,")
         with HERE.mark, self._lock:
-            if self._done:
+            if self.completed:
                 return False
             self.listeners.append((future, listener, False))
             return True

@@ -457,7 +457,7 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
             return
         was_expected = False
         try:
-            was_expected = self._accumulator.expect_look()
+            was_expected = self._accumulator.waiting.expect_look()
         finally:  # also if Ctrl-C comes in between: nobody else would wake the sender
             self._sender.wakeup()
         # Release the GIL for a sender that was woken and waits for it: a busy thread would keep the GIL for 5 ms at a

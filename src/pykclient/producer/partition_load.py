@@ -16,11 +16,13 @@ class PartitionLoad:
     Thread: io, but for ``look``, which any thread may call.
     """
 
-    __slots__ = ("_node_stats", "_unavailable_after_ms")
+    __slots__ = ("_node_stats", "_unavailable_after_ms", "excludes_nodes")
 
     def __init__(self, unavailable_after_ms: int) -> None:
         """``unavailable_after_ms`` is ``partitioner.availability.timeout.ms``; 0 excludes no node."""
         self._unavailable_after_ms = unavailable_after_ms
+        #: True if ``update`` must be told of each attempt to send to a node.
+        self.excludes_nodes = unavailable_after_ms > 0
         self._node_stats: dict[int, NodeLatencyStats] = {}
 
     def look(self, info: TopicInfo, cluster: Cluster) -> None:
@@ -54,8 +56,6 @@ class PartitionLoad:
 
     def update(self, node_id: int, now_ms: int, can_drain: bool) -> None:
         """Note that ``node_id`` had data to send at ``now_ms``, and whether it could take a request."""
-        if self._unavailable_after_ms <= 0:
-            return
         stats = self._node_stats.get(node_id)
         if stats is None:
             stats = self._node_stats[node_id] = NodeLatencyStats(now_ms)

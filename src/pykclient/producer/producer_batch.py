@@ -263,10 +263,6 @@ class ProducerBatch(BatchState):
     def drained(self, now_ms: int) -> None:
         self.drained_ms = max(self.drained_ms, now_ms)
 
-    @property
-    def queue_time_ms(self) -> int:
-        return self.drained_ms - self.created_ms
-
     def waited_time_ms(self, now_ms: int) -> int:
         """Return the time since the batch was created, or since it was requeued for a retry."""
         return max(0, now_ms - self.last_attempt_ms)

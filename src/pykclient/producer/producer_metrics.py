@@ -110,6 +110,7 @@ class SenderMetrics:
         self._lock = threading.Lock()
         self._unpublished: list[SentBatch] = []
         self._unpublished_requests: list[int] = []  # the record count of each request
+        self._unpublished_latencies: list[tuple[str, int]] = []  # of responses: the node, and the latency in ms
         self._next_publication_ms = 0
         registry = _Registry(metrics)
         self._batch_size = registry.avg_max("batch-size", "batch-size", "number of bytes per batch sent")
@@ -159,7 +160,7 @@ class SenderMetrics:
                         batch.record_count,
                         batch.estimated_size_in_bytes,
                         batch.compression_ratio,
-                        batch.queue_time_ms,
+                        batch.drained_ms - batch.created_ms,
                         batch.max_record_size,
                     )
                     self._unpublished.append(sent)
@@ -170,17 +171,21 @@ class SenderMetrics:
 
     def publication_delay_ms(self, now_ms: int) -> int:
         """Return in how many ms ``maybe_publish`` is due."""
-        return max(self._next_publication_ms - now_ms, 0) if self._unpublished else FOREVER_MS
+        if not self._unpublished and not self._unpublished_latencies:
+            return FOREVER_MS
+        return max(self._next_publication_ms - now_ms, 0)
 
     def maybe_publish(self, now_ms: int) -> None:
         """Publish the collected numbers if there are any and the interval has passed."""
-        if self._unpublished and now_ms >= self._next_publication_ms:
+        if now_ms >= self._next_publication_ms and (self._unpublished or self._unpublished_latencies):
             self.publish(now_ms)
 
     def publish(self, now_ms: int) -> None:
         """Record all collected numbers, so that the metrics include all batches sent so far."""
         with HERE.mark, self._lock:
             self._next_publication_ms = now_ms + PUBLISH_INTERVAL_MS
+            if self._unpublished_latencies:
+                self._publish_latencies(now_ms)
             if not self._unpublished:
                 return
             batches, self._unpublished = self._unpublished, []
@@ -209,11 +214,20 @@ class SenderMetrics:
             self._topic(topic).errors.record(count, now_ms)
 
     def record_latency(self, node_id: str, latency_ms: int) -> None:
-        now_ms = self._clock.now_ms()
-        self._request_time.record(latency_ms, now_ms)
-        node_sensor = self._metrics.get_sensor(f"node-{node_id}.latency")
-        if node_sensor is not None:
-            node_sensor.record(latency_ms, now_ms)
+        """Collect the time from a request to its response; ``publish`` records it."""
+        with HERE.mark, self._lock:
+            self._unpublished_latencies.append((node_id, latency_ms))
+
+    def _publish_latencies(self, now_ms: int) -> None:
+        latencies, self._unpublished_latencies = self._unpublished_latencies, []
+        by_node: dict[str, list[int]] = {}
+        for node_id, latency_ms in latencies:
+            by_node.setdefault(node_id, []).append(latency_ms)
+        self._request_time.record_all(Tally.of(*[latency_ms for _, latency_ms in latencies]), now_ms)
+        for node_id, of_node in by_node.items():
+            node_sensor = self._metrics.get_sensor(f"node-{node_id}.latency")
+            if node_sensor is not None:
+                node_sensor.record_all(Tally.of(*of_node), now_ms)
 
     def record_batch_split(self) -> None:
         self._batch_splits.record(1, self._clock.now_ms())

@@ -97,12 +97,13 @@ class RecordAccumulator:
         #: A token for each flush in progress. Its owner adds and removes it without a call in between.
         self._flushes: dict[object, None] = {}
         self._topics: dict[str, TopicInfo] = {}  # only grows, like TopicInfo.queues, until a forced close replaces it
-        self._waiting = WaitingQueues(config.linger_ms, config.delivery_timeout_ms)
+        #: The queues with batches, and when the sender must look at them.
+        self.waiting = WaitingQueues(config.linger_ms, config.delivery_timeout_ms)
         #: All batches without a result. The sender completes and requeues batches through it.
         self.register = BatchRegister(
             config,
             self._queue_of,
-            self._waiting,
+            self.waiting,
             buffer_pool,
             ExponentialBackoff(
                 config.retry_backoff_ms, _BACKOFF_MULTIPLIER, config.retry_backoff_max_ms, _BACKOFF_JITTER, self._rng
@@ -214,7 +215,7 @@ class RecordAccumulator:
             # Another thread may have switched partitions while this one waited for the lock.
             if queue.batches and (sticky is None or info.partitioner.sticky is sticky):
                 result = self._try_append(queue, info, sticky, cluster, try_append, appended)
-                return info, result, result is None and self._waiting.changed(queue, FULL)
+                return info, result, result is None and self.waiting.changed(queue, FULL)
         return info, None, False
 
     def _try_append(
@@ -293,11 +294,10 @@ class RecordAccumulator:
                     if result is None:
                         raise IllegalStateError(f"a new batch of {size} bytes has no room for its first record")
                     self._publish(queue, batch, loan)
-                    info.partitioner.update_partition_info(
-                        sticky, batch.estimated_size_in_bytes, cluster, batch.is_full
-                    )
-                    is_due = len(queue.batches) > 1 or batch.is_full
-                    return result, self._waiting.needs_wakeup(queue, FULL if is_due else now_ms + self.linger_ms)
+                    is_full = batch.is_full
+                    info.partitioner.update_partition_info(sticky, batch.estimated_size_in_bytes, cluster, is_full)
+                    is_due = is_full or len(queue.batches) > 1
+                    return result, self.waiting.needs_wakeup(queue, FULL if is_due else now_ms + self.linger_ms)
         finally:
             if loan.size and not loan.belongs_to_batch:
                 self._pool.returned.append(loan)  # one call into C, so it completes before a signal handler can run
@@ -309,7 +309,7 @@ class RecordAccumulator:
         From then on the batch owns its memory, ``flush`` waits for the batch, and the sender will check its queue.
         There is no call between the statements, so a signal handler sees either all of this or nothing.
         """
-        batches, changed = queue.batches, self._waiting.changed_queues
+        batches, changed = queue.batches, self.waiting.changed_queues
         self.register.incomplete[batch] = None
         batch.loan = loan
         loan.belongs_to_batch = True
@@ -388,25 +388,13 @@ class RecordAccumulator:
             with HERE.mark, queue.lock:
                 if queue.batches:
                     queue.batches[-1].close_for_record_appends()
-                    self._waiting.changed(queue, FULL)
+                    self.waiting.changed(queue, FULL)
 
     # --- which nodes are due -----------------------------------------------------------------------------------
 
-    def expect_look(self) -> bool:
-        """Announce an imminent wakeup of the sender; return whether one was announced before. Thread: any."""
-        return self._waiting.expect_look()
-
-    def begin_look(self) -> None:
-        """Start a round of the sender: from now on, it must be woken for new batches."""
-        self._waiting.begin_look()
-
-    def end_look(self, next_look_ms: int) -> None:
-        """End a round of the sender, which checks again at ``next_look_ms``: batches due later need no wakeup."""
-        self._waiting.next_look_ms = next_look_ms
-
     def look_at_all(self) -> None:
         """Check all queues in the next round of the sender, because an exception ended this round early."""
-        self._waiting.rebuild(self._all_queues())
+        self.waiting.rebuild(self._all_queues())
 
     def queued_batches(self) -> list[ProducerBatch]:
         """Return the batches in all queues."""
@@ -422,7 +410,7 @@ class RecordAccumulator:
         A batch is due if it is full, has lingered, or has other batches behind it; if memory is short; or during a
         flush or the close. Its partition must not be muted, and its retry backoff must have passed.
         """
-        waiting = self._waiting
+        waiting = self.waiting
         waiting.file(snapshot)
         result = ReadyCheckResult()
         if waiting.leaderless:
@@ -440,10 +428,15 @@ class RecordAccumulator:
         """Return in how many ms a batch is due for ``nodes`` that the last drain has left behind."""
         if self.has_due_rest:
             return 0
-        waiting = self._waiting
-        waiting.file(snapshot)
-        of_nodes = [waiting.nodes[node_id] for node_id in nodes if node_id in waiting.nodes]
-        return min((of_node.delay_ms(now_ms, False) for of_node in of_nodes), default=FOREVER_MS)
+        waiting = self.waiting
+        if waiting.changed_queues:
+            waiting.file(snapshot)
+        delay_ms = FOREVER_MS
+        for node_id in nodes:
+            of_node = waiting.nodes.get(node_id)
+            if of_node is not None and of_node.waiting:
+                delay_ms = min(delay_ms, of_node.delay_ms(now_ms, False))
+        return delay_ms
 
     @property
     def has_undrained(self) -> bool:
@@ -460,10 +453,11 @@ class RecordAccumulator:
 
     def update_node_latency_stats(self, node_id: int, now_ms: int, can_drain: bool) -> None:
         """Note that ``node_id`` had data to send, and whether it could take a request."""
-        of_node = self._waiting.nodes.get(node_id)
+        of_node = self.waiting.nodes.get(node_id)
         if of_node is not None:
             of_node.is_blocked = not can_drain
-        self._load.update(node_id, now_ms, can_drain)
+        if self._load.excludes_nodes:
+            self._load.update(node_id, now_ms, can_drain)
 
     # --- handing over ------------------------------------------------------------------------------------------
 
@@ -473,12 +467,15 @@ class RecordAccumulator:
         The nodes are those of the last ``ready``.
         """
         self.has_due_rest = False
-        return {node.id: self._drain_batches_for_one_node(node, max_size, now_ms) for node in nodes}
+        drained: dict[int, list[ProducerBatch]] = {}
+        for node in nodes:
+            drained[node.id] = self._drain_batches_for_one_node(node, max_size, now_ms)
+        return drained
 
     def _drain_batches_for_one_node(self, node: Node, max_size: int, now_ms: int) -> list[ProducerBatch]:
         ready: list[ProducerBatch] = []
         manager = self._transaction_manager
-        waiting = self._waiting
+        waiting = self.waiting
         of_node = waiting.nodes.get(node.id)
         if of_node is None:
             return ready
@@ -547,18 +544,13 @@ class RecordAccumulator:
 
     # --- expiring ----------------------------------------------------------------------------------------------
 
-    @property
-    def next_expiry_time_ms(self) -> int:
-        """The time before which no waiting batch expires."""
-        return self._waiting.next_expiry_ms
-
     def expired_batches(self, now_ms: int) -> list[ProducerBatch]:
-        """Take the waiting batches whose delivery.timeout.ms has passed out of their queues, in order of sending."""
-        waiting = self._waiting
-        waiting.take_in()
+        """Take the waiting batches whose delivery.timeout.ms has passed out of their queues, in order of sending.
+
+        The next expiry becomes that of the other waiting batches.
+        """
+        waiting = self.waiting
         expired: list[ProducerBatch] = []
-        if now_ms < waiting.next_expiry_ms:
-            return expired
         waiting.next_expiry_ms = FOREVER_MS
         for queue in self._all_queues():
             if not queue.batches:

@@ -96,10 +96,13 @@ class Sender:
         self._metadata = metadata
         self._accumulator = accumulator
         self._register = accumulator.register
+        self._waiting = accumulator.waiting
         self._metrics = metrics
         self._clock = clock
         self._transaction_manager = transaction_manager
         self._state: str = state.RUNNING
+        #: True once the producer has closed: the driver ends. ``_state`` is then CLOSED.
+        self.is_closed = False
         # Requests of other threads. ``_state`` follows them in the next step, so only the driver changes it.
         self._is_closing = False
         self._is_forced = False
@@ -130,7 +133,7 @@ class Sender:
         and the next driver must call ``recover``.
         """
         self._go_on_closing()
-        if self._state == state.CLOSED:
+        if self.is_closed:
             return 0
         delay_ms = self._next_round_ms - now_ms
         if delay_ms > 0:
@@ -175,7 +178,7 @@ class Sender:
 
     def _run_round(self, now_ms: int) -> int:
         manager = self._transaction_manager
-        self._accumulator.begin_look()
+        self._waiting.begin_look()
         if self._register.held:  # failing them after an exception raised another one
             self._responses.fail_held(IllegalStateError("an earlier round of the sender ended early"))
         if manager is not None:
@@ -187,7 +190,7 @@ class Sender:
                 # The cause may be temporary: fail the waiting batches, and let the next record try again.
                 self._abort_batches(manager.last_error)
                 manager.transition_to_uninitialized()
-            if self._accumulator.has_incomplete:  # an idle producer needs no id
+            if self._register.incomplete:  # an idle producer needs no id
                 manager.bump_idempotent_epoch_and_reset_id_if_needed()
             wait_ms = self._maybe_send_transactional_request(manager, now_ms)
             if wait_ms is not None:
@@ -213,7 +216,7 @@ class Sender:
         accumulator = self._accumulator
         snapshot = self._metadata.fetch_metadata_snapshot()
         result = accumulator.ready(snapshot, now_ms)
-        if now_ms >= self._next_expiry_ms():
+        if now_ms >= self._waiting.next_expiry_ms:
             self._fail_expired_batches(now_ms)
             result = accumulator.ready(snapshot, now_ms)
         if result.unknown_leader_topics:
@@ -232,11 +235,11 @@ class Sender:
         timeout_ms = min(
             result.next_ready_check_delay_ms,
             not_ready_timeout_ms,
-            self._next_expiry_ms() - now_ms,
+            self._waiting.next_expiry_ms - now_ms,
             self._delay_of_rest_ms(result, collated, snapshot, now_ms),
             self._metrics.publication_delay_ms(now_ms),
         )
-        accumulator.end_look(now_ms + timeout_ms)
+        self._waiting.next_look_ms = now_ms + timeout_ms  # batches due later need no wakeup
         return max(timeout_ms, 0)
 
     def _delay_of_rest_ms(
@@ -279,17 +282,11 @@ class Sender:
                 timeout_ms = min(timeout_ms, self._client.poll_delay_ms(node, now_ms))
         return timeout_ms
 
-    def _next_expiry_ms(self) -> int:
-        """Return a time before which no batch expires, waiting or in flight."""
-        accumulator = self._accumulator
-        in_flight_ms = self._register.oldest_in_flight_ms + accumulator.delivery_timeout_ms
-        waiting_ms = accumulator.next_expiry_time_ms
-        return waiting_ms if waiting_ms < in_flight_ms else in_flight_ms
-
     def _fail_expired_batches(self, now_ms: int) -> None:
         accumulator = self._accumulator
+        waiting = accumulator.expired_batches(now_ms)
         in_flight = self._register.expired_in_flight(accumulator.delivery_timeout_ms, now_ms)
-        for batch in accumulator.expired_batches(now_ms):
+        for batch in waiting:
             self._fail_expired(batch, now_ms, "received no successful response" if batch.in_retry else "was not sent")
         for batch in in_flight:
             self._fail_expired(batch, now_ms, "received no response")
@@ -400,12 +397,12 @@ class Sender:
             if topic is None:
                 self._metadata.add(name, now_ms)  # marks the topic as used, so the metadata keeps it
                 topic_id = snapshot.topic_ids.get(name, ZERO_UUID)
-                if topic_id == ZERO_UUID:
+                if topic_id.int:
+                    topic_names[topic_id] = name
+                else:
                     max_version = _LAST_VERSION_WITH_TOPIC_NAMES
-                topic_names[topic_id] = name
                 topic = topics[name] = ProduceRequest.TopicProduceData(name=name, topic_id=topic_id)
             topic.partition_data.append(ProduceRequest.PartitionProduceData(index=partition, records=batch.records))
-        topic_names.pop(ZERO_UUID, None)
         request = ProduceRequest(
             acks=self._config.acks, timeout_ms=self._config.request_timeout_ms, topic_data=topics.values()
         )
@@ -472,6 +469,7 @@ class Sender:
         state.check_move(self._state, target)
         self._log.debug("The sender goes from %s to %s", self._state, target)
         self._state = target
+        self.is_closed = target == state.CLOSED
 
     def fail(self, error: BaseException) -> None:
         """Close because of an exception, such as SystemExit raised by a plugin, that ended the driver.
@@ -502,14 +500,9 @@ class Sender:
         return not self._is_closing
 
     @property
-    def is_closed(self) -> bool:
-        """True once the producer has closed: the driver ends."""
-        return self._state == state.CLOSED
-
-    @property
     def has_incomplete(self) -> bool:
         """True if any batch has no result yet."""
-        return self._accumulator.has_incomplete
+        return bool(self._register.incomplete)
 
     def wakeup(self) -> None:
         """Have ``step`` called at once."""

@@ -32,8 +32,8 @@ class SenderThread:
     """Tells whether the current thread is the sender's or drives it, and why the thread has failed. Thread: any."""
 
     __slots__ = (
-        "_get_ident",
         "_wakeup",
+        "current_ident",
         "driver",
         "failure",
         "holder",
@@ -55,7 +55,8 @@ class SenderThread:
         ends the sender's wait for the network; by default it does nothing.
         """
         self._wakeup = wakeup
-        self._get_ident = get_ident
+        #: Returns the id of the current thread.
+        self.current_ident = get_ident
         #: The sender's thread; None before it starts and after it has ended.
         self.ident: int | None = None
         self.killed_by = killed_by
@@ -70,10 +71,6 @@ class SenderThread:
         #: The exception that ended the thread; None if it is running or was closed.
         self.failure: BaseException | None = None
 
-    def current_ident(self) -> int:
-        """Return the id of the current thread."""
-        return self._get_ident()
-
     def wakeup(self) -> None:
         """Have the sender stepped at once, on the thread that drives it."""
         if self.driver is not None:
@@ -87,7 +84,7 @@ class SenderThread:
 
     def begin(self) -> None:
         """Make the current thread the sender's."""
-        self.ident = self._get_ident()
+        self.ident = self.current_ident()
 
     def end(self) -> None:
         """Forget the sender's thread, which is ending: the system may reuse its identifier."""
@@ -99,13 +96,13 @@ class SenderThread:
 
         The call comes from a callback, a ``__del__`` that the garbage collector runs there, or a signal handler.
         """
-        ident = self._get_ident()
+        ident = self.current_ident()
         return ident in (self.ident, self.holder)
 
     @property
     def is_borrowed(self) -> bool:
         """True if there is a sender's thread, and this is another one: it runs no listeners."""
-        return self.ident is not None and self._get_ident() != self.ident
+        return self.ident is not None and self.current_ident() != self.ident
 
     def explain(self, error: KafkaError) -> KafkaError:
         """Return the error to raise: the failure of the thread if it has failed, else ``error``."""

@@ -113,7 +113,7 @@ class WaitingQueues:
         self.leaderless: dict[PartitionQueue, None] = {}
         #: Partitions to which the sender sends nothing, with the batch in flight that mutes each of them.
         self.muted: dict[TopicPartition, ProducerBatch] = {}
-        #: No waiting batch expires before this time.
+        #: No batch expires before this time, waiting or in flight: each was first in its queue before it was drained.
         self.next_expiry_ms = FOREVER_MS
         #: The latest time of the sender's next check; FOREVER_MS during a check.
         self.next_look_ms = FOREVER_MS
@@ -200,7 +200,8 @@ class WaitingQueues:
         Queues with more batches go to the back when they are filed again.
         """
         for queue in queues:
-            of_node.remove(queue)
+            del of_node.waiting[queue]
+            queue.due_ms = FOREVER_MS
             queue.topic_info.changes += 1
 
     def _file(self, queue: PartitionQueue, snapshot: MetadataSnapshot) -> None:
