@@ -15,7 +15,7 @@ ALL = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubcla
 CODED = {code: cls for code in range(-1, 200) if (cls := errors._BY_CODE.get(code)) is not None}
 
 #: Internal classes of kafka-python, which have no counterpart.
-NO_COUNTERPART = {"NoError", "QuotaViolationError", "TooManyInFlightRequests", "UnknownBrokerIdError"}
+NO_COUNTERPART = {"QuotaViolationError", "TooManyInFlightRequests", "UnknownBrokerIdError"}
 
 
 @pytest.mark.parametrize("cls", ALL)

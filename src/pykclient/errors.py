@@ -216,6 +216,13 @@ class UnknownCodeError(BrokerError):
     error_name = "UNKNOWN_CODE"
 
 
+class NoError(BrokerError):
+    """Not an error: the class that stands for success in the results of the admin client, as in kafka-python."""
+
+    code = errno = 0
+    error_name = "NONE"
+
+
 class UnknownServerError(BrokerError, code=-1, name="UNKNOWN_SERVER_ERROR"):
     """The broker failed unexpectedly; see the broker's log for the cause."""
 

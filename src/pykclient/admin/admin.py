@@ -6,11 +6,32 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 from uuid import UUID
 
-from pykclient.admin import arguments, topics
+from pykclient.admin import arguments, cluster, configs, partitions, topics
 from pykclient.admin.admin_base import AdminBase
-from pykclient.admin.descriptions import CreatedTopic, TopicDescription, TopicListing
+from pykclient.admin.descriptions import (
+    ClusterDescription,
+    ConfigEntry,
+    CreatedTopic,
+    FeatureMetadata,
+    ListedOffset,
+    LogDirDescription,
+    PartitionReassignment,
+    QuorumInfo,
+    TopicDescription,
+    TopicListing,
+)
 from pykclient.admin.results import Results
-from pykclient.admin.values import NewPartitions, NewTopic
+from pykclient.admin.values import (
+    ConfigResource,
+    ConfigResourceType,
+    ElectionType,
+    IsolationLevel,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    TopicPartitionReplica,
+)
+from pykclient.types import TopicPartition
 
 K = TypeVar("K")
 
@@ -86,3 +107,196 @@ class Admin(AdminBase):
         is_trial = arguments.flag(validate_only, "validate_only")
         results = self._run("create_partitions", timeout_ms, lambda it: topics.create_partitions(it, wanted, is_trial))
         return results.map(lambda _: None)
+
+    # --- records, offsets, leaders, replicas ---
+
+    def delete_records(
+        self, offsets: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
+    ) -> Results[TopicPartition, int]:
+        """Delete the records before an offset in each partition; -1 is for all that are replicated.
+
+        Return the first offset that is left in each partition.
+        """
+        wanted = partitions.offsets_to_delete_before(offsets)
+        results = self._run("delete_records", timeout_ms, lambda it: partitions.delete_records(it, wanted))
+        return results.map(lambda deleted: int(deleted.low_watermark))
+
+    def list_offsets(
+        self,
+        specs: Mapping[TopicPartition, OffsetSpec | int],
+        *,
+        isolation_level: IsolationLevel | int = IsolationLevel.READ_UNCOMMITTED,
+        timeout_ms: int | None = None,
+    ) -> Results[TopicPartition, ListedOffset]:
+        """Return the offset of a place in each partition: an OffsetSpec, or a time in milliseconds since the epoch.
+
+        The offset of a time after all records is -1.
+        """
+        wanted = partitions.offset_specs(specs)
+        level = IsolationLevel.build_from(isolation_level)
+        results = self._run("list_offsets", timeout_ms, lambda it: partitions.list_offsets(it, wanted, level))
+        return results.map(
+            lambda found: ListedOffset(
+                found.offset, found.timestamp, None if found.leader_epoch < 0 else found.leader_epoch
+            )
+        )
+
+    def elect_leaders(
+        self,
+        election_type: ElectionType | int,
+        topic_partitions: Iterable[TopicPartition] | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> Results[TopicPartition, None]:
+        """Elect the leaders of partitions, or of all (None): preferred replicas, or any replica.
+
+        A partition that needs no election fails with ElectionNotNeededError; if all are asked for, it is left out.
+        """
+        kind = ElectionType.build_from(election_type)
+        wanted = None
+        if topic_partitions is not None:
+            wanted = partitions.by_topic(arguments.partitions(topic_partitions, "topic_partitions"))
+        response = self._run("elect_leaders", timeout_ms, lambda it: partitions.elect_leaders(it, kind, wanted))
+        return partitions.elected(response, leave_out_unneeded=wanted is None)
+
+    def alter_partition_reassignments(
+        self, reassignments: Mapping[TopicPartition, Iterable[int] | None], *, timeout_ms: int | None = None
+    ) -> Results[TopicPartition, None]:
+        """Move partitions to other brokers; None cancels a move. The moves go on after this call."""
+        wanted = partitions.new_replicas(reassignments)
+        return self._run(
+            "alter_partition_reassignments", timeout_ms, lambda it: partitions.alter_reassignments(it, wanted)
+        )
+
+    def list_partition_reassignments(
+        self, topic_partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """Return the moves that are not done, of some partitions or of all."""
+        wanted = None
+        if topic_partitions is not None:
+            wanted = partitions.by_topic(arguments.partitions(topic_partitions, "topic_partitions"))
+        response = self._run(
+            "list_partition_reassignments", timeout_ms, lambda it: partitions.list_reassignments(it, wanted)
+        )
+        return partitions.reassignments(response)
+
+    # --- configurations ---
+
+    def describe_configs(
+        self,
+        resources: Iterable[ConfigResource],
+        *,
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+        timeout_ms: int | None = None,
+    ) -> Results[ConfigResource, dict[str, ConfigEntry]]:
+        """Return the configurations of resources: all keys, or those in ``configs`` of a resource."""
+        wanted = configs.resources(resources)
+        synonyms = arguments.flag(include_synonyms, "include_synonyms")
+        texts = arguments.flag(include_documentation, "include_documentation")
+        results = self._run(
+            "describe_configs", timeout_ms, lambda it: configs.describe_configs(it, wanted, synonyms, texts)
+        )
+        return results.map(configs.config_entries)
+
+    def incremental_alter_configs(
+        self, resources: Iterable[ConfigResource], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> Results[ConfigResource, None]:
+        """Change configurations. ``configs`` of a resource maps keys to values, or to ``(AlterConfigOp, value)``.
+
+        The other keys stay as they are.
+        """
+        changes = {resource: configs.changes_of(resource) for resource in configs.resources(resources)}
+        is_trial = arguments.flag(validate_only, "validate_only")
+        results = self._run("alter_configs", timeout_ms, lambda it: configs.alter_configs(it, changes, is_trial))
+        return results.map(lambda _: None)
+
+    def list_config_resources(
+        self, resource_types: Iterable[ConfigResourceType | str] = (), *, timeout_ms: int | None = None
+    ) -> list[ConfigResource]:
+        """Return the resources that have configurations, of some types or of all."""
+        given = arguments.items(resource_types, "resource_types", "types")
+        types = [ConfigResourceType.build_from(kind) for kind in given]
+        return self._run("list_config_resources", timeout_ms, lambda it: configs.list_config_resources(it, types))
+
+    def list_client_metrics_resources(self, *, timeout_ms: int | None = None) -> list[str]:
+        """Return the names of the subscriptions to metrics of clients (KIP-714).
+
+        They are created and deleted by changes of their configurations.
+        """
+        kinds = [ConfigResourceType.CLIENT_METRICS]
+        found = self._run(
+            "list_client_metrics_resources", timeout_ms, lambda it: configs.list_config_resources(it, kinds)
+        )
+        return [resource.name for resource in found]
+
+    # --- the cluster ---
+
+    def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
+        """Return the cluster's id, its brokers, and the broker that stands for the controller."""
+        return cluster.cluster_description(self._run("describe_cluster", timeout_ms, cluster.describe_cluster))
+
+    def describe_log_dirs(
+        self, broker_ids: Iterable[int], *, timeout_ms: int | None = None
+    ) -> Results[int, dict[str, LogDirDescription]]:
+        """Return the log directories of brokers by path."""
+        ids = cluster.broker_id_arguments(broker_ids, "broker_ids")
+        results = self._run("describe_log_dirs", timeout_ms, lambda it: cluster.describe_log_dirs(it, None, ids))
+        return results.map(cluster.log_dirs)
+
+    def alter_replica_log_dirs(
+        self, directories: Mapping[TopicPartitionReplica, str], *, timeout_ms: int | None = None
+    ) -> Results[TopicPartitionReplica, None]:
+        """Move replicas to other log directories of their brokers."""
+        wanted = cluster.directories(directories)
+        return self._run("alter_replica_log_dirs", timeout_ms, lambda it: cluster.alter_replica_log_dirs(it, wanted))
+
+    def describe_features(self, *, timeout_ms: int | None = None) -> FeatureMetadata:
+        """Return the supported and the finalized levels of the cluster's features."""
+        response = self._run("describe_features", timeout_ms, lambda it: cluster.api_versions(it, "describe_features"))
+        return cluster.features(response)
+
+    def update_features(
+        self, updates: Mapping[str, Any], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> Results[str, None]:
+        """Change the levels of features, given as levels or as ``FeatureUpdate(level, kind)``. Level 0 removes one."""
+        wanted = cluster.feature_updates(updates)
+        is_trial = arguments.flag(validate_only, "validate_only")
+        return self._run("update_features", timeout_ms, lambda it: cluster.update_features(it, wanted, is_trial))
+
+    def describe_metadata_quorum(self, *, timeout_ms: int | None = None) -> QuorumInfo:
+        """Return the state of the quorum of controllers."""
+        return cluster.quorum_info(self._run("describe_metadata_quorum", timeout_ms, cluster.describe_quorum))
+
+    def add_raft_voter(
+        self,
+        voter_id: int,
+        directory_id: UUID,
+        endpoints: Iterable[tuple[str, str, int]],
+        *,
+        cluster_id: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Add a controller to the voters of the quorum. ``endpoints`` are ``(listener, host, port)``."""
+        voter = arguments.number(voter_id, "voter_id")
+        directory = arguments.uuid(directory_id, "directory_id")
+        name = arguments.optional_text(cluster_id, "cluster_id")
+        self._run(
+            "add_raft_voter",
+            timeout_ms,
+            lambda it: cluster.add_raft_voter(it, name, voter, directory, endpoints),
+        )
+
+    def remove_raft_voter(
+        self, voter_id: int, directory_id: UUID, *, cluster_id: str | None = None, timeout_ms: int | None = None
+    ) -> None:
+        """Remove a controller from the voters of the quorum."""
+        voter = arguments.number(voter_id, "voter_id")
+        directory = arguments.uuid(directory_id, "directory_id")
+        name = arguments.optional_text(cluster_id, "cluster_id")
+        self._run("remove_raft_voter", timeout_ms, lambda it: cluster.remove_raft_voter(it, name, voter, directory))
+
+    def unregister_broker(self, broker_id: int, *, timeout_ms: int | None = None) -> None:
+        """Unregister a broker that is down for good."""
+        id = arguments.number(broker_id, "broker_id")
+        self._run("unregister_broker", timeout_ms, lambda it: cluster.unregister_broker(it, id))

@@ -168,7 +168,15 @@ class AdminApiHandler(Generic[K, V]):
                 self.uncertain.add(key)
             result.retry[key] = error
         else:
-            result.failed[key] = error
+            result.failed[key] = self._about(key, error)
+
+    def _about(self, key: K, error: KafkaError) -> KafkaError:
+        """Return the error of a key. Where the broker gave only a code, the text names the call and the key."""
+        kind = type(error)
+        if key is None or not isinstance(error, errors.BrokerError) or str(error) != str(kind()):
+            return error
+        shown = repr(key) if isinstance(key, str) else str(key)
+        return kind(f"{self.name} of {shown}: {error}")
 
     def handle_unsupported_version(self, keys: Sequence[K], error: KafkaError) -> ApiResult[K, V]:
         """Return what it means that the broker has no version that can carry the request: by default, all keys fail."""

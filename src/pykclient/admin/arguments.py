@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from pykclient.errors import IllegalArgumentError
 from pykclient.types import TopicPartition
@@ -136,3 +137,14 @@ def partitions(values: object, what: str) -> list[TopicPartition]:
 def replicas(values: object, what: str) -> list[int]:
     """Return the ids of brokers."""
     return [number(value, f"{what}[{index}]") for index, value in enumerate(items(values, what, "broker ids"))]
+
+
+def uuid(value: object, what: str) -> UUID:
+    """Return a UUID.
+
+    Raises:
+        IllegalArgumentError: it is none.
+    """
+    if not isinstance(value, UUID):
+        raise IllegalArgumentError(f"{what} is {shown(value)}; it must be a uuid.UUID")
+    return value

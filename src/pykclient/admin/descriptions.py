@@ -6,7 +6,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from pykclient.admin.values import ConfigSourceType, ConfigType
-from pykclient.types import Node
+from pykclient.errors import KafkaError
+from pykclient.types import Node, TopicPartition
 
 
 class ConfigSynonym(NamedTuple):
@@ -85,3 +86,72 @@ class ClusterDescription(NamedTuple):
     controller: Node | None
     nodes: tuple[Node, ...]
     authorized_operations: list[str] | None
+
+
+class BrokerVersionData(NamedTuple):
+    """The first and last version of each API that a broker supports, by the key of the API."""
+
+    broker_id: int
+    api_versions: dict[int, tuple[int, int]]
+
+
+class LogDirDescription(NamedTuple):
+    """A log directory of a broker. Sizes are in bytes, -1 if unknown. ``error`` is why it cannot be used, or None."""
+
+    total_bytes: int
+    usable_bytes: int
+    replicas: dict[TopicPartition, ReplicaInfo]
+    error: KafkaError | None
+
+
+class ReplicaInfo(NamedTuple):
+    """A replica in a log directory. ``is_future`` is True while it is moved there."""
+
+    size_bytes: int
+    offset_lag: int
+    is_future: bool
+
+
+class QuorumReplica(NamedTuple):
+    """A voter or observer of the quorum of controllers. Times are in milliseconds since the epoch, -1 if unknown."""
+
+    replica_id: int
+    directory_id: UUID | None
+    log_end_offset: int
+    last_fetch_timestamp_ms: int
+    last_caught_up_timestamp_ms: int
+
+
+class QuorumInfo(NamedTuple):
+    """The quorum of controllers. ``endpoints`` maps the ids of nodes to their ``(listener, host, port)``."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]
+    endpoints: dict[int, tuple[tuple[str, str, int], ...]]
+
+
+class FeatureMetadata(NamedTuple):
+    """The levels of features, as pairs of the lowest and the highest. ``finalized_epoch`` is None if unknown."""
+
+    supported: dict[str, tuple[int, int]]
+    finalized: dict[str, tuple[int, int]]
+    finalized_epoch: int | None
+
+
+class ListedOffset(NamedTuple):
+    """An offset in a partition. ``timestamp`` is that of the record in ms, -1 if none is looked at."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int | None
+
+
+class PartitionReassignment(NamedTuple):
+    """The brokers of a partition that is being moved, and which of them come and go."""
+
+    replicas: tuple[int, ...]
+    adding_replicas: tuple[int, ...]
+    removing_replicas: tuple[int, ...]

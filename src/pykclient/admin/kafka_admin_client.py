@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykclient.admin.kafka_cluster import ClusterCalls
+from pykclient.admin.kafka_configs import ConfigCalls
+from pykclient.admin.kafka_partitions import PartitionCalls
 from pykclient.admin.kafka_topics import TopicCalls
 
 if TYPE_CHECKING:
     from pykclient.admin.admin import Admin
 
 
-class KafkaAdminClient(TopicCalls):
+class KafkaAdminClient(TopicCalls, PartitionCalls, ConfigCalls, ClusterCalls):
     """A client that administers a Kafka cluster: topics, configurations, groups, access and more.
 
     Settings are keyword arguments, or a mapping of Kafka's dotted keys::

@@ -9,7 +9,7 @@ from uuid import UUID
 from pykclient.admin import arguments
 from pykclient.admin.admin_base import AdminBase
 from pykclient.admin.operation import CallContext, Operation
-from pykclient.admin.plain import plain, with_operations
+from pykclient.admin.plain import is_answer, plain, with_operations
 from pykclient.admin.results import Results
 from pykclient.admin.topics import (
     all_metadata,
@@ -42,7 +42,7 @@ def raise_first(results: Results[Any, Any], *, also_broker_errors: bool) -> None
         KafkaError: the error.
     """
     for error in results.failed.values():
-        if also_broker_errors or not isinstance(error, BrokerError):
+        if also_broker_errors or not is_answer(error):
             raise error
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from pykclient.admin.values import authorized_operations
+from pykclient.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
 from pykclient.protocol.message import ZERO_UUID, Message
 
 _BIT_FIELDS = {"authorized_operations", "cluster_authorized_operations", "topic_authorized_operations"}
@@ -27,3 +28,14 @@ def with_operations(found: dict[str, Any]) -> dict[str, Any]:
     for name in _BIT_FIELDS & found.keys():
         found["authorized_operations"] = authorized_operations(found.pop(name))
     return found
+
+
+def shown_error(error: KafkaError) -> str:
+    """Return an error as the text that kafka-python puts into results."""
+    code = f"[Error {error.code}] " if isinstance(error, BrokerError) else ""
+    return f"{code}{type(error).__name__}: {error}"
+
+
+def is_answer(error: KafkaError) -> bool:
+    """Return True for an error that a broker has reported for an item; others are raised in any case."""
+    return isinstance(error, BrokerError) and not isinstance(error, (AuthenticationError, UnsupportedVersionError))

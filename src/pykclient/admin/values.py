@@ -218,8 +218,8 @@ class ConfigType(_IntKind):
 class ConfigResource:
     """A topic, broker, group or another resource with a configuration.
 
-    ``configs`` is a list of keys, or a dict of changes by key, which the method describes. Raises IllegalArgumentError
-    if there is no such type.
+    ``configs`` is a list of keys, or a dict of changes by key, which the method describes. Two objects with the same
+    type and name are equal, whatever their configs. Raises IllegalArgumentError if there is no such type.
     """
 
     def __init__(self, resource_type: ConfigResourceType | str | int, name: str, configs: Any = None) -> None:
@@ -227,8 +227,16 @@ class ConfigResource:
         self.name = name
         self.configs = configs
 
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ConfigResource) and self.resource_type == other.resource_type and self.name == other.name
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.resource_type, self.name))
+
     def __str__(self) -> str:
-        return f"ConfigResource {self.name}={self.resource_type}"
+        return f"ConfigResource {self.name}={self.resource_type.name}"
 
     def __repr__(self) -> str:
         keys = None if self.configs is None else list(self.configs)  # values may be secrets

@@ -1,0 +1,444 @@
+"""The cluster, its features, its controllers, and the directories of its brokers: operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from pykclient.admin import arguments
+from pykclient.admin.api import CONTROLLER, LookupStrategy, checked, error_of, to_any_broker, to_controller
+from pykclient.admin.descriptions import (
+    ClusterDescription,
+    FeatureMetadata,
+    LogDirDescription,
+    QuorumInfo,
+    QuorumReplica,
+    ReplicaInfo,
+)
+from pykclient.admin.handlers import ItemsHandler, QuestionHandler
+from pykclient.admin.operation import CallContext, Operation
+from pykclient.admin.results import Results
+from pykclient.admin.topics import all_metadata, topic_id_or_none
+from pykclient.admin.values import TopicPartitionReplica, UpdateFeatureType, authorized_operations
+from pykclient.errors import IllegalArgumentError, KafkaError, UnsupportedVersionError
+from pykclient.network.client_request import RequestBuilder
+from pykclient.protocol.message import Request
+from pykclient.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from pykclient.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pykclient.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from pykclient.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from pykclient.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from pykclient.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from pykclient.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from pykclient.protocol.messages.update_features import UpdateFeaturesRequest
+from pykclient.types import Node, TopicPartition
+from pykclient.version import __version__
+
+#: From this version on, a DescribeCluster request can ask for fenced brokers.
+_FENCED_FROM = 2
+
+
+class _DescribeClusterBuilder(RequestBuilder):
+    """Leaves out what an older broker does not know."""
+
+    __slots__ = ()
+
+    def build(self, version: int) -> Request:
+        return DescribeClusterRequest(
+            include_cluster_authorized_operations=True, include_fenced_brokers=version >= _FENCED_FROM
+        )
+
+
+def describe_cluster(context: CallContext) -> Operation[DescribeClusterResponse]:
+    """Describe the cluster, fenced brokers included."""
+
+    def read(response: DescribeClusterResponse) -> DescribeClusterResponse:
+        checked(response.error_code, response.error_message)
+        return response
+
+    try:
+        return (
+            yield from context.ask(
+                QuestionHandler(
+                    "describe_cluster",
+                    to_any_broker(),
+                    lambda _timeout_ms: _DescribeClusterBuilder(DescribeClusterRequest()),
+                    read,
+                )
+            )
+        )
+    except UnsupportedVersionError:  # before Kafka 2.8
+        metadata = yield from all_metadata(context, "describe_cluster", ())
+        return DescribeClusterResponse(
+            cluster_id=metadata.cluster_id or "",
+            controller_id=metadata.controller_id,
+            brokers=[
+                DescribeClusterResponse.DescribeClusterBroker(
+                    broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
+                )
+                for broker in metadata.brokers
+            ],
+            cluster_authorized_operations=metadata.cluster_authorized_operations,
+        )
+
+
+def broker_ids(context: CallContext) -> Operation[list[int]]:
+    """Return the ids of the brokers that are up."""
+    described = yield from describe_cluster(context)
+    return [broker.broker_id for broker in described.brokers if not broker.is_fenced]
+
+
+def broker_id_arguments(brokers: object, what: str) -> list[int]:
+    """Return a list of broker ids, each once."""
+    return list(dict.fromkeys(arguments.replicas(brokers, what)))
+
+
+def of_broker() -> LookupStrategy[int]:
+    """Return the strategy for keys that are ids of brokers."""
+    return LookupStrategy(lambda broker_id: broker_id)
+
+
+# --- log directories ---
+
+
+def describe_log_dirs(
+    context: CallContext, partitions: Mapping[str, Sequence[int]] | None, brokers: Sequence[int]
+) -> Operation[Results[int, DescribeLogDirsResponse]]:
+    """Describe the log directories of brokers, with the given partitions or all."""
+
+    def request(_keys: Sequence[int], _timeout_ms: int) -> DescribeLogDirsRequest:
+        return DescribeLogDirsRequest(
+            topics=None
+            if partitions is None
+            else [
+                DescribeLogDirsRequest.DescribableLogDirTopic(topic=topic, partitions=of_topic)
+                for topic, of_topic in partitions.items()
+            ]
+        )
+
+    handler: ItemsHandler[int, DescribeLogDirsResponse] = ItemsHandler(
+        "describe_log_dirs",
+        of_broker(),
+        request,
+        lambda keys, response: [(key, error_of(response.error_code), response) for key in keys],
+    )
+    return (yield from context.run(handler, brokers))
+
+
+def alter_replica_log_dirs(
+    context: CallContext, directories: Mapping[TopicPartitionReplica, str]
+) -> Operation[Results[TopicPartitionReplica, None]]:
+    """Have brokers move replicas to other log directories."""
+
+    def request(keys: Sequence[TopicPartitionReplica], _timeout_ms: int) -> AlterReplicaLogDirsRequest:
+        by_path: dict[str, dict[str, list[int]]] = {}
+        for replica in keys:
+            by_path.setdefault(directories[replica], {}).setdefault(replica.topic, []).append(replica.partition)
+        return AlterReplicaLogDirsRequest(
+            dirs=[
+                AlterReplicaLogDirsRequest.AlterReplicaLogDir(
+                    path=path,
+                    topics=[
+                        AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name=name, partitions=partitions)
+                        for name, partitions in topics.items()
+                    ],
+                )
+                for path, topics in by_path.items()
+            ]
+        )
+
+    def answers(
+        keys: Sequence[TopicPartitionReplica], response: Any
+    ) -> Iterator[tuple[TopicPartitionReplica, KafkaError | None, None]]:
+        broker_id = keys[0].broker_id
+        for topic in response.results:
+            for partition in topic.partitions:
+                replica = TopicPartitionReplica(topic.topic_name, partition.partition_index, broker_id)
+                yield replica, error_of(partition.error_code), None
+
+    lookup: LookupStrategy[TopicPartitionReplica] = LookupStrategy(lambda replica: replica.broker_id)
+    handler: ItemsHandler[TopicPartitionReplica, None] = ItemsHandler(
+        "alter_replica_log_dirs", lookup, request, answers
+    )
+    return (yield from context.run(handler, list(directories)))
+
+
+# --- the quorum ---
+
+
+def describe_quorum(context: CallContext) -> Operation[DescribeQuorumResponse]:
+    """Describe the quorum of controllers."""
+
+    def read(response: DescribeQuorumResponse) -> DescribeQuorumResponse:
+        checked(response.error_code, response.error_message)
+        for topic in response.topics:
+            for partition in topic.partitions:
+                checked(partition.error_code, partition.error_message)
+        return response
+
+    request = DescribeQuorumRequest(
+        topics=[
+            DescribeQuorumRequest.TopicData(
+                topic_name="__cluster_metadata", partitions=[DescribeQuorumRequest.PartitionData(partition_index=0)]
+            )
+        ]
+    )
+    return (
+        yield from context.ask(
+            QuestionHandler("describe_metadata_quorum", to_any_broker(), lambda _timeout_ms: request, read)
+        )
+    )
+
+
+class RaftVoterEndpoint(NamedTuple):
+    """Where a voter of the quorum listens."""
+
+    name: str
+    host: str
+    port: int
+
+
+def add_raft_voter(
+    context: CallContext, cluster_id: str | None, voter_id: int, directory_id: UUID, endpoints: object
+) -> Operation[None]:
+    """Add a voter to the quorum of controllers (KIP-853)."""
+    listeners = [
+        AddRaftVoterRequest.Listener(
+            name=arguments.text(name, "the name of an endpoint"),
+            host=arguments.text(host, "the host of an endpoint"),
+            port=arguments.number(port, "the port of an endpoint", 1, 65535),
+        )
+        for name, host, port in arguments.items(endpoints, "endpoints", "RaftVoterEndpoint")
+    ]
+
+    def request(timeout_ms: int) -> AddRaftVoterRequest:
+        return AddRaftVoterRequest(
+            cluster_id=cluster_id,
+            timeout_ms=timeout_ms,
+            voter_id=voter_id,
+            voter_directory_id=directory_id,
+            listeners=listeners,
+        )
+
+    yield from context.ask(QuestionHandler("add_raft_voter", to_any_broker(), request, _accepted))
+
+
+def remove_raft_voter(
+    context: CallContext, cluster_id: str | None, voter_id: int, directory_id: UUID
+) -> Operation[None]:
+    """Remove a voter from the quorum of controllers (KIP-853)."""
+    request = RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=directory_id)
+    yield from context.ask(
+        QuestionHandler("remove_raft_voter", to_any_broker(), lambda _timeout_ms: request, _accepted)
+    )
+
+
+def unregister_broker(context: CallContext, broker_id: int) -> Operation[None]:
+    """Unregister a broker that is down for good."""
+    request = UnregisterBrokerRequest(broker_id=broker_id)
+    yield from context.ask(
+        QuestionHandler("unregister_broker", to_any_broker(), lambda _timeout_ms: request, _accepted)
+    )
+
+
+def _accepted(response: Any) -> None:
+    checked(response.error_code, response.error_message)
+
+
+# --- features and versions ---
+
+
+def api_versions(
+    context: CallContext, name: str, lookup: LookupStrategy[None] | None = None
+) -> Operation[ApiVersionsResponse]:
+    """Return what a broker says of its versions and features."""
+
+    def read(response: ApiVersionsResponse) -> ApiVersionsResponse:
+        checked(response.error_code)
+        return response
+
+    request = ApiVersionsRequest(client_software_name="pykclient", client_software_version=__version__)
+    return (yield from context.ask(QuestionHandler(name, lookup or to_any_broker(), lambda _timeout_ms: request, read)))
+
+
+class FeatureUpdate(NamedTuple):
+    """A level for a feature of the cluster; 0 removes it."""
+
+    max_version_level: int
+    upgrade_type: UpdateFeatureType = UpdateFeatureType.UPGRADE
+
+
+def feature_updates(values: object) -> dict[str, FeatureUpdate]:
+    """Return updates from levels, or from pairs of the kind of the update and the level.
+
+    Raises:
+        IllegalArgumentError: an argument is wrong, or there is none.
+    """
+    found = {}
+    for feature, given in arguments.mapping(values, "feature_updates", "levels by feature").items():
+        name = arguments.text(feature, "the name of a feature")
+        kind: object = UpdateFeatureType.UPGRADE
+        level: object = given
+        if isinstance(given, FeatureUpdate):
+            level, kind = given
+        elif isinstance(given, tuple) and len(given) == 2:
+            kind, level = given
+        found[name] = FeatureUpdate(
+            arguments.number(level, f"the level of {name!r}", 0, arguments.INT16), UpdateFeatureType.build_from(kind)
+        )
+    if not found:
+        raise IllegalArgumentError("feature_updates is empty; name at least one feature")
+    return found
+
+
+class _UpdateFeaturesBuilder(RequestBuilder):
+    """Knows that the first version has no trial, and another field for downgrades."""
+
+    __slots__ = ("_timeout_ms", "_updates", "_validate_only")
+
+    def __init__(self, updates: Mapping[str, FeatureUpdate], validate_only: bool, timeout_ms: int) -> None:
+        super().__init__(UpdateFeaturesRequest())
+        self._updates = updates
+        self._validate_only = validate_only
+        self._timeout_ms = timeout_ms
+
+    def build(self, version: int) -> Request:
+        downgrades = (UpdateFeatureType.SAFE_DOWNGRADE, UpdateFeatureType.UNSAFE_DOWNGRADE)
+        return UpdateFeaturesRequest(
+            timeout_ms=self._timeout_ms,
+            feature_updates=[
+                UpdateFeaturesRequest.FeatureUpdateKey(
+                    feature=feature,
+                    max_version_level=update.max_version_level,
+                    **(
+                        {"allow_downgrade": update.upgrade_type in downgrades}
+                        if version == 0
+                        else {"upgrade_type": update.upgrade_type.value}
+                    ),
+                )
+                for feature, update in self._updates.items()
+            ],
+            validate_only=self._validate_only,
+        )
+
+
+def update_features(
+    context: CallContext, updates: Mapping[str, FeatureUpdate], validate_only: bool
+) -> Operation[Results[str, None]]:
+    """Change the levels of features (KIP-584)."""
+
+    def answers(keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, None]]:
+        checked(response.error_code, response.error_message)
+        told = {result.feature: result for result in response.results}
+        for key in keys:  # from version 2 on, a response has no results: all of them succeed or fail together
+            result = told.get(key)
+            yield key, None if result is None else error_of(result.error_code, result.error_message), None
+
+    handler: ItemsHandler[str, None] = ItemsHandler(
+        "update_features",
+        to_controller(),
+        lambda _keys, timeout_ms: _UpdateFeaturesBuilder(updates, validate_only, timeout_ms),
+        answers,
+    )
+    return (yield from context.run(handler, list(updates)))
+
+
+def lookup_of_features(send_request_to_controller: bool) -> LookupStrategy[None]:
+    """Return the strategy for asking the controller or any broker."""
+    return LookupStrategy(lambda _: CONTROLLER) if send_request_to_controller else to_any_broker()
+
+
+def directories(values: object) -> dict[TopicPartitionReplica, str]:
+    """Return paths of directories by replica.
+
+    Raises:
+        IllegalArgumentError: a key is no ``(topic, partition, broker id)``, or a path is no text.
+    """
+    found = {}
+    for key, path in arguments.mapping(values, "replica_assignments", "paths by TopicPartitionReplica").items():
+        if not isinstance(key, tuple) or len(key) != 3:
+            raise IllegalArgumentError(f"a key of replica_assignments is {arguments.shown(key)}, no replica")
+        topic, partition, broker_id = key
+        replica = TopicPartitionReplica(
+            arguments.text(topic, "the topic of a replica"),
+            arguments.number(partition, "the partition of a replica"),
+            arguments.number(broker_id, "the broker of a replica"),
+        )
+        found[replica] = arguments.text(path, f"the directory of {replica}")
+    return found
+
+
+# --- typed results ---
+
+
+def cluster_description(response: DescribeClusterResponse) -> ClusterDescription:
+    """Return a response as the typed result."""
+    nodes = {
+        broker.broker_id: Node(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)
+        for broker in response.brokers
+    }
+    return ClusterDescription(
+        response.cluster_id,
+        nodes.get(response.controller_id),
+        tuple(nodes.values()),
+        authorized_operations(response.cluster_authorized_operations),
+    )
+
+
+def log_dirs(response: DescribeLogDirsResponse) -> dict[str, LogDirDescription]:
+    """Return the directories in a response by path."""
+    return {
+        found.log_dir: LogDirDescription(
+            found.total_bytes,
+            found.usable_bytes,
+            {
+                TopicPartition(topic.name, partition.partition_index): ReplicaInfo(
+                    partition.partition_size, partition.offset_lag, partition.is_future_key
+                )
+                for topic in found.topics
+                for partition in topic.partitions
+            },
+            error_of(found.error_code),
+        )
+        for found in response.results
+    }
+
+
+def features(response: ApiVersionsResponse) -> FeatureMetadata:
+    """Return the features in a response."""
+    return FeatureMetadata(
+        {found.name: (found.min_version, found.max_version) for found in response.supported_features},
+        {found.name: (found.min_version_level, found.max_version_level) for found in response.finalized_features},
+        None if response.finalized_features_epoch < 0 else response.finalized_features_epoch,
+    )
+
+
+def quorum_info(response: DescribeQuorumResponse) -> QuorumInfo:
+    """Return the quorum in a response."""
+
+    def replicas(states: Sequence[DescribeQuorumResponse.ReplicaState]) -> tuple[QuorumReplica, ...]:
+        return tuple(
+            QuorumReplica(
+                state.replica_id,
+                topic_id_or_none(state.replica_directory_id),
+                state.log_end_offset,
+                state.last_fetch_timestamp,
+                state.last_caught_up_timestamp,
+            )
+            for state in states
+        )
+
+    (partition,) = response.topics[0].partitions
+    return QuorumInfo(
+        partition.leader_id,
+        partition.leader_epoch,
+        partition.high_watermark,
+        replicas(partition.current_voters),
+        replicas(partition.observers),
+        {
+            node.node_id: tuple((listener.name, listener.host, listener.port) for listener in node.listeners)
+            for node in response.nodes
+        },
+    )

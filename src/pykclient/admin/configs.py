@@ -1,0 +1,247 @@
+"""Configurations of topics, brokers and other resources: operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pykclient.admin import arguments
+from pykclient.admin.api import ANY_BROKER, LookupStrategy, checked, error_of, to_any_broker
+from pykclient.admin.descriptions import ConfigEntry, ConfigSynonym
+from pykclient.admin.handlers import ItemsHandler, QuestionHandler
+from pykclient.admin.operation import CallContext, Operation
+from pykclient.admin.results import Results
+from pykclient.admin.topics import config_value
+from pykclient.admin.values import AlterConfigOp, ConfigResource, ConfigResourceType, ConfigSourceType, ConfigType
+from pykclient.errors import IllegalArgumentError, KafkaError, UnsupportedVersionError
+from pykclient.protocol.messages.alter_configs import AlterConfigsRequest
+from pykclient.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from pykclient.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from pykclient.protocol.messages.list_config_resources import ListConfigResourcesRequest
+
+Described = DescribeConfigsResponse.DescribeConfigsResult
+
+_OF_BROKERS = (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
+
+
+class Change(NamedTuple):
+    """A change of one key."""
+
+    key: str
+    op: AlterConfigOp
+    value: str | None
+
+
+Changes = Mapping[ConfigResource, Sequence[Change]]
+
+
+def _lookup() -> LookupStrategy[ConfigResource]:
+    """Return the strategy for resources: a broker knows its own configuration, any broker that of the others."""
+    return LookupStrategy(
+        lambda resource: int(resource.name) if resource.resource_type in _OF_BROKERS and resource.name else ANY_BROKER
+    )
+
+
+def resources(values: object) -> list[ConfigResource]:
+    """Return a list of resources.
+
+    Raises:
+        IllegalArgumentError: one of them is no ConfigResource, is given twice, or names no broker where it must.
+    """
+    found = arguments.items(values, "config_resources", "ConfigResource")
+    for index, resource in enumerate(found):
+        if not isinstance(resource, ConfigResource):
+            raise IllegalArgumentError(
+                f"config_resources[{index}] is {arguments.shown(resource)}; it must be a ConfigResource"
+            )
+        name = arguments.text(resource.name, f"the name of config_resources[{index}]")
+        if resource.resource_type in _OF_BROKERS and name and not (name.isascii() and name.isdigit()):
+            raise IllegalArgumentError(f"{name!r} names no broker; the name of a broker is its id, such as '1'")
+    if len(set(found)) < len(found):
+        raise IllegalArgumentError("config_resources names a resource twice")
+    return found
+
+
+# --- describing ---
+
+
+def describe_configs(
+    context: CallContext,
+    wanted: Sequence[ConfigResource],
+    include_synonyms: bool,
+    include_documentation: bool = False,
+) -> Operation[Results[ConfigResource, Described]]:
+    """Describe the configurations of resources; of the keys in ``configs``, unless that is None."""
+
+    def request(keys: Sequence[ConfigResource], _timeout_ms: int) -> DescribeConfigsRequest:
+        return DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsRequest.DescribeConfigsResource(
+                    resource_type=resource.resource_type.value,
+                    resource_name=resource.name,
+                    configuration_keys=None
+                    if resource.configs is None
+                    else [arguments.text(key, f"a key of {resource}") for key in resource.configs],
+                )
+                for resource in keys
+            ],
+            include_synonyms=include_synonyms,
+            include_documentation=include_documentation,
+        )
+
+    handler: ItemsHandler[ConfigResource, Any] = ItemsHandler(
+        "describe_configs", _lookup(), request, _answers_of("results")
+    )
+    return (yield from context.run(handler, wanted))
+
+
+def _answers_of(field: str) -> Any:
+    def answers(
+        keys: Sequence[ConfigResource], response: Any
+    ) -> Iterator[tuple[ConfigResource, KafkaError | None, Any]]:
+        asked = {(resource.resource_type.value, resource.name): resource for resource in keys}
+        for result in getattr(response, field):
+            resource = asked.get((result.resource_type, result.resource_name))
+            if resource is not None:
+                yield resource, error_of(result.error_code, result.error_message), result
+
+    return answers
+
+
+def config_entries(described: Described) -> dict[str, ConfigEntry]:
+    """Return the keys of a description by name."""
+    return {
+        config.name: ConfigEntry(
+            config.name,
+            config.value,
+            ConfigSourceType.build_from(config.config_source),
+            config.read_only,
+            config.is_sensitive,
+            ConfigType.build_from(config.config_type),
+            config.documentation,
+            tuple(
+                ConfigSynonym(synonym.name, synonym.value, ConfigSourceType.build_from(synonym.source))
+                for synonym in config.synonyms
+            ),
+        )
+        for config in described.configs
+    }
+
+
+# --- altering ---
+
+
+def changes_of(resource: ConfigResource) -> list[Change]:
+    """Return the changes in the ``configs`` of a resource: values to set, or pairs of an operation and a value.
+
+    Raises:
+        IllegalArgumentError: it is no dict, or a value is of the wrong type.
+    """
+    configs = arguments.mapping(resource.configs or {}, f"configs of {resource}", "values by key")
+    changes = []
+    for key, given in configs.items():
+        what = f"config {arguments.shown(key)} of {resource}"
+        op, value = given if isinstance(given, tuple) and len(given) == 2 else (AlterConfigOp.SET, given)
+        kind = AlterConfigOp.build_from(op)
+        text = None if kind is AlterConfigOp.DELETE else config_value(value, what)
+        changes.append(Change(arguments.text(key, f"a key of {resource}"), kind, text))
+    return changes
+
+
+def alter_configs(
+    context: CallContext, changes: Changes, validate_only: bool
+) -> Operation[Results[ConfigResource, Any]]:
+    """Make changes of some keys; the others stay as they are (KIP-339)."""
+
+    def request(keys: Sequence[ConfigResource], _timeout_ms: int) -> IncrementalAlterConfigsRequest:
+        return IncrementalAlterConfigsRequest(
+            resources=[
+                IncrementalAlterConfigsRequest.AlterConfigsResource(
+                    resource_type=resource.resource_type.value,
+                    resource_name=resource.name,
+                    configs=[
+                        IncrementalAlterConfigsRequest.AlterableConfig(
+                            name=change.key, config_operation=change.op.value, value=change.value
+                        )
+                        for change in changes[resource]
+                    ],
+                )
+                for resource in keys
+            ],
+            validate_only=validate_only,
+        )
+
+    handler: ItemsHandler[ConfigResource, Any] = ItemsHandler(
+        "alter_configs", _lookup(), request, _answers_of("responses")
+    )
+    return (yield from context.run(handler, list(changes)))
+
+
+def replace_configs(
+    context: CallContext, changes: Changes, validate_only: bool
+) -> Operation[Results[ConfigResource, Any]]:
+    """Set keys where brokers know no changes of single keys (before Kafka 2.3).
+
+    Such brokers reset all keys that a request leaves out. So the other modified keys are read first and sent along;
+    a change that somebody else makes in between is lost.
+    """
+    for resource, made in changes.items():
+        if any(change.op is not AlterConfigOp.SET for change in made):
+            raise UnsupportedVersionError(f"brokers before Kafka 2.3 can only set keys, for {resource}")
+    described = yield from describe_configs(
+        context, [ConfigResource(resource.resource_type, resource.name) for resource in changes], False
+    )
+    complete: dict[ConfigResource, dict[str, str | None]] = {}
+    for resource, description in described.succeeded.items():
+        kept = {
+            entry.name: entry.value
+            for entry in config_entries(description).values()
+            if entry.source.is_modified() and entry.value is not None and not entry.is_read_only
+        }
+        complete[resource] = {**kept, **{change.key: change.value for change in changes[resource]}}
+
+    def request(keys: Sequence[ConfigResource], _timeout_ms: int) -> AlterConfigsRequest:
+        return AlterConfigsRequest(
+            resources=[
+                AlterConfigsRequest.AlterConfigsResource(
+                    resource_type=resource.resource_type.value,
+                    resource_name=resource.name,
+                    configs=[
+                        AlterConfigsRequest.AlterableConfig(name=key, value=value)
+                        for key, value in complete[resource].items()
+                    ],
+                )
+                for resource in keys
+            ],
+            validate_only=validate_only,
+        )
+
+    handler: ItemsHandler[ConfigResource, Any] = ItemsHandler(
+        "alter_configs", _lookup(), request, _answers_of("responses")
+    )
+    results = yield from context.run(handler, list(complete))
+    results.failed.update(described.failed)
+    return results
+
+
+# --- listing ---
+
+
+def list_config_resources(context: CallContext, types: Iterable[ConfigResourceType]) -> Operation[list[ConfigResource]]:
+    """Return the resources that have a configuration of their own, of some types or of all."""
+    wanted = [kind.value for kind in types]
+
+    def read(response: Any) -> list[ConfigResource]:
+        checked(response.error_code)
+        return [ConfigResource(found.resource_type, found.resource_name) for found in response.config_resources]
+
+    return (
+        yield from context.ask(
+            QuestionHandler(
+                "list_config_resources",
+                to_any_broker(),
+                lambda _timeout_ms: ListConfigResourcesRequest(resource_types=wanted),
+                read,
+            )
+        )
+    )

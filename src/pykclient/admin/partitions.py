@@ -1,0 +1,371 @@
+"""Records, offsets, leaders and replicas of partitions: operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pykclient import errors
+from pykclient.admin import arguments
+from pykclient.admin.api import LookupStrategy, checked, error_of, to_any_broker, to_controller
+from pykclient.admin.descriptions import PartitionReassignment
+from pykclient.admin.handlers import ItemsHandler, QuestionHandler
+from pykclient.admin.lookups import PartitionLeaderStrategy
+from pykclient.admin.operation import CallContext, Operation
+from pykclient.admin.results import Results
+from pykclient.admin.topics import all_metadata
+from pykclient.admin.values import ElectionType, IsolationLevel, OffsetSpec
+from pykclient.errors import IllegalArgumentError, KafkaError, UnsupportedVersionError
+from pykclient.network.client_request import RequestBuilder
+from pykclient.protocol.message import Request
+from pykclient.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from pykclient.protocol.messages.delete_records import DeleteRecordsRequest
+from pykclient.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from pykclient.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from pykclient.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from pykclient.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from pykclient.types import TopicPartition
+
+#: What ``delete_records`` takes for all records up to the high watermark.
+HIGH_WATERMARK = -1
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return the partitions by topic."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        found.setdefault(topic, []).append(partition)
+    return found
+
+
+# --- records ---
+
+
+def delete_records(
+    context: CallContext, offsets: Mapping[TopicPartition, int], leader_id: int | None = None
+) -> Operation[Results[TopicPartition, Any]]:
+    """Delete the records before an offset in each partition, at ``leader_id`` or at the leaders."""
+
+    def request(keys: Sequence[TopicPartition], timeout_ms: int) -> DeleteRecordsRequest:
+        return DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsRequest.DeleteRecordsTopic(
+                    name=topic,
+                    partitions=[
+                        DeleteRecordsRequest.DeleteRecordsPartition(
+                            partition_index=partition, offset=offsets[TopicPartition(topic, partition)]
+                        )
+                        for partition in partitions
+                    ],
+                )
+                for topic, partitions in by_topic(keys).items()
+            ],
+            timeout_ms=timeout_ms,
+        )
+
+    handler: ItemsHandler[TopicPartition, Any] = ItemsHandler(
+        "delete_records", leaders(leader_id), request, _partition_answers
+    )
+    return (yield from context.run(handler, list(offsets)))
+
+
+def _partition_answers(
+    _keys: Sequence[TopicPartition], response: Any
+) -> Iterator[tuple[TopicPartition, KafkaError | None, Any]]:
+    for topic in response.topics:
+        for partition in topic.partitions:
+            yield TopicPartition(topic.name, partition.partition_index), error_of(partition.error_code), partition
+
+
+def leaders(leader_id: int | None) -> LookupStrategy[TopicPartition]:
+    """Return the strategy that finds the leaders of partitions, or takes the one that the application names."""
+    return PartitionLeaderStrategy() if leader_id is None else LookupStrategy(lambda _: leader_id)
+
+
+def offsets_to_delete_before(values: object) -> dict[TopicPartition, int]:
+    """Return offsets by partition.
+
+    Raises:
+        IllegalArgumentError: an argument is wrong.
+    """
+    given = arguments.mapping(values, "records_to_delete", "offsets by TopicPartition")
+    return {
+        arguments.partition(tp, "a key of records_to_delete"): arguments.number(
+            offset, f"the offset of {tp}", HIGH_WATERMARK, arguments.INT64
+        )
+        for tp, offset in given.items()
+    }
+
+
+# --- offsets ---
+
+
+#: The first version of a ListOffsets request for each special place.
+_FIRST_VERSIONS = {
+    OffsetSpec.MAX_TIMESTAMP.value: 7,
+    OffsetSpec.EARLIEST_LOCAL.value: 8,
+    OffsetSpec.LATEST_TIERED.value: 9,
+    OffsetSpec.EARLIEST_PENDING_UPLOAD.value: 11,
+}
+_FIRST_VERSION_WITH_ISOLATION = 2
+
+
+class _ListOffsetsBuilder(RequestBuilder):
+    __slots__ = ("_needed",)
+
+    def __init__(self, message: ListOffsetsRequest, specs: Iterable[int]) -> None:
+        super().__init__(message)
+        self._needed = max((_FIRST_VERSIONS.get(spec, 1) for spec in specs), default=1)
+        if message.isolation_level:
+            self._needed = max(self._needed, _FIRST_VERSION_WITH_ISOLATION)
+
+    def build(self, version: int) -> Request:
+        if version < self._needed:
+            raise UnsupportedVersionError(
+                f"the wanted offsets need version {self._needed} of ListOffsets; the broker has version {version}"
+            )
+        return self.message
+
+
+def list_offsets(
+    context: CallContext, specs: Mapping[TopicPartition, int], isolation_level: IsolationLevel
+) -> Operation[Results[TopicPartition, ListOffsetsResponse.ListOffsetsPartitionResponse]]:
+    """Return the offset of a place in each partition: a time in milliseconds, or an OffsetSpec."""
+
+    def request(keys: Sequence[TopicPartition], timeout_ms: int) -> RequestBuilder:
+        message = ListOffsetsRequest(
+            isolation_level=isolation_level.value,
+            topics=[
+                ListOffsetsRequest.ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsRequest.ListOffsetsPartition(
+                            partition_index=partition, timestamp=specs[TopicPartition(topic, partition)]
+                        )
+                        for partition in partitions
+                    ],
+                )
+                for topic, partitions in by_topic(keys).items()
+            ],
+            timeout_ms=timeout_ms,
+        )
+        return _ListOffsetsBuilder(message, [specs[key] for key in keys])
+
+    handler: ItemsHandler[TopicPartition, Any] = ItemsHandler(
+        "list_partition_offsets", PartitionLeaderStrategy(), request, _partition_answers
+    )
+    return (yield from context.run(handler, list(specs)))
+
+
+def offset_specs(values: object) -> dict[TopicPartition, int]:
+    """Return times and special places by partition, as the protocol has them.
+
+    Raises:
+        IllegalArgumentError: an argument is wrong.
+    """
+    least = min(OffsetSpec)
+    return {
+        arguments.partition(tp, "a key of topic_partition_specs"): arguments.number(
+            spec, f"the place in {tp}", least, arguments.INT64
+        )
+        for tp, spec in arguments.mapping(values, "topic_partition_specs", "OffsetSpec by TopicPartition").items()
+    }
+
+
+# --- leaders ---
+
+
+def elect_leaders(
+    context: CallContext, election_type: ElectionType, partitions: Mapping[str, Sequence[int]] | None
+) -> Operation[ElectLeadersResponse]:
+    """Elect leaders of partitions, or of all (None). Errors of partitions are in the response."""
+
+    def request(timeout_ms: int) -> RequestBuilder:
+        message = ElectLeadersRequest(
+            election_type=election_type.value,
+            topic_partitions=None
+            if partitions is None
+            else [
+                ElectLeadersRequest.TopicPartitions(topic=topic, partitions=of_topic)
+                for topic, of_topic in partitions.items()
+            ],
+            timeout_ms=timeout_ms,
+        )
+        return RequestBuilder(message, min_version=0 if election_type is ElectionType.PREFERRED else 1)
+
+    def read(response: ElectLeadersResponse) -> ElectLeadersResponse:
+        checked(response.error_code)
+        for topic in response.replica_election_results:
+            for partition in topic.partition_result:
+                if partition.error_code == errors.NotControllerError.code:  # how the first version says it
+                    checked(partition.error_code)
+        return response
+
+    return (yield from context.ask(QuestionHandler("elect_leaders", to_controller(), request, read)))
+
+
+def partitions_by_topic(context: CallContext, values: object) -> Operation[dict[str, list[int]] | None]:
+    """Return partitions by topic: as given, or all of the named topics. None is for all topics.
+
+    Raises:
+        IllegalArgumentError: an argument is wrong.
+        UnknownTopicOrPartitionError: a topic does not exist.
+    """
+    if values is None:
+        return None
+    if isinstance(values, Mapping):
+        return {
+            arguments.text(topic, "the name of a topic"): [
+                arguments.number(partition, f"a partition of {topic!r}")
+                for partition in arguments.items(partitions, f"the partitions of {topic!r}", "numbers")
+            ]
+            for topic, partitions in values.items()
+        }
+    names = arguments.texts(values, "topic_partitions")
+    metadata = yield from all_metadata(context, "describe_topics", names)
+    found = {}
+    for topic in metadata.topics:
+        error = error_of(topic.error_code)
+        if error is not None:
+            raise type(error)(f"topic {topic.name!r}: {error}")
+        found[topic.name or ""] = sorted(partition.partition_index for partition in topic.partitions)
+    return found
+
+
+# --- reassignments ---
+
+
+def alter_reassignments(
+    context: CallContext, replicas: Mapping[TopicPartition, list[int] | None]
+) -> Operation[Results[TopicPartition, None]]:
+    """Move partitions to other brokers; None cancels a move that is not done."""
+
+    def request(keys: Sequence[TopicPartition], timeout_ms: int) -> AlterPartitionReassignmentsRequest:
+        return AlterPartitionReassignmentsRequest(
+            timeout_ms=timeout_ms,
+            topics=[
+                AlterPartitionReassignmentsRequest.ReassignableTopic(
+                    name=topic,
+                    partitions=[
+                        AlterPartitionReassignmentsRequest.ReassignablePartition(
+                            partition_index=partition, replicas=replicas[TopicPartition(topic, partition)]
+                        )
+                        for partition in partitions
+                    ],
+                )
+                for topic, partitions in by_topic(keys).items()
+            ],
+        )
+
+    def answers(
+        _keys: Sequence[TopicPartition], response: Any
+    ) -> Iterator[tuple[TopicPartition, KafkaError | None, None]]:
+        checked(response.error_code, response.error_message)
+        for topic in response.responses:
+            for partition in topic.partitions:
+                error = error_of(partition.error_code, partition.error_message)
+                yield TopicPartition(topic.name, partition.partition_index), error, None
+
+    handler: ItemsHandler[TopicPartition, Any] = ItemsHandler(
+        "alter_partition_reassignments", to_controller(), request, answers
+    )
+    return (yield from context.run(handler, list(replicas)))
+
+
+def new_replicas(values: object) -> dict[TopicPartition, list[int] | None]:
+    """Return the wanted replicas by partition.
+
+    Raises:
+        IllegalArgumentError: an argument is wrong.
+    """
+    found: dict[TopicPartition, list[int] | None] = {}
+    for key, replicas in arguments.mapping(values, "reassignments", "broker ids by TopicPartition").items():
+        tp = arguments.partition(key, "a key of reassignments")
+        found[tp] = None if replicas is None else arguments.replicas(replicas, f"the replicas of {tp}")
+        if found[tp] == []:
+            raise IllegalArgumentError(f"the replicas of {tp} are empty; None cancels a reassignment")
+    return found
+
+
+def list_reassignments(
+    context: CallContext, partitions: Mapping[str, Sequence[int]] | None
+) -> Operation[ListPartitionReassignmentsResponse]:
+    """Return the moves that are not done, of some partitions or of all."""
+
+    def request(timeout_ms: int) -> ListPartitionReassignmentsRequest:
+        return ListPartitionReassignmentsRequest(
+            timeout_ms=timeout_ms,
+            topics=None
+            if partitions is None
+            else [
+                ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics(
+                    name=topic, partition_indexes=of_topic
+                )
+                for topic, of_topic in partitions.items()
+            ],
+        )
+
+    def read(response: ListPartitionReassignmentsResponse) -> ListPartitionReassignmentsResponse:
+        checked(response.error_code, response.error_message)
+        return response
+
+    return (yield from context.ask(QuestionHandler("list_partition_reassignments", to_controller(), request, read)))
+
+
+# --- partitions in pages ---
+
+
+def describe_topic_partitions(
+    context: CallContext, topics: Sequence[str], limit: int, cursor: tuple[str, int] | None
+) -> Operation[DescribeTopicPartitionsResponse]:
+    """Return one page of the partitions of topics, with their eligible leader replicas (KIP-966)."""
+    request = DescribeTopicPartitionsRequest(
+        topics=[DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in sorted(topics)],
+        response_partition_limit=limit,
+        cursor=None
+        if cursor is None
+        else DescribeTopicPartitionsRequest.Cursor(topic_name=cursor[0], partition_index=cursor[1]),
+    )
+
+    def read(response: DescribeTopicPartitionsResponse) -> DescribeTopicPartitionsResponse:
+        return response
+
+    return (
+        yield from context.ask(
+            QuestionHandler("describe_topic_partitions", to_any_broker(), lambda _timeout_ms: request, read)
+        )
+    )
+
+
+# --- typed results ---
+
+
+def elected(response: ElectLeadersResponse, *, leave_out_unneeded: bool) -> Results[TopicPartition, None]:
+    """Return the outcome of each partition's election."""
+    results: Results[TopicPartition, None] = Results()
+    for topic in response.replica_election_results:
+        for partition in topic.partition_result:
+            tp = TopicPartition(topic.topic, partition.partition_id)
+            error = error_of(partition.error_code, partition.error_message)
+            if error is None:
+                results.succeeded[tp] = None
+            elif not (leave_out_unneeded and isinstance(error, errors.ElectionNotNeededError)):
+                results.failed[tp] = error
+    return results
+
+
+def reassignments(response: ListPartitionReassignmentsResponse) -> dict[TopicPartition, PartitionReassignment]:
+    """Return the moves in a response by partition."""
+    return {
+        TopicPartition(topic.name, partition.partition_index): PartitionReassignment(
+            tuple(partition.replicas), tuple(partition.adding_replicas), tuple(partition.removing_replicas)
+        )
+        for topic in response.topics
+        for partition in topic.partitions
+    }
