@@ -86,7 +86,7 @@ _PRODUCER = (
     Mutant(
         "waiting batches never expire",
         "producer/sender",
-        "        for batch in accumulator.expired_batches(now_ms):\n",
+        "        for batch in waiting:\n",
         "        for batch in ():\n",
     ),
     Mutant(
