@@ -54,11 +54,17 @@ class ClusterHarness:
     """A cluster of brokers. ``run_until`` lets events happen; every test ends with ``check``."""
 
     def __init__(
-        self, brokers: int = 3, *, seed: int = 1, racks: dict[int, str] | None = None, **settings: Any
+        self,
+        brokers: int = 3,
+        *,
+        seed: int = 1,
+        racks: dict[int, str] | None = None,
+        transaction_version: int | None = None,
+        **settings: Any,
     ) -> None:
         self.clock = MockClock()
         self.loop = EventLoop(self.clock)
-        config = ClusterConfig(brokers, racks=racks, config=settings)
+        config = ClusterConfig(brokers, racks=racks, transaction_version=transaction_version, config=settings)
         self.cluster = Cluster(config, self.loop, random.Random(seed))
         self.cluster.start()
         self.run_until(self.cluster.is_ready, "the cluster is ready")

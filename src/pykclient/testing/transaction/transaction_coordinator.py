@@ -98,6 +98,11 @@ class TransactionCoordinator:
         """Return the partition of __transaction_state whose leader coordinates the transactional id."""
         return self._states.partition_for(transactional_id)
 
+    @property
+    def is_loading(self) -> bool:
+        """True while transactional ids are read from the log of a partition."""
+        return self._states.is_loading
+
     # --- leadership
 
     def on_election(self, partition: int, epoch: int) -> None:
@@ -369,7 +374,7 @@ class TransactionCoordinator:
         """
         if not self._active:
             raise CoordinatorNotAvailableError(f"broker {self._broker.id} is not running")
-        if self._states.is_loading:
+        if self.is_loading:
             raise CoordinatorLoadInProgressError(f"broker {self._broker.id} is loading transactional ids")
         return self._states.all()
 
