@@ -77,6 +77,7 @@ DECIDERS = {
     "producer/produce_response.py",
     "producer/sender.py",
     "producer/sender_state.py",
+    "producer/sequence_numbers.py",
     "producer/transaction_manager.py",
     "producer/transaction_state.py",
     "producer/txn_partition_map.py",

@@ -22,7 +22,7 @@ from pykclient.network.client_request import RequestBuilder
 from pykclient.producer import transaction_state as state
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.producer_metrics import PUBLISH_INTERVAL_MS
-from pykclient.producer.transaction_manager import REST_MS
+from pykclient.producer.sequence_numbers import REST_MS
 from pykclient.protocol.message import Request
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 from pykclient.protocol.messages.produce import ProduceRequest

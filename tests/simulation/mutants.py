@@ -61,7 +61,7 @@ _PRODUCER = (
     ),
     Mutant(
         "an expired batch leaves its numbers resolved",
-        "producer/transaction_manager",
+        "producer/sequence_numbers",
         "            self.mark_sequence_unresolved(batch)\n",
         "            pass\n",
     ),

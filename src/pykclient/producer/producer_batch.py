@@ -231,14 +231,18 @@ class ProducerBatch(BatchState):
     def compression_ratio(self) -> float:
         return self._builder.compression_ratio
 
-    def set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Number the batch, which is not part of a transaction."""
-        self._builder.set_producer_state(producer_id, producer_epoch, base_sequence, False)
+    def set_producer_state(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool = False
+    ) -> None:
+        """Number the batch, and mark it as part of a transaction if ``is_transactional``."""
+        self._builder.set_producer_state(producer_id, producer_epoch, base_sequence, is_transactional)
 
     def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         """Renumber the closed batch; the next ``close`` computes its CRC again."""
         self.sequence_has_been_reset = True
-        self._builder.reopen_and_rewrite_producer_state(producer_id, producer_epoch, base_sequence, False)
+        self._builder.reopen_and_rewrite_producer_state(
+            producer_id, producer_epoch, base_sequence, self._builder.is_transactional
+        )
 
     @property
     def producer_id(self) -> int:
@@ -371,7 +375,9 @@ class ProducerBatch(BatchState):
         for part in parts:
             part.may_be_written = self.may_be_written or self.attempts > 0
             if self.has_sequence:
-                part.set_producer_state(self.producer_id, self.producer_epoch, sequence)
+                part.set_producer_state(
+                    self.producer_id, self.producer_epoch, sequence, self._builder.is_transactional
+                )
                 sequence = increment_sequence(sequence, part.record_count)
             # A requeued part may be the last of its queue and have room left. A record appended to it would get a
             # sequence number that the next batch gets too, and the broker would drop one of them as a duplicate.
