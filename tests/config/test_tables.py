@@ -209,9 +209,24 @@ def test_what_comes_later_says_so(key: str, value: str) -> None:
         consumer(**{key: value})
 
 
-def test_transactions_come_later() -> None:
-    with pytest.raises(ConfigError, match=r"transactional\.id is not supported yet: transactions"):
-        producer(transactional_id="t")
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"enable_idempotence": False}, r"transactional\.id needs enable\.idempotence=True"),
+        ({"acks": 1}, r"transactional\.id needs acks=all, not 1"),
+        ({"retries": 0}, r"transactional\.id needs retries above 0"),
+        ({"max_in_flight_requests_per_connection": 6}, r"allows at most 5"),
+    ],
+)
+def test_transactions_need_idempotence(settings: dict[str, Any], why: str) -> None:
+    assert producer(transactional_id="t")["enable.idempotence"]
+    with pytest.raises(ConfigError, match=why):
+        producer(transactional_id="t", **settings)
+
+
+def test_two_phase_commit_comes_later() -> None:
+    with pytest.raises(ConfigError, match=r"transaction\.two\.phase\.commit\.enable is not supported yet: two-phase"):
+        producer(transactional_id="t", transaction_two_phase_commit_enable=True)
 
 
 def test_words_in_any_case() -> None:

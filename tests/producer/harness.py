@@ -9,7 +9,9 @@ from typing import Any
 
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
+from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_request import ClientRequest
+from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.metadata_snapshot import MetadataSnapshot, PartitionMetadata
 from pykclient.producer.accumulator_state import AccumulatorConfig
 from pykclient.producer.buffer_pool import BufferPool
@@ -22,6 +24,7 @@ from pykclient.producer.sender import Sender, SenderConfig
 from pykclient.producer.sender_driver import SenderDriver
 from pykclient.producer.sender_thread import SenderThread
 from pykclient.producer.transaction_manager import TransactionManager
+from pykclient.producer.transactional_manager import TransactionalManager, TransactionalSettings
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 from pykclient.protocol.messages.metadata import MetadataResponse
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -37,6 +40,7 @@ TOPIC_ID = uuid.uuid5(uuid.NAMESPACE_DNS, TOPIC)
 DELIVERY_TIMEOUT_MS = 1500
 REQUEST_TIMEOUT_MS = 1000
 RETRY_BACKOFF_MS = 50
+TRANSACTION_TIMEOUT_MS = 60_000
 
 
 def nodes(count: int) -> list[Node]:
@@ -145,12 +149,24 @@ class SenderHarness:
         max_request_size: int = 1024 * 1024,
         metadata: MetadataResponse | None = None,
         delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS,
+        transactional_id: str | None = None,
     ) -> None:
         self.clock = MockClock()
         log_context = LogContext()
         self.metadata = ProducerMetadata(0, 0, 300_000, 300_000, log_context, self.clock, rng=random.Random(1))
         self.client = MockClient(self.clock, self.metadata)
+        thread = SenderThread(wakeup=self.client.wakeup)
+        self.api_versions = ApiVersions()
         self.manager = TransactionManager(log_context, RETRY_BACKOFF_MS) if idempotent else None
+        if transactional_id is not None:
+            self.manager = TransactionalManager(
+                log_context,
+                TransactionalSettings(transactional_id, TRANSACTION_TIMEOUT_MS, RETRY_BACKOFF_MS),
+                self.api_versions,
+                ExponentialBackoff(RETRY_BACKOFF_MS, 2, RETRY_BACKOFF_MS, 0),
+                self.clock,
+                thread,
+            )
         self.pool = BufferPool(memory, batch_size, self.clock)
         self.accumulator = RecordAccumulator(
             AccumulatorConfig(
@@ -167,7 +183,7 @@ class SenderHarness:
             log_context,
             self.manager,
             random.Random(1),
-            SenderThread(wakeup=self.client.wakeup),
+            thread,
         )
         self.metrics = Metrics(clock=self.clock)
         self.sender_metrics = sender_metrics = SenderMetrics(self.metrics, self.metadata, self.client, self.clock)
@@ -181,7 +197,6 @@ class SenderHarness:
             log_context,
             self.manager,
         )
-        thread = self.accumulator.sender_thread
         self.driver = SenderDriver(self.sender, self.client, thread, self.clock, log_context)
         self.metadata.add(TOPIC, self.clock.now_ms())
         self.client.update_metadata(metadata or metadata_response())

@@ -20,7 +20,7 @@ from pykclient.producer.batch_future import BatchFuture
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.interceptors import ProducerInterceptor
 from pykclient.producer.kafka_producer import KafkaProducer
-from pykclient.types import ProducerRecord
+from pykclient.types import ConsumerGroupMetadata, ProducerRecord, TopicPartition
 from tests.producer.harness import TOPIC
 from tests.producer.test_kafka_producer import Make, make
 
@@ -120,11 +120,12 @@ PRODUCER_CALLS: dict[str, dict[str, Any]] = {
     "bootstrap_connected": {},
     "max_usable_produce_magic": {"api_version": (2, 8)},
     "metrics": {"raw": False},
-    "init_transactions": {},
+    "init_transactions": {"timeout": 5},
     "begin_transaction": {},
-    "send_offsets_to_transaction": {"offsets": {}, "group_metadata": None},
-    "commit_transaction": {},
-    "abort_transaction": {},
+    "send_offsets_to_transaction": {"offsets": {}, "group_metadata": "g", "timeout": 5},
+    "commit_transaction": {"timeout": 5},
+    "abort_transaction": {"timeout": 5},
+    "transaction": {},
     "close": {"timeout": 5},
 }
 #: Methods for the library itself.
@@ -210,6 +211,25 @@ def test_hostile_arguments(make: Make, settings: dict[str, Any]) -> None:
         check_state(producer)
     producer.flush(10)
     assert pool.available_memory == pool.total_memory
+
+
+def test_hostile_offsets(make: Make) -> None:
+    producer, _ = make(transactional_id="t", enable_idempotence=True, max_block_ms=0)
+    tp = TopicPartition(TOPIC, 0)
+    for value in HOSTILE:
+        for offsets, group in (({tp: value}, "g"), ([value], "g"), (value, "g"), ({tp: 5}, value)):
+            given = {"offsets": offsets, "group_metadata": group}
+            assert outcome(producer.send_offsets_to_transaction, given) in {
+                "IllegalArgumentError",
+                "IllegalStateError",  # the arguments are fine, but there is no transaction
+                "done",  # no offsets
+            }
+    with pytest.raises(IllegalArgumentError, match="must be an int from 0 on"):
+        producer.send_offsets_to_transaction({tp: -1}, "g")
+    with pytest.raises(IllegalArgumentError, match="no member id"):
+        producer.send_offsets_to_transaction({tp: 1}, ConsumerGroupMetadata("g", 5))
+    with pytest.raises(IllegalArgumentError, match=r"has no group\.id"):
+        producer.send_offsets_to_transaction({tp: 1}, ConsumerGroupMetadata())
 
 
 def test_hostile_records(make: Make) -> None:

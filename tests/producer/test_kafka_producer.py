@@ -425,8 +425,8 @@ def test_a_misspelt_bootstrap_server_is_named() -> None:
 def test_settings_that_cannot_be() -> None:
     with pytest.raises(ConfigError, match=r"linger"):
         KafkaProducer(lingr_ms=5)  # type: ignore[call-overload]
-    with pytest.raises(ConfigError, match=r"transactional"):
-        KafkaProducer(bootstrap_servers="127.0.0.1:1", transactional_id="t")
+    with pytest.raises(ConfigError, match=r"transactional\.id needs acks=all"):
+        KafkaProducer(bootstrap_servers="127.0.0.1:1", transactional_id="t", acks=1)
 
 
 # --- partitioners ----------------------------------------------------------------------------------------------------
@@ -675,6 +675,8 @@ def test_transactions_say_why_not(make: Make) -> None:
             getattr(producer, method)()
     with pytest.raises(IllegalStateError, match=r"transactional\.id"):
         producer.send_offsets_to_transaction({}, "group")
+    with pytest.raises(IllegalStateError, match=r"transactional\.id"), producer.transaction():
+        raise AssertionError("the block must not run")
 
 
 def test_a_forgotten_producer_warns_and_sends_what_is_left(make: Make) -> None:

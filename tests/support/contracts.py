@@ -21,6 +21,7 @@ _FILES = (
     "tests/interop/test_transactions.py",
     "tests/network/test_real_broker.py",
     "tests/producer/test_producer_on_kafka.py",
+    "tests/producer/test_transactions_on_kafka.py",
 )
 #: What the embedded cluster answers beside what a real broker answers.
 _COMPARISON = "/test_as_kafka.py"

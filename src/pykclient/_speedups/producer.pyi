@@ -97,6 +97,7 @@ class SendPath:
         transaction_manager: TransactionManager | None,
         ready: str,
         fatal_error: str,
+        is_transactional: bool,
         clock: Clock | None,
         key_serializer: Serializer[Any],
         value_serializer: Serializer[Any],

@@ -512,6 +512,7 @@ cdef class SendPath:
     cdef Py_ssize_t state_offset
     cdef object ready
     cdef object fatal_error
+    cdef bint is_transactional
     cdef object clock
     cdef object key_serializer
     cdef object value_serializer
@@ -529,6 +530,7 @@ cdef class SendPath:
         transaction_manager,
         ready,
         fatal_error,
+        is_transactional,
         clock,
         key_serializer,
         value_serializer,
@@ -548,6 +550,7 @@ cdef class SendPath:
         self.state_offset = slot_offset(type(transaction_manager), "_state")
         self.ready = ready
         self.fatal_error = fatal_error
+        self.is_transactional = is_transactional
         self.clock = clock
         self.key_serializer = key_serializer
         self.value_serializer = value_serializer
@@ -593,12 +596,13 @@ cdef class SendPath:
             self.last_route = route
         return route
 
-    cdef bint has_fatal_error(self) except -1:
+    cdef bint refuses(self) except -1:
+        """Return whether the state does not allow sending. Outside of a transaction the Python method says why."""
         if self.transaction_manager is None:
             return False
         state = read_slot(self.transaction_manager, self.state_offset, "_state")
         # The states are constants, so the identity test decides most cases.
-        return state is not self.ready and state == self.fatal_error
+        return state is not self.ready and (self.is_transactional or state == self.fatal_error)
 
     cdef QueueState queue(self, Route route, int64_t number, StickyPartitionInfo sticky):
         """Return the queue of partition ``number``, which is that of ``sticky`` if given; None if there is none yet."""
@@ -641,6 +645,8 @@ cdef class SendPath:
             if (
                 count
                 and not <bint>read_slot(self.accumulator, self.closed_offset, "_closed")
+                # A transaction that ends waits for the threads that hold this lock, and for no others.
+                and not (self.is_transactional and self.refuses())
                 and (sticky is None or (was_free and not IS_FREE_THREADED) or route.sticky() is sticky)
             ):
                 batch = queue.batches[count - 1]
@@ -708,7 +714,7 @@ cdef FutureState append_plain(
             + size_of_bytes(size_of(value_bytes))
             + headers_size
         )
-    if size > path.max_record_size or path.has_fatal_error():
+    if size > path.max_record_size or path.refuses():
         return None
     if number < 0:
         if key_bytes is not None and not path.ignore_keys:

@@ -18,8 +18,6 @@ _logger = logging.getLogger(__name__)
 #: A broker remembers this many batches of a producer, so no more may be in flight (Kafka: NUM_BATCHES_TO_RETAIN).
 MAX_IN_FLIGHT_FOR_IDEMPOTENCE = 5
 
-_TRANSACTIONS_LATER = "transactions come with a later version"
-
 
 def _acks(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -247,8 +245,8 @@ _KEYS = (
         None,
         NonEmptyString(),
         LOW,
-        "A name that identifies this producer's transactions across restarts.",
-        unsupported=_TRANSACTIONS_LATER,
+        "A name that identifies this producer across restarts, and lets it send records in transactions. No two "
+        "producers may use it at the same time: the newer one fences the older. Needs idempotence.",
     ),
     ConfigKey(
         "transaction.timeout.ms",
@@ -256,8 +254,8 @@ _KEYS = (
         60_000,
         None,
         LOW,
-        "The maximum duration of a transaction before the cluster aborts it.",
-        unsupported=_TRANSACTIONS_LATER,
+        "The maximum duration of a transaction in milliseconds, after which the coordinator aborts it and fences the "
+        "producer. At most transaction.max.timeout.ms of the brokers (15 minutes by default).",
     ),
     ConfigKey(
         "transaction.two.phase.commit.enable",
@@ -266,7 +264,7 @@ _KEYS = (
         None,
         LOW,
         "If true, an external coordinator decides about transactions, which then never time out (KIP-939).",
-        unsupported=_TRANSACTIONS_LATER,
+        unsupported="two-phase commit comes with a later version",
     ),
     *shared.NETWORK_KEYS,
     *SECURITY_KEYS,
@@ -304,7 +302,10 @@ class ProducerConfig(AbstractConfig):
 
     def _settle_idempotence(self, values: dict[str, Any]) -> None:
         """Check that explicitly enabled idempotence is possible; otherwise disable it (Java: ProducerConfig)."""
+        transactional = values["transactional.id"] is not None
         if not values["enable.idempotence"]:
+            if transactional:
+                raise ConfigError("transactional.id needs enable.idempotence=True", key="enable.idempotence")
             return
         conflicts = []
         if values["retries"] == 0:
@@ -313,6 +314,8 @@ class ProducerConfig(AbstractConfig):
             conflicts.append(f"acks=all, not {values['acks']}")
         if conflicts:
             needed = " and ".join(conflicts)
+            if transactional:
+                raise ConfigError(f"transactional.id needs {needed}", key="transactional.id")
             if self.is_set("enable.idempotence"):
                 raise ConfigError(f"enable.idempotence=True needs {needed}", key="enable.idempotence")
             _logger.info("enable.idempotence is switched off, because it needs %s", needed)

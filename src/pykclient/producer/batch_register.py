@@ -119,6 +119,11 @@ class BatchRegister:
 
     # --- waiting too long --------------------------------------------------------------------------------------
 
+    @property
+    def has_in_flight(self) -> bool:
+        """True while the network client has a request with a batch, even one that was given up."""
+        return bool(self._in_flight)
+
     def expired_in_flight(self, delivery_timeout_ms: int, now_ms: int) -> list[ProducerBatch]:
         """Return the batches in flight whose delivery.timeout.ms has passed, oldest first.
 
@@ -250,6 +255,20 @@ class BatchRegister:
             if self._transaction_manager is not None and batch.has_sequence:
                 # Otherwise the partition would wait forever for this batch before it starts a new id or epoch.
                 self._transaction_manager.remove_in_flight_batch(batch)
+            self.conclude(batch)
+
+    def abort_undrained(self, error: Exception) -> None:
+        """Fail the queued batches that were never sent, with ``error``. Those that wait for a retry stay."""
+        for batch in [*self.incomplete]:
+            queue = self._queue_of(batch.topic_partition)
+            with HERE.mark, queue.lock:
+                if batch.state != state.QUEUED or batch.has_sequence:
+                    continue
+                batch.abort_record_appends()
+                self.take(batch)
+                queue.batches.remove(batch)
+                self._waiting.changed(queue)
+            batch.decide(ABORTED, NO_OFFSET, NO_TIMESTAMP, lambda _index: error)
             self.conclude(batch)
 
     def conclude_again(self, batch: ProducerBatch, error: Exception) -> None:

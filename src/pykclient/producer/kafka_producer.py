@@ -25,13 +25,13 @@ from pykclient.network.environment import Environment
 from pykclient.producer import arguments, lifecycle
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery, failed_future, run_listeners
 from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelivery, headers_of
-from pykclient.producer.no_transactions import NoTransactions
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_cached
 from pykclient.producer.producer_parts import ProducerParts
 from pykclient.producer.sender_driver import SenderDriver
 from pykclient.producer.serialized_record import ensure_valid_record_size, serialize
 from pykclient.producer.topic_wait import TopicWait
-from pykclient.producer.transaction_state import FATAL_ERROR, READY
+from pykclient.producer.transaction_state import FATAL_ERROR, IN_TRANSACTION, READY
+from pykclient.producer.transactions import TransactionalMethods
 from pykclient.record.record_batch import MAX_INT32
 from pykclient.reentry import HERE, ensure_not_interrupting, interrupting, is_interrupting
 from pykclient.serialization import BYTES
@@ -68,7 +68,7 @@ _ENDING_TIMEOUT_S = 0.5
 _PLAIN: frozenset[type] = frozenset((bytes, type(None)))
 
 
-class KafkaProducer(NoTransactions, Generic[K, V]):
+class KafkaProducer(TransactionalMethods, Generic[K, V]):
     """A client that sends records to Kafka in batches, from a background thread.
 
     ``config`` maps Kafka's dotted keys to values; keyword arguments are the same keys with underscores, and take
@@ -164,8 +164,9 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
                 parts.accumulator,
                 parts.metadata,
                 parts.transaction_manager,
-                READY,
+                READY if parts.transactions is None else IN_TRANSACTION,
                 FATAL_ERROR,
+                parts.transactions is not None,
                 None if isinstance(parts.clock, SystemClock) else parts.clock,
                 parts.key_serializer,
                 parts.value_serializer,
@@ -407,6 +408,7 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
             sender.send(BatchInput(data, value, key, headers, timestamp, partition).parts(self._clock.wall_ms()))
         except KafkaError as error:
             self._parts.producer_metrics.record_error()
+            self._note_in_transaction(error)
             explained = self._parts.sender_thread.explain(error)
             if explained is error:
                 raise
@@ -416,6 +418,7 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
             raise
         if sender.refused:
             self._parts.producer_metrics.record_error(sum(len(refused.rows) for refused in sender.refused))
+            self._note_in_transaction(sender.refused[0].error)
         return BatchFuture(topic, sender.num_rows, sender.sent, sender.refused, self._clock)
 
     def _sending_parts(self, topic: str) -> SendingParts:
@@ -493,6 +496,7 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
     ) -> FutureRecordMetadata:
         """Report a record that did not reach a batch: return a failed future for brokers' errors, raise all others."""
         self._parts.producer_metrics.record_error()
+        self._note_in_transaction(error)
         topic_partition = self._note_failure(error, topic, partition, headers)
         if not isinstance(error, (BrokerError, AuthenticationError)):
             raise error
@@ -503,6 +507,11 @@ class KafkaProducer(NoTransactions, Generic[K, V]):
         if on_delivery is not None:
             run_listeners([(future, on_delivery, True)])
         return future
+
+    def _note_in_transaction(self, error: Exception) -> None:
+        """Note that a record of a transaction is missing, unless the caller only made a mistake."""
+        if self._transaction_manager is not None and not isinstance(error, (IllegalStateError, IllegalArgumentError)):
+            self._transaction_manager.send_failed(error)
 
     def _failed_to_serialize(
         self,

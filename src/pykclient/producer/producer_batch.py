@@ -375,9 +375,7 @@ class ProducerBatch(BatchState):
         for part in parts:
             part.may_be_written = self.may_be_written or self.attempts > 0
             if self.has_sequence:
-                part.set_producer_state(
-                    self.producer_id, self.producer_epoch, sequence, self._builder.is_transactional
-                )
+                part.set_producer_state(self.producer_id, self.producer_epoch, sequence, self._builder.is_transactional)
                 sequence = increment_sequence(sequence, part.record_count)
             # A requeued part may be the last of its queue and have room left. A record appended to it would get a
             # sequence number that the next batch gets too, and the broker would drop one of them as a duplicate.

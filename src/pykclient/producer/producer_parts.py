@@ -15,6 +15,7 @@ from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses
 from pykclient.network.cluster import ClusterResourceListeners
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
+from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.producer.accumulator_state import AccumulatorConfig
 from pykclient.producer.buffer_pool import BufferPool
 from pykclient.producer.buffer_pool_metrics import BufferPoolMetrics, register_buffer_pool_gauges
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from pykclient.config.producer_config import ProducerConfig
     from pykclient.metrics.sensor import Sensor
     from pykclient.network.kafka_client import KafkaClient
+    from pykclient.producer.transactional_manager import TransactionalManager
 
 _client_numbers = count(1)
 
@@ -46,6 +48,9 @@ _client_numbers = count(1)
 _REQUEST_OVERHEAD = 1024
 #: The number of the largest batches of send_batch for which there is memory.
 _ROWS_BATCHES_IN_MEMORY = 16
+
+_BACKOFF_MULTIPLIER = 2
+_BACKOFF_JITTER = 0.2
 
 #: Brokers without this version of the produce request do not support zstd (KIP-110).
 _FIRST_VERSION_WITH_ZSTD = 7
@@ -77,6 +82,7 @@ class ProducerParts:
         "sender_metrics",
         "sender_thread",
         "transaction_manager",
+        "transactions",
         "value_serializer",
     )
 
@@ -90,8 +96,10 @@ class ProducerParts:
         self.environment = environment
         self.clock = clock = environment.clock
         rng = environment.new_rng()
-        self.client_id: str = config["client.id"] or f"producer-{next(_client_numbers)}"
-        self.log_context = LogContext(f"[Producer client_id={self.client_id}] ")
+        transactional_id: str | None = config["transactional.id"]
+        self.client_id: str = config["client.id"] or f"producer-{transactional_id or next(_client_numbers)}"
+        of_transactions = f", transactional_id={transactional_id}" if transactional_id else ""
+        self.log_context = LogContext(f"[Producer client_id={self.client_id}{of_transactions}] ")
         # Check the likeliest mistakes first, while there is nothing to clean up.
         addresses = (
             []
@@ -136,17 +144,15 @@ class ProducerParts:
     ) -> None:
         environment, clock = self.environment, self.clock
         self.producer_metrics = KafkaProducerMetrics(self.metrics, clock)
-        self.transaction_manager: TransactionManager | None = None
-        if config["enable.idempotence"]:
-            self.transaction_manager = TransactionManager(self.log_context, config["retry.backoff.ms"])
         self.metadata = metadata or self._metadata(config, addresses, rng)
+        api_versions = ApiVersions()
         self.client = client or create_network_client(
             config,
             self.client_id,
             self.metrics,
             "producer",
             self.log_context,
-            ApiVersions(),
+            api_versions,
             self.metadata,
             config["max.in.flight.requests.per.connection"],
             throttle_time_sensor=_throttle_time_sensor(self.metrics),
@@ -158,6 +164,14 @@ class ProducerParts:
             hasattr(serializer, "on_update") for serializer in (self.key_serializer, self.value_serializer)
         )
         self.sender_thread = SenderThread(environment.get_ident, environment.killed_by, self.client.wakeup)
+        #: The transactions of a producer with a transactional.id.
+        self.transactions: TransactionalManager | None = None
+        self.transaction_manager: TransactionManager | None = None
+        if config["transactional.id"] is not None:
+            self.transactions = self._transactional_manager(config, api_versions, rng)
+            self.transaction_manager = self.transactions
+        elif config["enable.idempotence"]:
+            self.transaction_manager = TransactionManager(self.log_context, config["retry.backoff.ms"])
         self.accumulator = self._accumulator(config, rng)
         self.sender_metrics = SenderMetrics(self.metrics, self.metadata, self.client, clock)
         self.sender = Sender(
@@ -176,6 +190,21 @@ class ProducerParts:
             clock,
             self.log_context,
             self.transaction_manager,
+        )
+
+    def _transactional_manager(
+        self, config: ProducerConfig, api_versions: ApiVersions, rng: Random
+    ) -> TransactionalManager:
+        from pykclient.producer.transactional_manager import TransactionalManager, TransactionalSettings
+
+        backoff_ms: int = config["retry.backoff.ms"]
+        return TransactionalManager(
+            self.log_context,
+            TransactionalSettings(config["transactional.id"], config["transaction.timeout.ms"], backoff_ms),
+            api_versions,
+            ExponentialBackoff(backoff_ms, _BACKOFF_MULTIPLIER, config["retry.backoff.max.ms"], _BACKOFF_JITTER, rng),
+            self.clock,
+            self.sender_thread,
         )
 
     def _max_rows_batch_size(self, config: ProducerConfig) -> int:

@@ -228,8 +228,7 @@ class RecordAccumulator:
         appended: tuple[Any, ...],
     ) -> T | None:
         """Append to the last batch; return None if it has no room. The caller holds the queue's lock."""
-        if self._closed:
-            raise KafkaError("the producer was closed while a send was in progress")
+        self._check_open()
         last = queue.batches[-1]
         result = try_append(last, *appended)
         if result is None:
@@ -276,8 +275,7 @@ class RecordAccumulator:
                 with HERE.mark, queue.lock:
                     if self._partition_changed(queue, info, sticky, cluster):
                         continue
-                    if self._closed:
-                        raise KafkaError("the producer was closed while a send was in progress")
+                    self._check_open()
                     if queue.batches:
                         result = self._try_append(queue, info, sticky, cluster, try_append, appended)
                         if result is not None:
@@ -302,6 +300,27 @@ class RecordAccumulator:
             if loan.size and not loan.belongs_to_batch:
                 self._pool.returned.append(loan)  # one call into C, so it completes before a signal handler can run
                 self._pool.take_in_returned()
+
+    def _check_open(self) -> None:
+        """Check that a record may be appended. The caller holds the queue's lock, so see ``await_appends``."""
+        if self._closed:
+            raise KafkaError("the producer was closed while a send was in progress")
+        manager = self._transaction_manager
+        if manager is not None and manager.is_transactional:
+            manager.maybe_fail_with_error()
+
+    def await_appends(self) -> None:
+        """Wait for the threads that are appending a record right now.
+
+        Called after a change that makes ``_check_open`` refuse records: then no more are added. Thread: io.
+        """
+        for queue in self._all_queues():
+            with HERE.mark, queue.lock:
+                pass  # a thread that was allowed to append has done it by now
+
+    def _ends_transaction(self) -> bool:
+        manager = self._transaction_manager
+        return manager is not None and manager.is_completing
 
     def _publish(self, queue: PartitionQueue, batch: ProducerBatch, loan: Loan) -> None:
         """Add a new batch to its queue. The caller holds the queue's lock.
@@ -415,7 +434,7 @@ class RecordAccumulator:
         result = ReadyCheckResult()
         if waiting.leaderless:
             result.unknown_leader_topics.update(queue.topic_partition.topic for queue in waiting.leaderless)
-        send_all = self._closed or bool(self._flushes) or self._pool.queued > 0
+        send_all = self._closed or bool(self._flushes) or self._pool.queued > 0 or self._ends_transaction()
         for node_id, of_node in waiting.nodes.items():
             delay_ms = of_node.delay_ms(now_ms, send_all)
             if delay_ms <= 0:
@@ -611,9 +630,7 @@ class RecordAccumulator:
 
     def abort_incomplete_batches(self, error: Exception) -> None:
         """Fail all incomplete batches with ``error``. Call ``close`` first, so that no batch is added."""
-        for queue in self._all_queues():
-            with HERE.mark, queue.lock:
-                pass  # a thread that found the accumulator open has added its batch by now
+        self.await_appends()
         self.register.abort(error)
         with HERE.mark, self._lock:
             self._topics = {}

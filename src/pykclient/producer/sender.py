@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.errors import DisconnectError, IllegalStateError, KafkaError, KafkaTimeoutError, UnsupportedVersionError
 from pykclient.log_context import LogContext
 from pykclient.network.client_request import RequestBuilder
 from pykclient.network.cluster import ZERO_UUID
+from pykclient.network.connection_failures import shown_node
 from pykclient.network.kafka_client import KafkaClient
 from pykclient.producer import sender_state as state
 from pykclient.producer.accumulator_state import ReadyCheckResult
@@ -19,6 +20,7 @@ from pykclient.producer.producer_metadata import ProducerMetadata
 from pykclient.producer.producer_metrics import SenderMetrics
 from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.transaction_manager import TransactionManager
+from pykclient.producer.transaction_steps import FIND_COORDINATOR, Outcome
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -26,14 +28,21 @@ if TYPE_CHECKING:
 
     from pykclient.network.client_request import ClientResponse
     from pykclient.network.metadata_snapshot import MetadataSnapshot
+    from pykclient.producer.transactional_manager import TransactionalManager
 
 #: From the next version on, produce requests identify topics by id only (KIP-516).
 _LAST_VERSION_WITH_TOPIC_NAMES = 12
+#: From the next version on, a produce request adds its partitions to the transaction (KIP-890).
+_LAST_VERSION_OF_TRANSACTIONS_V1 = 11
 #: If a request for a producer id has no outcome for this many times ``request.timeout.ms``, an exception must have
 #: kept the outcome from the sender, and another request is sent.
 _REQUEST_TIMEOUTS_PER_ID = 2
 
 _CLOSED_BY_FORCE = "the producer was closed by force before the record was sent"
+_CLOSED_DURING_CALL = "the producer was closed during the call"
+
+#: A transaction ends after the callbacks of its records have run. Look again after this time, if nobody says so.
+_CALLBACKS_MS = 5
 
 
 class SenderConfig:
@@ -100,6 +109,10 @@ class Sender:
         self._metrics = metrics
         self._clock = clock
         self._transaction_manager = transaction_manager
+        self._transactions: TransactionalManager | None = None
+        if transaction_manager is not None and transaction_manager.is_transactional:
+            self._transactions = cast("TransactionalManager", transaction_manager)
+        self._close_deadline_ms: int | None = None  # of the abort of the transaction that is open at the close
         self._state: str = state.RUNNING
         #: True once the producer has closed: the driver ends. ``_state`` is then CLOSED.
         self.is_closed = False
@@ -132,7 +145,7 @@ class Sender:
         of the application (``is_borrowed``) all exceptions are raised, because they may be those of a signal handler,
         and the next driver must call ``recover``.
         """
-        self._go_on_closing()
+        self._go_on_closing(now_ms)
         if self.is_closed:
             return 0
         delay_ms = self._next_round_ms - now_ms
@@ -181,6 +194,8 @@ class Sender:
         self._waiting.begin_look()
         if self._register.held:  # failing them after an exception raised another one
             self._responses.fail_held(IllegalStateError("an earlier round of the sender ended early"))
+        if self._transactions is not None:
+            return self._run_transactional_round(self._transactions, now_ms)
         if manager is not None:
             manager.maybe_resolve_sequences()
             if manager.has_fatal_error:
@@ -403,8 +418,16 @@ class Sender:
                     max_version = _LAST_VERSION_WITH_TOPIC_NAMES
                 topic = topics[name] = ProduceRequest.TopicProduceData(name=name, topic_id=topic_id)
             topic.partition_data.append(ProduceRequest.PartitionProduceData(index=partition, records=batch.records))
+        transactional_id: str | None = None
+        if self._transactions is not None:
+            transactional_id = self._transactions.transactional_id
+            if not self._transactions.is_v2:
+                max_version = _LAST_VERSION_OF_TRANSACTIONS_V1
         request = ProduceRequest(
-            acks=self._config.acks, timeout_ms=self._config.request_timeout_ms, topic_data=topics.values()
+            transactional_id=transactional_id,
+            acks=self._config.acks,
+            timeout_ms=self._config.request_timeout_ms,
+            topic_data=topics.values(),
         )
         return RequestBuilder(request, self._config.min_produce_version, max_version), topic_names
 
@@ -441,24 +464,97 @@ class Sender:
                 self._metadata.request_update(False)
         return min(wait_ms, retry_backoff_ms) if wait_ms > 0 else retry_backoff_ms
 
+    # --- transactions ------------------------------------------------------------------------------------------
+
+    def _run_transactional_round(self, manager: TransactionalManager, now_ms: int) -> int:
+        """Handle a response of a coordinator, begin what the application wants, and send what is next."""
+        manager.handle_answer(now_ms)
+        if manager.begin_pending():
+            self._accumulator.await_appends()  # a record appended after this is not part of the transaction
+        if manager.has_fatal_error:
+            self._abort_batches(manager.last_error)
+            return self._config.retry_backoff_ms
+        error = manager.undrained_error
+        if error is not None and self._accumulator.has_incomplete:
+            self._register.abort_undrained(error)
+        wait_ms = self._send_producer_data(now_ms)
+        manager.add_partitions_of(lambda: [*self._register.incomplete])
+        wait_ms = min(wait_ms, self._send_transactional_request(manager, now_ms))
+        has_ended = self._state == state.DRAINING and not self._has_work_left(now_ms)
+        return 0 if has_ended else wait_ms
+
+    def _send_transactional_request(self, manager: TransactionalManager, now_ms: int) -> int:
+        """Send the next request to a coordinator, if one is due; return in how many ms to look again."""
+        dialogue = manager.dialogue
+        is_flushed = not (self._accumulator.has_incomplete or self._register.has_in_flight)
+        step = manager.next_step(now_ms, is_flushed)
+        if step is None:
+            return _CALLBACKS_MS if manager.is_completing and self._thread.results else FOREVER_MS
+        wait_ms = dialogue.not_before_ms - now_ms
+        if wait_ms > 0:
+            return wait_ms
+        node = None if step.coordinator is None else dialogue.coordinator(step.coordinator)
+        if node is None:
+            node = self._client.least_loaded_node(now_ms).node
+        if node is None:
+            self._metadata.request_update(False)
+            return self._config.retry_backoff_ms
+        if not self._client.ready(node, now_ms):
+            authentication_error = self._client.authentication_error(node)
+            if authentication_error is not None:
+                manager.authentication_failed(authentication_error)
+                return 0
+            if step.coordinator is not None and self._client.connection_failed(node):
+                error = KafkaError(f"no connection to {shown_node(node)}")
+                dialogue.handled(step, Outcome(FIND_COORDINATOR, error), now_ms)
+            return min(self._client.poll_delay_ms(node, now_ms), self._config.retry_backoff_ms)
+        timeout_ms = self._config.request_timeout_ms
+        request = self._client.new_client_request(
+            node.id_string, step.builder(), now_ms, True, timeout_ms, partial(dialogue.answered, step)
+        )
+        dialogue.sent(step, now_ms + _REQUEST_TIMEOUTS_PER_ID * timeout_ms)
+        self._client.send(request, now_ms)
+        return FOREVER_MS
+
+    def _is_aborting_for_close(self, now_ms: int) -> bool:
+        """Abort the transaction that the application has left open; return True while that goes on.
+
+        It is given up once the coordinator does it by itself, because the transaction has timed out.
+        """
+        manager = self._transactions
+        if manager is None or not manager.has_ongoing_transaction:
+            return False
+        if self._close_deadline_ms is None:
+            self._close_deadline_ms = now_ms + manager.transaction_timeout_ms
+        if now_ms >= self._close_deadline_ms:
+            return False
+        manager.begin_abort_for_close()
+        return True
+
     # --- closing -----------------------------------------------------------------------------------------------
 
-    def _go_on_closing(self) -> None:
+    def _go_on_closing(self, now_ms: int) -> None:
         """Follow the requests of other threads to close; close once nothing is left to send."""
         if self._is_forced and self._state in state.MAY_BE_FORCED:
             self._move_to(state.FORCED)
         elif self._is_closing and self._state == state.RUNNING:
             self._accumulator.close()  # ``abandon`` has not done it
             self._move_to(state.DRAINING)
-        if self._state == state.FORCED or (self._state == state.DRAINING and not self._has_work_left()):
+        if self._state == state.FORCED or (self._state == state.DRAINING and not self._has_work_left(now_ms)):
             self._close()
 
-    def _has_work_left(self) -> bool:
-        return self._accumulator.has_undrained or self._client.in_flight_request_count() > 0
+    def _has_work_left(self, now_ms: int) -> bool:
+        return (
+            self._accumulator.has_undrained
+            or self._client.in_flight_request_count() > 0
+            or self._is_aborting_for_close(now_ms)
+        )
 
     def _close(self) -> None:
         is_forced = self._state == state.FORCED
         self._move_to(state.CLOSED)
+        if self._transactions is not None:
+            self._transactions.close(KafkaError(_CLOSED_DURING_CALL))
         if is_forced or self._accumulator.has_incomplete:  # nothing else would ever complete them
             self._accumulator.abort_incomplete_batches(KafkaError(_CLOSED_BY_FORCE))
         self._client.close()
@@ -483,6 +579,8 @@ class Sender:
         if self._state != state.CLOSED:
             self._move_to(state.CLOSED)
         self._accumulator.close()
+        if self._transactions is not None:
+            self._transactions.close(thread.explain(KafkaError()))
         try:
             self._accumulator.abort_incomplete_batches(thread.explain(KafkaError()))
         finally:
@@ -501,8 +599,15 @@ class Sender:
 
     @property
     def has_incomplete(self) -> bool:
-        """True if any batch has no result yet."""
-        return bool(self._register.incomplete)
+        """True if any batch has no result yet, or a call to a coordinator is going on."""
+        if self._register.incomplete:
+            return True
+        return self._transactions is not None and self._transactions.has_calls_left
+
+    @property
+    def is_completing_transaction(self) -> bool:
+        """True while a transaction ends, which may wait for callbacks."""
+        return self._transactions is not None and self._transactions.is_completing
 
     def wakeup(self) -> None:
         """Have ``step`` called at once."""

@@ -140,6 +140,8 @@ class SenderDriver:
         thread = self._thread
         if thread.results:
             self._sender.call_listeners()
+            if self._sender.is_completing_transaction:
+                self.wakeup()  # it may have waited for these callbacks
         now_ms = self._clock.now_ms()
         if thread.holder is not None or not self._is_due(now_ms) or not self._take(thread.current_ident()):
             self._signal.wait(self._rest_ms(now_ms))

@@ -115,6 +115,14 @@ class TransactionManager(SequenceNumbers):
         self.last_error = error
         self._state = target
 
+    @property
+    def is_completing(self) -> bool:
+        """True while a transaction ends: all of its batches are due."""
+        return False
+
+    def send_failed(self, error: Exception) -> None:
+        """Note that a record did not get into a batch, which matters to a transaction only. Thread: any."""
+
     # --- getting an id -----------------------------------------------------------------------------------------
 
     def bump_idempotent_epoch_and_reset_id_if_needed(self) -> None:

@@ -1,9 +1,12 @@
-"""The states of a producer id, as a table (Java: TransactionManager.State).
+"""The states of a producer id and its transactions, as a table (Java: TransactionManager.State).
 
 An idempotent producer requests an id when it first has a record to send (UNINITIALIZED, INITIALIZING, READY). It
 returns to UNINITIALIZED when its epochs are used up, and after an error with a temporary cause, such as a missing
-permission. The table does not yet contain the states of transactions (IN_TRANSACTION, PREPARED_TRANSACTION,
-COMMITTING_TRANSACTION, ABORTING_TRANSACTION).
+permission.
+
+A transactional producer requests its id in ``init_transactions``. A transaction is open (IN_TRANSACTION) until it
+commits or aborts. In the meantime, an error may leave abort as the only way on (ABORTABLE_ERROR). An aborted
+transaction may need a new epoch, so the producer may return to INITIALIZING.
 """
 
 from __future__ import annotations
@@ -15,19 +18,39 @@ from pykclient.errors import IllegalStateError
 UNINITIALIZED: Final = "UNINITIALIZED"
 INITIALIZING: Final = "INITIALIZING"
 READY: Final = "READY"
+IN_TRANSACTION: Final = "IN_TRANSACTION"
+COMMITTING_TRANSACTION: Final = "COMMITTING_TRANSACTION"
+ABORTING_TRANSACTION: Final = "ABORTING_TRANSACTION"
 ABORTABLE_ERROR: Final = "ABORTABLE_ERROR"
 FATAL_ERROR: Final = "FATAL_ERROR"
 
-STATES = (UNINITIALIZED, INITIALIZING, READY, ABORTABLE_ERROR, FATAL_ERROR)
+STATES = (
+    UNINITIALIZED,
+    INITIALIZING,
+    READY,
+    IN_TRANSACTION,
+    COMMITTING_TRANSACTION,
+    ABORTING_TRANSACTION,
+    ABORTABLE_ERROR,
+    FATAL_ERROR,
+)
 
 #: The allowed next states of each state. A fatal error is final; only another fatal error may follow.
 MOVES: dict[str, frozenset[str]] = {
     UNINITIALIZED: frozenset((INITIALIZING, FATAL_ERROR)),
     INITIALIZING: frozenset((READY, ABORTABLE_ERROR, FATAL_ERROR)),
-    READY: frozenset((UNINITIALIZED, FATAL_ERROR)),
-    ABORTABLE_ERROR: frozenset((UNINITIALIZED, ABORTABLE_ERROR, FATAL_ERROR)),
+    READY: frozenset((UNINITIALIZED, IN_TRANSACTION, FATAL_ERROR)),
+    IN_TRANSACTION: frozenset((COMMITTING_TRANSACTION, ABORTING_TRANSACTION, ABORTABLE_ERROR, FATAL_ERROR)),
+    COMMITTING_TRANSACTION: frozenset((READY, INITIALIZING, ABORTABLE_ERROR, FATAL_ERROR)),
+    ABORTING_TRANSACTION: frozenset((READY, INITIALIZING, FATAL_ERROR)),
+    ABORTABLE_ERROR: frozenset((UNINITIALIZED, ABORTING_TRANSACTION, ABORTABLE_ERROR, FATAL_ERROR)),
     FATAL_ERROR: frozenset((FATAL_ERROR,)),
 }
+
+#: The states in which a transaction is open, or ends.
+ONGOING = frozenset((IN_TRANSACTION, COMMITTING_TRANSACTION, ABORTING_TRANSACTION, ABORTABLE_ERROR))
+#: The states in which a transaction ends.
+COMPLETING = frozenset((COMMITTING_TRANSACTION, ABORTING_TRANSACTION))
 
 
 def check_move(source: str, target: str) -> None:

@@ -1,0 +1,442 @@
+"""The requests of a transactional producer to its coordinators, and the meaning of each response.
+
+Java: the TxnRequestHandlers of TransactionManager. No step knows the state of the transaction: TransactionalManager
+decides which step is next, and what its outcome leads to.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+
+from pykclient import errors
+from pykclient.errors import (
+    ClusterAuthorizationError,
+    CommitFailedError,
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    FencedMemberEpochError,
+    GroupAuthorizationError,
+    IllegalGenerationError,
+    InvalidProducerEpochError,
+    NotCoordinatorError,
+    OperationNotAttemptedError,
+    ProducerFencedError,
+    RemoteProtocolError,
+    RequestTimedOutError,
+    RetriableError,
+    StaleMemberEpochError,
+    TopicAuthorizationError,
+    TransactionAbortableError,
+    TransactionalIdAuthorizationError,
+    UnknownMemberIdError,
+    UnknownProducerIdError,
+)
+from pykclient.network.client_request import RequestBuilder
+from pykclient.types import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.producer.txn_partition_map import ProducerIdAndEpoch
+    from pykclient.protocol.message import Request
+    from pykclient.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+    from pykclient.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+    from pykclient.protocol.messages.end_txn import EndTxnResponse
+    from pykclient.protocol.messages.find_coordinator import FindCoordinatorResponse
+    from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
+    from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
+
+# --- what a response leads to ----------------------------------------------------------------------------------------
+
+DONE: Final = "DONE"
+#: Repeat the request after a backoff.
+RETRY: Final = "RETRY"
+#: Look for the coordinator, then repeat the request.
+FIND_COORDINATOR: Final = "FIND_COORDINATOR"
+#: Give up the request. It may be made again later, when its cause, such as a missing permission, is mended.
+REFUSED: Final = "REFUSED"
+#: The transaction can only be aborted.
+ABORTABLE: Final = "ABORTABLE"
+#: A newer producer has taken over.
+FENCED: Final = "FENCED"
+#: The producer has failed permanently.
+FATAL: Final = "FATAL"
+
+#: From the mildest to the worst: if a response has several errors, the worst decides.
+_SEVERITY = (DONE, RETRY, FIND_COORDINATOR, REFUSED, ABORTABLE, FENCED, FATAL)
+
+#: For each action the errors that lead to it, in this order; any other error is fatal.
+_ACTIONS: tuple[tuple[str, tuple[type[Exception], ...]], ...] = (
+    (FIND_COORDINATOR, (NotCoordinatorError, CoordinatorNotAvailableError)),
+    (FENCED, (ProducerFencedError, InvalidProducerEpochError)),
+    (RETRY, (RetriableError,)),
+    (
+        ABORTABLE,
+        (
+            TransactionAbortableError,
+            UnknownProducerIdError,
+            GroupAuthorizationError,
+            TopicAuthorizationError,
+            OperationNotAttemptedError,
+            FencedInstanceIdError,
+            UnknownMemberIdError,
+            IllegalGenerationError,
+            StaleMemberEpochError,
+            FencedMemberEpochError,
+            CommitFailedError,
+        ),
+    ),
+)
+
+#: The errors of a member whose group has moved on without it.
+_LEFT_BEHIND = (UnknownMemberIdError, IllegalGenerationError, StaleMemberEpochError, FencedMemberEpochError)
+
+
+class Outcome(NamedTuple):
+    """What a response leads to, and the error that says why."""
+
+    action: str
+    error: Exception | None = None
+
+
+class CoordinatorKey(NamedTuple):
+    """Identifies a coordinator: of a group (type 0), or of a transactional.id (type 1)."""
+
+    type: int
+    key: str
+
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+
+_FIRST_VERSION_WITH_SEVERAL_KEYS = 4
+_FIRST_INIT_VERSION_WITH_EPOCH = 3
+_LAST_ADD_PARTITIONS_VERSION_OF_CLIENTS = 3
+#: The versions from the next one on belong to the second generation of transactions (KIP-890).
+_LAST_END_TXN_VERSION_OF_V1 = 4
+_LAST_OFFSET_COMMIT_VERSION_OF_V1 = 4
+
+#: Gets the response of a request that succeeded.
+OnSuccess = Callable[[Any], None]
+
+
+class TxnStep(ABC):
+    """One request: where to send it, how to build it, and what its response means. Thread: io."""
+
+    __slots__ = ("coordinator", "on_success")
+
+    name: ClassVar[str]
+
+    def __init__(self, coordinator: CoordinatorKey | None, on_success: OnSuccess) -> None:
+        #: The coordinator to ask; None for any broker.
+        self.coordinator = coordinator
+        self.on_success = on_success
+
+    @abstractmethod
+    def builder(self) -> RequestBuilder:
+        """Return the request."""
+
+    @abstractmethod
+    def errors_in(self, body: Any) -> Iterable[Exception | None]:
+        """Return the errors of a response, with None for each part that succeeded."""
+
+    def action_for(self, error: Exception) -> str:
+        """Return what ``error`` leads to."""
+        for action, classes in _ACTIONS:
+            if isinstance(error, classes):
+                return action
+        return FATAL
+
+    def outcome(self, body: Any) -> Outcome:
+        """Return what the response leads to: the worst of its errors decides."""
+        worst = Outcome(DONE)
+        for error in self.errors_in(body):
+            if error is not None:
+                action = self.action_for(error)
+                if _SEVERITY.index(action) > _SEVERITY.index(worst.action):
+                    worst = Outcome(action, error)
+        return worst
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class _FindCoordinatorBuilder(RequestBuilder):
+    """A lookup of one coordinator. From v4 on, requests can have several keys (KIP-699)."""
+
+    __slots__ = ("_wanted",)
+
+    def __init__(self, wanted: CoordinatorKey) -> None:
+        from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest
+
+        # Version 0 can only look for groups.
+        super().__init__(FindCoordinatorRequest(key=wanted.key), min_version=min(wanted.type, 1))
+        self._wanted = wanted
+
+    def build(self, version: int) -> Request:
+        from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest
+
+        coordinator_type, key = self._wanted
+        if version < _FIRST_VERSION_WITH_SEVERAL_KEYS:
+            return FindCoordinatorRequest(key=key, key_type=coordinator_type)
+        return FindCoordinatorRequest(key_type=coordinator_type, coordinator_keys=[key])
+
+
+class FindCoordinatorStep(TxnStep):
+    """Asks any broker for a coordinator. Thread: io."""
+
+    __slots__ = ("wanted",)
+
+    name = "FindCoordinator"
+
+    def __init__(self, wanted: CoordinatorKey, on_success: OnSuccess) -> None:
+        super().__init__(None, on_success)
+        self.wanted = wanted
+
+    def builder(self) -> RequestBuilder:
+        return _FindCoordinatorBuilder(self.wanted)
+
+    def errors_in(self, body: FindCoordinatorResponse) -> Iterable[Exception | None]:
+        if len(body.coordinators) > 1:
+            return (RemoteProtocolError(f"asked for one coordinator, the broker named {len(body.coordinators)}"),)
+        found = body.coordinators[0] if body.coordinators else body
+        error = errors.for_code(found.error_code, found.error_message or None)
+        if isinstance(error, GroupAuthorizationError):
+            error = GroupAuthorizationError(f"not authorized for the group {self.wanted.key!r}")
+        return (error,)
+
+    def action_for(self, error: Exception) -> str:
+        return RETRY if isinstance(error, RetriableError) else super().action_for(error)
+
+    @staticmethod
+    def coordinator_in(body: FindCoordinatorResponse) -> Node:
+        """Return the coordinator that the response names."""
+        found = body.coordinators[0] if body.coordinators else body
+        return Node(found.node_id, found.host, found.port)
+
+
+class InitProducerIdStep(TxnStep):
+    """Gets a producer id and epoch, which fences earlier producers; or bumps the epoch of ``current`` (KIP-360)."""
+
+    __slots__ = ("_current", "_timeout_ms", "_transactional_id")
+
+    name = "InitProducerId"
+
+    def __init__(
+        self, transactional_id: str, timeout_ms: int, current: ProducerIdAndEpoch, on_success: OnSuccess
+    ) -> None:
+        super().__init__(CoordinatorKey(TRANSACTION, transactional_id), on_success)
+        self._transactional_id = transactional_id
+        self._timeout_ms = timeout_ms
+        self._current = current
+
+    def builder(self) -> RequestBuilder:
+        from pykclient.protocol.messages.init_producer_id import InitProducerIdRequest
+
+        request = InitProducerIdRequest(
+            transactional_id=self._transactional_id,
+            transaction_timeout_ms=self._timeout_ms,
+            producer_id=self._current.producer_id,
+            producer_epoch=self._current.epoch,
+        )
+        return RequestBuilder(request, _FIRST_INIT_VERSION_WITH_EPOCH if self._current.is_valid else None)
+
+    def errors_in(self, body: InitProducerIdResponse) -> Iterable[Exception | None]:
+        return (errors.for_code(body.error_code),)
+
+    def action_for(self, error: Exception) -> str:
+        if isinstance(error, (TransactionalIdAuthorizationError, ClusterAuthorizationError, TransactionAbortableError)):
+            return REFUSED
+        return super().action_for(error)
+
+
+class AddPartitionsStep(TxnStep):
+    """Adds partitions to the transaction, in its first generation; later ones do so when they are written to."""
+
+    __slots__ = ("_producer", "_transactional_id", "partitions")
+
+    name = "AddPartitionsToTxn"
+
+    def __init__(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: frozenset[TopicPartition],
+        on_success: OnSuccess,
+    ) -> None:
+        super().__init__(CoordinatorKey(TRANSACTION, transactional_id), on_success)
+        self._transactional_id = transactional_id
+        self._producer = producer
+        self.partitions = partitions
+
+    def builder(self) -> RequestBuilder:
+        from pykclient.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+
+        topics: dict[str, AddPartitionsToTxnRequest.AddPartitionsToTxnTopic] = {}
+        for topic, partition in sorted(self.partitions):
+            if topic not in topics:
+                topics[topic] = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic)
+            topics[topic].partitions.append(partition)
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._transactional_id,
+            v3_and_below_producer_id=self._producer.producer_id,
+            v3_and_below_producer_epoch=self._producer.epoch,
+            v3_and_below_topics=topics.values(),
+        )
+        return RequestBuilder(request, max_version=_LAST_ADD_PARTITIONS_VERSION_OF_CLIENTS)
+
+    def errors_in(self, body: AddPartitionsToTxnResponse) -> Iterable[Exception | None]:
+        for topic in body.results_by_topic_v3_and_below:
+            for partition in topic.results_by_partition:
+                error = errors.for_code(partition.partition_error_code)
+                if isinstance(error, TopicAuthorizationError):
+                    error = TopicAuthorizationError(f"not authorized to write to topic {topic.name!r}")
+                yield error
+
+
+class AddOffsetsStep(TxnStep):
+    """Adds the offsets of a group to the transaction, in its first generation."""
+
+    __slots__ = ("_producer", "_transactional_id", "group_id")
+
+    name = "AddOffsetsToTxn"
+
+    def __init__(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str, on_success: OnSuccess
+    ) -> None:
+        super().__init__(CoordinatorKey(TRANSACTION, transactional_id), on_success)
+        self._transactional_id = transactional_id
+        self._producer = producer
+        self.group_id = group_id
+
+    def builder(self) -> RequestBuilder:
+        from pykclient.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+
+        return RequestBuilder(
+            AddOffsetsToTxnRequest(
+                transactional_id=self._transactional_id,
+                producer_id=self._producer.producer_id,
+                producer_epoch=self._producer.epoch,
+                group_id=self.group_id,
+            )
+        )
+
+    def errors_in(self, body: AddOffsetsToTxnResponse) -> Iterable[Exception | None]:
+        error = errors.for_code(body.error_code)
+        if isinstance(error, GroupAuthorizationError):
+            error = GroupAuthorizationError(f"not authorized for the group {self.group_id!r}")
+        return (error,)
+
+
+class TxnOffsetCommitStep(TxnStep):
+    """Sends offsets to the coordinator of their group, where they wait for the end of the transaction (KIP-447)."""
+
+    __slots__ = ("_group", "_is_v2", "_offsets", "_producer", "_transactional_id")
+
+    name = "TxnOffsetCommit"
+
+    def __init__(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: ConsumerGroupMetadata,
+        is_v2: bool,
+        on_success: OnSuccess,
+    ) -> None:
+        super().__init__(CoordinatorKey(GROUP, group.group_id or ""), on_success)
+        self._transactional_id = transactional_id
+        self._producer = producer
+        self._offsets = offsets
+        self._group = group
+        self._is_v2 = is_v2
+
+    def builder(self) -> RequestBuilder:
+        from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+
+        topics: dict[str, TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic] = {}
+        for (topic, partition), (offset, metadata, leader_epoch) in self._offsets.items():
+            if topic not in topics:
+                topics[topic] = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=topic)
+            topics[topic].partitions.append(
+                TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
+                    partition_index=partition,
+                    committed_offset=offset,
+                    committed_leader_epoch=leader_epoch,
+                    committed_metadata=metadata,
+                )
+            )
+        request = TxnOffsetCommitRequest(
+            transactional_id=self._transactional_id,
+            group_id=self._group.group_id or "",
+            producer_id=self._producer.producer_id,
+            producer_epoch=self._producer.epoch,
+            generation_id=self._group.generation_id,
+            member_id=self._group.member_id,
+            group_instance_id=self._group.group_instance_id,
+            topics=topics.values(),
+        )
+        return RequestBuilder(request, max_version=None if self._is_v2 else _LAST_OFFSET_COMMIT_VERSION_OF_V1)
+
+    def errors_in(self, body: TxnOffsetCommitResponse) -> Iterable[Exception | None]:
+        for topic in body.topics:
+            for partition in topic.partitions:
+                error: Exception | None = errors.for_code(partition.error_code)
+                if isinstance(error, GroupAuthorizationError):
+                    error = GroupAuthorizationError(f"not authorized for the group {self._group.group_id!r}")
+                elif isinstance(error, _LEFT_BEHIND):
+                    left_behind = CommitFailedError(
+                        f"the group {self._group.group_id!r} has rebalanced since group_metadata() was read in "
+                        f"generation {self._group.generation_id}, so other members may own the partitions now: "
+                        f"{error}. Abort the transaction, and continue with the partitions that poll() assigns"
+                    )
+                    left_behind.__cause__ = error
+                    error = left_behind
+                yield error
+
+    def action_for(self, error: Exception) -> str:
+        # A coordinator that cannot replicate in time is often one that has lost the leadership.
+        return FIND_COORDINATOR if isinstance(error, RequestTimedOutError) else super().action_for(error)
+
+
+class EndTxnStep(TxnStep):
+    """Commits or aborts. In the second generation, the response has the epoch of the next transaction."""
+
+    __slots__ = ("_is_v2", "_producer", "_transactional_id", "committed")
+
+    name = "EndTxn"
+
+    def __init__(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        committed: bool,
+        is_v2: bool,
+        on_success: OnSuccess,
+    ) -> None:
+        super().__init__(CoordinatorKey(TRANSACTION, transactional_id), on_success)
+        self._transactional_id = transactional_id
+        self._producer = producer
+        self.committed = committed
+        self._is_v2 = is_v2
+
+    def builder(self) -> RequestBuilder:
+        from pykclient.protocol.messages.end_txn import EndTxnRequest
+
+        request = EndTxnRequest(
+            transactional_id=self._transactional_id,
+            producer_id=self._producer.producer_id,
+            producer_epoch=self._producer.epoch,
+            committed=self.committed,
+        )
+        if self._is_v2:
+            return RequestBuilder(request, min_version=_LAST_END_TXN_VERSION_OF_V1 + 1)
+        return RequestBuilder(request, max_version=_LAST_END_TXN_VERSION_OF_V1)
+
+    def errors_in(self, body: EndTxnResponse) -> Iterable[Exception | None]:
+        return (errors.for_code(body.error_code),)
+
+    def action_for(self, error: Exception) -> str:
+        action = super().action_for(error)
+        # What can only be aborted, and cannot be aborted, can only be closed.
+        return FATAL if action == ABORTABLE and not self.committed else action

@@ -1,0 +1,652 @@
+"""The transactions of a producer with a transactional.id (Java: TransactionManager)."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from pykclient.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    IllegalStateError,
+    InvalidProducerEpochError,
+    KafkaError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+    RetriableError,
+    TransactionAbortableError,
+    TransactionAbortedError,
+    UnknownProducerIdError,
+)
+from pykclient.log_context import LogContext
+from pykclient.producer import transaction_state as state
+from pykclient.producer import transaction_steps as steps
+from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.producer.transaction_dialogue import TransactionDialogue
+from pykclient.producer.transaction_manager import FATAL_ERRORS, TransactionManager
+from pykclient.producer.transactional_request_result import TransactionalRequestResult
+from pykclient.producer.txn_partition_map import ProducerIdAndEpoch
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.reentry import HERE
+from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.clock import Clock
+    from pykclient.network.api_versions import ApiVersions
+    from pykclient.network.exponential_backoff import ExponentialBackoff
+    from pykclient.producer.partition_response import PartitionResponse
+    from pykclient.producer.sender_thread import SenderThread
+    from pykclient.producer.transaction_steps import Outcome, TxnStep
+    from pykclient.protocol.messages.end_txn import EndTxnResponse
+    from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
+
+#: The calls of the application, as its errors name them.
+INIT = "init_transactions()"
+BEGIN = "begin_transaction()"
+SEND = "send()"
+SEND_OFFSETS = "send_offsets_to_transaction()"
+COMMIT = "commit_transaction()"
+ABORT = "abort_transaction()"
+
+_FIRST_INIT_VERSION_WITH_EPOCH = 3
+#: The finalized level of the feature from which on transactions are of the second generation (KIP-890).
+_TRANSACTION_VERSION = "transaction.version"
+_FIRST_VERSION_OF_V2 = 2
+
+#: For each state in which a call breaks a rule: the rule.
+_RULES = {
+    state.UNINITIALIZED: "call init_transactions() first, once for each producer",
+    state.INITIALIZING: "init_transactions() has not completed",
+    state.READY: "there is no transaction: begin_transaction() begins one",
+    state.IN_TRANSACTION: "a transaction is open: commit_transaction() or abort_transaction() ends it",
+    state.COMMITTING_TRANSACTION: "commit_transaction() is in progress",
+    state.ABORTING_TRANSACTION: "abort_transaction() is in progress",
+}
+
+
+class TransactionalSettings(NamedTuple):
+    """The settings of a transactional producer. Times are in milliseconds."""
+
+    transactional_id: str
+    transaction_timeout_ms: int
+    retry_backoff_ms: int
+
+
+class _Operation:
+    """A call that changes the state; the sender begins it. Another call of the same kind waits for its result."""
+
+    __slots__ = ("is_begun", "result")
+
+    def __init__(self, result: TransactionalRequestResult) -> None:
+        self.result = result
+        self.is_begun = False
+
+
+class _Offsets(NamedTuple):
+    """A call of ``send_offsets_to_transaction``."""
+
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    group: ConsumerGroupMetadata
+    result: TransactionalRequestResult
+
+
+class TransactionalManager(TransactionManager):
+    """The state of a transaction, and the decision which request to its coordinators is next.
+
+    A call of the application leaves an operation here, which the sender begins in its next round. From then on each
+    round derives the next step from the state. So an exception of a signal handler that ends a round loses nothing:
+    the next round derives the same step.
+
+    Thread: io, but for the section "calls of the application" and ``maybe_fail_with_error``, for any thread.
+    """
+
+    __slots__ = ()
+
+    is_transactional = True
+
+    def __init__(
+        self,
+        log_context: LogContext,
+        settings: TransactionalSettings,
+        api_versions: ApiVersions,
+        backoff: ExponentialBackoff,
+        clock: Clock,
+        thread: SenderThread,
+    ) -> None:
+        super().__init__(log_context, settings.retry_backoff_ms)
+        self.transactional_id = settings.transactional_id
+        self.transaction_timeout_ms = settings.transaction_timeout_ms
+        self._api_versions = api_versions
+        self._clock = clock
+        self._thread = thread
+        self.dialogue = TransactionDialogue(self._log, backoff)
+        self._lock = threading.Lock()  # guards: _pending, additions to _offsets, changes of _state and last_error
+        self._pending: _Operation | None = None
+        self._offsets: deque[_Offsets] = deque()
+        # The transaction that is open.
+        self._begun_ms = 0
+        self._is_started = False  # the coordinator may know of it
+        self._partitions_in_transaction: set[TopicPartition] = set()
+        self._new_partitions: set[TopicPartition] = set()
+        self._groups_in_transaction: set[str] = set()
+        self._needs_epoch_bump = False  # after the end of the transaction, as a batch of it has left a gap
+        self._is_v2 = False
+        self._features_epoch = -1
+
+    # --- calls of the application ------------------------------------------------------------------------------
+
+    def begin_init(self) -> TransactionalRequestResult:
+        """Begin to get a producer id. Return the result, that of the pending call if there is one.
+
+        Raises:
+            IllegalStateError: the producer has an id already.
+            KafkaError: the producer has failed permanently.
+        """
+        return self._begin(INIT, state.UNINITIALIZED)
+
+    def begin_transaction(self) -> None:
+        """Open a transaction.
+
+        Raises:
+            IllegalStateError: there is no producer id, a transaction is open, or the last call timed out.
+            KafkaError: the producer has failed permanently.
+        """
+        with HERE.mark, self._lock:
+            self._check_pending(BEGIN)
+            if self._state != state.READY:
+                raise self._refusal_of(BEGIN)
+            self._begun_ms = self._clock.now_ms()
+            self._move(state.IN_TRANSACTION)
+
+    def begin_commit(self) -> TransactionalRequestResult:
+        """Begin to commit. Return the result, that of the pending call if there is one.
+
+        Raises:
+            IllegalStateError: there is no transaction, or another call timed out.
+            TransactionAbortableError: the transaction can only be aborted.
+            KafkaError: the producer has failed permanently.
+        """
+        return self._begin(COMMIT, state.IN_TRANSACTION)
+
+    def begin_abort(self) -> TransactionalRequestResult:
+        """Begin to abort. Return the result, that of the pending call if there is one.
+
+        Raises:
+            IllegalStateError: there is no transaction, or another call timed out.
+            KafkaError: the producer has failed permanently.
+        """
+        return self._begin(ABORT, state.IN_TRANSACTION, state.ABORTABLE_ERROR)
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> TransactionalRequestResult:
+        """Begin to add the offsets of a group to the transaction.
+
+        Raises:
+            IllegalStateError: there is no transaction, or another call timed out.
+            TransactionAbortableError: the transaction can only be aborted.
+            KafkaError: the producer has failed permanently.
+        """
+        with HERE.mark, self._lock:
+            self._check_pending(SEND_OFFSETS)
+            if self._state != state.IN_TRANSACTION:
+                raise self._refusal_of(SEND_OFFSETS)
+            result = TransactionalRequestResult(SEND_OFFSETS, self._clock, self._thread)
+            self._offsets.append(_Offsets(dict(offsets), group, result))
+            return result
+
+    def acknowledge(self, result: TransactionalRequestResult) -> None:
+        """Note that the application has seen the result: other calls are allowed again."""
+        with HERE.mark, self._lock:
+            if self._pending is not None and self._pending.result is result:
+                self._pending = None
+
+    def send_failed(self, error: Exception) -> None:
+        """Note that a record did not get into a batch: without it, the transaction can only be aborted. Thread: any."""
+        with HERE.mark, self._lock:
+            if self._state == state.IN_TRANSACTION:
+                self._move(state.ABORTABLE_ERROR, error)
+
+    def maybe_fail_with_error(self) -> None:
+        """Raise the reason why nothing can be sent now, if there is one. Thread: any.
+
+        Raises:
+            IllegalStateError: there is no transaction.
+            TransactionAbortableError: the transaction can only be aborted.
+            KafkaError: the producer has failed permanently.
+        """
+        if self._state != state.IN_TRANSACTION:
+            raise self._refusal_of(SEND)
+
+    def _begin(self, call: str, *sources: str) -> TransactionalRequestResult:
+        with HERE.mark, self._lock:
+            pending = self._pending
+            if pending is not None and pending.result.operation == call:
+                return pending.result
+            self._check_pending(call)
+            if self._state not in sources:
+                raise self._refusal_of(call)
+            result = TransactionalRequestResult(call, self._clock, self._thread)
+            self._pending = _Operation(result)  # the last statement: from now on the sender goes on with it
+            return result
+
+    def _check_pending(self, call: str) -> None:
+        if self._pending is not None:
+            earlier = self._pending.result.operation
+            raise IllegalStateError(
+                f"{call} must wait: {earlier} has timed out or was interrupted, and goes on. Call {earlier} again for "
+                "its result, or close the producer"
+            )
+
+    def _refusal_of(self, call: str) -> KafkaError:
+        """Return the error of a call that the state does not allow."""
+        current, error = self._state, self.last_error
+        if current == state.FATAL_ERROR and error is not None:
+            return self._fatal(error)
+        if current == state.ABORTABLE_ERROR and error is not None:
+            return self._abortable(error)
+        if call == INIT:
+            return IllegalStateError(f"{INIT} was called before: it is called once, before the first transaction")
+        return IllegalStateError(f"{call} is not possible now: {_RULES.get(current, current)}")
+
+    def _fatal(self, error: Exception) -> KafkaError:
+        """Return the error of a call after the fatal ``error``."""
+        if isinstance(error, ProducerFencedError):
+            raised: KafkaError = ProducerFencedError(str(error))
+        else:
+            raised = KafkaError(
+                f"the producer has failed permanently after {error!r}; close it and create a new one, whose "
+                f"{INIT} aborts the open transaction"
+            )
+        raised.__cause__ = error
+        return raised
+
+    def _abortable(self, error: Exception) -> KafkaError:
+        """Return the error of a call that is not possible because of ``error``, after which one can only abort."""
+        message = f"the transaction can only be aborted, because of {error!r}. Call {ABORT}"
+        kind = InvalidProducerEpochError if isinstance(error, InvalidProducerEpochError) else TransactionAbortableError
+        raised = kind(message)
+        raised.__cause__ = error
+        return raised
+
+    # --- states ------------------------------------------------------------------------------------------------
+
+    def _move(self, target: str, error: Exception | None = None) -> None:
+        """Change the state. The caller holds the lock."""
+        state.check_move(self._state, target)
+        self.last_error = error
+        self._state = target
+
+    def _transition_to(self, target: str, error: Exception | None = None) -> None:
+        source = self._state
+        with HERE.mark, self._lock:
+            self._move(target, error)
+        self._log.debug("Transition from state %s to %s", source, target)
+
+    def transition_to_fatal_error(self, error: Exception) -> None:
+        """Fail permanently, and with it all calls that wait."""
+        if self._state != state.FATAL_ERROR:
+            super().transition_to_fatal_error(error)
+        self._fail_calls(self._fatal(error) if isinstance(error, ProducerFencedError) else error)
+
+    def transition_to_abortable_error(self, error: Exception) -> None:
+        """Leave abort as the only way on, unless that has begun already."""
+        if self._state in {state.IN_TRANSACTION, state.COMMITTING_TRANSACTION}:
+            self._log.info("The transaction can only be aborted: %r", error)
+            self._transition_to(state.ABORTABLE_ERROR, error)
+        if self._state == state.ABORTABLE_ERROR:
+            self._fail_calls(self._abortable(self.last_error or error))
+
+    def _fail_calls(self, error: Exception) -> None:
+        """Fail the calls that wait. An abort goes on after anything but a fatal error."""
+        while self._offsets:
+            self._offsets[0].result.fail(error)
+            self._offsets.popleft()
+        pending = self._pending
+        if pending is not None and (pending.result.operation != ABORT or self._state == state.FATAL_ERROR):
+            pending.result.fail(error)
+
+    def _fence(self, error: Exception) -> None:
+        """Fail permanently: the coordinator has given this producer's epoch up."""
+        open_for_ms = self._clock.now_ms() - self._begun_ms
+        if self._state in state.ONGOING and open_for_ms >= self.transaction_timeout_ms:
+            why = (
+                f"its transaction was open for {open_for_ms / 1000} s, longer than transaction.timeout.ms = "
+                f"{self.transaction_timeout_ms}, so the coordinator has aborted it"
+            )
+        else:
+            why = "another producer with the same transactional.id has started"
+        fenced = ProducerFencedError(
+            f"the producer with transactional.id {self.transactional_id!r} (producer id "
+            f"{self.producer_id_and_epoch.producer_id}, epoch {self.producer_id_and_epoch.epoch}) is fenced: {why}. "
+            "Nothing of its open transaction is committed. Close this producer"
+        )
+        fenced.__cause__ = error
+        self.transition_to_fatal_error(fenced)
+
+    @property
+    def has_ongoing_transaction(self) -> bool:
+        """True from the begin of a transaction to its end."""
+        return self._state in state.ONGOING
+
+    @property
+    def has_calls_left(self) -> bool:
+        """True while the sender has something to do for a call, or for the end of a transaction."""
+        pending = self._pending
+        if bool(self._offsets) or (pending is not None and not pending.result.completed):
+            return True
+        return self._state in state.COMPLETING or self._state == state.INITIALIZING
+
+    @property
+    def is_completing(self) -> bool:
+        """True while a transaction ends: all of its batches are due."""
+        return self._state in state.COMPLETING
+
+    @property
+    def is_v2(self) -> bool:
+        """True if transactions are of the second generation (KIP-890)."""
+        return self._is_v2
+
+    @property
+    def undrained_error(self) -> Exception | None:
+        """The error of batches that were not sent and will not be; None while they are sent."""
+        if self._state == state.ABORTING_TRANSACTION:
+            return TransactionAbortedError("the record was not sent, because its transaction was aborted")
+        return self.last_error if self._state == state.ABORTABLE_ERROR else None
+
+    # --- rounds of the sender ----------------------------------------------------------------------------------
+
+    def begin_pending(self) -> bool:
+        """Begin the call that the application has made, if there is a new one; return whether there was."""
+        if self._state == state.ABORTABLE_ERROR and self._offsets and self.last_error is not None:
+            self._fail_calls(self._abortable(self.last_error))
+        pending = self._pending
+        if pending is None or pending.is_begun:
+            return False
+        result = pending.result
+        sources, target = _MOVE_OF[result.operation]
+        if self._state in sources:
+            self._transition_to(target)
+        elif self._state != target and not result.completed:  # an error came in between
+            result.fail(self._refusal_of(result.operation))
+        pending.is_begun = True
+        return True
+
+    def begin_abort_for_close(self) -> None:
+        """Abort the open transaction, if the application has left one."""
+        if self._pending is not None and not self._pending.is_begun:
+            return
+        if self._state in {state.IN_TRANSACTION, state.ABORTABLE_ERROR}:
+            self._log.info("Aborting the open transaction, because the producer closes")
+            self._transition_to(state.ABORTING_TRANSACTION)
+
+    def close(self, error: Exception) -> None:
+        """Fail the calls that wait, because nothing will complete them."""
+        while self._offsets:
+            self._offsets[0].result.fail(error)
+            self._offsets.popleft()
+        if self._pending is not None:
+            self._pending.result.fail(error)
+
+    def handle_answer(self, now_ms: int) -> None:
+        """Handle the response that has arrived, if there is one. An interrupted call can be repeated."""
+        answer = self.dialogue.answer()
+        if answer is None:
+            return
+        step, response = answer
+        outcome = self.dialogue.outcome(step, response)
+        if outcome.action == steps.DONE:
+            step.on_success(response.response_body)
+        else:
+            self._handle_failure(step, outcome)
+        self.dialogue.handled(step, outcome, now_ms)
+
+    def _handle_failure(self, step: TxnStep, outcome: Outcome) -> None:
+        action, error = outcome
+        assert error is not None
+        if action == steps.FENCED:
+            self._fence(error)
+        elif action == steps.FATAL:
+            self.transition_to_fatal_error(self._explained(step, error))
+        elif action == steps.REFUSED:
+            self._init_refused(error)
+        elif action == steps.ABORTABLE:
+            if self._state == state.INITIALIZING:
+                self._init_refused(error)
+                return
+            if isinstance(error, UnknownProducerIdError):
+                self._gap_left()
+            offsets = self._offsets[0] if self._offsets else None
+            if offsets is not None and isinstance(step, (steps.AddOffsetsStep, steps.TxnOffsetCommitStep)):
+                offsets.result.fail(error)  # the error itself, of the call that caused it
+            self.transition_to_abortable_error(error)
+
+    def _explained(self, step: TxnStep, error: Exception) -> Exception:
+        if isinstance(error, (AuthorizationError, AuthenticationError)):
+            explained: KafkaError = type(error)(f"{step!r} for transactional.id {self.transactional_id!r}: {error}")
+            explained.__cause__ = error
+            return explained
+        return error
+
+    def _init_refused(self, error: Exception) -> None:
+        """Give up the request for a producer id: the application may call ``init_transactions`` again."""
+        if self._state == state.INITIALIZING:
+            self._transition_to(state.ABORTABLE_ERROR, error)
+        if self._state == state.ABORTABLE_ERROR:
+            if self._pending is not None:
+                self._pending.result.fail(error)
+            self._transition_to(state.UNINITIALIZED)
+
+    def authentication_failed(self, error: AuthenticationError) -> None:
+        """Handle a failed authentication with the broker to be asked."""
+        self.transition_to_fatal_error(error)
+
+    def next_step(self, now_ms: int, is_flushed: bool) -> TxnStep | None:
+        """Return the request to be sent next, None if there is none or another one is in flight.
+
+        ``is_flushed``: no batch of the transaction is incomplete or in flight, so it may end.
+        """
+        if self.dialogue.is_waiting(now_ms):
+            return None
+        step = self._derive_step(is_flushed)
+        return None if step is None else self.dialogue.first_step(step)
+
+    def _derive_step(self, is_flushed: bool) -> TxnStep | None:
+        current, producer = self._state, self.producer_id_and_epoch
+        if current == state.INITIALIZING:
+            return steps.InitProducerIdStep(
+                self.transactional_id, self.transaction_timeout_ms, producer, self._initialized
+            )
+        if current in {state.IN_TRANSACTION, state.COMMITTING_TRANSACTION}:
+            if self._new_partitions:
+                partitions = frozenset(self._new_partitions)
+                return steps.AddPartitionsStep(
+                    self.transactional_id, producer, partitions, lambda _: self._partitions_added(partitions)
+                )
+            if self._offsets:
+                return self._offsets_step(self._offsets[0], producer)
+        if current in state.COMPLETING and is_flushed:
+            if not self._is_started:
+                self._log.debug("The transaction ends without a request, because nothing was sent in it")
+                self._ended(None)
+                return self._derive_step(is_flushed) if self._state == state.INITIALIZING else None
+            committed = current == state.COMMITTING_TRANSACTION
+            return steps.EndTxnStep(self.transactional_id, producer, committed, self._is_v2, self._ended)
+        return None
+
+    def _offsets_step(self, offsets: _Offsets, producer: ProducerIdAndEpoch) -> TxnStep:
+        group = offsets.group
+        group_id = group.group_id or ""
+        if not self._is_v2 and group_id not in self._groups_in_transaction:
+            return steps.AddOffsetsStep(
+                self.transactional_id, producer, group_id, lambda _: self._group_added(group_id)
+            )
+        self._is_started = True
+        return steps.TxnOffsetCommitStep(
+            self.transactional_id,
+            producer,
+            offsets.offsets,
+            group,
+            self._is_v2,
+            lambda _: self._offsets_added(offsets),
+        )
+
+    # --- what has succeeded ------------------------------------------------------------------------------------
+
+    def _initialized(self, body: InitProducerIdResponse) -> None:
+        if self._state == state.INITIALIZING:
+            self._partitions.reset()
+            self._set_producer_id_and_epoch(ProducerIdAndEpoch(body.producer_id, body.producer_epoch))
+            self._update_version()
+            self._needs_epoch_bump = False
+            self._transition_to(state.READY)
+        if self._pending is not None:
+            self._pending.result.done()
+
+    def _partitions_added(self, partitions: Iterable[TopicPartition]) -> None:
+        self._is_started = True
+        self._partitions_in_transaction.update(partitions)
+        self._new_partitions.difference_update(partitions)
+
+    def _group_added(self, group_id: str) -> None:
+        self._is_started = True
+        self._groups_in_transaction.add(group_id)
+
+    def _offsets_added(self, offsets: _Offsets) -> None:
+        if self._offsets and self._offsets[0] is offsets:
+            offsets.result.done()
+            self._offsets.popleft()
+
+    def _ended(self, body: EndTxnResponse | None) -> None:
+        """Note that the transaction has ended. In the second generation, the response has the next epoch."""
+        if self._state in state.COMPLETING:
+            if body is not None and body.producer_id >= 0:
+                self._partitions.reset()
+                self._needs_epoch_bump = False
+                self.producer_id_and_epoch = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
+            was_v2 = self._is_v2
+            self._update_version()
+            if self._is_v2 and not was_v2:
+                # Partitions of an old transaction must not count as parts of one of the new generation.
+                self._needs_epoch_bump = True
+            self._is_started = False
+            self._partitions_in_transaction.clear()
+            self._new_partitions.clear()
+            self._groups_in_transaction.clear()
+            self._fail_offsets_of_aborted()
+            self._transition_to(state.INITIALIZING if self._needs_epoch_bump else state.READY)
+        if self._state != state.INITIALIZING and self._pending is not None:
+            self._pending.result.done()
+
+    def _fail_offsets_of_aborted(self) -> None:
+        while self._offsets:
+            self._offsets[0].result.fail(TransactionAbortedError("the transaction was aborted"))
+            self._offsets.popleft()
+
+    def _update_version(self) -> None:
+        """Take over the generation of transactions that the brokers have agreed on."""
+        info = self._api_versions.finalized_features_info
+        if info.finalized_features_epoch > self._features_epoch:
+            self._features_epoch = info.finalized_features_epoch
+            self._is_v2 = info.finalized_features.get(_TRANSACTION_VERSION, 0) >= _FIRST_VERSION_OF_V2
+            self._log.debug("Transactions are of generation %d", 2 if self._is_v2 else 1)
+
+    # --- batches -----------------------------------------------------------------------------------------------
+
+    def is_send_to_partition_allowed(self, topic_partition: TopicPartition) -> bool:
+        """Return whether the partition is part of the transaction, so that its batches may be sent.
+
+        If it is not, it becomes one: at once in the second generation, with a request in the first.
+        """
+        if self._state == state.FATAL_ERROR:
+            return False
+        if topic_partition in self._partitions_in_transaction:
+            return True
+        if self._state not in {state.IN_TRANSACTION, state.COMMITTING_TRANSACTION}:
+            return False
+        if self._is_v2:
+            self._is_started = True
+            self._partitions_in_transaction.add(topic_partition)
+            return True
+        self._new_partitions.add(topic_partition)
+        return False
+
+    def add_partitions_of(self, batches: Callable[[], Iterable[ProducerBatch]]) -> None:
+        """If any partition is about to be added, add those of all ``batches`` with the same request."""
+        if self._new_partitions:
+            partitions = {batch.topic_partition for batch in batches()}
+            self._new_partitions |= partitions - self._partitions_in_transaction
+
+    def request_epoch_bump(self, topic_partition: TopicPartition) -> None:
+        """Leave abort as the only way on: the partition's numbers have a gap, which a new epoch closes."""
+        self._gap_left()
+        self.transition_to_abortable_error(
+            KafkaError(f"the sequence numbers of {topic_partition} no longer match those of the broker")
+        )
+
+    def _gap_left(self) -> None:
+        """Note that the next transaction needs another epoch. In the second generation it gets one anyway."""
+        if self._is_v2 or self._needs_epoch_bump:
+            return
+        self._needs_epoch_bump = True
+        key = steps.CoordinatorKey(steps.TRANSACTION, self.transactional_id)
+        coordinator = self.dialogue.coordinator(key)
+        versions = None if coordinator is None else self._api_versions.get(coordinator.id_string)
+        init = None if versions is None else versions.api_version(ApiKeys.INIT_PRODUCER_ID)
+        if init is not None and init.max_version < _FIRST_INIT_VERSION_WITH_EPOCH:
+            self.transition_to_fatal_error(
+                KafkaError(
+                    "a batch of the transaction failed after it was sent, and brokers older than 2.5 cannot give this "
+                    "producer a new epoch (KIP-360)"
+                )
+            )
+
+    def handle_failed_batch(self, batch: ProducerBatch, error: Exception, refused: bool) -> None:  # noqa: ARG002
+        """Leave abort as the only way on, or fail permanently, after a batch of the transaction has failed."""
+        self.remove_in_flight_batch(batch)
+        if batch.has_sequence:
+            if self.producer_id_and_epoch != (batch.producer_id, batch.producer_epoch):
+                return  # the late response to a batch of an earlier transaction
+            self._gap_left()
+        if self.has_fatal_error:
+            return
+        if isinstance(error, ProducerFencedError):
+            self._fence(error)
+        elif isinstance(error, FATAL_ERRORS):
+            self.transition_to_fatal_error(error)
+        elif isinstance(error, RetriableError):
+            exhausted = TransactionAbortableError(f"records of the transaction were not written in time: {error}")
+            exhausted.__cause__ = error
+            self.transition_to_abortable_error(exhausted)
+        else:
+            self.transition_to_abortable_error(error)
+
+    def can_retry(self, batch: ProducerBatch, error: Exception, response: PartitionResponse) -> bool:  # noqa: ARG002
+        """Return whether ``batch`` may be retried. What is lost at the broker is lost to the whole transaction."""
+        if isinstance(error, OutOfOrderSequenceError):
+            if isinstance(error, UnknownProducerIdError) or batch.may_be_written:
+                return False
+            # An earlier batch in flight may still be written.
+            return batch.base_sequence != self.last_acked_sequence(batch.topic_partition) + 1
+        return isinstance(error, RetriableError)
+
+    def maybe_resolve_sequences(self) -> None:
+        """Do nothing: after a failed batch the transaction is aborted, and the next one starts from 0."""
+
+    def recover(self, numbered: list[ProducerBatch]) -> None:
+        """Track ``numbered``, all incomplete batches with numbers, after an exception in the middle of a step."""
+        super().recover(numbered)
+        self.dialogue.drop()
+
+    def bump_idempotent_epoch_and_reset_id_if_needed(self) -> None:
+        """Do nothing: only ``init_transactions`` requests a producer id."""
+
+
+#: For each call: the states in which the sender begins it, and the next state.
+_MOVE_OF: dict[str, tuple[frozenset[str], str]] = {
+    INIT: (frozenset((state.UNINITIALIZED,)), state.INITIALIZING),
+    COMMIT: (frozenset((state.IN_TRANSACTION,)), state.COMMITTING_TRANSACTION),
+    ABORT: (frozenset((state.IN_TRANSACTION, state.ABORTABLE_ERROR)), state.ABORTING_TRANSACTION),
+}

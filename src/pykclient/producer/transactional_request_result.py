@@ -1,0 +1,94 @@
+"""The result of a transactional call (Java: TransactionalRequestResult)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykclient.errors import KafkaError
+from pykclient.reentry import ensure_not_interrupting
+
+if TYPE_CHECKING:
+    from pykclient.clock import Clock, Signal
+    from pykclient.producer.sender_thread import SenderThread
+
+#: A waiting thread wakes the sender this often: a signal handler may have interrupted the thread that should have.
+_LONGEST_WAIT_MS = 500
+
+
+class TransactionalRequestResult:
+    """The result of one transactional call, set once by the sender.
+
+    ``operation`` is the call, such as ``"commit_transaction()"``. Setting the result again does nothing.
+
+    Thread: any.
+    """
+
+    __slots__ = ("_clock", "_done", "_thread", "_waiting", "error", "operation")
+
+    def __init__(self, operation: str, clock: Clock, thread: SenderThread) -> None:
+        self.operation = operation
+        #: The error that the call failed with; None if it succeeded or is still going on.
+        self.error: Exception | None = None
+        self._clock = clock
+        self._thread = thread
+        self._done = False
+        self._waiting: list[Signal] = []  # one for each thread in ``await_until``
+
+    @property
+    def completed(self) -> bool:
+        """True once the result is set."""
+        return self._done
+
+    def done(self) -> None:
+        """Set the result: the call succeeded."""
+        self._complete(None)
+
+    def fail(self, error: Exception) -> None:
+        """Set the result: the call failed with ``error``."""
+        self._complete(error)
+
+    def _complete(self, error: Exception | None) -> None:
+        if not self._done:
+            self.error = error
+            # A thread that waits adds its signal before it looks at _done, so either it is found here or it sees this.
+            self._done = True
+        for signal in [*self._waiting]:
+            signal.set()
+
+    def await_until(self, deadline_ms: int) -> bool:
+        """Drive the sender, or wait for it, until the result is set; return False if ``deadline_ms`` came first.
+
+        Raises:
+            KafkaError: this is the sender's thread, which would wait for itself.
+        """
+        self.check_thread()
+        clock = self._clock
+        if not self._done and clock.now_ms() < deadline_ms:
+            self._thread.drive(self, deadline_ms)
+        if self._done:
+            return True
+        signal = clock.new_signal()
+        try:
+            self._waiting.append(signal)
+            while not self._done:
+                remaining_ms = deadline_ms - clock.now_ms()
+                if remaining_ms <= 0:
+                    return False
+                if not signal.wait(min(remaining_ms, _LONGEST_WAIT_MS)):
+                    self._thread.wakeup()
+        finally:
+            self._waiting = [other for other in self._waiting if other is not signal]
+        return True
+
+    def check_thread(self) -> None:
+        """Check that the current thread may wait for the sender.
+
+        Raises:
+            KafkaError: this is the sender's thread, which would wait for itself.
+        """
+        if self._thread.is_current:
+            raise KafkaError(
+                f"{self.operation} was called by a callback or a signal handler on the sender's thread: it would wait "
+                "for itself. Call it on another thread"
+            )
+        ensure_not_interrupting(self.operation)

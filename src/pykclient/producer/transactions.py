@@ -1,0 +1,280 @@
+"""The transactional methods of a producer (Java: KafkaProducer)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import NoneType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaError, KafkaTimeoutError
+from pykclient.producer import arguments
+from pykclient.record.record_batch import MAX_INT64
+from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.producer.producer_parts import ProducerParts
+    from pykclient.producer.sender_driver import SenderDriver
+    from pykclient.producer.transactional_manager import TransactionalManager
+    from pykclient.producer.transactional_request_result import TransactionalRequestResult
+
+_NO_TRANSACTIONS = (
+    "this producer has no transactional.id: set one, a name that no other producer uses at the same time, to send "
+    "records in transactions"
+)
+
+_OFFSETS = (
+    "offsets must map TopicPartition to OffsetAndMetadata or int, or be a list of objects with topic, partition and "
+    "offset"
+)
+
+#: Time that ``with producer.transaction()`` waits for the abort when KeyboardInterrupt or SystemExit leaves its block.
+_ENDING_TIMEOUT_S = 0.5
+
+
+class TransactionalMethods:
+    """The transactional methods of a KafkaProducer. Thread: any."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        _parts: ProducerParts
+        _driver: SenderDriver
+        _max_block_ms: int
+
+        def _ensure_usable(self) -> None: ...
+
+    def init_transactions(self, timeout: float | None = None) -> None:
+        """Get a producer id. Call this once, before the first transaction.
+
+        This fences earlier producers with the same ``transactional.id``, and aborts the transaction that one of them
+        has left open. Blocks until the transaction coordinator has done so.
+
+        ``timeout`` is in seconds; None means ``max.block.ms``. After a KafkaTimeoutError, call this again to wait on.
+
+        Raises:
+            IllegalStateError: the producer has no ``transactional.id``, or this was called before.
+            KafkaTimeoutError: the coordinator did not respond in time.
+            TransactionalIdAuthorizationError: not authorized for the ``transactional.id``. You may call this again.
+            KafkaError: the producer has failed permanently.
+        """
+        manager, deadline_ms = self._transactional_call(timeout)
+        self._await_result(manager, manager.begin_init(), deadline_ms)
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction: all records sent until it ends are part of it.
+
+        Raises:
+            IllegalStateError: the producer has no ``transactional.id``, ``init_transactions`` was not called, or a
+                transaction is open.
+            ProducerFencedError: another producer with the same ``transactional.id`` has started.
+            KafkaError: the producer has failed permanently.
+        """
+        manager, _ = self._transactional_call(None)
+        manager.begin_transaction()
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | Iterable[Any],
+        group_metadata: ConsumerGroupMetadata | str,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit the offsets of a consumer group with the transaction, and only with it.
+
+        ``offsets`` maps partitions to the offset of the next record to read, as OffsetAndMetadata or int. A list of
+        objects with ``topic``, ``partition`` and ``offset`` is accepted as well, as in confluent-kafka.
+        ``group_metadata`` is the result of ``KafkaConsumer.group_metadata()``: with it, the broker refuses offsets of a
+        consumer that has lost its partitions (KIP-447). The id of a group does not protect against that.
+
+        ``timeout`` is in seconds; None means ``max.block.ms``. After a KafkaTimeoutError the call goes on:
+        ``commit_transaction`` waits for it, and ``abort_transaction`` ends it.
+
+        Raises:
+            IllegalStateError: there is no transaction.
+            IllegalArgumentError: an argument has the wrong type or value.
+            CommitFailedError: the consumer is no longer a member of the group's current generation. Abort.
+            KafkaTimeoutError: the coordinators did not respond in time.
+            TransactionAbortableError: the transaction can only be aborted.
+            KafkaError: the producer has failed permanently.
+        """
+        manager, deadline_ms = self._transactional_call(timeout)
+        group = _checked_group(group_metadata)
+        checked = _checked_offsets(offsets)
+        if checked:
+            self._await_result(manager, manager.send_offsets(checked, group), deadline_ms)
+
+    def commit_transaction(self, timeout: float | None = None) -> None:
+        """Send all remaining records, and commit the transaction.
+
+        Once this returns, all records of the transaction are acknowledged, their callbacks have run, and consumers
+        with ``isolation.level=read_committed`` read them.
+
+        ``timeout`` is in seconds; None means ``max.block.ms``. After a KafkaTimeoutError it is unknown whether the
+        transaction is committed. Call this again to wait on.
+
+        Raises:
+            IllegalStateError: there is no transaction.
+            KafkaTimeoutError: the records or the commit were not acknowledged in time.
+            TransactionAbortableError: a record, or the transaction, has failed. Call ``abort_transaction``.
+            ProducerFencedError: another producer with the same ``transactional.id`` has started, or the transaction
+                was open for longer than ``transaction.timeout.ms``.
+            KafkaError: the producer has failed permanently.
+        """
+        manager, deadline_ms = self._transactional_call(timeout)
+        self._end(manager, manager.begin_commit(), deadline_ms)
+
+    def abort_transaction(self, timeout: float | None = None) -> None:
+        """Abort the transaction: consumers with ``isolation.level=read_committed`` never read its records.
+
+        Records that were not sent yet fail with TransactionAbortedError; this waits for those in flight.
+
+        ``timeout`` is in seconds; None means ``max.block.ms``. After a KafkaTimeoutError, call this again to wait on.
+
+        Raises:
+            IllegalStateError: there is no transaction.
+            KafkaTimeoutError: the abort was not acknowledged in time.
+            ProducerFencedError: another producer with the same ``transactional.id`` has started, or the transaction
+                was open for longer than ``transaction.timeout.ms``. Nothing of it is committed.
+            KafkaError: the producer has failed permanently.
+        """
+        manager, deadline_ms = self._transactional_call(timeout)
+        self._end(manager, manager.begin_abort(), deadline_ms)
+
+    def transaction(self) -> Transaction:
+        """Return a context manager for one transaction.
+
+        It begins a transaction, and commits it when the block ends. If the block or the commit raises, it aborts. An
+        error of that abort is added to the exception as a note::
+
+            with producer.transaction():
+                producer.send("orders", b"1")
+                producer.send("payments", b"2")
+        """
+        return Transaction(self)
+
+    # --- how a call waits ----------------------------------------------------------------------------------------
+
+    def _transactional_call(self, timeout: float | None) -> tuple[TransactionalManager, int]:
+        """Check that a transactional call is possible; return the manager, and the deadline of the call."""
+        self._ensure_usable()
+        parts = self._parts
+        parts.sender_thread.ensure_alive()
+        timeout_ms = self._max_block_ms if timeout is None else arguments.milliseconds(timeout)
+        manager = parts.transactions
+        if manager is None:
+            raise IllegalStateError(_NO_TRANSACTIONS)
+        return manager, parts.clock.now_ms() + timeout_ms
+
+    def _end(self, manager: TransactionalManager, result: TransactionalRequestResult, deadline_ms: int) -> None:
+        """Wait for the batches and their callbacks, which the end of a transaction waits for; then for the end."""
+        result.check_thread()
+        self._driver.wakeup_for_flush()
+        clock = self._parts.clock
+        for batch in self._parts.accumulator.incomplete_results():
+            if result.completed or not batch.await_all_dependents(max(0, deadline_ms - clock.now_ms())):
+                break
+        self._await_result(manager, result, deadline_ms)
+
+    def _await_result(
+        self, manager: TransactionalManager, result: TransactionalRequestResult, deadline_ms: int
+    ) -> None:
+        """Wait for the result of a call, and raise its error."""
+        result.check_thread()
+        self._driver.wakeup_for_flush()
+        start_ms = self._parts.clock.now_ms()
+        if not result.await_until(deadline_ms):
+            report = self._parts.client.connection_report()
+            last = manager.dialogue.last_error
+            causes = "; ".join(str(cause) for cause in (last, report) if cause)
+            raise KafkaTimeoutError(
+                f"{result.operation} did not complete within {max(0, deadline_ms - start_ms) / 1000} s"
+                f"{': ' + causes if causes else ''}. It goes on; call it again to wait for it, or close the producer"
+            )
+        manager.acknowledge(result)
+        if result.error is not None:
+            raise result.error
+
+
+class Transaction:
+    """The context manager of one transaction; see ``KafkaProducer.transaction``. Thread: owner."""
+
+    __slots__ = ("_producer",)
+
+    def __init__(self, producer: TransactionalMethods) -> None:
+        self._producer = producer
+
+    def __enter__(self) -> None:
+        self._producer.begin_transaction()
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._abort(error)
+            return
+        try:
+            self._producer.commit_transaction()
+        except KafkaTimeoutError:
+            raise  # the commit goes on, and may succeed
+        except KafkaError as failure:
+            self._abort(failure)
+            raise
+
+    def _abort(self, error: BaseException) -> None:
+        """Abort because of ``error``, which an error of the abort must not hide."""
+        try:
+            self._producer.abort_transaction(None if isinstance(error, Exception) else _ENDING_TIMEOUT_S)
+        except KafkaError as failure:
+            error.add_note(f"The transaction could not be aborted: {failure!r}")
+
+
+def _checked_group(given: object) -> ConsumerGroupMetadata:
+    """Return a group's metadata.
+
+    Raises:
+        IllegalArgumentError: it is neither that nor the id of a group.
+    """
+    if isinstance(given, str):
+        given = ConsumerGroupMetadata(given)
+    if not isinstance(given, ConsumerGroupMetadata):
+        raise IllegalArgumentError(
+            f"group_metadata is {arguments.shown(given)}; it must be KafkaConsumer.group_metadata(), or a group's id"
+        )
+    if not given.group_id:
+        raise IllegalArgumentError("group_metadata has no group id: the consumer has no group.id")
+    if given.generation_id > 0 and not given.member_id:
+        raise IllegalArgumentError("group_metadata has a generation, but no member id")
+    return given
+
+
+def _checked_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return offsets by partition.
+
+    Raises:
+        IllegalArgumentError: they have another form, or an offset is negative.
+    """
+    return dict(_checked_position(partition, position) for partition, position in _positions(offsets))
+
+
+def _positions(offsets: object) -> list[tuple[Any, Any]]:
+    """Return pairs of a partition and its position, which may be one object."""
+    if isinstance(offsets, Mapping):
+        return list(offsets.items())
+    if isinstance(offsets, (list, tuple, set, frozenset)):
+        return [(given, given) for given in offsets]
+    raise IllegalArgumentError(_OFFSETS)
+
+
+def _checked_position(partition: Any, position: Any) -> tuple[TopicPartition, OffsetAndMetadata]:
+    try:
+        topic, number = partition if isinstance(partition, tuple) else (partition.topic, partition.partition)
+        offset = position if isinstance(position, int) else position.offset
+        metadata = getattr(position, "metadata", None) or ""
+        epoch = getattr(position, "leader_epoch", None)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise IllegalArgumentError(_OFFSETS) from error
+    tp = TopicPartition(arguments.checked_topic(topic), arguments.checked_partition(number))
+    if type(offset) is not int or not 0 <= offset <= MAX_INT64:
+        raise IllegalArgumentError(f"the offset of {tp} is {arguments.shown(offset)}; it must be an int from 0 on")
+    if type(metadata) is not str or not isinstance(epoch, (int, NoneType)):
+        raise IllegalArgumentError(_OFFSETS)
+    return tp, OffsetAndMetadata(offset, metadata, -1 if epoch is None else epoch)
