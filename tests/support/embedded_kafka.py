@@ -83,12 +83,18 @@ class EmbeddedKafka(AnyKafka):
     """An embedded cluster set up as ``KafkaCluster`` sets up a real one. Thread: any, one call at a time."""
 
     def __init__(
-        self, brokers: int = 1, properties: Mapping[str, object] | None = None, *, release: str | None = None
+        self,
+        brokers: int = 1,
+        properties: Mapping[str, object] | None = None,
+        *,
+        release: str | None = None,
+        transaction_version: int | None = None,
     ) -> None:
         self.size = brokers
         self.brokers = {}
         self._properties = dict(properties or {})
         self._release = release
+        self._transaction_version = transaction_version
         self._cluster: EmbeddedCluster | None = None
         self._ports = PortReservations()
 
@@ -111,6 +117,7 @@ class EmbeddedKafka(AnyKafka):
             racks={id: f"rack-{id}" for id in ids},
             proxies={id: (EmbeddedBroker.host, port) for id, port in proxied_ports.items()},
             release=self._release,
+            transaction_version=self._transaction_version,
             config=settings,
         )
         cluster.start()
