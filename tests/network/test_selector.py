@@ -27,6 +27,7 @@ from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
 from pykclient.network.selector import Selector, SelectorConfig
+from pykclient.network.selector_metrics import SelectorMetrics
 from pykclient.network.transport_layer import TransportLayer
 from tests.network.implementations import IMPLEMENTATIONS, choose
 from tests.support.mock_clock import MockClock
@@ -941,3 +942,29 @@ def test_whatever_is_sent_comes_back(server: Server, seed: int) -> None:
     selector.close()
     for thread in threads:
         thread.join()
+
+
+def test_metrics_that_other_threads_read_meanwhile_count_everything_once() -> None:
+    metrics = Metrics()
+    owner = SelectorMetrics(metrics, "selector", {}, False, int)
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            metrics.by_group()
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for number in range(5_000):
+        traffic = owner.traffic(str(number % 7))
+        traffic.bytes_sent += 3
+        traffic.io_count += 1
+        owner.polled(1, 2, number)
+        if number % 100 == 0:
+            owner.closed(str(number % 7))
+    stop.set()
+    for reader in readers:
+        reader.join()
+    values = metrics.by_group()["selector-metrics"]
+    assert (values["outgoing-byte-total"], values["network-io-total"], values["select-total"]) == (15_000, 5_000, 5_000)

@@ -16,10 +16,10 @@ class KafkaMetric:
     """A name and a way to compute its value. Thread: any.
 
     ``lock`` is the lock of the sensor that the value is computed from. Gauges have none, so they are called without a
-    lock.
+    lock. ``before_read`` is called with the time, before the lock is taken.
     """
 
-    __slots__ = ("_clock", "_lock", "_provider", "config", "metric_name")
+    __slots__ = ("_before_read", "_clock", "_lock", "_provider", "config", "metric_name")
 
     def __init__(
         self,
@@ -28,18 +28,22 @@ class KafkaMetric:
         config: MetricConfig,
         clock: Clock,
         lock: threading.Lock | None = None,
+        before_read: Callable[[int], object] | None = None,
     ) -> None:
         self.metric_name = metric_name
         self.config = config
         self._provider = provider
         self._clock = clock
         self._lock = lock
+        self._before_read = before_read
 
     def metric_value(self) -> Any:
         """Return the current value: a float for a stat, anything for a gauge."""
         now_ms = self._clock.now_ms()
         if self._lock is None:
             return self._provider(self.config, now_ms)
+        if self._before_read is not None:
+            self._before_read(now_ms)
         with HERE.mark, self._lock:
             return self._provider(self.config, now_ms)
 

@@ -60,13 +60,16 @@ class Metrics:
         config: MetricConfig | None = None,
         recording_level: int = RecordingLevel.INFO,
         inactive_expiration_ms: int | None = None,
+        before_read: Callable[[int], object] | None = None,
     ) -> Sensor:
         """Return the sensor of this name; create it with these properties if there is none."""
         self._sweep()
         with self._lock:
             sensor = self._sensors.get(name)
             if sensor is None:
-                options = SensorOptions(config or self.config, parents, recording_level, inactive_expiration_ms)
+                options = SensorOptions(
+                    config or self.config, parents, recording_level, inactive_expiration_ms, before_read
+                )
                 sensor = self._sensors[name] = Sensor(self, name, options, self.clock)
                 for parent in sensor.parents:
                     self._children.setdefault(parent, []).append(sensor)

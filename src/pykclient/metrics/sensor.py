@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol, overload
 
@@ -36,10 +36,11 @@ class SensorOptions:
     """The properties of a sensor.
 
     ``parents`` also record every value. A sensor without a value for ``inactive_expiration_ms`` is removed (None:
-    never).
+    never). ``before_read`` is called with the time before one of the sensor's metrics is read: it records what its
+    owner has only counted so far.
     """
 
-    __slots__ = ("config", "inactive_expiration_ms", "parents", "recording_level")
+    __slots__ = ("before_read", "config", "inactive_expiration_ms", "parents", "recording_level")
 
     def __init__(
         self,
@@ -47,8 +48,10 @@ class SensorOptions:
         parents: Sequence[Sensor] = (),
         recording_level: int = RecordingLevel.INFO,
         inactive_expiration_ms: int | None = None,
+        before_read: Callable[[int], object] | None = None,
     ) -> None:
         self.config = config
+        self.before_read = before_read
         self.parents = tuple(parents)
         self.recording_level = recording_level
         self.inactive_expiration_ms = inactive_expiration_ms
@@ -62,6 +65,7 @@ class Sensor:
     """
 
     __slots__ = (
+        "_before_read",
         "_clock",
         "_config",
         "_inactive_expiration_ms",
@@ -83,6 +87,7 @@ class Sensor:
         self.parents = options.parents
         self._registry = registry
         self._config = options.config
+        self._before_read = options.before_read
         self._clock = clock
         self._should_record = options.recording_level <= options.config.record_level
         self._inactive_expiration_ms = options.inactive_expiration_ms
@@ -190,7 +195,12 @@ class Sensor:
         with HERE.mark, self._lock:
             new = {
                 metric_name: KafkaMetric(
-                    metric_name, partial(self._measure, measurable), config, self._clock, self._lock
+                    metric_name,
+                    partial(self._measure, measurable),
+                    config,
+                    self._clock,
+                    self._lock,
+                    self._before_read,
                 )
                 for metric_name, measurable in parts.items()
                 if metric_name not in self._metrics

@@ -27,7 +27,7 @@ from pykclient.network.network_receive import UNLIMITED_SIZE, Frame, NetworkRece
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.poller import READ, WRITE, new_poller
 from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
-from pykclient.network.selector_metrics import FLUSH_INTERVAL_MS, SelectorMetrics
+from pykclient.network.selector_metrics import SelectorMetrics
 
 #: Frames larger than this are left to the next poll, if the poller writes frames. A large write takes long enough to
 #: release the GIL for it, and the poll releases the GIL anyway.
@@ -346,7 +346,7 @@ class Selector:
             or self._poller.has_work
         ):
             return 0
-        due_ms = self.metrics.next_flush_ms
+        due_ms = FOREVER_MS
         if self._delayed_closes:
             due_ms = min(due_ms, next(iter(self._delayed_closes.values())))
         if self._idle_expiry is not None:
@@ -364,31 +364,20 @@ class Selector:
             self._unmute_after_memory_pressure()
 
         start_ms = self._clock.now_ms()
-        events = self._select(timeout_ms, start_ms)
+        events = self._select(timeout_ms)
         now_ms = self._clock.now_ms()
         while self._resumed:
             self._buffered.add(self._resumed.popleft())
         if events or self._buffered:
             self._handle(events, now_ms)
-        metrics = self.metrics
-        metrics.polled(now_ms - start_ms, self._clock.now_ms() - now_ms)
-        metrics.maybe_flush(now_ms)
+        self.metrics.polled(now_ms - start_ms, self._clock.now_ms() - now_ms, now_ms)
         if self._delayed_closes:
             self._complete_delayed_closes(now_ms)
         if self._idle_expiry is not None:
             self._maybe_close_oldest(self._idle_expiry, now_ms)
 
-    def _select(self, timeout_ms: int, start_ms: int) -> list[tuple[KafkaChannel | None, int]]:
+    def _select(self, timeout_ms: int) -> list[tuple[KafkaChannel | None, int]]:
         timeout_ms = min(timeout_ms, _MAX_WAIT_MS)
-        if timeout_ms > FLUSH_INTERVAL_MS and self.metrics.dirty:
-            # Wait briefly first, so that the metrics are flushed before a long wait and do not stay stale during it.
-            self._is_waiting = True
-            events = self._poller.select(FLUSH_INTERVAL_MS)
-            self._is_waiting = False
-            if events:
-                return events
-            self.metrics.flush(start_ms + FLUSH_INTERVAL_MS)
-            timeout_ms -= FLUSH_INTERVAL_MS
         self._is_waiting = timeout_ms > 0
         events = self._poller.select(timeout_ms)
         self._is_waiting = False

@@ -1,27 +1,28 @@
-"""Metrics of connections and traffic, counted cheaply and published in batches (Java: Selector.SelectorMetrics)."""
+"""Metrics of connections and traffic, counted cheaply and published when read (Java: Selector.SelectorMetrics)."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from pykclient.clock import FOREVER_MS
 from pykclient.metrics import MetricConfig, MetricName, Metrics, Sensor
 from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Rate, SampledStat, Tally
+from pykclient.reentry import HERE, is_interrupting
 
-#: The maximum time before counts are published.
-FLUSH_INTERVAL_MS: Final = 100
+#: Polls publish the counts this often. An idle client does not poll for it: whoever reads a metric publishes, too.
+FLUSH_INTERVAL_MS: Final = 1_000
 
 
 class Traffic:
-    """The traffic of one connection since the last publication, as plain integers for the hot path. Thread: io."""
+    """The traffic of one connection in total, as plain integers for the hot path.
+
+    ``request_max`` is the largest request since the last publication. Thread: io; any thread may read it.
+    """
 
     __slots__ = ("bytes_received", "bytes_sent", "io_count", "request_bytes", "request_max", "requests", "responses")
 
     def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
         self.bytes_sent = self.bytes_received = self.io_count = 0
         self.requests = self.request_bytes = self.request_max = self.responses = 0
 
@@ -33,6 +34,24 @@ class Traffic:
         self.request_bytes += other.request_bytes
         self.request_max = max(self.request_max, other.request_max)
         self.responses += other.responses
+
+    def take_since(self, published: Traffic) -> Traffic | None:
+        """Return the traffic since ``published``, which becomes the current total; None if there is none.
+
+        The caller holds the lock of publications. The I/O thread may count meanwhile: the next call returns the rest.
+        """
+        if self.io_count == published.io_count and self.requests == published.requests:
+            return None
+        since = Traffic()
+        for name in _TOTALS:
+            total = getattr(self, name)
+            setattr(since, name, total - getattr(published, name))
+            setattr(published, name, total)
+        since.request_max, self.request_max = self.request_max, 0
+        return since
+
+
+_TOTALS = ("bytes_received", "bytes_sent", "io_count", "request_bytes", "requests", "responses")
 
 
 class _TotalNs(CumulativeSum):
@@ -85,8 +104,8 @@ class _TrafficSensors:
 class SelectorMetrics:
     """Java's metric names in the groups ``<prefix>-metrics`` and ``<prefix>-node-metrics`` (tag ``node-id``).
 
-    A request costs a few additions; ``maybe_flush`` publishes them to the sensors, at most ten times a second. Thread:
-    io.
+    A request costs a few additions. Polls publish them to the sensors, once a second at most, and so does
+    whoever reads a metric. Thread: io; ``flush``: any.
     """
 
     def __init__(
@@ -104,13 +123,15 @@ class SelectorMetrics:
         self._per_connection = per_connection
         self._sensor_names: list[str] = []
         self._suffix = ":" + "".join(f"{key}-{value}" for key, value in tags.items())
+        self._lock = threading.Lock()  # guards: publications; taken before the locks of sensors
         self._traffic: dict[str, Traffic] = {}
+        self._published: dict[str, Traffic] = {}
         self._node_sensors: dict[str, _TrafficSensors] = {}
-        self._total = Traffic()
+        self._of_closed = Traffic()  # unpublished traffic of connections that are gone
         self._total_sensors = _TrafficSensors(self, "", self._suffix, self._group, self._tags)
         self._next_flush_ms = 0
-        self.dirty = False  # True if anything waits for publication
-        self._polls = self._wait_ms = self._io_ms = 0
+        self._polls = self._wait_ms = self._io_ms = 0  # in total
+        self._published_polls = (0, 0, 0)
 
         self.connection_created = self._meter("connections-created", "connection-creation", "connections established")
         self.connection_closed = self._meter("connections-closed", "connection-close", "connections closed")
@@ -149,7 +170,10 @@ class SelectorMetrics:
         """Return the counters of a connection. They outlive it, because it may be re-established."""
         traffic = self._traffic.get(connection_id)
         if traffic is None:
-            traffic = self._traffic[connection_id] = Traffic()
+            traffic = Traffic()
+            with HERE.mark, self._lock:
+                self._published[connection_id] = Traffic()
+                self._traffic[connection_id] = traffic
             if self._per_connection:
                 self._register_connection(connection_id)
         return traffic
@@ -161,53 +185,54 @@ class SelectorMetrics:
         """
         self.connection_closed.record()
         if not self._per_connection:
-            traffic = self._traffic.pop(connection_id, None)
-            if traffic is not None:
-                self._total.add(traffic)
+            with HERE.mark, self._lock:
+                traffic = self._traffic.pop(connection_id, None)
+                rest = None if traffic is None else traffic.take_since(self._published.pop(connection_id))
+                if rest is not None:
+                    self._of_closed.add(rest)
 
-    def polled(self, wait_ms: int, io_ms: int) -> None:
-        """Record a poll, with its wait and I/O times."""
+    def polled(self, wait_ms: int, io_ms: int, now_ms: int) -> None:
+        """Count a poll, with its wait and I/O times; publish if that is due."""
         self._polls += 1
         self._wait_ms += wait_ms
         self._io_ms += io_ms
-        self.dirty = True
-
-    @property
-    def next_flush_ms(self) -> int:
-        """The time from which ``maybe_flush`` publishes; ``FOREVER_MS`` if there is nothing new."""
-        return self._next_flush_ms if self.dirty else FOREVER_MS
-
-    def maybe_flush(self, now_ms: int) -> None:
-        """Publish if there is anything new and the interval has passed."""
-        if now_ms >= self._next_flush_ms and self.dirty:
+        if now_ms >= self._next_flush_ms:
             self.flush(now_ms)
 
     def flush(self, now_ms: int) -> None:
-        self._next_flush_ms = now_ms + FLUSH_INTERVAL_MS
-        self.dirty = False
-        total = self._total
-        for connection_id, traffic in self._traffic.items():
-            if traffic.io_count or traffic.requests or traffic.responses:
-                total.add(traffic)
+        """Publish what was counted since the last publication."""
+        if is_interrupting():  # a signal handler reads a metric: this thread may hold the lock
+            return
+        with HERE.mark, self._lock:
+            self._next_flush_ms = now_ms + FLUSH_INTERVAL_MS
+            total, self._of_closed = self._of_closed, Traffic()
+            for connection_id, traffic in self._traffic.items():
+                since = traffic.take_since(self._published[connection_id])
+                if since is None:
+                    continue
+                total.add(since)
                 sensors = self._node_sensors.get(connection_id)
                 if sensors is not None:
-                    sensors.publish(traffic, now_ms)
-                traffic.reset()
-        self._total_sensors.publish(total, now_ms)
-        total.reset()
-        if self._polls:
-            self._select.record(self._polls, now_ms)
-            self._io_wait.record(self._wait_ms * 1e6 / self._polls, now_ms)
-            self._io_wait_total.record(self._wait_ms, now_ms)
-            self._io.record(self._io_ms * 1e6 / self._polls, now_ms)
-            self._io_total.record(self._io_ms, now_ms)
-            self._polls = self._wait_ms = self._io_ms = 0
+                    sensors.publish(since, now_ms)
+            self._total_sensors.publish(total, now_ms)
+            self._publish_polls(now_ms)
+
+    def _publish_polls(self, now_ms: int) -> None:
+        before = self._published_polls
+        self._published_polls = polls, wait_ms, io_ms = self._polls, self._wait_ms, self._io_ms
+        polls, wait_ms, io_ms = polls - before[0], wait_ms - before[1], io_ms - before[2]
+        if polls:
+            self._select.record(polls, now_ms)
+            self._io_wait.record(wait_ms * 1e6 / polls, now_ms)
+            self._io_wait_total.record(wait_ms, now_ms)
+            self._io.record(io_ms * 1e6 / polls, now_ms)
+            self._io_total.record(io_ms, now_ms)
 
     # --- sensors ---------------------------------------------------------------------------------------------------
 
     def sensor(self, name: str) -> Sensor:
         self._sensor_names.append(name)
-        return self._metrics.sensor(name)
+        return self._metrics.sensor(name, before_read=self.flush)
 
     def metric_name(self, name: str, description: str, group: str, tags: Mapping[str, str]) -> MetricName:
         return self._metrics.metric_name(name, group, description, tags)
