@@ -66,7 +66,7 @@ class Node:
         return isinstance(other, Node) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash(self.id)
 
     def __repr__(self) -> str:
         return f"Node({self.id}, {self.host!r}, {self.port}, rack={self.rack!r})"

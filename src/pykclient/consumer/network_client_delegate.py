@@ -145,12 +145,12 @@ class NetworkClientDelegate:
     def _send_all(self, timeout_ms: int, now_ms: int) -> int:
         """Send requests where that needs no waiting; return how long a poll may wait, at most ``timeout_ms``."""
         client = self._client
-        self._take_arrived()
+        self._take_arrived()  # a disconnect fails them too
         while self._pending_disconnects:
             self._disconnect(self._pending_disconnects.popleft())
         while self._pending_connects:
             client.ready(self._pending_connects.popleft(), now_ms)
-        timeout_ms = min(timeout_ms, self.try_send(now_ms))
+        timeout_ms = min(timeout_ms, self.try_send(now_ms) if self._unsent else self._max_poll_timeout_ms)
         if self._answered:
             timeout_ms = 0
         elif not client.in_flight_request_count():
@@ -159,9 +159,12 @@ class NetworkClientDelegate:
         return timeout_ms
 
     def _complete_all(self, now_ms: int, *, background: bool = False) -> None:
-        self._check_disconnects()  # before ready() is called again, which clears failures
-        self.complete_answered(background=background)
-        self.try_send(now_ms)
+        if self._unsent:
+            self._check_disconnects()  # before ready() is called again, which clears failures
+        if self._answered:
+            self.complete_answered(background=background)
+        if self._unsent or self._arrived:
+            self.try_send(now_ms)
 
     def poll_background(self) -> int | None:
         """Poll managers that run in the background, send and receive without waiting, and complete their requests.
@@ -208,9 +211,11 @@ class NetworkClientDelegate:
         for node in list(unsent):
             if node is None:
                 continue
-            wait_ms = min(wait_ms, client.poll_delay_ms(node, now_ms))
             queue = unsent[node]
-            while queue and client.ready(node, now_ms):
+            while queue:
+                if not client.ready(node, now_ms):
+                    wait_ms = min(wait_ms, client.poll_delay_ms(node, now_ms))
+                    break
                 pending = queue.popleft()
                 request = client.new_client_request(
                     node.id_string,

@@ -36,12 +36,9 @@ class _OutageLog:
         self._log = log
         self._broker: Node | None = None  # the one that the log has last called the coordinator
         self._found_ms = now_ms
-        self._since_ms: int | None = None  # the coordinator was lost then
+        #: When the coordinator was lost; None while it is known.
+        self.since_ms: int | None = None
         self._told_ms = now_ms
-
-    @property
-    def is_over(self) -> bool:
-        return self._since_ms is None
 
     def found(self, broker: Node, now_ms: int) -> None:
         """Note that a broker was named as the coordinator."""
@@ -53,25 +50,25 @@ class _OutageLog:
 
     def lost(self, broker: Node, cause: str, now_ms: int) -> None:
         """Note that the coordinator cannot be used."""
-        if self._since_ms is not None and now_ms - self._found_ms < _STABLE_MS:
+        if self.since_ms is not None and now_ms - self._found_ms < _STABLE_MS:
             self.missing(cause, now_ms)
             return
-        self._since_ms = self._told_ms = now_ms
+        self.since_ms = self._told_ms = now_ms
         self._log.info("The group coordinator, %s, is not available: %s", shown_node(broker), cause)
 
     def missing(self, cause: object, now_ms: int) -> None:
         """Note that there is still no coordinator."""
-        if self._since_ms is None:
-            self._since_ms = self._told_ms = now_ms
+        if self.since_ms is None:
+            self.since_ms = self._told_ms = now_ms
         elif now_ms - self._told_ms >= REMINDER_INTERVAL_MS:
             self._told_ms = now_ms
-            self._log.warning("Without a group coordinator for %d s: %s", (now_ms - self._since_ms) // 1000, cause)
+            self._log.warning("Without a group coordinator for %d s: %s", (now_ms - self.since_ms) // 1000, cause)
 
     def known(self, now_ms: int) -> None:
         """Note that the coordinator is known and can be used."""
-        if self._since_ms is not None and self._broker is not None and now_ms - self._found_ms >= _STABLE_MS:
-            lasted_s = (now_ms - self._since_ms) // 1000
-            self._since_ms = None
+        if self.since_ms is not None and self._broker is not None and now_ms - self._found_ms >= _STABLE_MS:
+            lasted_s = (now_ms - self.since_ms) // 1000
+            self.since_ms = None
             self._log.info("The group coordinator is %s, after %d s without one", shown_node(self._broker), lasted_s)
 
 
@@ -132,7 +129,7 @@ class CoordinatorRequestManager:
         if node is not None and self._client.is_unavailable(node):
             self.mark_unknown("the connection is lost", is_disconnected=True)
             return None
-        if node is not None and not self._outage_log.is_over:
+        if node is not None and self._outage_log.since_ms is not None:
             self._outage_log.known(self._clock.now_ms())
         return node
 
