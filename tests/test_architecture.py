@@ -45,6 +45,8 @@ DECIDERS = {
     "admin/api.py",
     "admin/cluster.py",
     "admin/configs.py",
+    "admin/group_offsets.py",
+    "admin/groups.py",
     "admin/handlers.py",
     "admin/lookups.py",
     "admin/operation.py",

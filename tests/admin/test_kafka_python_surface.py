@@ -25,23 +25,15 @@ from tests.support.embedded_kafka import EmbeddedKafka
 #: Methods that are not there yet.
 MISSING = {
     "abort_transaction",
-    "alter_group_offsets",
     "alter_user_scram_credentials",
     "create_acls",
     "delete_acls",
-    "delete_group_offsets",
-    "delete_groups",
     "describe_acls",
-    "describe_groups",
     "describe_producers",
     "describe_transactions",
     "describe_user_scram_credentials",
     "find_hanging_transactions",
-    "list_group_offsets",
-    "list_groups",
     "list_transactions",
-    "remove_group_members",
-    "reset_group_offsets",
 }
 
 METHODS = [

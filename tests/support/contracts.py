@@ -14,6 +14,7 @@ from tests.support.unused import file_of
 _DIRECTORIES = ("tests/chaos/", "tests/support/")
 _FILES = (
     "tests/admin/test_admin_on_kafka.py",
+    "tests/admin/test_groups_on_kafka.py",
     "tests/aio/test_aio_kafka_producer.py",
     "tests/consumer/test_consumer_groups_kafka.py",
     "tests/consumer/test_groups_kafka.py",

@@ -6,17 +6,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 from uuid import UUID
 
-from pykclient.admin import arguments, cluster, configs, partitions, topics
+from pykclient.admin import arguments, cluster, configs, group_offsets, groups, partitions, topics
 from pykclient.admin.admin_base import AdminBase
 from pykclient.admin.descriptions import (
     ClusterDescription,
     ConfigEntry,
     CreatedTopic,
     FeatureMetadata,
+    GroupDescription,
+    GroupListing,
     ListedOffset,
     LogDirDescription,
     PartitionReassignment,
     QuorumInfo,
+    ShareGroupOffset,
     TopicDescription,
     TopicListing,
 )
@@ -25,13 +28,16 @@ from pykclient.admin.values import (
     ConfigResource,
     ConfigResourceType,
     ElectionType,
+    GroupState,
+    GroupType,
     IsolationLevel,
+    MemberToRemove,
     NewPartitions,
     NewTopic,
     OffsetSpec,
     TopicPartitionReplica,
 )
-from pykclient.types import TopicPartition
+from pykclient.types import OffsetAndMetadata, TopicPartition
 
 K = TypeVar("K")
 
@@ -300,3 +306,127 @@ class Admin(AdminBase):
         """Unregister a broker that is down for good."""
         id = arguments.number(broker_id, "broker_id")
         self._run("unregister_broker", timeout_ms, lambda it: cluster.unregister_broker(it, id))
+
+    # --- groups ---
+
+    def list_groups(
+        self,
+        *,
+        states: Iterable[GroupState | str] = (),
+        types: Iterable[GroupType | str] = (),
+        timeout_ms: int | None = None,
+    ) -> list[GroupListing]:
+        """Return all groups, or those in some states or of some types.
+
+        Raises:
+            KafkaError: a broker could not list its groups. The list would not be complete.
+        """
+        states_asked = [GroupState.build_from(state) for state in arguments.items(states, "states", "states")]
+        types_asked = [GroupType.build_from(kind) for kind in arguments.items(types, "types", "types")]
+        results = self._run(
+            "list_groups", timeout_ms, lambda it: groups.list_groups(it, None, states_asked, types_asked)
+        )
+        return [groups.group_listing(group) for listed in results.all().values() for group in listed]
+
+    def describe_groups(
+        self, group_ids: Iterable[str], *, timeout_ms: int | None = None
+    ) -> Results[str, GroupDescription]:
+        """Describe groups of any type: of the classic or the consumer protocol, or share groups.
+
+        A group that does not exist fails with GroupIdNotFoundError.
+        """
+        ids = arguments.texts(group_ids, "group_ids")
+        return self._run("describe_groups", timeout_ms, lambda it: groups.describe_groups(it, ids))
+
+    def delete_groups(self, group_ids: Iterable[str], *, timeout_ms: int | None = None) -> Results[str, None]:
+        """Delete groups of any type that have no members, with their offsets."""
+        ids = arguments.texts(group_ids, "group_ids")
+        return self._run("delete_groups", timeout_ms, lambda it: groups.delete_groups(it, ids))
+
+    def remove_members(
+        self, group_id: str, members: Iterable[MemberToRemove], *, timeout_ms: int | None = None
+    ) -> Results[MemberToRemove, None]:
+        """Remove members from a group of the classic protocol."""
+        group = arguments.text(group_id, "group_id")
+        wanted = groups.members_to_remove(members)
+        return self._run("remove_members", timeout_ms, lambda it: groups.remove_members(it, group, wanted))
+
+    def list_group_offsets(
+        self,
+        group_specs: Mapping[str, Iterable[TopicPartition] | None] | Iterable[str] | str,
+        *,
+        timeout_ms: int | None = None,
+    ) -> Results[str, dict[TopicPartition, OffsetAndMetadata | None]]:
+        """Return the committed offsets of groups: of the given partitions, or of all that have one (None).
+
+        The offset of a given partition is None if the group has none.
+        """
+        specs = group_offsets.group_specs(group_specs)
+        results = self._run("list_group_offsets", timeout_ms, lambda it: group_offsets.list_group_offsets(it, specs))
+        return results.map(lambda offsets: {tp: found if found.offset >= 0 else None for tp, found in offsets.items()})
+
+    def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        *,
+        timeout_ms: int | None = None,
+    ) -> Results[TopicPartition, None]:
+        """Set offsets of a group, which must have no members."""
+        group = arguments.text(group_id, "group_id")
+        wanted = group_offsets.new_offsets(offsets)
+        return self._run(
+            "alter_group_offsets",
+            timeout_ms,
+            lambda it: group_offsets.alter_group_offsets(it, group, wanted, None),
+        )
+
+    def delete_group_offsets(
+        self, group_id: str, partitions_to_delete: Iterable[TopicPartition], *, timeout_ms: int | None = None
+    ) -> Results[TopicPartition, None]:
+        """Delete offsets of a group, of topics that none of its members subscribes to."""
+        group = arguments.text(group_id, "group_id")
+        wanted = arguments.partitions(partitions_to_delete, "partitions_to_delete")
+        return self._run(
+            "delete_group_offsets",
+            timeout_ms,
+            lambda it: group_offsets.delete_group_offsets(it, group, wanted, None),
+        )
+
+    def list_share_group_offsets(
+        self,
+        group_specs: Mapping[str, Iterable[TopicPartition] | None] | Iterable[str] | str,
+        *,
+        timeout_ms: int | None = None,
+    ) -> Results[str, dict[TopicPartition, ShareGroupOffset]]:
+        """Return where share groups begin to read the given partitions, or all that they have read (None)."""
+        specs = group_offsets.group_specs(group_specs)
+        return self._run(
+            "list_share_group_offsets",
+            timeout_ms,
+            lambda it: group_offsets.describe_share_group_offsets(it, specs),
+        )
+
+    def alter_share_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
+    ) -> Results[TopicPartition, None]:
+        """Set where a share group begins to read. The group must have no members."""
+        group = arguments.text(group_id, "group_id")
+        wanted = {tp: found.offset for tp, found in group_offsets.new_offsets(offsets).items()}
+        return self._run(
+            "alter_share_group_offsets",
+            timeout_ms,
+            lambda it: group_offsets.alter_share_group_offsets(it, group, wanted),
+        )
+
+    def delete_share_group_offsets(
+        self, group_id: str, topic_names: Iterable[str], *, timeout_ms: int | None = None
+    ) -> Results[str, None]:
+        """Forget where a share group reads topics. The group must have no members."""
+        group = arguments.text(group_id, "group_id")
+        names = arguments.texts(topic_names, "topic_names")
+        return self._run(
+            "delete_share_group_offsets",
+            timeout_ms,
+            lambda it: group_offsets.delete_share_group_offsets(it, group, names),
+        )

@@ -210,6 +210,7 @@ class AdminCall(Generic[K, V]):
         """Apply what became of the keys of an attempt."""
         self._take(attempt)
         self.wants_metadata |= bool(result.unmapped)
+        self.results.error_of_all = result.error_of_all or self.results.error_of_all
         backoffs: dict[int, int] = {}  # by the number of attempts, so that keys which failed together stay together
         for key in attempt.request.keys:
             item = self._in_flight.pop(key)

@@ -47,21 +47,24 @@ class ApiResult(Generic[K, V]):
     """What a response means for the keys of its request.
 
     ``completed`` and ``failed`` are final. Keys in ``retry`` are sent to the same broker again; for those in
-    ``unmapped``, the broker is looked up first.
+    ``unmapped``, the broker is looked up first. ``error_of_all`` is the error of the request as a whole, if that is why
+    its keys have failed.
     """
 
-    __slots__ = ("completed", "failed", "retry", "unmapped")
+    __slots__ = ("completed", "error_of_all", "failed", "retry", "unmapped")
 
     def __init__(self) -> None:
         self.completed: dict[K, V] = {}
         self.failed: dict[K, KafkaError] = {}
         self.retry: dict[K, KafkaError] = {}
         self.unmapped: dict[K, KafkaError] = {}
+        self.error_of_all: KafkaError | None = None
 
     @classmethod
     def all_failed(cls, keys: Iterable[K], error: KafkaError) -> ApiResult[K, V]:
         result: ApiResult[K, V] = cls()
         result.failed.update(dict.fromkeys(keys, error))
+        result.error_of_all = error
         return result
 
 
@@ -154,6 +157,8 @@ class AdminApiHandler(Generic[K, V]):
         except KafkaError as error:
             for key in keys:
                 self.add(result, key, error, None)
+            if result.failed:
+                result.error_of_all = error
         return result
 
     def add(self, result: ApiResult[K, V], key: K, error: KafkaError | None, value: Any) -> None:

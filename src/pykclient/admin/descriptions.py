@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
-from pykclient.admin.values import ConfigSourceType, ConfigType
+from pykclient.admin.values import ConfigSourceType, ConfigType, GroupState, GroupType
 from pykclient.errors import KafkaError
 from pykclient.types import Node, TopicPartition
 
@@ -155,3 +155,51 @@ class PartitionReassignment(NamedTuple):
     replicas: tuple[int, ...]
     adding_replicas: tuple[int, ...]
     removing_replicas: tuple[int, ...]
+
+
+class GroupListing(NamedTuple):
+    """A group in the list of all groups. Brokers before Kafka 3.8 do not tell the type, those before 2.6 no state."""
+
+    group_id: str
+    protocol_type: str
+    state: GroupState
+    type: GroupType
+
+
+class MemberDescription(NamedTuple):
+    """A member of a group.
+
+    ``target_assignment`` (what the member moves to) and ``epoch`` are None in groups of the classic protocol.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    rack: str | None
+    subscribed_topics: tuple[str, ...]
+    assignment: frozenset[TopicPartition]
+    target_assignment: frozenset[TopicPartition] | None
+    epoch: int | None
+
+
+class GroupDescription(NamedTuple):
+    """A group. ``assignor`` is the strategy that its members agree on. Epochs are None in the classic protocol."""
+
+    group_id: str
+    type: GroupType
+    state: GroupState
+    protocol_type: str
+    assignor: str
+    members: tuple[MemberDescription, ...]
+    authorized_operations: list[str] | None
+    group_epoch: int | None
+    assignment_epoch: int | None
+
+
+class ShareGroupOffset(NamedTuple):
+    """Where a share group begins to read a partition, None if nowhere yet; ``lag`` is None if it is unknown."""
+
+    start_offset: int | None
+    leader_epoch: int | None
+    lag: int | None

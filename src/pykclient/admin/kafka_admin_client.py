@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pykclient.admin.kafka_cluster import ClusterCalls
 from pykclient.admin.kafka_configs import ConfigCalls
+from pykclient.admin.kafka_groups import GroupCalls
 from pykclient.admin.kafka_partitions import PartitionCalls
 from pykclient.admin.kafka_topics import TopicCalls
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from pykclient.admin.admin import Admin
 
 
-class KafkaAdminClient(TopicCalls, PartitionCalls, ConfigCalls, ClusterCalls):
+class KafkaAdminClient(TopicCalls, PartitionCalls, ConfigCalls, ClusterCalls, GroupCalls):
     """A client that administers a Kafka cluster: topics, configurations, groups, access and more.
 
     Settings are keyword arguments, or a mapping of Kafka's dotted keys::

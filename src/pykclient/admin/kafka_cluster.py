@@ -142,9 +142,8 @@ class ClusterCalls(AdminBase):
         updates = _feature_updates(feature_updates)
         is_trial = arguments.flag(validate_only, "validate_only")
         results = self._run("update_features", timeout_ms, lambda it: update_features(it, updates, is_trial))
-        errors = set(results.failed.values())
-        if len(errors) == 1 and len(results.failed) == len(updates):
-            raise errors.pop()  # from version 2 on the brokers take all updates or none
+        if results.error_of_all is not None:  # from version 2 on the brokers take all updates or none
+            raise results.error_of_all
         return {name: shown_error(results.failed[name]) if name in results.failed else "OK" for name in updates}
 
 

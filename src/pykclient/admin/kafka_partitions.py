@@ -107,9 +107,8 @@ class PartitionCalls(AdminBase):
         """
         replicas = new_replicas(reassignments)
         results = self._run("alter_partition_reassignments", timeout_ms, lambda it: alter_reassignments(it, replicas))
-        for error in results.failed.values():
-            if isinstance(error, errors.ClusterAuthorizationError):  # of the whole request
-                raise error
+        if results.error_of_all is not None:
+            raise results.error_of_all
         return error_classes(results.failed, replicas)
 
     def list_partition_reassignments(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from pykclient import errors
 from pykclient.admin.values import authorized_operations
 from pykclient.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
 from pykclient.protocol.message import ZERO_UUID, Message
@@ -33,7 +34,16 @@ def with_operations(found: dict[str, Any]) -> dict[str, Any]:
 def shown_error(error: KafkaError) -> str:
     """Return an error as the text that kafka-python puts into results."""
     code = f"[Error {error.code}] " if isinstance(error, BrokerError) else ""
-    return f"{code}{type(error).__name__}: {error}"
+    return f"{code}{kafka_python_name(error)}: {error}"
+
+
+def kafka_python_name(error: KafkaError) -> str:
+    """Return the name of an error's class in kafka-python, which is made of the name of its code."""
+    if isinstance(error, BrokerError):
+        name = error.error_name.title().replace("_", "") + "Error"
+        if name != type(error).__name__ and getattr(errors, name, None) is type(error):
+            return name
+    return type(error).__name__
 
 
 def is_answer(error: KafkaError) -> bool:

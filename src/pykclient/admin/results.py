@@ -16,14 +16,16 @@ class Results(Generic[K, V]):
     """The outcome of each item of one call.
 
     ``results[key]`` returns the item's value or raises its error, and ``all()`` returns all values or raises the first
-    error. ``succeeded`` and ``failed`` map keys to values and to errors; each key is in one of the two. Thread: any.
+    error. ``succeeded`` and ``failed`` map keys to values and to errors; each key is in one of the two.
+    ``error_of_all`` is the error of a request as a whole, if that is why items have failed. Thread: any.
     """
 
-    __slots__ = ("failed", "succeeded")
+    __slots__ = ("error_of_all", "failed", "succeeded")
 
     def __init__(self, succeeded: dict[K, V] | None = None, failed: dict[K, KafkaError] | None = None) -> None:
         self.succeeded: dict[K, V] = {} if succeeded is None else succeeded
         self.failed: dict[K, KafkaError] = {} if failed is None else failed
+        self.error_of_all: KafkaError | None = None
 
     def __getitem__(self, key: K) -> V:
         if key in self.failed:
@@ -52,7 +54,9 @@ class Results(Generic[K, V]):
 
     def map(self, convert: Callable[[V], W]) -> Results[K, W]:
         """Return the same results with each value converted."""
-        return Results({key: convert(value) for key, value in self.succeeded.items()}, self.failed)
+        mapped = Results({key: convert(value) for key, value in self.succeeded.items()}, self.failed)
+        mapped.error_of_all = self.error_of_all
+        return mapped
 
     def __repr__(self) -> str:
         return f"Results(succeeded={self.succeeded!r}, failed={self.failed!r})"

@@ -1,0 +1,381 @@
+"""The offsets of groups: operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pykclient.admin import arguments
+from pykclient.admin.api import ApiRequest, ApiResult, checked, error_of
+from pykclient.admin.descriptions import ShareGroupOffset
+from pykclient.admin.groups import coordinator
+from pykclient.admin.handlers import ItemsHandler
+from pykclient.admin.operation import CallContext, Operation
+from pykclient.admin.partitions import by_topic, list_offsets
+from pykclient.admin.results import Results
+from pykclient.admin.values import IsolationLevel, OffsetSpec, OffsetTimestamp
+from pykclient.errors import IllegalArgumentError, KafkaError
+from pykclient.network.client_request import RequestBuilder
+from pykclient.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from pykclient.protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
+from pykclient.protocol.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
+from pykclient.protocol.messages.offset_commit import OffsetCommitRequest
+from pykclient.protocol.messages.offset_delete import OffsetDeleteRequest
+from pykclient.protocol.messages.offset_fetch import OffsetFetchRequest
+from pykclient.types import UNKNOWN_EPOCH, OffsetAndMetadata, TopicPartition
+
+#: The partitions of each group; None is for all that have offsets.
+GroupSpecs = Mapping[str, Sequence[TopicPartition] | None]
+Offsets = dict[TopicPartition, OffsetAndMetadata]
+
+#: One request asks for several groups from this version on (KIP-709).
+_SEVERAL_FROM = 8
+#: The last version with names of topics instead of ids.
+_NAMES_UNTIL = 9
+
+
+class OffsetFetchHandler(ItemsHandler[str, Offsets]):
+    """Fetches the offsets of groups: of all groups of a coordinator at once, or one by one from older brokers."""
+
+    __slots__ = ("_asks_for_several", "_specs")
+
+    def __init__(self, specs: GroupSpecs) -> None:
+        super().__init__("list_group_offsets", coordinator(), lambda _keys, _timeout_ms: OffsetFetchRequest(), _fetched)
+        self._specs = specs
+        self._asks_for_several = True
+
+    def requests(self, destination: int, keys: Sequence[str], timeout_ms: int) -> list[ApiRequest[str]]:
+        if not self._asks_for_several:
+            return [ApiRequest(destination, self._for_one(key), [key]) for key in keys]
+        groups = [
+            OffsetFetchRequest.OffsetFetchRequestGroup(
+                group_id=key,
+                topics=None
+                if (partitions := self._specs[key]) is None
+                else [
+                    OffsetFetchRequest.OffsetFetchRequestTopics(name=topic, partition_indexes=numbers)
+                    for topic, numbers in by_topic(partitions).items()
+                ],
+            )
+            for key in keys
+        ]
+        builder = RequestBuilder(OffsetFetchRequest(groups=groups), min_version=_SEVERAL_FROM, max_version=_NAMES_UNTIL)
+        return [ApiRequest(destination, builder, keys)]
+
+    def _for_one(self, group: str) -> RequestBuilder:
+        partitions = self._specs[group]
+        topics = (
+            None
+            if partitions is None
+            else [
+                OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=numbers)
+                for topic, numbers in by_topic(partitions).items()
+            ]
+        )
+        message = OffsetFetchRequest(group_id=group, topics=topics)
+        return RequestBuilder(message, min_version=2, max_version=_SEVERAL_FROM - 1)
+
+    def handle_unsupported_version(self, keys: Sequence[str], error: KafkaError) -> ApiResult[str, Offsets]:
+        if not self._asks_for_several:
+            return super().handle_unsupported_version(keys, error)
+        self._asks_for_several = False
+        result: ApiResult[str, Offsets] = ApiResult()
+        result.retry.update(dict.fromkeys(keys, error))
+        return result
+
+
+def _fetched(keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, Any]]:
+    if response.groups:
+        for group in response.groups:
+            yield _offsets_of(group.group_id, group)
+    else:
+        for key in keys:
+            yield _offsets_of(key, response)
+
+
+def _offsets_of(group: str, found: Any) -> tuple[str, KafkaError | None, Offsets]:
+    error = error_of(found.error_code)
+    offsets: Offsets = {}
+    for topic in found.topics:
+        for partition in topic.partitions:
+            error = error or error_of(partition.error_code)
+            offsets[TopicPartition(topic.name, partition.partition_index)] = OffsetAndMetadata(
+                partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
+            )
+    return group, error, offsets
+
+
+def list_group_offsets(context: CallContext, specs: GroupSpecs) -> Operation[Results[str, Offsets]]:
+    """Return the offsets of groups. A partition without one has the offset -1, unless all are asked for."""
+    return (yield from context.run(OffsetFetchHandler(specs), list(specs)))
+
+
+def group_specs(values: object) -> dict[str, list[TopicPartition] | None]:
+    """Return partitions by group, from such a dict, from names of groups, or from one name.
+
+    Raises:
+        IllegalArgumentError: an argument is wrong, or there is no group.
+    """
+    if isinstance(values, str):
+        return {arguments.text(values, "group_specs"): None}
+    if not isinstance(values, Mapping):
+        found: dict[str, list[TopicPartition] | None] = dict.fromkeys(arguments.texts(values, "group_specs"))
+    else:
+        found = {
+            arguments.text(group, "the id of a group"): None
+            if partitions is None
+            else arguments.partitions(partitions, f"the partitions of group {group!r}")
+            for group, partitions in values.items()
+        }
+    if not found:
+        raise IllegalArgumentError("group_specs is empty; name at least one group")
+    return found
+
+
+# --- altering ---
+
+
+def alter_group_offsets(
+    context: CallContext, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], coordinator_id: int | None
+) -> Operation[Results[TopicPartition, None]]:
+    """Set offsets of a group, which must have no members."""
+
+    def request(keys: Sequence[TopicPartition], _timeout_ms: int) -> RequestBuilder:
+        message = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            retention_time_ms=-1,
+            topics=[
+                OffsetCommitRequest.OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        OffsetCommitRequest.OffsetCommitRequestPartition(
+                            partition_index=number,
+                            committed_offset=offsets[TopicPartition(topic, number)].offset,
+                            committed_leader_epoch=offsets[TopicPartition(topic, number)].leader_epoch,
+                            committed_metadata=offsets[TopicPartition(topic, number)].metadata,
+                        )
+                        for number in numbers
+                    ],
+                )
+                for topic, numbers in by_topic(keys).items()
+            ],
+        )
+        return RequestBuilder(message, max_version=_NAMES_UNTIL)
+
+    handler: ItemsHandler[TopicPartition, None] = ItemsHandler(
+        "alter_group_offsets", coordinator(coordinator_id, lambda _: group), request, _partition_errors
+    )
+    return (yield from context.run(handler, list(offsets)))
+
+
+def _partition_errors(
+    _keys: Sequence[TopicPartition], response: Any
+) -> Iterator[tuple[TopicPartition, KafkaError | None, None]]:
+    for topic in response.topics:
+        for partition in topic.partitions:
+            yield TopicPartition(topic.name, partition.partition_index), error_of(partition.error_code), None
+
+
+def new_offsets(values: object) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return offsets by partition, from OffsetAndMetadata of any client, or from plain numbers.
+
+    Raises:
+        IllegalArgumentError: an argument is wrong.
+    """
+    found = {}
+    for key, given in arguments.mapping(values, "offsets", "OffsetAndMetadata by TopicPartition").items():
+        tp = arguments.partition(key, "a key of offsets")
+        if isinstance(given, tuple) and len(given) == 3:
+            offset, note, epoch = given
+        else:
+            offset, note, epoch = given, "", None
+        found[tp] = OffsetAndMetadata(
+            arguments.number(offset, f"the offset of {tp}", 0, arguments.INT64),
+            arguments.optional_text(note, f"the metadata of {tp}") or "",
+            UNKNOWN_EPOCH if epoch is None else arguments.number(epoch, f"the leader epoch of {tp}", -1),
+        )
+    return found
+
+
+def delete_group_offsets(
+    context: CallContext, group: str, partitions: Sequence[TopicPartition], coordinator_id: int | None
+) -> Operation[Results[TopicPartition, None]]:
+    """Delete offsets of a group, of topics that no member subscribes to."""
+
+    def request(keys: Sequence[TopicPartition], _timeout_ms: int) -> OffsetDeleteRequest:
+        return OffsetDeleteRequest(
+            group_id=group,
+            topics=[
+                OffsetDeleteRequest.OffsetDeleteRequestTopic(
+                    name=topic,
+                    partitions=[
+                        OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=number) for number in numbers
+                    ],
+                )
+                for topic, numbers in by_topic(keys).items()
+            ],
+        )
+
+    def answers(
+        keys: Sequence[TopicPartition], response: Any
+    ) -> Iterator[tuple[TopicPartition, KafkaError | None, None]]:
+        checked(response.error_code)
+        yield from _partition_errors(keys, response)
+
+    handler: ItemsHandler[TopicPartition, None] = ItemsHandler(
+        "delete_group_offsets", coordinator(coordinator_id, lambda _: group), request, answers
+    )
+    return (yield from context.run(handler, partitions))
+
+
+# --- resetting ---
+
+
+def reset_targets(values: object) -> dict[TopicPartition, int | OffsetSpec | OffsetTimestamp]:
+    """Return the wanted places by partition: OffsetSpec, OffsetTimestamp, or a plain offset.
+
+    Raises:
+        IllegalArgumentError: an argument is wrong.
+    """
+    found: dict[TopicPartition, int | OffsetSpec | OffsetTimestamp] = {}
+    for key, given in arguments.mapping(values, "offset_specs", "places by TopicPartition").items():
+        tp = arguments.partition(key, "a key of offset_specs")
+        if isinstance(given, (OffsetSpec, OffsetTimestamp)):
+            found[tp] = given
+        else:
+            found[tp] = arguments.number(given, f"the place in {tp}", 0, arguments.INT64)
+    return found
+
+
+def reset_offsets(
+    context: CallContext, group: str, targets: Mapping[TopicPartition, Any]
+) -> Operation[dict[TopicPartition, OffsetAndMetadata]]:
+    """Return the offsets that the targets stand for, each within its partition.
+
+    A time after all records stands for the end.
+    """
+    level = IsolationLevel.READ_UNCOMMITTED
+    partitions = list(targets)
+    earliest = (yield from list_offsets(context, dict.fromkeys(partitions, OffsetSpec.EARLIEST.value), level)).all()
+    latest = (yield from list_offsets(context, dict.fromkeys(partitions, OffsetSpec.LATEST.value), level)).all()
+    places = {tp: int(target) for tp, target in targets.items() if isinstance(target, (OffsetSpec, OffsetTimestamp))}
+    found = (yield from list_offsets(context, places, level)).all()
+    known = (yield from list_group_offsets(context, {group: partitions})).all()[group]
+    offsets = {}
+    for tp, target in targets.items():
+        offset = found[tp].offset if tp in found else int(target)
+        first, end = earliest[tp].offset, latest[tp].offset
+        within = end if offset < 0 or offset > end else max(first, offset)
+        note = known[tp].metadata if tp in known else ""
+        offsets[tp] = OffsetAndMetadata(within, note)
+    return offsets
+
+
+# --- share groups ---
+
+
+def describe_share_group_offsets(
+    context: CallContext, specs: GroupSpecs
+) -> Operation[Results[str, dict[TopicPartition, ShareGroupOffset]]]:
+    """Return where share groups begin to read (KIP-932)."""
+
+    def request(keys: Sequence[str], _timeout_ms: int) -> DescribeShareGroupOffsetsRequest:
+        return DescribeShareGroupOffsetsRequest(
+            groups=[
+                DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(
+                    group_id=key,
+                    topics=None
+                    if (partitions := specs[key]) is None
+                    else [
+                        DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic(
+                            topic_name=topic, partitions=numbers
+                        )
+                        for topic, numbers in by_topic(partitions).items()
+                    ],
+                )
+                for key in keys
+            ]
+        )
+
+    def answers(_keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, Any]]:
+        for group in response.groups:
+            error = error_of(group.error_code, group.error_message)
+            offsets = {}
+            for topic in group.topics:
+                for partition in topic.partitions:
+                    error = error or error_of(partition.error_code, partition.error_message)
+                    lag = getattr(partition, "lag", -1)
+                    offsets[TopicPartition(topic.topic_name, partition.partition_index)] = ShareGroupOffset(
+                        partition.start_offset if partition.start_offset >= 0 else None,
+                        partition.leader_epoch if partition.leader_epoch > 0 else None,
+                        lag if lag >= 0 else None,
+                    )
+            yield group.group_id, error, offsets
+
+    handler: ItemsHandler[str, dict[TopicPartition, ShareGroupOffset]] = ItemsHandler(
+        "describe_share_group_offsets", coordinator(), request, answers
+    )
+    return (yield from context.run(handler, list(specs)))
+
+
+def alter_share_group_offsets(
+    context: CallContext, group: str, offsets: Mapping[TopicPartition, int]
+) -> Operation[Results[TopicPartition, None]]:
+    """Set where a share group begins to read. The group must have no members."""
+
+    def request(keys: Sequence[TopicPartition], _timeout_ms: int) -> AlterShareGroupOffsetsRequest:
+        return AlterShareGroupOffsetsRequest(
+            group_id=group,
+            topics=[
+                AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic(
+                    topic_name=topic,
+                    partitions=[
+                        AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition(
+                            partition_index=number, start_offset=offsets[TopicPartition(topic, number)]
+                        )
+                        for number in numbers
+                    ],
+                )
+                for topic, numbers in by_topic(keys).items()
+            ],
+        )
+
+    def answers(
+        _keys: Sequence[TopicPartition], response: Any
+    ) -> Iterator[tuple[TopicPartition, KafkaError | None, None]]:
+        checked(response.error_code, response.error_message)
+        for topic in response.responses:
+            for partition in topic.partitions:
+                error = error_of(partition.error_code, partition.error_message)
+                yield TopicPartition(topic.topic_name, partition.partition_index), error, None
+
+    handler: ItemsHandler[TopicPartition, None] = ItemsHandler(
+        "alter_share_group_offsets", coordinator(None, lambda _: group), request, answers
+    )
+    return (yield from context.run(handler, list(offsets)))
+
+
+def delete_share_group_offsets(
+    context: CallContext, group: str, topics: Sequence[str]
+) -> Operation[Results[str, None]]:
+    """Forget where a share group reads topics. The group must have no members."""
+
+    def request(keys: Sequence[str], _timeout_ms: int) -> DeleteShareGroupOffsetsRequest:
+        return DeleteShareGroupOffsetsRequest(
+            group_id=group,
+            topics=[
+                DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic(topic_name=topic) for topic in keys
+            ],
+        )
+
+    def answers(_keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, None]]:
+        checked(response.error_code, response.error_message)
+        for topic in response.responses:
+            yield topic.topic_name, error_of(topic.error_code, topic.error_message), None
+
+    handler: ItemsHandler[str, None] = ItemsHandler(
+        "delete_share_group_offsets", coordinator(None, lambda _: group), request, answers
+    )
+    return (yield from context.run(handler, topics))

@@ -1,0 +1,395 @@
+"""Groups of every type, and their members: operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from pykclient import errors
+from pykclient.admin import arguments
+from pykclient.admin.api import ApiResult, LookupStrategy, checked, error_of, to_broker
+from pykclient.admin.cluster import broker_ids, of_broker
+from pykclient.admin.descriptions import GroupDescription, GroupListing, MemberDescription
+from pykclient.admin.handlers import ItemsHandler
+from pykclient.admin.lookups import GROUP, CoordinatorStrategy
+from pykclient.admin.operation import CallContext, Operation
+from pykclient.admin.results import Results
+from pykclient.admin.values import GroupState, GroupType, MemberToRemove, authorized_operations
+from pykclient.errors import IllegalArgumentError, KafkaError, RemoteProtocolError, UnsupportedVersionError
+from pykclient.network.client_request import RequestBuilder
+from pykclient.protocol.message import Request
+from pykclient.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from pykclient.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from pykclient.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from pykclient.protocol.messages.delete_groups import DeleteGroupsRequest
+from pykclient.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from pykclient.protocol.messages.leave_group import LeaveGroupRequest
+from pykclient.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from pykclient.protocol.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from pykclient.protocol.wire import Reader
+from pykclient.types import TopicPartition
+
+_DEAD = "Dead"
+#: The reason that a removed member gets, as Java's client gives it.
+_DEFAULT_REASON = "member was removed by an admin"
+_MAX_REASON = 255
+
+Listed = ListGroupsResponse.ListedGroup
+Classic = DescribeGroupsResponse.DescribedGroup
+Modern = ConsumerGroupDescribeResponse.DescribedGroup | ShareGroupDescribeResponse.DescribedGroup
+
+
+def coordinator(coordinator_id: int | None = None, name_of: Callable[[Any], str] = str) -> LookupStrategy[Any]:
+    """Return the strategy that finds the coordinators of groups, or takes the one that the application names."""
+    return CoordinatorStrategy(GROUP, name_of) if coordinator_id is None else to_broker(coordinator_id)
+
+
+# --- listing ---
+
+
+def list_groups(
+    context: CallContext,
+    brokers: Sequence[int] | None,
+    states: Sequence[GroupState],
+    types: Sequence[GroupType],
+) -> Operation[Results[int, list[Listed]]]:
+    """List the groups of each broker that is their coordinator; of all brokers by default."""
+    request = ListGroupsRequest(
+        states_filter=[state.value for state in states], types_filter=[kind.value for kind in types]
+    )
+
+    def answers(keys: Sequence[int], response: ListGroupsResponse) -> Iterator[tuple[int, KafkaError | None, Any]]:
+        for key in keys:
+            yield key, error_of(response.error_code), response.groups
+
+    ids = brokers if brokers is not None else (yield from broker_ids(context))
+    handler: ItemsHandler[int, list[Listed]] = _ListGroupsHandler(
+        "list_groups", of_broker(), lambda _keys, _timeout_ms: request, answers
+    )
+    return (yield from context.run(handler, ids))
+
+
+class _ListGroupsHandler(ItemsHandler[int, list[Listed]]):
+    """A broker that loads its groups is asked again."""
+
+    __slots__ = ()
+
+    RETRIED = (errors.CoordinatorLoadInProgressError, errors.CoordinatorNotAvailableError)
+
+
+# --- describing ---
+
+
+class _DescribeGroupsBuilder(RequestBuilder):
+    """Asks for authorized operations where the broker knows the question."""
+
+    __slots__ = ("_groups",)
+
+    def __init__(self, groups: Sequence[str]) -> None:
+        super().__init__(DescribeGroupsRequest())
+        self._groups = groups
+
+    def build(self, version: int) -> Request:
+        return DescribeGroupsRequest(groups=self._groups, include_authorized_operations=version >= 3)
+
+
+def describe_classic_groups(
+    context: CallContext, groups: Sequence[str], coordinator_id: int | None = None
+) -> Operation[Results[str, Classic]]:
+    """Describe groups of the classic protocol. A group that does not exist has the state Dead or an error."""
+    return (
+        yield from context.run(
+            ItemsHandler(
+                "describe_groups",
+                coordinator(coordinator_id),
+                lambda keys, _timeout_ms: _DescribeGroupsBuilder(keys),
+                _group_answers,
+            ),
+            groups,
+        )
+    )
+
+
+def describe_consumer_groups(context: CallContext, groups: Sequence[str]) -> Operation[Results[str, Modern]]:
+    """Describe groups of the consumer protocol (KIP-848)."""
+    return (
+        yield from context.run(
+            ItemsHandler(
+                "describe_groups",
+                coordinator(),
+                lambda keys, _timeout_ms: ConsumerGroupDescribeRequest(
+                    group_ids=keys, include_authorized_operations=True
+                ),
+                _group_answers,
+            ),
+            groups,
+        )
+    )
+
+
+def describe_share_groups(context: CallContext, groups: Sequence[str]) -> Operation[Results[str, Modern]]:
+    """Describe share groups (KIP-932)."""
+    return (
+        yield from context.run(
+            ItemsHandler(
+                "describe_groups",
+                coordinator(),
+                lambda keys, _timeout_ms: ShareGroupDescribeRequest(group_ids=keys, include_authorized_operations=True),
+                _group_answers,
+            ),
+            groups,
+        )
+    )
+
+
+def _group_answers(_keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, Any]]:
+    for group in response.groups:
+        yield group.group_id, error_of(group.error_code, group.error_message), group
+
+
+def describe_groups(context: CallContext, groups: Sequence[str]) -> Operation[Results[str, GroupDescription]]:
+    """Describe groups of any type.
+
+    A group is looked for among those of the consumer protocol, then among the classic ones, then among share groups.
+    """
+    results: Results[str, GroupDescription] = Results()
+    modern = yield from describe_consumer_groups(context, groups)
+    for name, group in modern.succeeded.items():
+        results.succeeded[name] = _modern_description(group, GroupType.CONSUMER)
+    left = _not_of_this_type(modern)
+    results.failed.update({name: error for name, error in modern.failed.items() if name not in left})
+    classic = yield from describe_classic_groups(context, left)
+    missing = _not_of_this_type(classic)
+    for name, found in classic.succeeded.items():
+        if found.group_state == _DEAD:  # how brokers before Kafka 4.0 say that there is no such group
+            missing.append(name)
+        else:
+            results.succeeded[name] = _classic_description(found)
+    results.failed.update({name: error for name, error in classic.failed.items() if name not in missing})
+    share = yield from describe_share_groups(context, missing)
+    for name, group in share.succeeded.items():
+        results.succeeded[name] = _modern_description(group, GroupType.SHARE)
+    for name, error in share.failed.items():
+        is_missing = isinstance(error, (errors.GroupIdNotFoundError, UnsupportedVersionError))
+        results.failed[name] = errors.GroupIdNotFoundError(f"group {name!r} does not exist") if is_missing else error
+    return results
+
+
+def _not_of_this_type(results: Results[str, Any]) -> list[str]:
+    other = (errors.GroupIdNotFoundError, UnsupportedVersionError)
+    return [name for name, error in results.failed.items() if isinstance(error, other)]
+
+
+def _modern_description(group: Any, kind: GroupType) -> GroupDescription:
+    return GroupDescription(
+        group.group_id,
+        kind,
+        _state(group.group_state),
+        "consumer" if kind is GroupType.CONSUMER else "share",
+        group.assignor_name,
+        tuple(
+            MemberDescription(
+                member.member_id,
+                getattr(member, "instance_id", None),
+                member.client_id,
+                member.client_host,
+                member.rack_id,
+                tuple(member.subscribed_topic_names or ()),
+                _assigned(member.assignment),
+                _assigned(member.target_assignment) if hasattr(member, "target_assignment") else None,
+                member.member_epoch,
+            )
+            for member in group.members
+        ),
+        authorized_operations(group.authorized_operations),
+        group.group_epoch,
+        group.assignment_epoch,
+    )
+
+
+def _assigned(assignment: Any) -> frozenset[TopicPartition]:
+    return frozenset(
+        TopicPartition(topic.topic_name, partition)
+        for topic in assignment.topic_partitions
+        for partition in topic.partitions
+    )
+
+
+def _classic_description(group: Classic) -> GroupDescription:
+    members = []
+    for member in group.members:
+        subscription, assignment = decoded(member.member_metadata, member.member_assignment, group.protocol_type)
+        members.append(
+            MemberDescription(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                None if subscription is None else subscription.rack_id or None,
+                () if subscription is None else tuple(subscription.topics),
+                frozenset(
+                    TopicPartition(topic.topic, partition)
+                    for topic in (() if assignment is None else assignment.assigned_partitions)
+                    for partition in topic.partitions
+                ),
+                None,
+                None,
+            )
+        )
+    return GroupDescription(
+        group.group_id,
+        GroupType.CLASSIC,
+        _state(group.group_state),
+        group.protocol_type,
+        group.protocol_data,
+        tuple(members),
+        authorized_operations(group.authorized_operations),
+        None,
+        None,
+    )
+
+
+def _state(name: str) -> GroupState:
+    return next((state for state in GroupState if state.value.lower() == name.lower()), GroupState.UNKNOWN)
+
+
+def decoded(
+    metadata: Any, assignment: Any, protocol_type: str = "consumer"
+) -> tuple[ConsumerProtocolSubscription | None, ConsumerProtocolAssignment | None]:
+    """Return a member's subscription and assignment, None for what is empty or not of the consumer protocol."""
+    if protocol_type != "consumer":
+        return None, None
+    return _read(ConsumerProtocolSubscription, metadata), _read(ConsumerProtocolAssignment, assignment)
+
+
+def _read(kind: Any, content: Any) -> Any:
+    if not content:
+        return None
+    try:
+        reader = Reader(content)
+        version = min(reader.int16(), kind.VERSIONS[1])
+        return kind.read(reader, version)
+    except (RemoteProtocolError, UnsupportedVersionError):
+        return None  # of another kind of member
+
+
+def group_listing(group: Listed) -> GroupListing:
+    """Return a group of a response as the typed result."""
+    kind = next((kind for kind in GroupType if kind.value.lower() == group.group_type.lower()), GroupType.UNKNOWN)
+    return GroupListing(group.group_id, group.protocol_type, _state(group.group_state), kind)
+
+
+# --- deleting ---
+
+
+def delete_groups(
+    context: CallContext, groups: Sequence[str], coordinator_id: int | None = None
+) -> Operation[Results[str, None]]:
+    """Delete groups without members, with their offsets.
+
+    A group that an earlier attempt of this call may have deleted, and that is gone, counts as deleted.
+    """
+
+    def answers(_keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, None]]:
+        for result in response.results:
+            error = error_of(result.error_code)
+            if isinstance(error, errors.GroupIdNotFoundError) and result.group_id in handler.uncertain:
+                error = None
+            yield result.group_id, error, None
+
+    handler: ItemsHandler[str, None] = ItemsHandler(
+        "delete_groups",
+        coordinator(coordinator_id),
+        lambda keys, _timeout_ms: DeleteGroupsRequest(groups_names=keys),
+        answers,
+    )
+    return (yield from context.run(handler, groups))
+
+
+# --- members ---
+
+
+class _RemoveMembersBuilder(RequestBuilder):
+    """Removes several members at once, which brokers from Kafka 2.4 on support (KIP-345)."""
+
+    __slots__ = ("_group", "_members")
+
+    def __init__(self, group: str, members: Sequence[MemberToRemove]) -> None:
+        super().__init__(LeaveGroupRequest(), min_version=3)
+        self._group = group
+        self._members = members
+
+    def build(self, version: int) -> Request:
+        return LeaveGroupRequest(
+            group_id=self._group,
+            members=[
+                LeaveGroupRequest.MemberIdentity(
+                    member_id=member.member_id or "",
+                    group_instance_id=member.group_instance_id,
+                    reason=(member.reason or _DEFAULT_REASON)[:_MAX_REASON] if version >= 5 else None,
+                )
+                for member in self._members
+            ],
+        )
+
+
+class _RemoveMembersHandler(ItemsHandler[MemberToRemove, None]):
+    """Identifies a member by whichever id it was given."""
+
+    __slots__ = ()
+
+    def handle_response(
+        self, destination: int, keys: Sequence[MemberToRemove], response: Any
+    ) -> ApiResult[MemberToRemove, None]:
+        result = super().handle_response(destination, keys, response)
+        for key, error in list(result.failed.items()):
+            if isinstance(error, errors.UnknownMemberIdError) and key in self.uncertain:
+                del result.failed[key]  # an earlier attempt has removed it
+                result.completed[key] = None
+        return result
+
+
+def remove_members(
+    context: CallContext, group: str, members: Sequence[MemberToRemove], coordinator_id: int | None = None
+) -> Operation[Results[MemberToRemove, None]]:
+    """Remove members from a group of the classic protocol."""
+
+    def answers(
+        keys: Sequence[MemberToRemove], response: Any
+    ) -> Iterator[tuple[MemberToRemove, KafkaError | None, None]]:
+        checked(response.error_code)
+        told = {(member.member_id, member.group_instance_id): member.error_code for member in response.members}
+        told.update({(None, instance): code for (_, instance), code in told.items() if instance is not None})
+        told.update({(member_id, None): code for (member_id, _), code in list(told.items()) if member_id})
+        for key in keys:
+            by = (None, key.group_instance_id) if key.group_instance_id is not None else (key.member_id, None)
+            if by in told:
+                yield key, error_of(told[by]), None
+
+    handler = _RemoveMembersHandler(
+        "remove_group_members",
+        coordinator(coordinator_id, lambda _: group),
+        lambda keys, _timeout_ms: _RemoveMembersBuilder(group, keys),
+        answers,
+    )
+    return (yield from context.run(handler, members))
+
+
+def members_to_remove(values: object) -> list[MemberToRemove]:
+    """Return a list of members, each once.
+
+    Raises:
+        IllegalArgumentError: one of them is no MemberToRemove, or has no id.
+    """
+    found = arguments.items(values, "members", "MemberToRemove")
+    for index, member in enumerate(found):
+        if not isinstance(member, MemberToRemove):
+            raise IllegalArgumentError(f"members[{index}] is {arguments.shown(member)}; it must be a MemberToRemove")
+        if not member.member_id and member.group_instance_id is None:
+            raise IllegalArgumentError(f"members[{index}] has neither a member_id nor a group_instance_id")
+        for value in (member.member_id, member.group_instance_id, member.reason):
+            arguments.optional_text(value, f"an id or reason of members[{index}]")
+    return list(dict.fromkeys(found))

@@ -1,0 +1,234 @@
+"""The methods of KafkaAdminClient for groups and their offsets, as kafka-python has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pykclient.admin import arguments
+from pykclient.admin.admin_base import AdminBase
+from pykclient.admin.cluster import broker_id_arguments
+from pykclient.admin.group_offsets import (
+    alter_group_offsets,
+    delete_group_offsets,
+    group_specs,
+    list_group_offsets,
+    new_offsets,
+    reset_offsets,
+    reset_targets,
+)
+from pykclient.admin.groups import (
+    Classic,
+    decoded,
+    delete_groups,
+    describe_classic_groups,
+    list_groups,
+    members_to_remove,
+    remove_members,
+)
+from pykclient.admin.kafka_cluster import error_classes
+from pykclient.admin.operation import CallContext, Operation
+from pykclient.admin.plain import is_answer, kafka_python_name, plain, shown_error, with_operations
+from pykclient.admin.results import Results
+from pykclient.admin.values import GroupState, GroupType, MemberToRemove, OffsetSpec, OffsetTimestamp
+from pykclient.errors import GroupIdNotFoundError, KafkaError, NoError
+from pykclient.protocol.messages.describe_groups import DescribeGroupsResponse
+from pykclient.types import OffsetAndMetadata, TopicPartition
+
+
+def _coordinator_id(value: int | None) -> int | None:
+    return None if value is None else arguments.number(value, "group_coordinator_id")
+
+
+class GroupCalls(AdminBase):
+    """Groups and their offsets."""
+
+    def describe_groups(
+        self,
+        group_ids: Iterable[str],
+        group_coordinator_id: int | None = None,
+        include_authorized_operations: bool = False,
+    ) -> dict[str, dict[str, Any]]:
+        """Describe groups of the classic protocol, by their ids.
+
+        Subscriptions and assignments of consumers are decoded. ``error`` of a group is None or the text of its error.
+        Authorized operations are always asked for, as in kafka-python. ``Admin.describe_groups`` describes groups of
+        every type.
+
+        Raises:
+            KafkaError: an error that no broker has reported for a group, such as a timeout.
+        """
+        arguments.flag(include_authorized_operations, "include_authorized_operations")
+        groups = arguments.texts(group_ids, "group_ids")
+        broker = _coordinator_id(group_coordinator_id)
+        results = self._run("describe_groups", None, lambda it: describe_classic_groups(it, groups, broker))
+        return {group: _described(group, results) for group in groups}
+
+    def list_groups(
+        self,
+        broker_ids: Iterable[int] | None = None,
+        states_filter: Iterable[GroupState | str] | None = None,
+        types_filter: Iterable[GroupType | str] | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return a dict for each group of some brokers, or of all; only in some states or of some types.
+
+        Raises:
+            ClusterAuthorizationError: not authorized to describe the cluster.
+            UnsupportedVersionError: the brokers are too old for a filter.
+        """
+        brokers = None if broker_ids is None else broker_id_arguments(broker_ids, "broker_ids")
+        states = [
+            GroupState.build_from(state) for state in arguments.items(states_filter or (), "states_filter", "states")
+        ]
+        types = [GroupType.build_from(kind) for kind in arguments.items(types_filter or (), "types_filter", "types")]
+        results = self._run("list_groups", None, lambda it: list_groups(it, brokers, states, types))
+        return [plain(group) for groups in results.all().values() for group in groups]
+
+    def delete_groups(self, group_ids: Iterable[str], group_coordinator_id: int | None = None) -> dict[str, str]:
+        """Delete groups without members, with their offsets. Return ``"OK"`` or the name of the error for each.
+
+        Raises:
+            KafkaError: an error that no broker has reported for a group, such as a timeout.
+        """
+        groups = arguments.texts(group_ids, "group_ids")
+        broker = _coordinator_id(group_coordinator_id)
+        results = self._run("delete_groups", None, lambda it: delete_groups(it, groups, broker))
+        _raise_what_is_no_answer(results)
+        return {
+            group: kafka_python_name(results.failed[group]) if group in results.failed else "OK" for group in groups
+        }
+
+    def list_group_offsets(
+        self, group_specs: Mapping[str, Iterable[TopicPartition] | None] | Iterable[str] | str
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+        """Return the committed offsets of groups.
+
+        ``group_specs`` maps groups to partitions, or to None for all that have offsets; or it names one group or
+        several. A given partition without an offset has the offset -1.
+
+        Raises:
+            GroupAuthorizationError: not authorized to describe a group.
+            KafkaError: any other error of a group or partition.
+        """
+        specs = _group_specs(group_specs)
+        return self._run("list_group_offsets", None, lambda it: list_group_offsets(it, specs)).all()
+
+    def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group_coordinator_id: int | None = None,
+    ) -> dict[TopicPartition, type[KafkaError]]:
+        """Set offsets of a group, which must have no members.
+
+        Return the class of the error of each partition, NoError for success.
+
+        Raises:
+            KafkaError: an error that no broker has reported for a partition, such as a timeout.
+        """
+        group = arguments.text(group_id, "group_id")
+        wanted = new_offsets(offsets)
+        broker = _coordinator_id(group_coordinator_id)
+        results = self._run("alter_group_offsets", None, lambda it: alter_group_offsets(it, group, wanted, broker))
+        return {tp: error or NoError for tp, error in error_classes(results.failed, wanted).items()}
+
+    def reset_group_offsets(
+        self,
+        group_id: str,
+        offset_specs: Mapping[TopicPartition, OffsetSpec | OffsetTimestamp | int],
+        group_coordinator_id: int | None = None,
+    ) -> dict[TopicPartition, dict[str, Any]]:
+        """Set offsets of a group, which must have no members, to places: ends, times, or offsets.
+
+        Each offset is brought into the range of its partition; a time after all records means the end. Return a dict of
+        ``error``, a class (NoError for success), and ``offset`` for each partition.
+
+        Raises:
+            KafkaError: an error that no broker has reported for a partition, or one in looking up the offsets.
+        """
+        group = arguments.text(group_id, "group_id")
+        targets = reset_targets(offset_specs)
+        broker = _coordinator_id(group_coordinator_id)
+        if not targets:
+            return {}
+
+        def begin(
+            context: CallContext,
+        ) -> Operation[tuple[dict[TopicPartition, OffsetAndMetadata], Results[TopicPartition, None]]]:
+            offsets = yield from reset_offsets(context, group, targets)
+            return offsets, (yield from alter_group_offsets(context, group, offsets, broker))
+
+        offsets, results = self._run("reset_group_offsets", None, begin)
+        classes = error_classes(results.failed, offsets)
+        return {tp: {"error": classes[tp] or NoError, "offset": offsets[tp].offset} for tp in offsets}
+
+    def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition], group_coordinator_id: int | None = None
+    ) -> dict[TopicPartition, type[KafkaError]]:
+        """Delete offsets of a group, of topics that none of its members subscribes to.
+
+        Return the class of the error of each partition, NoError for success.
+
+        Raises:
+            GroupIdNotFoundError: the group does not exist.
+            GroupNotEmptyError: the group has members, and is not one of consumers.
+            KafkaError: any other error of the group as a whole.
+        """
+        group = arguments.text(group_id, "group_id")
+        wanted = arguments.partitions(partitions, "partitions")
+        broker = _coordinator_id(group_coordinator_id)
+        results = self._run("delete_group_offsets", None, lambda it: delete_group_offsets(it, group, wanted, broker))
+        if results.error_of_all is not None:
+            raise results.error_of_all
+        return {tp: error or NoError for tp, error in error_classes(results.failed, wanted).items()}
+
+    def remove_group_members(
+        self, group_id: str, members: Iterable[MemberToRemove], group_coordinator_id: int | None = None
+    ) -> dict[str, type[KafkaError]]:
+        """Remove members from a group of the classic protocol.
+
+        Return the class of the error of each member by its id, NoError for success. A static member without a
+        ``member_id`` is found by its ``group_instance_id``.
+
+        Raises:
+            UnsupportedVersionError: the brokers are older than Kafka 2.4.
+            KafkaError: an error of the group as a whole.
+        """
+        group = arguments.text(group_id, "group_id")
+        wanted = members_to_remove(members)
+        broker = _coordinator_id(group_coordinator_id)
+        results = self._run("remove_group_members", None, lambda it: remove_members(it, group, wanted, broker))
+        if results.error_of_all is not None:
+            raise results.error_of_all
+        classes = error_classes(results.failed, wanted)
+        return {
+            member.member_id or member.group_instance_id or "": error or NoError for member, error in classes.items()
+        }
+
+
+_group_specs = group_specs
+
+
+def _raise_what_is_no_answer(results: Results[Any, Any]) -> None:
+    for error in results.failed.values():
+        if not is_answer(error):
+            raise error
+
+
+def _described(group: str, results: Results[str, Classic]) -> dict[str, Any]:
+    error = results.failed.get(group)
+    if error is not None and not is_answer(error):
+        raise error
+    found = results.succeeded.get(group)
+    if found is None:
+        found = DescribeGroupsResponse.DescribedGroup(
+            group_id=group, group_state="Dead" if isinstance(error, GroupIdNotFoundError) else ""
+        )
+    told = with_operations(plain(found))
+    del told["error_code"], told["error_message"]
+    for member, raw in zip(told["members"], found.members, strict=True):
+        subscription, assignment = decoded(raw.member_metadata, raw.member_assignment)
+        member["member_metadata"] = plain(subscription) if subscription is not None else raw.member_metadata
+        member["member_assignment"] = plain(assignment) if assignment is not None else raw.member_assignment
+    told["error"] = None if error is None else shown_error(error)
+    return told
