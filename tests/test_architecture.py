@@ -34,6 +34,7 @@ SOCKET_MODULES = {
     "network/tls/ssl_transport_layer.py",
     "network/tls/ssl_transports.py",
     "network/transport_layer.py",
+    "testing/server/listener_channel_builder.py",
     "testing/server/socket_server.py",
 }
 #: Packages without any I/O: no socket, no thread, no clock.

@@ -641,6 +641,7 @@ class Exchange:
         self.complete = False
         self.closed = False
         self.reauthenticate_ms: int | None = None
+        self.session = None
         self.is_waiting = False
         self._fails = fails
         self._out: list[bytes] = [frame(b"who")]
@@ -733,6 +734,20 @@ def test_failed_authentication_closes_perhaps_later(server: Server, delay_ms: in
     assert isinstance(state.exception, SaslAuthenticationError)
     assert recv_exactly(sock, 7) == frame(b"bye")
     assert sock.recv(1) == b""
+    selector.close()
+
+
+def test_a_wait_ends_when_a_failed_connection_is_to_be_closed(server: Server) -> None:
+    config = SelectorConfig(failed_authentication_delay_ms=50)
+    selector = make(config, channel_builder=exchange_builder(Exchange(fails=True)))
+    selector.connect("0", server.address, DEFAULT, DEFAULT)
+    sock = server.accept()
+    poll_until(selector, lambda: selector.connected)
+    sock.sendall(frame(b"welcome"))
+    for _ in range(3):  # one for the frame, one for the wait, and one more if the clock was early
+        if not selector.disconnected:
+            selector.poll(3_600_000)
+    assert selector.disconnected["0"].state == channel_state.AUTHENTICATION_FAILED
     selector.close()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from pykclient.errors import AuthenticationError, IllegalStateError
 from pykclient.network import channel_state
-from pykclient.network.authenticator import Authenticator
+from pykclient.network.authenticator import Authenticator, Session
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.frame_stream import FrameStream
 from pykclient.network.network_receive import Frame
@@ -25,6 +25,7 @@ class KafkaChannel:
     __slots__ = (
         "_auth_send",
         "_authenticator",
+        "_first_frame",
         "_remote_address",
         "_transport",
         "id",
@@ -56,6 +57,7 @@ class KafkaChannel:
         self._authenticator = authenticator
         self._remote_address: str | None = None
         self._auth_send: NetworkSend | None = None
+        self._first_frame: Frame | None = None
         self.reauthenticate_ms: int | None = None  # a plain attribute, too
         self.reauthentication_start_ms: int | None = None  # set from the first one on
         #: Frames for the application that arrived while a connection in use authenticated again.
@@ -163,8 +165,20 @@ class KafkaChannel:
         self.reauthentication_start_ms = now_ms
         self._authenticator.begin_reauthentication()
 
+    def authenticate_from(self, frame: Frame) -> None:
+        """Set the frame with which the peer has begun to authenticate again."""
+        self._first_frame = frame
+
+    @property
+    def session(self) -> Session | None:
+        """The client's session, if this is a server's connection with SASL."""
+        return self._authenticator.session
+
     def _authenticate(self, now_ms: int) -> None:
         authenticator = self._authenticator
+        first, self._first_frame = self._first_frame, None
+        if first is not None:
+            authenticator.receive(first, now_ms)
         while True:
             if not self.send_authentication_frames(now_ms) or authenticator.complete:
                 return

@@ -18,6 +18,7 @@ from pykclient.errors import AuthenticationError, IllegalArgumentError, IllegalS
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.network import channel_state
+from pykclient.network.authenticator import Session
 from pykclient.network.channel_builders import ChannelBuilder, plaintext_channel_builder
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.idle_expiry import IdleExpiryManager
@@ -307,6 +308,18 @@ class Selector:
         self._buffered.add(channel.id)
         return True
 
+    def reauthenticate(self, id: str, frame: Frame) -> None:
+        """Let a client of this server authenticate again, from the next poll on. ``frame`` is its first request."""
+        channel = self._open_channel(id)
+        channel.begin_reauthentication(self._clock.now_ms())
+        channel.authenticate_from(frame)
+        self._buffered.add(id)
+
+    def session_of(self, id: str) -> Session | None:
+        """Return the session of a server's connection with SASL; None if there is no such connection."""
+        channel = self._channels.get(id)
+        return None if channel is None or not channel.ready else channel.session
+
     def _note_use(self, id: str) -> None:
         # A write causes no event. Without this, a connection without responses (acks=0) would count as idle, and a
         # connection that was idle until now would be closed before its response arrives.
@@ -364,6 +377,8 @@ class Selector:
             self._unmute_after_memory_pressure()
 
         start_ms = self._clock.now_ms()
+        if self._delayed_closes:
+            timeout_ms = max(0, min(timeout_ms, next(iter(self._delayed_closes.values())) - start_ms))
         events = self._select(timeout_ms)
         now_ms = self._clock.now_ms()
         while self._resumed:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pykclient.testing.embedded_cluster import EmbeddedCluster
     from pykclient.testing.faults import DISCONNECT, DISCONNECT_AFTER, DROP_REQUEST, DROP_RESPONSE, HOLD
     from pykclient.testing.history import RequestRecord
+    from pykclient.testing.security import Security
 
 #: Public names and the modules that they live in.
 _HOME = {
@@ -28,6 +29,7 @@ _HOME = {
     "EmbeddedCluster": "embedded_cluster",
     "HOLD": "faults",
     "RequestRecord": "history",
+    "Security": "security",
 }
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "EmbeddedCluster",
     "HOLD",
     "RequestRecord",
+    "Security",
 ]
 
 

@@ -10,6 +10,7 @@ from pykclient.config.validators import Validator, ValidString, at_least
 from pykclient.errors import ConfigError
 from pykclient.testing.finalized_features import TRANSACTION_VERSION, FinalizedFeatures
 from pykclient.testing.release_profiles import ReleaseProfile
+from pykclient.testing.security import GivenSecurity, UserCredentials, listeners_of
 
 _INT_MAX = (1 << 31) - 1
 _LONG_MAX = (1 << 63) - 1
@@ -92,6 +93,20 @@ _KEYS = (
         Type.LONG,
         600_000,
         "The idle time after which connections are closed; negative: never.",
+    ),
+    _key(
+        "connections.max.reauth.ms",
+        Type.LONG,
+        0,
+        "The longest session of a client with SASL, after which it must authenticate again; 0: no limit.",
+        at_least(0),
+    ),
+    _key(
+        "connection.failed.authentication.delay.ms",
+        Type.INT,
+        100,
+        "The time for which a connection that failed to authenticate stays open.",
+        at_least(0),
     ),
     _key(
         "max.connections",
@@ -318,7 +333,8 @@ class ClusterConfig:
     the following ones; 0 means any free ports. ``racks`` maps broker ids to racks. With ``release``, such as "2.1", the
     brokers imitate an older Kafka. ``transaction_version`` is the level of the feature transaction.version, by default
     the release's. ``proxies`` maps broker ids to the addresses of the application's own proxies: the broker gets a
-    second port for its proxy, and advertises the proxies' addresses to clients on that port. ``memory_limit_bytes``
+    second port for its proxy, and advertises the proxies' addresses to clients on that port. ``security`` is
+    the protocol or the ``Security`` of the brokers' listener, or of several listeners by name. ``memory_limit_bytes``
     bounds the total size of all logs. ``config`` has broker settings, see ``BrokerConfig``. Brokers listen on ``host``
     and advertise ``advertised_host``, by default the same. With ``host`` "0.0.0.0" or "::" they listen on all addresses
     and advertise the loopback address. "{id}" in ``advertised_host`` stands for the broker's id.
@@ -329,8 +345,10 @@ class ClusterConfig:
         "broker_config",
         "broker_ids",
         "cluster_id",
+        "credentials",
         "history_size",
         "host",
+        "listeners",
         "memory_limit_bytes",
         "port",
         "proxies",
@@ -353,6 +371,7 @@ class ClusterConfig:
         memory_limit_bytes: int = 512 * 1024 * 1024,
         history_size: int = 10_000,
         cluster_id: str = "pykclient-embedded-0001",
+        security: GivenSecurity = None,
         config: dict[str, Any] | None = None,
     ) -> None:
         """Check the settings.
@@ -387,4 +406,7 @@ class ClusterConfig:
         # A client cannot connect to "all addresses".
         self.advertised_host = advertised_host or _LOOPBACK.get(host, host)
         self.cluster_id = cluster_id
+        #: The listeners' security by name; the first is the default for clients.
+        self.listeners = listeners_of(security)
+        self.credentials = UserCredentials(self.listeners)
         self.broker_config = BrokerConfig(config or {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -30,9 +30,10 @@ from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.history import RequestRecord
 from pykclient.testing.log.broker_disk import BrokerDisk
 from pykclient.testing.loop_thread import LoopThread, T
+from pykclient.testing.security import GivenSecurity
 from pykclient.testing.server.local_requests import LocalRequest
 from pykclient.testing.server.socket_server import SocketServer
-from pykclient.types import ConsumerRecord, TopicPartition
+from pykclient.types import ConsumerRecord, Node, TopicPartition
 
 #: The limit for starting, stopping and moving, which normally take much less.
 _TIMEOUT_MS = 30_000
@@ -51,7 +52,9 @@ class EmbeddedCluster:
     broker ids to the addresses of your own proxies: clients that connect through one are sent to the others, see
     ``address_behind_proxy``. With ``release``, such as "2.1", the brokers imitate an older Kafka.
     ``transaction_version`` is the level of Kafka's feature transaction.version, 0 to 2, by default the release's: with
-    2, each transaction has its own producer epoch (KIP-890). All logs together hold at most ``memory_limit_bytes``;
+    2, each transaction has its own producer epoch (KIP-890). ``security`` is the protocol of the brokers' listener,
+    such as "SASL_PLAINTEXT", or a ``Security`` with mechanisms and users, or a mapping of names to these for several
+    listeners; ``client_config`` has the clients' settings. All logs together hold at most ``memory_limit_bytes``;
     writes beyond that fail with PolicyViolationError. ``config`` and additional keywords are Kafka's broker settings,
     for example ``num_partitions=6``.
 
@@ -73,6 +76,7 @@ class EmbeddedCluster:
         proxies: dict[int, tuple[str, int]] | None = None,
         release: str | None = None,
         transaction_version: int | None = None,
+        security: GivenSecurity = None,
         memory_limit_bytes: int = 512 * 1024 * 1024,
         history_size: int = 10_000,
         seed: int | None = None,
@@ -93,6 +97,7 @@ class EmbeddedCluster:
             proxies=proxies,
             release=release,
             transaction_version=transaction_version,
+            security=security,
             memory_limit_bytes=memory_limit_bytes,
             history_size=history_size,
             config={**(config or {}), **settings},
@@ -191,10 +196,27 @@ class EmbeddedCluster:
     @property
     def bootstrap_servers(self) -> str:
         """The addresses of all brokers, for clients. They stay the same when brokers are restarted."""
-        nodes = self._started().cluster.nodes.values()
-        return ",".join(
-            f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}" for node in nodes
-        )
+        return _addresses(self._started().cluster.nodes.values())
+
+    def client_config(
+        self, listener: str | None = None, *, mechanism: str | None = None, user: str | None = None
+    ) -> dict[str, Any]:
+        """Return the settings with which clients connect to a listener, by default the first one.
+
+        ``mechanism`` and ``user`` are those of SASL, by default the listener's first ones. The keys are Kafka's, but
+        for ``sasl.username`` and ``sasl.password``, which librdkafka has as well.
+
+        Raises:
+            IllegalArgumentError: there is no such listener, mechanism or user.
+        """
+        name = next(iter(self.config.listeners)) if listener is None else listener
+        security = self.config.listeners.get(name)
+        if security is None:
+            raise IllegalArgumentError(f"there is no listener {name!r}, only {', '.join(self.config.listeners)}")
+        server = self._now_running().server
+        assert server is not None
+        nodes = server.nodes(name).values()
+        return {"bootstrap.servers": _addresses(nodes), **security.client_config(mechanism, user)}
 
     def address_behind_proxy(self, broker: int) -> tuple[str, int]:
         """Return the address at which a broker listens for its proxy.
@@ -494,6 +516,10 @@ def _abandon_all() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_abandon_all)
+
+
+def _addresses(nodes: Iterable[Node]) -> str:
+    return ",".join(f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}" for node in nodes)
 
 
 def _config_text(value: object) -> str | None:

@@ -10,9 +10,10 @@ from typing import Final
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import IllegalStateError
 from pykclient.network import channel_state
+from pykclient.network.authenticator import Session
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.host_resolver import Lookup
-from pykclient.network.network_receive import NetworkReceive
+from pykclient.network.network_receive import Frame, NetworkReceive
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import SocketAddress
 from pykclient.testing.event_loop import EventLoop
@@ -392,6 +393,14 @@ class MemorySelector:
         if sock is not None:
             self._readable.pop(id, None)
             sock.close()
+
+    def session_of(self, id: str) -> Session | None:  # noqa: ARG002 - the seam's signature
+        """Return None: connections in memory do not authenticate."""
+        return None
+
+    def reauthenticate(self, id: str, frame: Frame) -> None:  # noqa: ARG002
+        """Raise IllegalStateError: connections in memory do not authenticate."""
+        raise IllegalStateError("connections in memory do not authenticate")
 
     def reset_channel(self, id: str) -> None:
         """Close a connection abruptly, as the death of its process does. It does not appear in ``disconnected``."""

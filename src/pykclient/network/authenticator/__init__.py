@@ -1,5 +1,5 @@
 """Authentication of connections, between connecting and the first request."""
 
-from pykclient.network.authenticator.authenticator import Authenticator, PlaintextAuthenticator
+from pykclient.network.authenticator.authenticator import Authenticator, PlaintextAuthenticator, Session
 
-__all__ = ["Authenticator", "PlaintextAuthenticator"]
+__all__ = ["Authenticator", "PlaintextAuthenticator", "Session"]

@@ -9,6 +9,18 @@ from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import BytesLike
 
 
+class Session(Protocol):
+    """A server's view of an authenticated client."""
+
+    @property
+    def user(self) -> str | None:
+        """The client's user name; None before it has authenticated."""
+
+    @property
+    def expiry_ms(self) -> int | None:
+        """When the client must have authenticated again (KIP-368); None if never."""
+
+
 class Authenticator(Protocol):
     """Decides which frame to send next, and processes those received, until ``complete``.
 
@@ -25,6 +37,10 @@ class Authenticator(Protocol):
     @property
     def reauthenticate_ms(self) -> int | None:
         """When a client must authenticate again (KIP-368); None if never."""
+
+    @property
+    def session(self) -> Session | None:
+        """The client's session, for a server; None on the client's side."""
 
     def start(self, resume: Callable[[], object]) -> None:
         """Set what to call, from any thread, when ``next_frame`` may return a frame although none was received."""
@@ -56,6 +72,10 @@ class PlaintextAuthenticator:
 
     @property
     def reauthenticate_ms(self) -> int | None:
+        return None
+
+    @property
+    def session(self) -> Session | None:
         return None
 
     def start(self, resume: Callable[[], object]) -> None:

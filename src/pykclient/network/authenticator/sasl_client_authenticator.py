@@ -116,6 +116,10 @@ class SaslClientAuthenticator:
     def complete(self) -> bool:
         return self._state == COMPLETE
 
+    @property
+    def session(self) -> None:
+        return None
+
     def start(self, resume: Callable[[], object]) -> None:
         self._resume = resume
 

@@ -31,19 +31,24 @@ def handle(broker: Broker, request: Request) -> None:
         for given in (body.client_software_name, body.client_software_version):
             if not _SOFTWARE_NAME.fullmatch(given):
                 raise InvalidRequestError(f"a client's software cannot be called {given!r}")
-    versions = broker.apis.api_version_manager.all_versions()
+    response = api_versions_response(broker.apis.api_version_manager)
+    if request.api_version >= _FIRST_WITH_FEATURES and broker.cluster.profile.has_features:
+        _add_features(response, broker.cluster.features, request.api_version)
+    request.respond(response)
+
+
+def api_versions_response(manager: ApiVersionManager) -> ApiVersionsResponse:
+    """Return the response with all versions that clients can use."""
+    versions = manager.all_versions()
     # Some releases of librdkafka disable codecs, or fail, if version 0 is not listed. It is not served. Kafka 4 does
     # the same (KAFKA-18659).
     versions[ApiKeys.PRODUCE] = (0, versions[ApiKeys.PRODUCE][1])
-    response = ApiVersionsResponse(
+    return ApiVersionsResponse(
         api_keys=[
             ApiVersionsResponse.ApiVersion(api_key=key, min_version=oldest, max_version=newest)
             for key, (oldest, newest) in versions.items()
         ]
     )
-    if request.api_version >= _FIRST_WITH_FEATURES and broker.cluster.profile.has_features:
-        _add_features(response, broker.cluster.features, request.api_version)
-    request.respond(response)
 
 
 def _add_features(response: ApiVersionsResponse, features: FinalizedFeatures, version: int) -> None:

@@ -10,12 +10,14 @@ from pykclient.errors import RemoteProtocolError
 from pykclient.log_context import LogContext
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import Selectable
+from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import parse_request_header
 from pykclient.protocol.wire import Reader
 from pykclient.testing.server import channel_mute_state as mute_state
-from pykclient.testing.server.request_channel import Request
+from pykclient.testing.server.request_channel import ANONYMOUS, Request
 
 if TYPE_CHECKING:
+    from pykclient.network.authenticator import Session
     from pykclient.network.network_receive import Frame
     from pykclient.network.network_send import BytesLike
     from pykclient.testing.broker import Broker
@@ -43,6 +45,12 @@ class ServerSelectable(Selectable, Protocol):
     def reset_channel(self, id: str) -> None:
         """Close a connection abruptly, as the death of its process does."""
 
+    def session_of(self, id: str) -> Session | None:
+        """Return the SASL session of a connection; None if it has none."""
+
+    def reauthenticate(self, id: str, frame: Frame) -> None:
+        """Let a connection in use authenticate again, beginning with ``frame``."""
+
 
 class Connection:
     """A connection of a client or another broker to ``broker``.
@@ -67,6 +75,7 @@ class Connection:
         "serving",
         "state",
         "unread",
+        "uses_sasl",
     )
 
     def __init__(self, id: str, broker: Broker, host: str, party: str | None, now_ms: int) -> None:
@@ -85,6 +94,7 @@ class Connection:
         self.last_used_ms = now_ms
         self.sending: NetworkSend | None = None  # a response that the socket did not take at once
         self.serving = False
+        self.uses_sasl = False
         self.unread = False  # True if the selector does not read it
 
 
@@ -120,6 +130,7 @@ class Processor:
         host: str,
         party: str | None = None,
         endpoints: Mapping[int, Node] | None = None,
+        uses_sasl: bool = False,
     ) -> None:
         """Accept a connection to ``broker`` from ``host``, if the broker's limits allow it.
 
@@ -137,6 +148,7 @@ class Processor:
             sock.close()
             return
         connection.endpoints = endpoints
+        connection.uses_sasl = uses_sasl
         self._connections[connection.id] = connection
 
     def _has_room(self, broker: Broker, host: str) -> bool:
@@ -270,12 +282,26 @@ class Processor:
             self._log.info("Closing connection %s: %s", connection.id, error)
             self._close(connection)
             return
+        principal = ANONYMOUS
+        if connection.uses_sasl:
+            session = self._selector.session_of(connection.id)
+            if session is None or session.user is None:
+                return  # the connection is closed, and the next poll reports that
+            if header.api_key == ApiKeys.SASL_HANDSHAKE:
+                self._selector.reauthenticate(connection.id, frame)
+                return
+            if session.expiry_ms is not None and self._loop.now_ms >= session.expiry_ms:
+                self._log.info("Closing connection %s: its session has expired", connection.id)
+                self._close(connection)
+                return
+            principal = f"User:{session.user}"
         party = connection.party
         if header.client_id != connection.client_id or party is None:
             party = self._name(connection, header.client_id)
         connection.state = mute_state.after(connection.state, mute_state.REQUEST_RECEIVED)
         channel = connection.broker.apis.request_channel
         request = Request(channel, self, header, reader, connection.id, party, connection.host, received_ms)
+        request.principal = principal
         if connection.endpoints is not None:
             request.endpoints = connection.endpoints
         channel.send_request(request)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pykclient.testing.history import RequestRecord
 
 
+#: The principal of a client that has not authenticated.
+ANONYMOUS: Final = "User:ANONYMOUS"
+
 _DIRECT: Final[Mapping[int, Node]] = {}
 
 
@@ -36,8 +39,9 @@ class ResponseSink(Protocol):
 class Request:
     """A request with the way back to its sender.
 
-    ``party`` is ``broker-<id>`` or ``client:<client id>``. ``body`` is set before a handler gets the request.
-    ``respond`` must be called exactly once; until then nothing more is read from the connection. Thread: loop.
+    ``party`` is ``broker-<id>`` or ``client:<client id>``. ``principal`` is who the connection authenticated as.
+    ``body`` is set before a handler gets the request. ``respond`` must be called exactly once; until then nothing more
+    is read from the connection. Thread: loop.
     """
 
     __slots__ = (
@@ -51,6 +55,7 @@ class Request:
         "fate",
         "header",
         "party",
+        "principal",
         "reader",
         "received_ms",
         "record",
@@ -85,6 +90,7 @@ class Request:
         self.broker_id = channel.broker.id
         self.connection_id = connection_id
         self.party = party
+        self.principal = ANONYMOUS
         self.client_host = client_host
         self.received_ms = received_ms
         self.size_bytes = reader.end + 4

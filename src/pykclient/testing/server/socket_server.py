@@ -15,6 +15,7 @@ from pykclient.metrics import Metrics
 from pykclient.network.selector import Selector, SelectorConfig
 from pykclient.testing.config import ClusterConfig
 from pykclient.testing.event_loop import EventLoop
+from pykclient.testing.server.listener_channel_builder import ListenerChannelBuilder
 from pykclient.testing.server.processor import Processor
 from pykclient.types import Node
 
@@ -122,11 +123,17 @@ class Acceptor:
 class _Listener:
     """A port of a broker, with the brokers' ``endpoints`` to advertise on it. Thread: loop."""
 
-    __slots__ = ("_family", "_host", "endpoints", "port")
+    __slots__ = ("_family", "_host", "endpoints", "name", "port")
 
     def __init__(
-        self, family: socket.AddressFamily, host: str, port: int, endpoints: Mapping[int, Node] | None = None
+        self,
+        name: str,
+        family: socket.AddressFamily,
+        host: str,
+        port: int,
+        endpoints: Mapping[int, Node] | None = None,
     ) -> None:
+        self.name = name
         self._family = family
         self._host = host
         self.port = port
@@ -157,18 +164,21 @@ class SocketServer:
     def __init__(self, config: ClusterConfig, loop: EventLoop) -> None:
         self._config = config
         self._loop = loop
+        self._nodes: dict[str, dict[int, Node]] = {name: {} for name in config.listeners}
         settings = config.broker_config
         log_context = LogContext("[SocketServer] ")
         self._selector = Selector(
             SelectorConfig(
                 max_receive_size=settings["socket.request.max.bytes"],
                 connections_max_idle_ms=settings["connections.max.idle.ms"],
+                failed_authentication_delay_ms=settings["connection.failed.authentication.delay.ms"],
                 metrics_group_prefix="socket-server",
                 metrics_per_connection=False,
             ),
             Metrics(),
             loop.clock,
             log_context,
+            ListenerChannelBuilder(config, loop, self._listener_of),
         )
         self._log_context = log_context
         self._processor: Processor | None = None
@@ -197,14 +207,31 @@ class SocketServer:
             raise OSError(error.errno, f"cannot listen at {host!r}: {error.strerror}") from error
         # IPv4 if a name has both kinds of addresses, because most clients try that first.
         family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
+        first_name, *other_names = self._config.listeners
+        ip = str(address[0])
         for index, broker_id in enumerate(broker_ids):
-            first = _Listener(family, str(address[0]), first_port + index if first_port else 0)
+            first = _Listener(first_name, family, ip, first_port + index if first_port else 0)
             self._listeners[broker_id] = [first]
+            for name in other_names:
+                self._listeners[broker_id].append(_Listener(name, family, ip, 0, self._nodes[name]))
             if broker_id in self._proxied:
-                self._listeners[broker_id].append(_Listener(family, str(address[0]), 0, self._proxied))
+                self._listeners[broker_id].append(_Listener(first_name, family, ip, 0, self._proxied))
             for listener in self._listeners[broker_id]:
                 self._reserve(listener)
+                if listener.endpoints is not self._proxied:
+                    host = self._config.advertised_host.format(id=broker_id)
+                    node = Node(broker_id, host, listener.port, self._config.racks.get(broker_id))
+                    self._nodes[listener.name][broker_id] = node
         return {broker_id: listeners[0].port for broker_id, listeners in self._listeners.items()}
+
+    def nodes(self, listener: str) -> Mapping[int, Node]:
+        """Return the brokers by id, with the addresses of a listener. Thread: any."""
+        return self._nodes[listener]
+
+    def _listener_of(self, port: int) -> str | None:
+        """Return the name of the listener at a port; None if it has just been closed."""
+        found = self._open.get(port)
+        return None if found is None else found[1].name
 
     def port_behind_proxy(self, broker_id: int) -> int:
         """Return the second port of a broker.
@@ -214,7 +241,7 @@ class SocketServer:
         """
         if broker_id not in self._proxied:
             raise KeyError(broker_id)
-        return self._listeners[broker_id][1].port
+        return self._listeners[broker_id][-1].port
 
     def _reserve(self, listener: _Listener) -> None:
         sock = listener.bound_socket()
@@ -292,7 +319,8 @@ class SocketServer:
                 sock.close()
             else:
                 broker, listener = found
-                self._processor.accept(broker, sock, host, endpoints=listener.endpoints)
+                uses_sasl = self._config.listeners[listener.name].uses_sasl
+                self._processor.accept(broker, sock, host, endpoints=listener.endpoints, uses_sasl=uses_sasl)
 
     def poll(self, timeout_ms: int) -> None:
         """Do the I/O that is possible; wait at most ``timeout_ms`` for some."""

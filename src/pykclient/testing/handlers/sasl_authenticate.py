@@ -1,0 +1,28 @@
+"""SaslAuthenticate: refused here, as authenticators handle the requests of connections that authenticate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pykclient.errors import IllegalSaslStateError
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.server.request_channel import Request
+
+API_KEY: Final = ApiKeys.SASL_AUTHENTICATE
+VERSIONS: Final = (0, 2)
+
+
+def handle(broker: Broker, request: Request) -> None:  # noqa: ARG001 - as all handlers
+    raise IllegalSaslStateError("SaslAuthenticate request received on a connection that does not authenticate now")
+
+
+def error_response(
+    body: SaslAuthenticateRequest,  # noqa: ARG001 - as all handlers
+    code: int,
+    message: str | None = None,
+) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(error_code=code, error_message=message)
