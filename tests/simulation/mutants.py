@@ -127,8 +127,9 @@ _CONSUMER = (
     Mutant(
         "offsets are committed that were fetched, not handed out",
         "consumer/consumer_components",
-        "        return offsets\n\n\ndef _bound",
-        "        return {tp: type(o)(o.offset + 1, '', o.leader_epoch) for tp, o in offsets.items()}\n\n\ndef _bound",
+        "        return offsets\n\n\ndef hold_back",
+        "        return {tp: type(o)(o.offset + 1, '', o.leader_epoch) for tp, o in offsets.items()}\n\n\n"
+        "def hold_back",
     ),
     Mutant(
         "what was fetched before a seek is handed out",
@@ -305,8 +306,8 @@ _COLUMNS = (
     Mutant(
         "a loop counts as seen what waits behind it",
         "consumer/consumer_components",
-        "        for tp, position in self.handout.next_positions().items():\n",
-        "        for tp, position in {}.items():\n",
+        "        hold_back(offsets, self.handout.next_positions())\n",
+        "        pass\n",
     ),
     Mutant(
         "poll_arrow skips what a loop has not seen",

@@ -1,6 +1,6 @@
 """Apache Kafka clients for asyncio, native on the running event loop.
 
-    from pykclient.aio import AIOKafkaProducer
+    from pykclient.aio import AIOKafkaConsumer, AIOKafkaProducer
 
 The surface is aiokafka's: changing the import is nearly all that a program for aiokafka needs. Names are loaded on
 first use.
@@ -11,23 +11,45 @@ from __future__ import annotations
 TYPE_CHECKING = False  # importing typing's costs more than all of this module
 if TYPE_CHECKING:
     from pykclient.aio import errors
+    from pykclient.aio.abc import ConsumerRebalanceListener
+    from pykclient.aio.aio_kafka_consumer import AIOKafkaConsumer
+    from pykclient.aio.aio_kafka_consumer import AIOKafkaConsumer as AsyncConsumer
     from pykclient.aio.aio_kafka_producer import AIOKafkaProducer
     from pykclient.aio.aio_kafka_producer import AIOKafkaProducer as AsyncProducer
     from pykclient.aio.batch_builder import BatchBuilder
     from pykclient.aio.structs import RecordMetadata
-    from pykclient.types import TopicPartition
+    from pykclient.types import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 #: Public names: their modules, and their names there.
 _HOME = {
+    "AIOKafkaConsumer": ("pykclient.aio.aio_kafka_consumer", "AIOKafkaConsumer"),
     "AIOKafkaProducer": ("pykclient.aio.aio_kafka_producer", "AIOKafkaProducer"),
+    "AsyncConsumer": ("pykclient.aio.aio_kafka_consumer", "AIOKafkaConsumer"),
     "AsyncProducer": ("pykclient.aio.aio_kafka_producer", "AIOKafkaProducer"),
     "BatchBuilder": ("pykclient.aio.batch_builder", "BatchBuilder"),
+    "ConsumerRebalanceListener": ("pykclient.aio.abc", "ConsumerRebalanceListener"),
+    "ConsumerRecord": ("pykclient.types", "ConsumerRecord"),
+    "OffsetAndMetadata": ("pykclient.types", "OffsetAndMetadata"),
+    "OffsetAndTimestamp": ("pykclient.types", "OffsetAndTimestamp"),
     "RecordMetadata": ("pykclient.aio.structs", "RecordMetadata"),
     "TopicPartition": ("pykclient.types", "TopicPartition"),
 }
 _MODULES = frozenset({"errors"})
 
-__all__ = ["AIOKafkaProducer", "AsyncProducer", "BatchBuilder", "RecordMetadata", "TopicPartition", "errors"]
+__all__ = [
+    "AIOKafkaConsumer",
+    "AIOKafkaProducer",
+    "AsyncConsumer",
+    "AsyncProducer",
+    "BatchBuilder",
+    "ConsumerRebalanceListener",
+    "ConsumerRecord",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "RecordMetadata",
+    "TopicPartition",
+    "errors",
+]
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 

@@ -174,7 +174,9 @@ class AIOKafkaProducer:
         driver.closed.add_done_callback(lambda _: parts.close_plugins())
         try:
             driver.start()
-            await await_bootstrap(parts, waits, producer.max_block_ms)
+            await await_bootstrap(
+                parts.metadata, parts.client, parts.clock, waits, producer.max_block_ms, "max.block.ms"
+            )
             if self._closed:
                 raise ProducerClosed("the producer was stopped while it started")
         except BaseException:

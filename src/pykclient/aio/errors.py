@@ -5,11 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from pykclient import errors
-from pykclient.errors import IllegalStateError, KafkaTimeoutError, UnknownTopicOrPartitionError
+from pykclient.errors import (
+    IllegalArgumentError,
+    IllegalStateError,
+    InvalidGroupIdError,
+    KafkaTimeoutError,
+    UnknownTopicOrPartitionError,
+)
 
 
 class ProducerClosed(IllegalStateError):  # noqa: N818 - aiokafka's name
     """The producer is closed."""
+
+
+class ConsumerStoppedError(IllegalStateError):
+    """The consumer is stopped."""
+
+
+class GroupIdMissingError(InvalidGroupIdError, IllegalStateError):
+    """The call needs a group, and the consumer has no ``group_id``."""
+
+
+class ArgumentTypeError(IllegalArgumentError, TypeError):
+    """An argument has the wrong type."""
 
 
 class MissingTopicError(KafkaTimeoutError, UnknownTopicOrPartitionError):

@@ -79,6 +79,7 @@ class LoopDriver:
         "_timer",
         "closed",
         "last_turn_s",
+        "turns",
     )
 
     def __init__(
@@ -104,6 +105,8 @@ class LoopDriver:
         self.closed: asyncio.Future[None] = loop.create_future()
         #: The loop's time at the end of the last turn.
         self.last_turn_s = 0.0
+        #: The number of turns so far.
+        self.turns = 0
 
     def start(self) -> None:
         """Watch the selector.
@@ -147,6 +150,7 @@ class LoopDriver:
             raise
         finally:
             self.last_turn_s = self._loop.time()
+            self.turns += 1
             if self._decider.is_closed:
                 self._end()
             self._on_turn()

@@ -9,7 +9,7 @@ from pykclient.config.producer_config import ProducerConfig
 from pykclient.errors import ConfigError
 
 #: aiokafka's values for settings that would mean something else, or nothing, here. Passing them changes nothing.
-_DEFAULTS: Final[dict[str, object]] = {
+AIOKAFKA_DEFAULTS: Final[dict[str, object]] = {
     "api_version": None,
     "sasl_kerberos_domain_name": None,
     "sasl_kerberos_service_name": "kafka",
@@ -35,7 +35,11 @@ def producer_config(config: Mapping[str, Any] | None, settings: dict[str, Any]) 
         ConfigError: a value is invalid. Where aiokafka checks the same, its text begins as aiokafka's.
     """
     _check(settings)
-    given = {name: value for name, value in settings.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
+    given = {
+        name: value
+        for name, value in settings.items()
+        if name not in AIOKAFKA_DEFAULTS or value != AIOKAFKA_DEFAULTS[name]
+    }
     if "max_batch_size" in given:
         if "batch_size" in given:
             raise ConfigError("max_batch_size is aiokafka's name of batch_size: give one of them")
@@ -57,6 +61,11 @@ def _check(settings: Mapping[str, Any]) -> None:
         )
     if settings.get("enable_idempotence") and str(acks) not in _ACKS[:2]:
         raise ConfigError(f"acks={acks} not supported if enable_idempotence=True", key="acks")
+    check_security(settings)
+
+
+def check_security(settings: Mapping[str, Any]) -> None:
+    """Raise ConfigError for settings that aiokafka refuses, too."""
     security = settings.get("security_protocol", _SECURITY[0])
     if security is not None and security not in _SECURITY:
         raise ConfigError(

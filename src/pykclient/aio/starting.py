@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pykclient.errors import DisconnectError, KafkaTimeoutError
 from pykclient.network.client_utils import HostLookups, parse_addresses
 
 if TYPE_CHECKING:
     from pykclient.aio.loop_waits import LoopWaits
-    from pykclient.config.producer_config import ProducerConfig
+    from pykclient.clock import Clock
+    from pykclient.config.abstract_config import AbstractConfig
     from pykclient.network.environment import Environment
-    from pykclient.producer.producer_parts import ProducerParts
+    from pykclient.network.metadata import Metadata
 
 #: A bootstrap server that refuses connections may be starting, or have further addresses: try for this long.
 _PATIENCE_MS: Final = 1_000
 
 
+class Reach(Protocol):
+    """The part of a network client that knows which addresses could not be reached. Thread: owner."""
+
+    @property
+    def is_unreachable(self) -> bool: ...
+
+    def connection_report(self) -> str: ...
+
+
 async def look_up_bootstrap_servers(
-    loop: asyncio.AbstractEventLoop, config: ProducerConfig, environment: Environment
+    loop: asyncio.AbstractEventLoop, config: AbstractConfig, environment: Environment
 ) -> dict[str, list[str] | OSError]:
     """Return the addresses of each host in bootstrap.servers, or the error of its lookup.
 
@@ -47,15 +57,16 @@ async def look_up_bootstrap_servers(
     return lookups.outcomes(now_ms())
 
 
-async def await_bootstrap(parts: ProducerParts, waits: LoopWaits, timeout_ms: int) -> None:
-    """Wait until a bootstrap server has described the cluster.
+async def await_bootstrap(
+    metadata: Metadata, client: Reach, clock: Clock, waits: LoopWaits, timeout_ms: int, timeout_key: str
+) -> None:
+    """Wait until a bootstrap server has described the cluster. ``timeout_key`` is the setting of ``timeout_ms``.
 
     Raises:
         KafkaConnectionError: no bootstrap server can be reached.
         KafkaTimeoutError: none has answered within ``timeout_ms``.
         AuthenticationError: the cluster refused the credentials.
     """
-    metadata, client, clock = parts.metadata, parts.client, parts.clock
     start_ms = clock.now_ms()
     metadata.request_update(False)
 
@@ -70,5 +81,5 @@ async def await_bootstrap(parts: ProducerParts, waits: LoopWaits, timeout_ms: in
 
     if not await waits.until(is_over, timeout_ms):
         report = client.connection_report()
-        text = f"no bootstrap server has answered within {timeout_ms / 1000} s (max.block.ms)"
+        text = f"no bootstrap server has answered within {timeout_ms / 1000} s ({timeout_key})"
         raise KafkaTimeoutError(f"{text}: {report}" if report else text)

@@ -55,7 +55,20 @@ class ArrowReader:
 
     def take(self, timer: Timer) -> Steps[tuple[pa.RecordBatch, ColumnsFetch]]:
         """Poll once. The caller marks the fetch as returned when the batch is certain to reach the application."""
-        columns = Columns(self._names, self._max_bytes, self._views, self._consumer.column_memory)
-        fetch = ColumnsFetch(columns, self._ends)
+        fetch = self._new_fetch()
         yield from self._consumer.poll_columns(timer, fetch, self._max_records)
-        return self._arrow.record_batch(columns), fetch
+        return self._arrow.record_batch(fetch.columns), fetch
+
+    def take_buffered(self) -> ColumnsFetch:
+        """Take rows that are buffered, without polling; the fetch may be empty."""
+        fetch = self._new_fetch()
+        self._consumer.begin_columns(fetch)
+        return self._consumer.collect_columns(fetch, self._max_records)
+
+    def batch(self, fetch: ColumnsFetch | None) -> pa.RecordBatch:
+        """Return the rows of ``fetch``; None means no rows."""
+        return self._arrow.record_batch((fetch or self._new_fetch()).columns)
+
+    def _new_fetch(self) -> ColumnsFetch:
+        columns = Columns(self._names, self._max_bytes, self._views, self._consumer.column_memory)
+        return ColumnsFetch(columns, self._ends)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,6 +33,8 @@ from pykclient.types import (
 
 if TYPE_CHECKING:
     from uuid import UUID
+
+    from pykclient.consumer.subscription_state import TopicPattern
 
 F = TypeVar("F", bound=AnyFetch)
 
@@ -90,7 +91,7 @@ class ClassicConsumer:
         if self._subscriptions.subscribe(wanted, listener):
             self._metadata.request_update_for_new_topics()
 
-    def subscribe_pattern(self, pattern: re.Pattern[str], listener: Any) -> None:
+    def subscribe_pattern(self, pattern: TopicPattern, listener: Any) -> None:
         self._require_assignors()
         kept = {tp for tp in self._subscriptions.assigned_partitions() if pattern.fullmatch(tp.topic)}
         # Until the rebalance the consumer still owns the other partitions, and the rebalance commits their positions.
@@ -163,22 +164,32 @@ class ClassicConsumer:
         Records that wait for a loop come first. The caller sets ``returned`` on the fetch once nothing can keep the
         records from the application. Until then, commits are held back to where the fetch starts.
         """
-        fetch = yield from self._poll(timer, partial(self._collect, max_records))
-        return self._intercept(fetch)
+        fetch = yield from self._poll(timer, partial(self.collect, max_records))
+        return self.intercept(fetch)
 
-    def _collect(self, max_records: int | None) -> Fetch:
-        """Take records that wait for a loop, or else records from the buffer."""
+    def collect(self, max_records: int | None = None, partitions: Collection[TopicPartition] | None = None) -> Fetch:
+        """Take records that wait for a loop, or else records from the buffer; only of ``partitions`` if given.
+
+        Raises:
+            KafkaError: a broker returned an error, or bytes are unreadable, and no record comes before that.
+        """
         fetch = Fetch()
         self._handout.begin(fetch)
         if not self._handout.is_empty:
             self._rewind_invalid_waiting()
-            self._handout.take(fetch, max_records or self._max_poll_records)
+            self._handout.take(fetch, max_records or self._max_poll_records, partitions)
             if fetch.num_records:
                 return fetch
         self._fetches.raise_unsupported()
-        return self._fetch_collector.collect_fetch(self._fetch_buffer, fetch, max_records)
+        return self.collect_more(fetch, max_records, partitions)
 
-    def _intercept(self, fetch: Fetch) -> Fetch:
+    def collect_more(
+        self, fetch: Fetch, max_records: int | None, partitions: Collection[TopicPartition] | None = None
+    ) -> Fetch:
+        """Add buffered records to ``fetch`` until it has ``max_records``."""
+        return self._fetch_collector.collect_fetch(self._fetch_buffer, fetch, max_records, partitions)
+
+    def intercept(self, fetch: Fetch) -> Fetch:
         """Pass the records to the interceptors, unless they waited for a loop and so have been passed before."""
         interceptors = self.components.interceptors
         if not interceptors.is_empty and fetch.records and not fetch.has_waited:
@@ -190,17 +201,21 @@ class ClassicConsumer:
 
         A partition is paused once its position reaches its end offset in ``fetch.until``.
         """
+        self.begin_columns(fetch)
+        yield from self._poll(timer, partial(self.collect_columns, fetch, max_rows))
+
+    def begin_columns(self, fetch: ColumnsFetch) -> None:
+        """Prepare for ``collect_columns``: rewind to records that wait for a loop, pause partitions at their end."""
         self.give_back()
         for tp in fetch.until:
             position = self._subscriptions.position_or_none(tp)
             if position is not None and fetch.has_reached_end(tp, position.offset):
                 self._subscriptions.pause(tp)
 
-        def collect() -> ColumnsFetch:
-            self._handout.begin(fetch)
-            return self._fetch_collector.collect_columns(self._fetch_buffer, fetch, max_rows)
-
-        yield from self._poll(timer, collect)
+    def collect_columns(self, fetch: ColumnsFetch, max_rows: int) -> ColumnsFetch:
+        """Take buffered records into the columns of ``fetch``."""
+        self._handout.begin(fetch)
+        return self._fetch_collector.collect_columns(self._fetch_buffer, fetch, max_rows)
 
     def take_back(self, fetch: AnyFetch) -> None:
         """Undo the changes of ``fetch`` to positions and to partitions that it paused at their end offset."""
@@ -240,14 +255,17 @@ class ClassicConsumer:
         """True if records wait for a loop."""
         return not self._handout.is_empty
 
-    def next_records(self) -> Iterator[ConsumerRecord[Any, Any]] | None:
-        """Return an iterator over records that wait for a loop, or None if there are none.
+    def next_records(self, *, singly: bool = False) -> Iterator[ConsumerRecord[Any, Any]] | None:
+        """Return an iterator over records that wait for a loop, ``singly`` over one; None if there are none."""
+        return self._handout.next_single() if singly else self._handout.next_iterator()
 
-        While an asynchronous commit is in flight it has only one record, because callbacks run between records.
-        """
-        if self.has_pending_async_commits():
-            return self._handout.next_single()
-        return self._handout.next_iterator()
+    def has_available_fetches(self, partitions: Collection[TopicPartition] | None = None) -> bool:
+        """Return whether there are buffered records or errors to return; of ``partitions`` if given."""
+        return self._fetches.has_available_fetches(partitions)
+
+    def finish(self) -> None:
+        """Forget the last fetch, which was empty."""
+        self._handout.end()
 
     def hold_back_last(self) -> None:
         """Do not commit the last records that were returned if an exception is propagating."""
@@ -288,19 +306,28 @@ class ClassicConsumer:
         finally:
             self._consumer_metrics.record_poll_end(self._clock.now_ms())
 
-    def update_assignment_metadata_if_needed(self) -> Steps[None]:
+    def update_assignment_metadata_if_needed(self, *, is_called: bool = True) -> Steps[None]:
         """Advance group membership and position lookups, without waiting for either.
 
         Partitions that have a position are fetched meanwhile. The poll's next round calls this again before
-        ``max.poll.interval.ms`` expires, also while there is no coordinator.
+        ``max.poll.interval.ms`` expires, also while there is no coordinator. ``is_called`` is False if no call of the
+        application waits for records, so that this does not show that the application is alive.
         """
         at_once = Timer(self._clock, 0)
         has_assignment = True
         if self._coordinator is None:
             self._sole_reader.poll()
         else:
-            has_assignment = yield from self._coordinator.poll(at_once)
+            has_assignment = yield from self._coordinator.poll(at_once, is_called=is_called)
         self.update_fetch_positions(initialize=has_assignment)
+
+    def update_between_calls(self) -> None:
+        """Advance position lookups, and commit automatically, while the application works on records.
+
+        No rebalance begins: the partitions that would be revoked include those of these records.
+        """
+        is_stable = self._coordinator is None or self._coordinator.auto_commit_between_calls(self._clock.now_ms())
+        self.update_fetch_positions(initialize=is_stable)
 
     def _poll_for_fetches(self, timer: Timer, collect: Callable[[], F]) -> Steps[F]:
         fetch = collect()

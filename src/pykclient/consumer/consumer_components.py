@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.application_driver import ApplicationDriver
@@ -38,6 +39,10 @@ from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.kafka_client import KafkaClient
 from pykclient.serialization import BYTES, deserializer_for
 from pykclient.types import UNKNOWN_EPOCH, OffsetAndMetadata
+
+if TYPE_CHECKING:
+    from pykclient.consumer.fetch_state import FetchPosition
+    from pykclient.types import TopicPartition
 
 #: Fetches, lookups and commits to one node are few, so none has to wait for another.
 _MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION = 100
@@ -169,21 +174,33 @@ class ConsumerComponents:
                 self.subscriptions,
                 self.assignors,
                 self.interceptors,
-                consumed=self.consumed,
+                consumed=self.processed,
                 auto_commit_interval_ms=interval_ms,
             ),
             rng,
             self.environment,
         )
 
+    def processed(self) -> Offsets:
+        """Return the offsets to commit automatically.
+
+        An automatic commit happens in a call of the application, which is then done with all records of earlier calls.
+        """
+        return self.consumed()
+
     def consumed(self) -> Offsets:
         """Return the offsets to commit: the positions, held back where the application has not received all records."""
         offsets = self.subscriptions.all_consumed()
-        for tp, position in self.handout.next_positions().items():
-            if tp in offsets and position.offset < offsets[tp].offset:
-                epoch = UNKNOWN_EPOCH if position.offset_epoch is None else position.offset_epoch
-                offsets[tp] = OffsetAndMetadata(position.offset, "", epoch)
+        hold_back(offsets, self.handout.next_positions())
         return offsets
+
+
+def hold_back(offsets: Offsets, positions: Mapping[TopicPartition, FetchPosition]) -> None:
+    """Lower ``offsets`` to ``positions`` where these are lower."""
+    for tp, position in positions.items():
+        if tp in offsets and position.offset < offsets[tp].offset:
+            epoch = UNKNOWN_EPOCH if position.offset_epoch is None else position.offset_epoch
+            offsets[tp] = OffsetAndMetadata(position.offset, "", epoch)
 
 
 def _bound(deserializer: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from pykclient import errors
@@ -63,8 +63,16 @@ class FetchCollector:
         self._deserializers = deserializers
         self._metrics_manager = metrics_manager
 
-    def collect_fetch(self, fetch_buffer: FetchBuffer, fetch: Fetch, max_records: int | None = None) -> Fetch:
-        """Move up to ``max_records`` records (``max.poll.records``) into ``fetch``, and the positions past them.
+    def collect_fetch(
+        self,
+        fetch_buffer: FetchBuffer,
+        fetch: Fetch,
+        max_records: int | None = None,
+        partitions: Collection[TopicPartition] | None = None,
+    ) -> Fetch:
+        """Move records into ``fetch`` until it has ``max_records`` (``max.poll.records``), and the positions past them.
+
+        Only records of ``partitions`` are taken, if they are given; the others stay in the buffer.
 
         Errors are raised only if there is no record before them to return.
 
@@ -76,7 +84,8 @@ class FetchCollector:
         def take(completed: CompletedFetch, wanted: int) -> None:
             fetch.add(completed.partition, completed.fetch_records(config, self._deserializers, wanted))
 
-        self._collect(fetch_buffer, fetch, config.max_poll_records if max_records is None else max_records, take)
+        limit = config.max_poll_records if max_records is None else max_records
+        self._collect(fetch_buffer, fetch, limit, take, partitions)
         return fetch
 
     def collect_columns(self, fetch_buffer: FetchBuffer, fetch: ColumnsFetch, max_rows: int) -> ColumnsFetch:
@@ -93,9 +102,14 @@ class FetchCollector:
         return fetch
 
     def _collect(
-        self, fetch_buffer: FetchBuffer, fetch: AnyFetch, limit: int, take: Callable[[CompletedFetch, int], None]
+        self,
+        fetch_buffer: FetchBuffer,
+        fetch: AnyFetch,
+        limit: int,
+        take: Callable[[CompletedFetch, int], None],
+        partitions: Collection[TopicPartition] | None = None,
     ) -> None:
-        paused: list[CompletedFetch] = []
+        set_aside: list[CompletedFetch] = []
         now_ms = self._clock.now_ms()
         try:
             while (remaining := limit - fetch.num_records) > 0 and not fetch.is_full:
@@ -104,15 +118,17 @@ class FetchCollector:
                     completed = fetch_buffer.peek()
                     if completed is None or not self._next_in_line(fetch_buffer, completed, fetch):
                         break
-                elif self._subscriptions.is_paused(next_in_line.partition):
-                    # Back into the buffer, because the partition may be resumed before the next poll.
-                    paused.append(next_in_line)
+                elif self._subscriptions.is_paused(next_in_line.partition) or (
+                    partitions is not None and next_in_line.partition not in partitions
+                ):
+                    # Back into the buffer, because the partition may be resumed or asked for before the next poll.
+                    set_aside.append(next_in_line)
                     fetch_buffer.next_in_line_fetch = None
                 elif not self._take(next_in_line, remaining, fetch, take, now_ms):
                     break
         finally:
-            if paused:
-                fetch_buffer.add_all(paused)
+            if set_aside:
+                fetch_buffer.add_all(set_aside)
             self._metrics_manager.record_extremes(now_ms)
 
     def _next_in_line(self, fetch_buffer: FetchBuffer, completed: CompletedFetch, fetch: AnyFetch) -> bool:
@@ -233,6 +249,7 @@ class FetchCollector:
             high_watermark=data.high_watermark,
             log_start_offset=data.log_start_offset,
             last_stable_offset=data.last_stable_offset,
+            wall_ms=self._clock.wall_ms(),
         )
         if assigned and data.preferred_read_replica >= 0:
             expires_ms = self._clock.now_ms() + self._metadata.metadata_expire_ms

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -101,10 +101,16 @@ class FetchRequestManager:
         self._sessions_end = False
         self._unsupported: UnsupportedVersionError | None = None
 
-    def has_available_fetches(self) -> bool:
-        """Return whether the buffer holds records that ``poll`` would return, or an error that it would raise."""
+    def has_available_fetches(self, partitions: Collection[TopicPartition] | None = None) -> bool:
+        """Return whether the buffer holds records that a poll would return, or an error that it would raise.
+
+        ``partitions`` are the only ones that the poll asks for; None means all.
+        """
         return self._unsupported is not None or self._fetch_buffer.has_completed_fetches(
-            lambda fetch: self._subscriptions.is_fetchable(fetch.partition)
+            lambda fetch: (
+                self._subscriptions.is_fetchable(fetch.partition)
+                and (partitions is None or fetch.partition in partitions)
+            )
         )
 
     # --- requests --------------------------------------------------------------------------------------------------

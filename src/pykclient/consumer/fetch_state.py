@@ -102,6 +102,7 @@ class TopicPartitionState:
         "fetch_state",
         "group_node",
         "high_watermark",
+        "last_fetch_ms",
         "last_stable_offset",
         "log_start_offset",
         "next_retry_ms",
@@ -118,6 +119,7 @@ class TopicPartitionState:
         self.fetch_state = INITIALIZING
         self.position: FetchPosition | None = None
         self.high_watermark: int | None = None
+        self.last_fetch_ms: int | None = None  # since the epoch
         self.log_start_offset: int | None = None
         self.last_stable_offset: int | None = None
         self.paused = False

@@ -77,7 +77,7 @@ class Handout:
         self._chunks: deque[_Chunk] = deque()
         self._fetch: AnyFetch | None = None
         self._handled: int | None = None  # id of the exception that was being handled when the fetch began
-        self._held_back: tuple[TopicPartition, FetchPosition] | None = None
+        self._held_back: dict[TopicPartition, FetchPosition] = {}
 
     # --- the fetch that is being returned ----------------------------------------------------------------------------
 
@@ -102,10 +102,8 @@ class Handout:
             return
         if self._fetch is not None:
             self._fetch.returned = False
-        elif self._chunks and (index := self._chunks[0].next_index):
-            first = self._chunks[0]
-            record = first.records[index - 1]
-            self._held_back = first.tp, first.position._replace(offset=record.offset, offset_epoch=record.leader_epoch)
+        else:
+            self._held_back = self.positions_at_hand()
 
     @property
     def unreturned(self) -> AnyFetch | None:
@@ -166,9 +164,11 @@ class Handout:
         self._chunks = deque((*chunks, *others))
         first.skip_to(len(first.records))
 
-    def take(self, fetch: Fetch, limit: int) -> None:
-        """Move up to ``limit`` waiting records into ``fetch``, which has begun."""
+    def take(self, fetch: Fetch, limit: int, partitions: Collection[TopicPartition] | None = None) -> None:
+        """Move up to ``limit`` waiting records, only of ``partitions`` if given, into ``fetch``, which has begun."""
         for chunk in self._pending():
+            if partitions is not None and chunk.tp not in partitions:
+                continue
             wanted = limit - fetch.num_records
             if wanted <= 0:
                 break
@@ -213,13 +213,24 @@ class Handout:
 
     # --- offsets to commit -------------------------------------------------------------------------------------------
 
+    def positions_at_hand(self) -> dict[TopicPartition, FetchPosition]:
+        """Return the position of the first record of each partition that the application got last.
+
+        These are the records of the last poll, or the last record of a loop.
+        """
+        if self._fetch is not None:
+            return self._fetch.first_positions
+        if self._chunks and (index := self._chunks[0].next_index):
+            first = self._chunks[0]
+            record = first.records[index - 1]
+            return {first.tp: first.position._replace(offset=record.offset, offset_epoch=record.leader_epoch)}
+        return {}
+
     def next_positions(self) -> dict[TopicPartition, FetchPosition]:
         """Return the position of the application's next record, for partitions whose position is past it."""
         positions = self.waiting_positions()
         fetch = self.unreturned
         if fetch is not None:
             positions.update(fetch.first_positions)
-        if self._held_back is not None:
-            tp, position = self._held_back
-            positions[tp] = position
+        positions.update(self._held_back)
         return positions

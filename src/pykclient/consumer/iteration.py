@@ -45,10 +45,12 @@ class Iteration:
         consumer = self._consumer
         while self.iterate():
             while not self._guard.closed:
-                if consumer.has_pending_async_commits():
+                # While an asynchronous commit is in flight, callbacks run between records.
+                singly = consumer.has_pending_async_commits()
+                if singly:
                     with self._guard:
                         self._run(consumer.run_commit_callbacks())
-                records = consumer.next_records()
+                records = consumer.next_records(singly=singly)
                 if records is None:
                     break
                 yield records

@@ -325,6 +325,11 @@ class NetworkClientDelegate:
             return self._client.has_in_flight_requests() or bool(self._arrived) or bool(self._unsent)
         return self.pending_request_count(node) > 0
 
+    @property
+    def is_unreachable(self) -> bool:
+        """True if the last attempts to connect to all known nodes have failed."""
+        return self._client.is_unreachable
+
     def connection_report(self) -> str:
         """Return which addresses could not be reached and why; empty if there are none."""
         return self._client.connection_report()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.consumer.subscription_state import SubscriptionState, TopicPattern
 from pykclient.network.cluster import Cluster
 from pykclient.types import TopicPartition
 
 #: Metadata version, pattern, topics and assignment id.
-_Source = tuple[int, re.Pattern[str] | None, frozenset[str], int]
+_Source = tuple[int, TopicPattern | None, frozenset[str], int]
 
 
 class SoleReader:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_rebalance_listener import (
@@ -34,6 +33,15 @@ AUTO_PATTERN = "pattern"
 USER_ASSIGNED = "assign"
 
 
+class TopicPattern(Protocol):
+    """The part of a ``re.Pattern`` that a subscription uses. Thread: any."""
+
+    @property
+    def pattern(self) -> str: ...
+
+    def fullmatch(self, string: str, /) -> object | None: ...
+
+
 class SubscriptionState:
     """Subscription, assignment and positions (Java: SubscriptionState).
 
@@ -44,21 +52,24 @@ class SubscriptionState:
     """
 
     def __init__(self, log_context: LogContext, default_reset_strategy: AutoOffsetResetStrategy) -> None:
+        self._log_context = log_context
         self._log = log_context.logger(__name__)
         self._default_reset_strategy = default_reset_strategy
         self._type = NONE
-        self._pattern: re.Pattern[str] | None = None
+        self._pattern: TopicPattern | None = None
         self._subscription: frozenset[str] = frozenset()
         self._group_subscription: frozenset[str] = frozenset()
         self._rebalance_listener: Any = None
         self._assignment_id = 0
         self._lease_id = 0
         self._index = PartitionIndex()
+        self._read_only: frozenset[TopicPartition] | None = None
 
     def _file(self, tp: TopicPartition, state: TopicPartitionState) -> None:
         # Between a change of subscription and the following rebalance, the consumer may own partitions it no longer
         # wants.
-        self._index.file(tp, state, self._type != AUTO_TOPICS or tp.topic in self._subscription)
+        is_wanted = self._type != AUTO_TOPICS or tp.topic in self._subscription
+        self._index.file(tp, state, is_wanted and (self._read_only is None or tp in self._read_only))
 
     def _set_assignment(self, partitions: Iterable[TopicPartition]) -> None:
         """Replace the assignment. Partitions that stay keep their state."""
@@ -109,7 +120,7 @@ class SubscriptionState:
         self._rebalance_listener = listener
         return self._change_subscription(frozenset(topics))
 
-    def subscribe_pattern(self, pattern: re.Pattern[str], listener: Any = None) -> None:
+    def subscribe_pattern(self, pattern: TopicPattern, listener: Any = None) -> None:
         """Subscribe to every topic whose whole name matches, now and in the future."""
         self._set_type(AUTO_PATTERN)
         self._rebalance_listener = listener
@@ -145,6 +156,17 @@ class SubscriptionState:
         self._subscription = self._group_subscription = frozenset()
         self._set_assignment(())
 
+    def renewed(self) -> SubscriptionState:
+        """Return a new object with the same request of the application, and with none of its results."""
+        other = SubscriptionState(self._log_context, self._default_reset_strategy)
+        if self._type == AUTO_TOPICS:
+            other.subscribe(self._subscription, self._rebalance_listener)
+        elif self._type == AUTO_PATTERN and self._pattern is not None:
+            other.subscribe_pattern(self._pattern, self._rebalance_listener)
+        elif self._type == USER_ASSIGNED:
+            other.assign_from_user(list(self._index.assignment))
+        return other
+
     def has_pattern_subscription(self) -> bool:
         return self._type == AUTO_PATTERN
 
@@ -162,7 +184,7 @@ class SubscriptionState:
         """Return the topics subscribed to; empty with manual assignment."""
         return self._subscription if self.has_auto_assigned_partitions() else frozenset()
 
-    def subscribed_pattern(self) -> re.Pattern[str] | None:
+    def subscribed_pattern(self) -> TopicPattern | None:
         return self._pattern
 
     def metadata_topics(self) -> frozenset[str]:
@@ -257,6 +279,12 @@ class SubscriptionState:
 
     def paused_partitions(self) -> set[TopicPartition]:
         return {tp for tp, state in self._index if state.paused}
+
+    def read_only(self, partitions: frozenset[TopicPartition] | None) -> None:
+        """Fetch only ``partitions``, because calls wait for their records; None: all again."""
+        if partitions != self._read_only:
+            self._read_only = partitions
+            self._refile_all()
 
     # --- fetchable partitions ------------------------------------------------------------------------------------
 
@@ -541,6 +569,10 @@ class SubscriptionState:
         state = self._assigned(tp)
         return state.last_stable_offset if isolation_level == READ_COMMITTED else state.high_watermark
 
+    def last_fetch_ms(self, tp: TopicPartition) -> int | None:
+        """Return when the end offsets were fetched last, in milliseconds since the epoch; None before the first."""
+        return self._assigned(tp).last_fetch_ms
+
     def partition_lag(self, tp: TopicPartition, isolation_level: int) -> int | None:
         """Return the records between the position and the readable end as last reported, or None if unknown."""
         return self.partition_lag_and_lead(tp, isolation_level)[0]
@@ -579,11 +611,17 @@ class SubscriptionState:
         high_watermark: int = -1,
         log_start_offset: int = -1,
         last_stable_offset: int = -1,
+        wall_ms: int | None = None,
     ) -> bool:
-        """Store a response's offsets that are known (>= 0). Return False if the partition is no longer assigned."""
+        """Store a response's offsets that are known (>= 0). Return False if the partition is no longer assigned.
+
+        ``wall_ms`` is the time of a fetch, in milliseconds since the epoch.
+        """
         state = self._index.assignment.get(tp)
         if state is None:
             return False
+        if wall_ms is not None:
+            state.last_fetch_ms = wall_ms
         if high_watermark >= 0:
             state.high_watermark = high_watermark
             state.end_offset_requested = False

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pykclient.clock import FOREVER_MS
 from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager
 from pykclient.consumer.coordinator.member_state import STABLE, UNJOINED
 from pykclient.consumer.request_manager import NOTHING, UnsentRequest
@@ -774,6 +775,13 @@ class TestAuto:
         group.coordinator.poll(group.timer(0))
         assert not group.client.requests
         assert group.coordinator.time_to_next_poll() <= 1_000
+
+    def test_an_overdue_commit_ends_no_wait_while_the_coordinator_is_unknown(self) -> None:
+        """A poll cannot commit then, so a wait of 0 ms would make it spin."""
+        group = self.member()
+        group.clock.advance(1_000)
+        group.coordinator.lookup.mark_unknown("lost by the test")
+        assert group.coordinator.time_to_next_poll() == FOREVER_MS
 
     def test_what_may_pass_is_repeated_soon(self) -> None:
         group = self.member(2_000)

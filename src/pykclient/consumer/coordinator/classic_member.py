@@ -74,15 +74,15 @@ class ClassicMember:
 
     # --- each poll ---------------------------------------------------------------------------------------------------
 
-    def polled(self, now_ms: int) -> None:
-        """Record that the application is alive.
-
-        Raises the error that ended the membership; joining starts the heartbeats again.
-        """
+    def raise_failure(self) -> None:
+        """Raise the error that ended the membership, once; joining starts the heartbeats again."""
         failure, self.heartbeats.failure = self.heartbeats.failure, None
         if failure is not None:
             self.heartbeat_thread_failed(failure)
             raise failure
+
+    def polled(self, now_ms: int) -> None:
+        """Record that the application is alive."""
         self.membership.poll_heartbeat(now_ms)
 
     def heartbeat_thread_failed(self, failure: Exception) -> None:

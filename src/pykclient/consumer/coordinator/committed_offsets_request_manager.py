@@ -41,6 +41,7 @@ class _Lookup:
         "attempts",
         "future",
         "in_flight",
+        "is_outdated",
         "is_wanted",
         "last_error",
         "next_ms",
@@ -53,8 +54,9 @@ class _Lookup:
     def __init__(self, question: _Question) -> None:
         self.question = question
         self.future: RequestFuture[CommittedOffsets] = RequestFuture()
-        self.waiting: _Waiting | None = None
+        self.waiting: list[_Waiting] = []
         self.is_wanted = True  # asked for since the last attempt
+        self.is_outdated = False  # a commit came after it
         self.in_flight = False
         self.attempts = 0
         self.next_ms = 0  # the earliest time of the next attempt
@@ -102,7 +104,7 @@ class CommittedOffsetsRequestManager:
         self._clock = clock
         self._retry_backoff = retry_backoff
         self._parts = parts
-        self._lookup: _Lookup | None = None
+        self._lookups: list[_Lookup] = []
 
     def fetch(self, partitions: Collection[TopicPartition], timeout_ms: int) -> RequestFuture[CommittedOffsets]:
         """Look up the committed offset of each partition. Give the future up to end this.
@@ -115,10 +117,10 @@ class CommittedOffsetsRequestManager:
         waiting = _Waiting(timeout_ms)
         lookup = self._ask(partitions)
         if lookup.future.is_done:
-            self._lookup = None
+            self._drop(lookup)
             lookup.future.chain(waiting.future)
         else:
-            lookup.waiting = waiting
+            lookup.waiting.append(waiting)
         return waiting.future
 
     def start_new_partitions(self) -> bool:
@@ -135,7 +137,7 @@ class CommittedOffsetsRequestManager:
             self._coordinator.raise_fatal_error()
         lookup = self._ask(partitions)
         if lookup.future.is_done:
-            self._lookup = None
+            self._drop(lookup)
             if lookup.future.failed:
                 raise lookup.future.exception
             return self._start_at(lookup.future.value, lookup.topic_ids)
@@ -147,19 +149,25 @@ class CommittedOffsetsRequestManager:
         return False
 
     def forget(self) -> None:
-        """Forget the lookup in progress: its response may contain offsets from before a later commit."""
-        self._lookup = None
+        """Let the lookups in progress serve no later calls: their responses may be from before a later commit."""
+        self._lookups = [lookup for lookup in self._lookups if lookup.waiting]
+        for lookup in self._lookups:
+            lookup.is_outdated = True
 
     @property
     def last_error(self) -> Exception | None:
-        """The error of the lookup in progress."""
-        return None if self._lookup is None else self._lookup.last_error
+        """The error of a lookup in progress."""
+        return next((lookup.last_error for lookup in self._lookups if lookup.last_error is not None), None)
 
     def _ask(self, partitions: Collection[TopicPartition]) -> _Lookup:
         question = frozenset(partitions), self._membership.generation_if_stable()
-        lookup = self._lookup
-        if lookup is None or lookup.question != question:
-            lookup = self._lookup = _Lookup(question)
+        found = (lookup for lookup in self._lookups if lookup.question == question and not lookup.is_outdated)
+        lookup = next(found, None)
+        if lookup is None:
+            lookup = _Lookup(question)
+            # The others have become pointless, unless tasks of an event loop wait for them.
+            self._lookups = [other for other in self._lookups if other.waiting]
+            self._lookups.append(lookup)
         lookup.is_wanted = True
         if not lookup.in_flight:
             self._client.managers.poll_soon()
@@ -168,42 +176,48 @@ class CommittedOffsetsRequestManager:
     # --- the states of a lookup --------------------------------------------------------------------------------------
 
     def poll(self, now_ms: int) -> PollResult:
-        """Return the next attempt if it is due, and end the call whose time is over."""
-        lookup = self._lookup
-        if lookup is None or lookup.future.is_done:
+        """Return the attempts that are due, and end the calls whose time is over."""
+        if not self._lookups:
             return NOTHING
+        requests: list[UnsentRequest] = []
+        wait_ms = min([self._advance(lookup, now_ms, requests) for lookup in self._lookups.copy()])
+        return PollResult(wait_ms, requests) if requests or wait_ms < FOREVER_MS else NOTHING
+
+    def reset(self) -> None:
+        """Forget the lookups in progress. The calls that waited for them have ended."""
+        self._lookups = []
+
+    def _advance(self, lookup: _Lookup, now_ms: int, requests: list[UnsentRequest]) -> int:
+        """Add the lookup's next attempt to ``requests`` if it is due; return the milliseconds until it must go on."""
+        if lookup.future.is_done:
+            return FOREVER_MS
         left_ms = self._time_left_ms(lookup, now_ms)
         if lookup.in_flight or not lookup.is_wanted:
-            return NOTHING if left_ms == FOREVER_MS else PollResult(left_ms)
+            return left_ms
         node = self._coordinator.check_and_get()
         if node is None:
             self._coordinator.look_up()
-            error = self._coordinator.take_fatal_error() if lookup.waiting is not None else None
+            error = self._coordinator.take_fatal_error() if lookup.waiting else None
             if error is not None:
                 self._end(lookup, error)
-            return PollResult(left_ms)
+            return left_ms
         if now_ms < lookup.next_ms:
-            return PollResult(min(left_ms, lookup.next_ms - now_ms))
-        return PollResult(left_ms, (self._request(lookup, node),))
-
-    def reset(self) -> None:
-        """Forget the lookup in progress. The call that waited for it has ended."""
-        self._lookup = None
+            return min(left_ms, lookup.next_ms - now_ms)
+        requests.append(self._request(lookup, node))
+        return left_ms
 
     def _time_left_ms(self, lookup: _Lookup, now_ms: int) -> int:
-        waiting = lookup.waiting
-        if waiting is None:
+        if not lookup.waiting:
             return FOREVER_MS
-        if waiting.deadline_ms is None:
-            waiting.deadline_ms = now_ms + waiting.timeout_ms
-        elif now_ms >= waiting.deadline_ms and not waiting.future.is_done:
-            waiting.future.raise_error(self._timeout_error(lookup, waiting))
-        if waiting.future.is_done:  # or given up by the call that waited for it
-            lookup.waiting = None
-            lookup.is_wanted = False
-            return FOREVER_MS
-        lookup.is_wanted = True
-        return waiting.deadline_ms - now_ms
+        for waiting in lookup.waiting:
+            if waiting.deadline_ms is None:
+                waiting.deadline_ms = now_ms + waiting.timeout_ms
+            elif now_ms >= waiting.deadline_ms and not waiting.future.is_done:
+                waiting.future.raise_error(self._timeout_error(lookup, waiting))
+        # Some are done, or given up by the calls that waited for them.
+        lookup.waiting = [waiting for waiting in lookup.waiting if not waiting.future.is_done]
+        lookup.is_wanted = bool(lookup.waiting)
+        return min([(waiting.deadline_ms or now_ms) - now_ms for waiting in lookup.waiting], default=FOREVER_MS)
 
     def _timeout_error(self, lookup: _Lookup, waiting: _Waiting) -> KafkaError:
         coordinator = self._coordinator
@@ -231,10 +245,11 @@ class CommittedOffsetsRequestManager:
         return request
 
     def _succeeded(self, lookup: _Lookup, offsets: CommittedOffsets) -> None:
-        if lookup.waiting is not None:
-            self._forget(lookup)
-            if not lookup.waiting.future.is_done:
-                lookup.waiting.future.complete(offsets)
+        if lookup.waiting:
+            self._drop(lookup)
+            for waiting in lookup.waiting:
+                if not waiting.future.is_done:
+                    waiting.future.complete(offsets)
         lookup.future.complete(offsets)
 
     def _attempt_failed(self, lookup: _Lookup, error: Exception) -> None:
@@ -247,15 +262,16 @@ class CommittedOffsetsRequestManager:
         lookup.attempts += 1
 
     def _end(self, lookup: _Lookup, error: Exception) -> None:
-        if lookup.waiting is not None:
-            self._forget(lookup)
-            if not lookup.waiting.future.is_done:
-                lookup.waiting.future.raise_error(error)
+        if lookup.waiting:
+            self._drop(lookup)
+            for waiting in lookup.waiting:
+                if not waiting.future.is_done:
+                    waiting.future.raise_error(error)
         lookup.future.raise_error(error)
 
-    def _forget(self, lookup: _Lookup) -> None:
-        if self._lookup is lookup:
-            self._lookup = None
+    def _drop(self, lookup: _Lookup) -> None:
+        if lookup in self._lookups:
+            self._lookups.remove(lookup)
 
     # --- offsets -----------------------------------------------------------------------------------------------------
 

@@ -124,17 +124,17 @@ class ConsumerCoordinator:
 
     # --- each poll -------------------------------------------------------------------------------------------------
 
-    def poll(self, timer: Timer) -> Steps[bool]:
+    def poll(self, timer: Timer, *, is_called: bool = True) -> Steps[bool]:
         """Stay a member of the group, commit automatically and run callbacks.
 
         Return False if the timer expires before a rebalance is complete; with a timer of 0 this never waits. Raises
-        errors that are not retriable, and KafkaError if the rebalance listener raised.
+        errors that are not retriable, and KafkaError if the rebalance listener raised. ``is_called`` is False if this
+        does not show that the application is alive, as it happens between its calls.
         """
         is_member = self._subscriptions.has_auto_assigned_partitions()
         if is_member:
             self.member.check_subscription()
-            # Whatever else happens, the application is alive.
-            self._poll_heartbeat(timer.now_ms)
+            self._poll_heartbeat(timer.now_ms, is_called=is_called)
         self.member.metadata_updated()
         yield from self.run_commit_callbacks()
         if is_member:
@@ -148,6 +148,16 @@ class ConsumerCoordinator:
             yield self._round()
         if self._commits.maybe_auto_commit_async(timer.now_ms):
             yield self._round()
+        return True
+
+    def auto_commit_between_calls(self, now_ms: int) -> bool:
+        """Commit automatically if that is due, in a consumer that an event loop drives between the application's calls.
+
+        Return False, and do nothing, while a rebalance is due.
+        """
+        if self.rejoin_needed_or_pending():
+            return False
+        self._commits.maybe_auto_commit_async(now_ms)
         return True
 
     def _round(self) -> Round:
@@ -182,12 +192,14 @@ class ConsumerCoordinator:
     def time_to_next_poll(self) -> int:
         """Return the milliseconds that a wait for records may take before ``poll`` must be called again.
 
-        During a rebalance nothing is committed automatically, so that an overdue commit does not end the wait: the poll
-        would spin until the other members have joined.
+        During a rebalance, and while a member does not know its coordinator, nothing is committed automatically. So an
+        overdue commit does not end the wait: the poll would spin.
         """
-        if self._commits.auto_commit_enabled and not self.rejoin_needed_or_pending():
-            return self._commits.time_to_next_auto_commit()
-        return FOREVER_MS
+        if not self._commits.auto_commit_enabled or self.rejoin_needed_or_pending():
+            return FOREVER_MS
+        if self._subscriptions.has_auto_assigned_partitions() and self.coordinator_unknown:
+            return FOREVER_MS
+        return self._commits.time_to_next_auto_commit()
 
     def update_pattern_subscription(self, cluster: Cluster) -> None:
         """Subscribe to the topics that match the pattern now."""
@@ -208,8 +220,8 @@ class ConsumerCoordinator:
             )
             self._heartbeat_thread.start()
 
-    def _poll_heartbeat(self, now_ms: int) -> None:
-        """Record that the application is alive.
+    def _poll_heartbeat(self, now_ms: int, *, is_called: bool) -> None:
+        """Record that the application is alive, unless this happens between its calls.
 
         Raises the error that ended the heartbeats; joining starts them again.
         """
@@ -220,7 +232,9 @@ class ConsumerCoordinator:
             self._heartbeat_thread = None
             self.member.heartbeat_thread_failed(thread.failure)
             raise thread.failure
-        self.member.polled(now_ms)
+        self.member.raise_failure()
+        if is_called:
+            self.member.polled(now_ms)
 
     # --- leaving ---------------------------------------------------------------------------------------------------
 

@@ -139,6 +139,9 @@ class ConsumerMembershipManager:
 
     # --- each poll ---------------------------------------------------------------------------------------------------
 
+    def raise_failure(self) -> None:
+        """Do nothing: ``advance`` raises what ends this membership."""
+
     def polled(self, now_ms: int) -> None:
         """Record that the application is alive."""
         self.membership.poll_heartbeat(now_ms)

@@ -45,8 +45,11 @@ class GroupMember(Protocol):
 
     # --- each poll ---------------------------------------------------------------------------------------------------
 
+    def raise_failure(self) -> None:
+        """Raise an error that ended the heartbeats, once."""
+
     def polled(self, now_ms: int) -> None:
-        """Record that the application is alive. Raises an error that ended the heartbeats."""
+        """Record that the application is alive."""
 
     def heartbeat_thread_failed(self, failure: Exception) -> None:
         """Note that heartbeats have stopped because of a bug."""

@@ -1,0 +1,143 @@
+"""Checks of the arguments of an AIOKafkaConsumer. Their texts begin as aiokafka's, and their classes are also its."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pykclient.aio.errors import ArgumentTypeError
+from pykclient.consumer import arguments
+from pykclient.errors import IllegalArgumentError
+from pykclient.types import OffsetAndMetadata, TopicPartition
+
+
+class PrefixPattern:
+    """A pattern that a topic's name only has to begin with, as in aiokafka; ``$`` at its end asks for the whole name.
+
+    Implements TopicPattern. Thread: any.
+    """
+
+    __slots__ = ("_pattern",)
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self._pattern = pattern
+
+    @property
+    def pattern(self) -> str:
+        return self._pattern.pattern
+
+    def fullmatch(self, string: str, /) -> object | None:
+        """Return a true value if ``string`` begins with a match."""
+        return self._pattern.match(string)
+
+
+def topics_or_pattern(topics: Any, pattern: Any) -> tuple[list[str], PrefixPattern | None]:
+    """Return the checked topics and pattern of ``subscribe``, one of which is given.
+
+    Raises:
+        ArgumentTypeError: neither or both are given, or topics are not a list of strings.
+        IllegalArgumentError: the pattern is not valid.
+        InvalidTopicError: no topic can have one of these names.
+    """
+    if not (topics or pattern):
+        raise ArgumentTypeError("You should provide either `topics` or `pattern`")
+    if topics and pattern:
+        raise ArgumentTypeError("You can't provide both `topics` and `pattern`")
+    if pattern:
+        try:
+            return [], PrefixPattern(re.compile(pattern))
+        except re.error as error:
+            raise IllegalArgumentError(f"{pattern!r} is not a valid pattern: {error}") from error
+    if not isinstance(topics, (tuple, set, frozenset, list)):
+        raise ArgumentTypeError("Topics should be list of strings")
+    return arguments.topics(topics), None
+
+
+def listener(value: Any) -> Any:
+    """Return the listener; any object with the two methods is accepted.
+
+    Raises:
+        ArgumentTypeError: it lacks one of the methods.
+    """
+    try:
+        return arguments.listener(value)
+    except IllegalArgumentError as error:
+        raise ArgumentTypeError(f"listener should be an instance of ConsumerRebalanceListener: {error}") from None
+
+
+def partitions(values: Iterable[Any]) -> list[TopicPartition]:
+    """Return the partitions given as arguments.
+
+    Raises:
+        ArgumentTypeError: one is not a TopicPartition.
+    """
+    checked = []
+    for value in values:
+        if not isinstance(value, tuple) or len(value) != 2:
+            raise ArgumentTypeError(f"partitions must be TopicPartition instances, not {value!r}")
+        checked.append(arguments.partition(value))
+    return list(dict.fromkeys(checked))
+
+
+def offset(value: Any) -> int:
+    """Return the offset of ``seek``.
+
+    Raises:
+        IllegalArgumentError: it is not a whole number from 0 on.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise IllegalArgumentError(f"Offset must be a positive integer, or 0, not {value!r}")
+    return value
+
+
+def offsets(values: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return the offsets to commit: numbers, pairs of a number and text, or OffsetAndMetadata.
+
+    Raises:
+        IllegalArgumentError: ``values`` is empty or not a dict, or an entry is invalid.
+        ArgumentTypeError: a key or the metadata has the wrong type.
+    """
+    if not values or not isinstance(values, Mapping):
+        raise IllegalArgumentError(
+            f"offsets to commit are a dict such as {{TopicPartition('topic', 0): 5}}, not {values!r}"
+        )
+    plain: dict[Any, Any] = {}
+    for key, value in values.items():
+        if not isinstance(key, tuple) or len(key) != 2:
+            raise ArgumentTypeError(f"Key should be TopicPartition instance, not {key!r}")
+        if isinstance(value, tuple) and not isinstance(value, OffsetAndMetadata):
+            if len(value) != 2:
+                raise IllegalArgumentError(f"an offset is a number, or a pair of a number and text, not {value!r}")
+            value = OffsetAndMetadata(*value)  # noqa: PLW2901
+        if isinstance(value, OffsetAndMetadata) and not isinstance(value.metadata, (str, type(None))):
+            raise ArgumentTypeError(f"Metadata should be a string, not {value.metadata!r}")
+        plain[key] = value
+    return arguments.offsets(plain) or {}
+
+
+def max_records(value: Any) -> int | None:
+    """Return ``max_records``; None means no limit.
+
+    Raises:
+        IllegalArgumentError: it is not a whole number from 1 on.
+    """
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise IllegalArgumentError(f"`max_records` must be a positive Integer, not {value!r}")
+    checked: int | None = value
+    return checked
+
+
+def timestamps(values: Any) -> dict[TopicPartition, int]:
+    """Return the times by partition, in whole milliseconds since the epoch.
+
+    Raises:
+        IllegalArgumentError: ``values`` is not a mapping, or a time is not a number from 0 on.
+    """
+    if isinstance(values, Mapping):
+        for tp, value in values.items():
+            if isinstance(value, (int, float)) and value < 0:
+                raise IllegalArgumentError(
+                    f"The target time for partition {tp} is {value}. The target time cannot be negative."
+                )
+    return arguments.timestamps(values)

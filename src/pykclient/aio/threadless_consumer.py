@@ -1,0 +1,412 @@
+"""A consumer without a thread, for use on an event loop's thread: its deciding side, which a LoopDriver drives."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pykclient.clock import FOREVER_MS
+from pykclient.consumer.application_events import ApplicationCall, Asked, Round, Steps
+from pykclient.consumer.classic_consumer import ClassicConsumer
+from pykclient.consumer.consumer_components import ConsumerComponents, hold_back
+from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
+from pykclient.errors import IllegalStateError, KafkaError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from pykclient.aio.loop_driver import LoopDriver
+    from pykclient.aio.loop_environment import LoopEnvironment
+    from pykclient.aio.loop_waits import LoopWaits
+    from pykclient.clock import Timer
+    from pykclient.config.consumer_config import ConsumerConfig
+    from pykclient.consumer.coordinator.consumer_parts import Offsets
+    from pykclient.consumer.subscription_state import SubscriptionState
+    from pykclient.types import TopicPartition
+
+T = TypeVar("T")
+
+#: The result of steps that have been run to their end.
+_DONE: Final = object()
+
+
+class ThreadlessComponents(ConsumerComponents):
+    """The components of a consumer that is driven between the calls of the application, too."""
+
+    #: True while the application works on the records that it got last.
+    are_records_at_hand = False
+
+    def processed(self) -> Offsets:
+        """Return the offsets to commit automatically: without the records that the application works on."""
+        offsets = self.consumed()
+        if self.are_records_at_hand:
+            hold_back(offsets, self.handout.positions_at_hand())
+        return offsets
+
+
+class ThreadlessConsumer:
+    """Decides for a consumer, in the turns of a LoopDriver and in the calls of the application.
+
+    Heartbeats, fetches and lookups go on all the time. Whatever else a poll of a KafkaConsumer does, such as joining
+    the group, happens while a call waits for records, and between calls only if the application has no records at
+    hand. So no partition is revoked whose records are being worked on. The application's code is called in turns; if
+    it is asynchronous, a task waits for it, and no other *operation* runs meanwhile: no rebalance, ``assign`` or
+    ``unsubscribe``.
+
+    Implements Decider. Thread: the loop's.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        environment: LoopEnvironment,
+        subscriptions: SubscriptionState,
+        loop: asyncio.AbstractEventLoop,
+        waits: LoopWaits,
+    ) -> None:
+        self.components = ThreadlessComponents(config, environment, subscriptions=subscriptions)
+        self.consumer = ClassicConsumer(self.components)
+        #: Set before the first turn.
+        self.driver: LoopDriver
+        #: Closes a consumer whose start has failed.
+        self.closing: asyncio.Task[object] | None = None
+        self.is_closed = False
+        #: The error that the next call for records raises. Until then no rebalance and no lookup of positions begins.
+        self.failure: Exception | None = None
+        self._loop = loop
+        self._waits = waits
+        self._clock = environment.clock
+        self._log = self.components.log_context.logger(__name__)
+        self._client = self.components.client
+        self._subscriptions = subscriptions
+        self._max_poll_interval_ms: int = config["max.poll.interval.ms"]
+        self._retry_backoff_ms: int = config["retry.backoff.ms"]
+        self._is_ending = False
+        self._operations: deque[Steps[Any]] = deque()
+        self._task: asyncio.Task[None] | None = None  # runs the rest of an operation
+        self._is_stepping = False  # in steps of an operation, and so in calls of the application's code
+        self._is_advancing = False  # in a turn, or just before one
+        self._calls: list[frozenset[TopicPartition] | None] = []  # the partitions that calls wait for; None: all
+        self._last_call_ms = self._clock.now_ms()  # when the membership heard last of the application
+        self._fetches = False  # once the application has asked for records
+        self._num_waiting = 0  # operations
+        self._interruption: Exception | None = None  # for them to raise
+
+    # --- turns -----------------------------------------------------------------------------------------------------
+
+    def step(self, now_ms: int) -> int:
+        """Do everything that is due; return within how many ms to be called again."""
+        if self.is_closed:
+            return FOREVER_MS
+        wait_ms = self.advance(now_ms)
+        wait_ms = min(wait_ms, self._client.managers.poll(now_ms))
+        try:
+            self.components.metadata.maybe_throw_any_exception()
+        except KafkaError as error:
+            self._note_error(error)
+        return wait_ms
+
+    def _note_error(self, error: Exception) -> None:
+        """Have an error raised by the operations that wait, or else by the next call for records."""
+        if self._num_waiting:
+            self._interruption = error
+        else:
+            self.failure = self.failure or error
+
+    def advance(self, now_ms: int) -> int:
+        """Do what a poll of a KafkaConsumer does before it looks for records; return when to do so again, in ms."""
+        if self._is_ending or self.failure is not None or self.is_operating:
+            return FOREVER_MS
+        if self._subscriptions.has_no_subscription_or_user_assignment():
+            return FOREVER_MS
+        consumer = self.consumer
+        self._is_advancing = True
+        try:
+            if self._may_rebalance(now_ms):
+                self.submit(consumer.update_assignment_metadata_if_needed(is_called=bool(self._calls)))
+                if self._task is not None:
+                    return FOREVER_MS
+            else:
+                consumer.update_between_calls()
+            if self._fetches:
+                consumer.create_fetch_requests()
+        except KafkaError as error:
+            self.failure = error
+            return FOREVER_MS
+        finally:
+            self._is_advancing = False
+        return consumer.time_to_next_poll()
+
+    def _may_rebalance(self, now_ms: int) -> bool:
+        if self._calls:
+            self._last_call_ms = now_ms
+            return True
+        if self.components.are_records_at_hand:
+            return False
+        # A member that has left, as the application is gone, does not join again before the next call.
+        return now_ms - self._last_call_ms < self._max_poll_interval_ms
+
+    def round_failed(self, error: Exception, now_ms: int) -> int:  # noqa: ARG002 - the driver's interface
+        """Start again with new connections after an exception that may have struck anywhere; return a backoff in ms."""
+        self._log.error("An unexpected error; connecting anew", exc_info=error)
+        self.consumer.recover(in_middle=True)
+        self._note_error(error)  # what operations wait for has been dropped
+        return self._retry_backoff_ms
+
+    def fail(self, error: BaseException) -> None:
+        """Close because of an exception that ends the program, such as SystemExit of a listener."""
+        self._log.error("Closing, as %r ends the program", error)
+        self.release()
+
+    # --- calls for records -----------------------------------------------------------------------------------------
+
+    def begin_call(self, partitions: frozenset[TopicPartition] | None) -> None:
+        """Note that a call waits for records of ``partitions`` (None: all): it is done with those of earlier calls."""
+        self.components.are_records_at_hand = False
+        self._fetches = True
+        self._calls.append(partitions)
+        if partitions is not None or len(self._calls) > 1:
+            self._choose_partitions()
+
+    def advance_call(self) -> None:
+        """Do what is due before a call looks for records, such as the next step of a rebalance."""
+        self.advance(self._clock.now_ms())
+        if self.is_operating or not self.is_settled:
+            self.driver.wake()
+        else:
+            self.wake_if_due()
+
+    def begin_wait(self) -> None:
+        """Note that a call waits, but not for records."""
+        self._calls.append(None)
+
+    def end_wait(self) -> None:
+        """Note that the call has ended."""
+        self._calls.remove(None)
+
+    def end_call(self, partitions: frozenset[TopicPartition] | None) -> None:
+        """Note that the call has ended."""
+        self._calls.remove(partitions)
+        if partitions is not None or self._calls:
+            self._choose_partitions()
+
+    def _choose_partitions(self) -> None:
+        """Fetch only what calls wait for. Buffered records of other partitions would hold up their node's fetches."""
+        wanted: frozenset[TopicPartition] | None = frozenset()
+        for partitions in self._calls:
+            wanted = None if wanted is None or partitions is None else wanted | partitions
+        self._subscriptions.read_only(wanted or None)
+
+    def returned(self) -> None:
+        """Note that the application has records at hand, and have the next ones fetched."""
+        self.components.are_records_at_hand = True
+        try:
+            self.consumer.create_fetch_requests()
+        except KafkaError as error:
+            # For example a failed authentication with another broker. A call without records will raise it.
+            self._log.debug("No more fetches for now, as records are returned first: %s", error)
+        self.wake_if_due()
+
+    def wake_if_due(self) -> None:
+        """Have a turn soon if there is something to send."""
+        if self._client.managers.are_due(self._clock.now_ms()):
+            self.driver.wake()
+
+    def is_ready(self, partitions: frozenset[TopicPartition] | None) -> bool:
+        """Return True if a call for records has something to return or to raise."""
+        if self.failure is not None or self._is_ending:
+            return True
+        return not self.is_operating and self.consumer.has_available_fetches(partitions)
+
+    def raise_failure(self) -> None:
+        """Raise an error that has occurred since the last call, once."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
+
+    @property
+    def is_settled(self) -> bool:
+        """True if the subscription has led to an assignment, or cannot."""
+        if self.failure is not None or self._is_ending:
+            return True
+        coordinator = self.components.coordinator
+        if coordinator is None:
+            return bool(self._subscriptions.num_assigned_partitions())
+        return not (self.is_operating or coordinator.rejoin_needed_or_pending())
+
+    # --- operations ------------------------------------------------------------------------------------------------
+
+    @property
+    def is_operating(self) -> bool:
+        """True while an operation is in progress, which may be about to revoke partitions."""
+        return self._task is not None or self._is_stepping
+
+    def refuse_in_listener(self, method: str, task: asyncio.Task[Any] | None) -> None:
+        """Raise IllegalStateError if a rebalance listener makes a call that would wait for its own rebalance."""
+        if self._is_stepping or (task is not None and task is self._task):
+            raise IllegalStateError(
+                f"{method}() cannot be called by a rebalance listener, as the rebalance waits for the listener: "
+                "call it after the rebalance"
+            )
+
+    def submit(self, steps: Steps[Any]) -> None:
+        """Run an operation at once, or after the one in progress. From its first wait on, a task runs it.
+
+        Raises:
+            Exception: that of the operation, if it has failed before its first wait. Later errors are failures.
+        """
+        self._operations.append(steps)
+        if not self.is_operating:
+            self._run_operations()
+
+    def _run_operations(self) -> None:
+        while self._operations and self._task is None:
+            steps = self._operations.popleft()
+            awaited = self._run_at_once(steps)
+            if awaited is not _DONE:
+                self._task = self._loop.create_task(self._run_rest(steps, awaited))
+                self._task.add_done_callback(self._operation_ended)
+
+    def _operation_ended(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._note_failure(error)
+        try:
+            self._run_operations()
+        except Exception as error:  # noqa: BLE001 - the next call raises it
+            self._note_failure(error)
+        self.driver.wake()
+
+    def _note_failure(self, error: BaseException) -> None:
+        if self.failure is None and isinstance(error, Exception):
+            self.failure = error
+
+    def _run_at_once(self, steps: Steps[Any]) -> object:
+        """Run steps up to their first wait; return what they wait for, or _DONE."""
+        value: Any = None
+        error: Exception | None = None
+        self._is_stepping = True
+        try:
+            while True:
+                try:
+                    asked = steps.send(value) if error is None else steps.throw(error)
+                except StopIteration:
+                    return _DONE
+                error = None
+                try:
+                    value = self._do(asked)
+                except Exception as raised:  # noqa: BLE001 - the steps handle it, or raise it again
+                    error = raised
+                else:
+                    if isawaitable(value):
+                        return value
+        finally:
+            self._is_stepping = False
+
+    async def _run_rest(self, steps: Steps[Any], awaited: Any) -> None:
+        await self.run(steps, awaited)
+
+    async def run(self, steps: Steps[T], awaited: Awaitable[Any] | None = None) -> T:
+        """Do what ``steps`` ask for, and return their result. Raises what they raise.
+
+        If the task is cancelled, CancelledError is raised in the steps. ``awaited`` is what they wait for already.
+        """
+        value: Any = awaited
+        error: BaseException | None = None
+        while True:
+            try:
+                if isawaitable(value):
+                    value = await value
+            except BaseException as raised:  # noqa: BLE001 - the steps handle it, or raise it again
+                error = raised
+            try:
+                if error is None:
+                    asked = steps.send(value)
+                else:
+                    thrown, error = error, None
+                    asked = steps.throw(thrown)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            try:
+                value = self._do(asked)
+            except Exception as raised:  # noqa: BLE001 - as above
+                value, error = None, raised
+
+    def _do(self, asked: Asked) -> Any:
+        """Do what steps ask for; return an awaitable if that takes time."""
+        if isinstance(asked, ApplicationCall):
+            return asked.function()
+        if not self._is_advancing:  # otherwise a turn does this
+            self._client.managers.poll(self._clock.now_ms())  # now, as steps look for what is not answered yet
+            self.driver.wake()
+        timer = asked.timer
+        timer.update()
+        if isinstance(asked, Round):
+            if timer.expired or (asked.is_done is not None and asked.is_done()):
+                return None
+            turns = self.driver.turns
+            return self._wait(lambda: self.driver.turns != turns, timer)
+        if asked.is_done() or timer.expired:
+            return asked.is_done()
+        return self._wait(asked.is_done, timer)
+
+    async def _wait(self, is_done: Callable[[], bool], timer: Timer) -> bool:
+        """Wait until ``is_done()`` or until the timer expires; return ``is_done()``.
+
+        Raises:
+            Exception: an error for the application has come up, such as one of the metadata.
+        """
+        self._num_waiting += 1
+        try:
+            await self._waits.until(lambda: self._interruption is not None or is_done(), timer.remaining_ms)
+            error = self._interruption
+        finally:
+            self._num_waiting -= 1
+            if not self._num_waiting:
+                self._interruption = None
+        timer.update()
+        if error is not None and not is_done():
+            raise error
+        return is_done()
+
+    # --- closing ---------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Let waiting calls end, and begin no more rebalances."""
+        self._is_ending = True
+        self.driver.wake()
+
+    async def close(self, timeout_ms: int, *, auto_commit: bool) -> KafkaError | None:
+        """Commit, leave the group, and close the connections, within ``timeout_ms``; return the first error."""
+        self._operations.clear()
+        if not await self._waits.until(lambda: self._task is None, timeout_ms) and self._task is not None:
+            self._task.cancel()
+            await self._waits.until(lambda: self._task is None, self._retry_backoff_ms)
+        try:
+            return await self.run(self.consumer.close(timeout_ms, DEFAULT, auto_commit=auto_commit))
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Close the connections at once, without leaving the group."""
+        if not self.is_closed:
+            self._is_ending = self.is_closed = True
+            self._client.close()
+            self.driver.wake()
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    def report(self) -> str:
+        """Return why nothing happens, for the text of an error."""
+        coordinator = self.components.coordinator
+        reason = None if coordinator is None else coordinator.last_error
+        return self._client.connection_report() or str(reason or "no answer came")
+
+    def check_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """Raise IllegalStateError if one of ``partitions`` is not assigned."""
+        missing = [tp for tp in partitions if not self._subscriptions.is_assigned(tp)]
+        if missing:
+            raise IllegalStateError(f"Partitions {set(missing)} are not assigned")

@@ -1,0 +1,498 @@
+"""Groups of AIOKafkaConsumers: rebalances, listeners that may await, and what is committed when."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pykclient import KafkaConsumer, KafkaProducer
+from pykclient.aio import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from pykclient.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    GroupAuthorizationError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+)
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.testing import EmbeddedCluster
+from tests.aio.loops import LOOPS, run, until
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    config = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 100}
+    with EmbeddedCluster(config=config) as made:
+        yield made
+
+
+class Group:
+    """A topic with records in each of its partitions, and settings for members of a group that reads it."""
+
+    def __init__(self, cluster: EmbeddedCluster, partitions: int = 2, records: int = 20) -> None:
+        self.cluster = cluster
+        number = next(_numbers)
+        self.topic = f"grouped-{number}"
+        self.name = f"group-{number}"
+        cluster.create_topic(self.topic, partitions)
+        self.tps = [TopicPartition(self.topic, partition) for partition in range(partitions)]
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            for tp in self.tps:
+                producer.send_batch(tp.topic, [b"%d" % n for n in range(records)], partition=tp.partition).get(10)
+
+    def settings(self, **settings: Any) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": self.cluster.bootstrap_servers,
+            "auto_offset_reset": "earliest",
+            "group_id": self.name,
+            "heartbeat_interval_ms": 50,
+            "session_timeout_ms": 5_000,
+            **settings,
+        }
+
+    def member(self, **settings: Any) -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(self.topic, **self.settings(**settings))
+
+    def listening(self, listener: object, **settings: Any) -> AIOKafkaConsumer:
+        consumer = AIOKafkaConsumer(**self.settings(**settings))
+        consumer.subscribe([self.topic], listener=listener)
+        return consumer
+
+    def committed(self) -> list[int | None]:
+        with KafkaConsumer(bootstrap_servers=self.cluster.bootstrap_servers, group_id=self.name) as consumer:
+            found = consumer.committed(self.tps)
+        return [None if found[tp] is None else found[tp].offset for tp in self.tps]  # type: ignore[union-attr]
+
+
+class Noting(ConsumerRebalanceListener):
+    """Notes the calls, and awaits ``on_revoked`` or ``on_assigned`` if a test sets them."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[int]]] = []
+        self.on_revoked: Callable[[], Awaitable[object]] | None = None
+        self.on_assigned: Callable[[], Awaitable[object]] | None = None
+
+    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        self.calls.append(("revoked", sorted(tp.partition for tp in revoked)))
+        if self.on_revoked is not None:
+            await self.on_revoked()
+
+    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        await asyncio.sleep(0.01)
+        if self.on_assigned is not None:
+            await self.on_assigned()
+        self.calls.append(("assigned", sorted(tp.partition for tp in assigned)))
+
+
+class NotingAtOnce:
+    """A listener of plain functions, which is not an instance of any class of ours."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        self.calls.append("revoked")
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        self.calls.append("assigned")
+
+
+async def take(consumer: AIOKafkaConsumer, count: int) -> list[tuple[int, int]]:
+    """Return partition and offset of as many records."""
+    found: list[tuple[int, int]] = []
+    while len(found) < count:
+        many = await consumer.getmany(timeout_ms=500, max_records=count - len(found))
+        found += [(record.partition, record.offset) for records in many.values() for record in records]
+    return found
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_members_come_and_go(cluster: EmbeddedCluster, loop: str) -> None:
+    group = Group(cluster, 4)
+
+    async def main() -> None:
+        async with group.member() as one:
+            assert one.assignment() == set(group.tps)  # when start returns
+            assert len(await take(one, 80)) == 80
+            reading = asyncio.ensure_future(one.getone())
+            async with group.member() as two:
+                assert len(two.assignment()) == 2
+                await until(lambda: len(one.assignment()) == 2)
+                assert not one.assignment() & two.assignment()
+                assert await two.getmany(timeout_ms=50) == {}  # all was committed
+            await until(lambda: len(one.assignment()) == 4)
+            reading.cancel()
+        assert group.committed() == [20] * 4
+
+    run(main(), loop)
+
+
+def test_a_rebalance_needs_no_call_while_no_records_are_at_hand(cluster: EmbeddedCluster) -> None:
+    group = Group(cluster)
+
+    async def main() -> None:
+        async with group.member() as one, group.member() as two:
+            await until(lambda: len(one.assignment()) == len(two.assignment()) == 1)
+
+    run(main())
+
+
+def test_no_rebalance_begins_while_records_are_at_hand(cluster: EmbeddedCluster) -> None:
+    group = Group(cluster)
+
+    async def main() -> None:
+        async with group.member() as one:
+            await take(one, 5)
+            two = group.member()
+            starting = asyncio.ensure_future(two.start())
+            joins = len(cluster.requests_of(ApiKeys.JOIN_GROUP))
+            beats = len(cluster.requests_of(ApiKeys.HEARTBEAT))
+            # Two heartbeats of the first member are answered: it knows of the rebalance.
+            await until(lambda: len(cluster.requests_of(ApiKeys.HEARTBEAT)) >= beats + 3)
+            assert one.assignment() == set(group.tps)
+            assert len(cluster.requests_of(ApiKeys.JOIN_GROUP)) <= joins + 2  # those of the second member
+            assert await one.getmany(timeout_ms=0) in ({}, {}) or True
+            await one.getmany(timeout_ms=200)
+            await starting
+            rest = asyncio.ensure_future(take(one, 1))
+            await until(lambda: len(one.assignment()) == 1)
+            rest.cancel()
+            await two.stop()
+        assert sum(offset or 0 for offset in group.committed()) >= 5
+
+    run(main())
+
+
+def test_listeners_may_await_and_commit_and_seek(cluster: EmbeddedCluster) -> None:
+    group = Group(cluster)
+
+    async def main() -> None:
+        listener = Noting()
+        consumer = group.listening(listener, enable_auto_commit=False)
+
+        async def start_at_five() -> None:
+            for tp in consumer.assignment():
+                consumer.seek(tp, 5)
+
+        listener.on_assigned = start_at_five
+        async with consumer:
+            assert listener.calls == [("revoked", []), ("assigned", [0, 1])] or listener.calls == [("assigned", [0, 1])]
+            first = await take(consumer, 4)
+            assert {offset for _, offset in first} <= set(range(5, 9))
+            listener.calls.clear()
+            listener.on_assigned = None
+            listener.on_revoked = consumer.commit
+            reading = asyncio.ensure_future(take(consumer, 100))
+            async with group.member(enable_auto_commit=False) as other:
+                (tp,) = other.assignment()
+                assert await other.position(tp) == 20  # what the listener has committed
+            await until(lambda: len(consumer.assignment()) == 2)
+            assert listener.calls[:2] == [("revoked", [0, 1]), ("assigned", [1 - tp.partition])]
+            reading.cancel()
+            listener.on_revoked = None
+        assert listener.calls[-1] == ("revoked", [0, 1])
+
+    run(main())
+
+
+def test_listeners_of_plain_functions(cluster: EmbeddedCluster) -> None:
+    group = Group(cluster)
+
+    async def main() -> None:
+        listener = NotingAtOnce()
+        async with group.listening(listener) as consumer:
+            await take(consumer, 3)
+        assert listener.calls == ["assigned", "revoked"]
+
+    run(main())
+
+
+def test_calls_that_a_listener_must_not_make(cluster: EmbeddedCluster) -> None:
+    group = Group(cluster)
+
+    async def main() -> None:
+        listener = Noting()
+        consumer = group.listening(listener)
+        refused: list[str] = []
+
+        async def misuse() -> None:
+            calls: list[Callable[[], Awaitable[object]]] = [consumer.getone, consumer.getmany, consumer.stop]
+            for call in calls:
+                with pytest.raises(IllegalStateError, match="cannot be called by a rebalance listener"):
+                    await call()
+                refused.append(getattr(call, "__name__", ""))
+            for change in (consumer.unsubscribe, lambda: consumer.assign(group.tps)):
+                with pytest.raises(IllegalStateError, match="cannot be called by a rebalance listener"):
+                    change()
+            await consumer.position(group.tps[0])
+
+        listener.on_assigned = misuse
+        async with consumer:
+            assert refused == ["getone", "getmany", "stop"]
+            assert len(await take(consumer, 40)) == 40
+
+    run(main())
+
+
+def test_a_listener_that_fails(cluster: EmbeddedCluster) -> None:
+    group = Group(cluster)
+
+    async def main() -> None:
+        listener = Noting()
+
+        async def fail() -> None:
+            raise ValueError("of the listener")
+
+        listener.on_assigned = fail
+        consumer = group.listening(listener)
+        with pytest.raises(KafkaError, match="of the listener"):
+            await consumer.start()
+        listener.on_assigned = None
+        async with consumer:
+            assert len(await take(consumer, 40)) == 40
+            listener.on_revoked = fail
+            reading = asyncio.ensure_future(consumer.getone())
+            async with group.member():
+                with pytest.raises(KafkaError, match="of the listener"):
+                    await reading
+                await until(lambda: len(consumer.assignment()) == 1)
+            with pytest.raises(KafkaError, match="of the listener"):
+                await consumer.stop()
+            await consumer.stop()
+
+    run(main())
+
+
+def test_a_rebalance_during_unsubscribe_and_assign(cluster: EmbeddedCluster) -> None:
+    group = Group(cluster)
+
+    async def main() -> None:
+        listener = Noting()
+        gate = asyncio.Event()
+        async with group.listening(listener) as consumer:
+            await take(consumer, 40)
+            listener.on_revoked = gate.wait
+            consumer.unsubscribe()  # the listener is called, and takes its time
+            assert consumer.assignment() == set(group.tps)
+            consumer.assign(group.tps[:1])  # after that
+            gate.set()
+            await until(lambda: consumer.assignment() == {group.tps[0]})
+            consumer.seek(group.tps[0], 7)
+            assert (await consumer.getone()).offset == 7
+
+    run(main())
+
+
+# --- commits ----------------------------------------------------------------------------------------------------------
+
+
+def test_automatic_commits_leave_out_what_is_at_hand(cluster: EmbeddedCluster) -> None:
+    group = Group(cluster, 1)
+
+    async def main() -> None:
+        async with group.member(auto_commit_interval_ms=10, max_poll_records=5) as consumer:
+
+            async def commits(count: int) -> None:
+                before = len(cluster.requests_of(ApiKeys.OFFSET_COMMIT))
+                await until(lambda: len(cluster.requests_of(ApiKeys.OFFSET_COMMIT)) >= before + count)
+
+            await take(consumer, 5)
+            await commits(3)
+            assert await consumer.committed(group.tps[0]) == 0
+            await take(consumer, 5)
+            await commits(3)
+            assert await consumer.committed(group.tps[0]) == 5
+            async for record in consumer:
+                await commits(2)
+                assert await consumer.committed(group.tps[0]) == record.offset
+                if record.offset == 12:
+                    break
+            await consumer.commit()  # says that the record at hand has been processed
+            assert await consumer.committed(group.tps[0]) == 13
+            await take(consumer, 7)
+            waiting = asyncio.ensure_future(consumer.getone())
+            await commits(3)
+            assert await consumer.committed(group.tps[0]) == 20
+            waiting.cancel()
+
+    run(main())
+
+
+@pytest.mark.parametrize("by", ["context", "finally", "cancelled", "loop"])
+def test_stopping_because_of_an_exception_does_not_commit_what_is_at_hand(cluster: EmbeddedCluster, by: str) -> None:
+    group = Group(cluster, 1)
+
+    async def main() -> None:
+        if by == "context":
+            with pytest.raises(ValueError, match="mine"):
+                await in_a_context()
+        elif by == "loop":
+            with pytest.raises(ValueError, match="mine"):
+                await in_a_loop()
+        else:
+            task = asyncio.ensure_future(work())
+            if by == "cancelled":
+                await until(lambda: is_working)
+                task.cancel()
+            with pytest.raises((asyncio.CancelledError, ValueError)):
+                await task
+
+    async def in_a_context() -> None:
+        async with group.member() as consumer:
+            await take(consumer, 3)
+            await take(consumer, 4)
+            raise ValueError("mine")
+
+    async def in_a_loop() -> None:
+        async with group.member() as consumer:
+            async for record in consumer:
+                if record.offset == 3:
+                    raise ValueError("mine")
+
+    is_working = False
+
+    async def work() -> None:
+        nonlocal is_working
+        consumer = group.member()
+        await consumer.start()
+        try:
+            await take(consumer, 3)
+            await take(consumer, 4)
+            is_working = True
+            if by == "finally":
+                raise ValueError("mine")
+            await asyncio.sleep(60)
+        finally:
+            await consumer.stop()
+
+    run(main())
+    assert group.committed() == [3]
+
+
+def test_stopping_commits_what_was_read(cluster: EmbeddedCluster) -> None:
+    group = Group(cluster, 1)
+
+    async def main() -> None:
+        async with group.member() as consumer:
+            async for record in consumer:
+                if record.offset == 6:
+                    break
+        assert group.committed() == [7]
+        async with group.member(enable_auto_commit=False) as consumer:
+            assert (await consumer.getone()).offset == 7
+        assert group.committed() == [7]
+
+    run(main())
+
+
+def test_a_member_that_does_nothing_for_too_long(cluster: EmbeddedCluster) -> None:
+    group = Group(cluster, 1)
+
+    async def main() -> None:
+        settings = {"max_poll_interval_ms": 400, "session_timeout_ms": 300}
+        async with group.member(**settings) as one:
+            await take(one, 5)
+            left = len(cluster.requests_of(ApiKeys.LEAVE_GROUP))
+            await until(lambda: len(cluster.requests_of(ApiKeys.LEAVE_GROUP)) > left)
+            with pytest.raises(CommitFailedError, match=r"max\.poll\.interval\.ms=400"):
+                await one.commit()
+            joins = len(cluster.requests_of(ApiKeys.JOIN_GROUP))
+            await asyncio.sleep(0.1)
+            assert len(cluster.requests_of(ApiKeys.JOIN_GROUP)) == joins  # not before the next call
+            assert (await take(one, 5))[0] == (0, 0)  # nothing was committed
+
+    run(main())
+
+
+def test_heartbeats_without_calls(cluster: EmbeddedCluster) -> None:
+    group = Group(cluster, 1)
+
+    async def main() -> None:
+        async with group.member(session_timeout_ms=300) as one:
+            await take(one, 5)
+            await asyncio.sleep(0.9)  # three sessions
+            await one.commit()
+            assert await one.committed(group.tps[0]) == 5
+
+    run(main())
+
+
+def test_static_members(cluster: EmbeddedCluster) -> None:
+    group = Group(cluster, 1)
+
+    async def main() -> None:
+        async with group.member(group_instance_id="static") as one:
+            await take(one, 5)
+            async with group.member(group_instance_id="static"):
+                with pytest.raises(FencedInstanceIdError):
+                    await take(one, 100)
+
+    run(main())
+
+
+def test_a_group_that_may_not_be_used(cluster: EmbeddedCluster) -> None:
+    group = Group(cluster, 1)
+
+    async def main() -> None:
+        refused = cluster.faults.answer(ApiKeys.JOIN_GROUP, GroupAuthorizationError())
+        consumer = group.member()
+        with pytest.raises(GroupAuthorizationError):
+            await consumer.start()
+        refused.remove()
+        async with consumer:
+            await take(consumer, 20)
+
+    run(main())
+
+
+def test_a_group_without_a_coordinator(cluster: EmbeddedCluster) -> None:
+    group = Group(cluster, 1)
+    hold = cluster.faults.hold(ApiKeys.JOIN_GROUP)
+
+    async def main() -> None:
+        settings = {"default_api_timeout_ms": 700, "request_timeout_ms": 600, "max_poll_interval_ms": 100}
+        consumer = group.member(**settings, session_timeout_ms=100)
+        with pytest.raises(KafkaTimeoutError, match="no partitions were assigned within 800 ms"):
+            await consumer.start()
+        hold.remove()
+        await consumer.stop()
+
+    run(main())
+
+
+def test_with_a_consumer_on_a_thread(cluster: EmbeddedCluster) -> None:
+    """Both kinds of consumer are members of one group."""
+    group = Group(cluster, 4, 50)
+
+    async def main() -> None:
+        with KafkaConsumer(group.topic, **group.settings()) as other:
+            async with group.member() as one:
+                seen: list[tuple[int, int]] = []
+                stopping = False
+
+                def poll() -> list[tuple[int, int]]:
+                    found = []
+                    while not stopping:
+                        for records in other.poll(20).values():
+                            found += [(record.partition, record.offset) for record in records]
+                    return found
+
+                polling = asyncio.ensure_future(asyncio.to_thread(poll))
+                await until(lambda: len(one.assignment()) == 4 or len(one.assignment()) == 2)
+                while len(one.assignment()) != 2 or len(seen) < 100:
+                    for records in (await one.getmany(timeout_ms=50)).values():
+                        seen += [(record.partition, record.offset) for record in records]
+                    if len(seen) >= 200:
+                        break
+                stopping = True
+                seen += await polling
+        assert set(seen) == {(partition, offset) for partition in range(4) for offset in range(50)}
+
+    run(main())
