@@ -1,4 +1,4 @@
-"""Groups of the consumer group protocol (KIP-848), on real Kafka."""
+"""Groups of the consumer group protocol (KIP-848), on the embedded cluster and on real Kafka."""
 
 from __future__ import annotations
 
@@ -21,25 +21,48 @@ from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import CommitFailedError, UnreleasedInstanceIdError, UnsupportedAssignorError
 from pykclient.types import OffsetAndMetadata, TopicPartition
 from tests.consumer.test_groups_kafka import Consumer, Events, partitions_of, poll_until, produce
-from tests.kafka.cluster import KafkaCluster
-from tests.support.any_kafka import AnyKafka
+from tests.support.any_kafka import EMBEDDED, REAL, AnyKafka
+from tests.support.embedded_kafka import EmbeddedKafka
 
 Join = Callable[..., Consumer]
 
 
-@pytest.fixture(scope="module")
-def brokers(kafka: KafkaCluster) -> AnyKafka:
-    return kafka
+#: The settings of the embedded broker; those of real ones are in tests/kafka/cluster.py.
+_EMBEDDED = {"group.consumer.heartbeat.interval.ms": 500}
+
+
+@pytest.fixture(scope="module", params=[EMBEDDED, REAL])
+def brokers(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
+    """One broker, embedded or real."""
+    if request.param == "real":
+        yield request.getfixturevalue("kafka")
+        return
+    with EmbeddedKafka(1, _EMBEDDED) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=[EMBEDDED, REAL])
+def impatient_brokers(request: pytest.FixtureRequest, group_id: str) -> Iterator[AnyKafka]:
+    """One broker, embedded or real, on which sessions of the test's group expire after two seconds."""
+    if request.param == "real":
+        real: AnyKafka = request.getfixturevalue("kafka")
+        set_session_timeout(real, group_id, 2_000)
+        yield real
+        return
+    with EmbeddedKafka(1, {**_EMBEDDED, "group.consumer.session.timeout.ms": 2_000}) as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def join(brokers: AnyKafka, topic: str, group_id: str) -> Iterator[Join]:
+def join(request: pytest.FixtureRequest, topic: str, group_id: str) -> Iterator[Join]:
     """A factory of members of the test's group, closed after the test."""
     made: list[Consumer] = []
+    name = "brokers" if "brokers" in request.fixturenames else "impatient_brokers"
+    cluster: AnyKafka = request.getfixturevalue(name)
 
     def make(*, listener: Any = None, **settings: Any) -> Consumer:
         consumer: Consumer = KafkaConsumer(
-            bootstrap_servers=brokers.bootstrap_servers,
+            bootstrap_servers=cluster.bootstrap_servers,
             **{"group_id": group_id, "group_protocol": "consumer", "auto_offset_reset": "earliest", **settings},
         )
         made.append(consumer)
@@ -133,10 +156,11 @@ def running(brokers: AnyKafka, topic: str, group_id: str, instance_id: str = "")
             process.kill()
 
 
-def test_the_partitions_of_a_member_that_was_killed(brokers: AnyKafka, topic: str, group_id: str, join: Join) -> None:
-    brokers.create_topic(topic, partitions=4)
-    set_session_timeout(brokers, group_id, 2_000)
-    with running(brokers, topic, group_id):
+def test_the_partitions_of_a_member_that_was_killed(
+    impatient_brokers: AnyKafka, topic: str, group_id: str, join: Join
+) -> None:
+    impatient_brokers.create_topic(topic, partitions=4)
+    with running(impatient_brokers, topic, group_id):
         one = join()
         poll_until(shared(2, one), one)
     poll_until(shared(4, one), one)
@@ -230,9 +254,8 @@ def test_another_subscription(brokers: AnyKafka, topic: str, join: Join) -> None
     ]
 
 
-def test_heartbeats_go_on_while_the_application_works(brokers: AnyKafka, topic: str, group_id: str, join: Join) -> None:
-    brokers.create_topic(topic)
-    set_session_timeout(brokers, group_id, 2_000)
+def test_heartbeats_go_on_while_the_application_works(impatient_brokers: AnyKafka, topic: str, join: Join) -> None:
+    impatient_brokers.create_topic(topic)
     events = Events()
     member = join(listener=events)
     poll_until(member.assignment, member)
@@ -263,6 +286,7 @@ def test_in_one_group_with_confluent_kafka(brokers: AnyKafka, topic: str, group_
     poll_until(shared(4, ours), ours)
 
 
+@pytest.mark.parametrize("brokers", [REAL], indirect=True)  # the embedded cluster converts only empty groups
 def test_a_live_migration_between_the_protocols(brokers: AnyKafka, topic: str, join: Join) -> None:
     """Members of the classic protocol are replaced one by one, and then the other way round."""
     brokers.create_topic(topic, partitions=4)

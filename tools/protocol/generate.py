@@ -51,6 +51,11 @@ BROKER_APIS = """
 DATA = {
     "kafka-clients": "ConsumerProtocolAssignment ConsumerProtocolSubscription ControlRecordTypeSchema EndTxnMarker",
     "kafka-group-coordinator": (
+        "ConsumerGroupCurrentMemberAssignmentKey ConsumerGroupCurrentMemberAssignmentValue "
+        "ConsumerGroupMemberMetadataKey ConsumerGroupMemberMetadataValue ConsumerGroupMetadataKey "
+        "ConsumerGroupMetadataValue ConsumerGroupRegularExpressionKey ConsumerGroupRegularExpressionValue "
+        "ConsumerGroupTargetAssignmentMemberKey ConsumerGroupTargetAssignmentMemberValue "
+        "ConsumerGroupTargetAssignmentMetadataKey ConsumerGroupTargetAssignmentMetadataValue "
         "GroupMetadataKey GroupMetadataValue LegacyOffsetCommitKey LegacyOffsetCommitValue OffsetCommitKey "
         "OffsetCommitValue"
     ),
@@ -295,12 +300,17 @@ class ClassEmitter:
                 value = f"None if {f.name} is None else list({f.name})" if f.optional else f"list({f.name})"
             elif f.default == "Struct()":
                 value = f"{self._default(f)} if {f.name} is None else {f.name}"
-            line = f"self.{f.name} = {value}"
+            # A struct may be null without that being its default.
+            kind = f": {self._element_type(f)} | None" if f.optional and f.default == "Struct()" else ""
+            line = f"self.{f.name}{kind} = {value}"
             if self.out.fits(line):
                 self.out.add(line)
             else:
-                with self.out.block(f"self.{f.name} = ("):
-                    self.out.add(value)
+                with self.out.block(f"self.{f.name}{kind} = ("):
+                    if self.out.fits(value):
+                        self.out.add(value)
+                    else:
+                        self.out.add(*re.split(r" (?=if |else )", value))
                 self.out.add(")")
         self.out.add("self.unknown_tags = None")
 
@@ -484,7 +494,13 @@ class ClassEmitter:
             with out.block("else:"):
                 out.elements(name, self._read_element(f, flexible), "length")
         else:
-            out.add(f"{name} = {self._struct_type(f)}.read(r, version) if r.int8() >= 0 else None")
+            value = f"{self._struct_type(f)}.read(r, version) if r.int8() >= 0 else None"
+            if out.fits(f"{name} = {value}"):
+                out.add(f"{name} = {value}")
+            else:
+                with out.block(f"{name} = ("):
+                    out.add(value)
+                out.add(")")
 
     def _read_value(self, f: Field, known: Versions) -> None:
         out, name, flexible = self.out, f"self.{f.name}", self._flexible(f, known)

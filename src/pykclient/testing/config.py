@@ -238,6 +238,23 @@ _KEYS = (
         "The time that a new group waits for more members (Kafka: 3 s).",
         at_least(0),
     ),
+    _key(
+        "group.consumer.session.timeout.ms",
+        Type.INT,
+        45_000,
+        "The session timeout of a member of the consumer protocol.",
+        at_least(1),
+    ),
+    _key(
+        "group.consumer.heartbeat.interval.ms",
+        Type.INT,
+        5_000,
+        "The heartbeat interval of a member of the consumer protocol.",
+        at_least(1),
+    ),
+    _key(
+        "group.consumer.max.size", Type.INT, _INT_MAX, "The maximum number of members of a consumer group.", at_least(1)
+    ),
     _key("group.max.size", Type.INT, _INT_MAX, "The maximum number of members of a group.", at_least(1)),
     _key(
         "transactional.id.expiration.ms",

@@ -7,10 +7,11 @@ from typing import Final
 
 from pykclient.errors import ConfigError
 
+GROUP_VERSION: Final = "group.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 
 #: The highest level of each feature that the embedded brokers support; all support level 0.
-SUPPORTED_FEATURES: Final[Mapping[str, int]] = {TRANSACTION_VERSION: 2}
+SUPPORTED_FEATURES: Final[Mapping[str, int]] = {GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
 
 
 class FinalizedFeatures:
@@ -47,6 +48,11 @@ class FinalizedFeatures:
     def levels(self) -> Mapping[str, int]:
         """The levels above 0."""
         return {name: level for name, level in self._levels.items() if level}
+
+    @property
+    def group_version(self) -> int:
+        """The group protocols: 1 has the one of KIP-848 beside the classic one."""
+        return self._levels.get(GROUP_VERSION, 0)
 
     @property
     def transaction_version(self) -> int:

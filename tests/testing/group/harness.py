@@ -19,6 +19,7 @@ from pykclient.record.default_record_batch import DefaultRecordBatch
 from pykclient.record.memory_records import MemoryRecords
 from pykclient.testing.config import BrokerConfig
 from pykclient.testing.event_loop import EventLoop, TimerHandle
+from pykclient.testing.finalized_features import GROUP_VERSION, FinalizedFeatures
 from pykclient.testing.group.group_coordinator import GroupCoordinator
 from pykclient.testing.group.group_join import JoinAttempt
 from pykclient.testing.group.group_metadata import GroupMetadata
@@ -140,13 +141,27 @@ class FakeReplicaManager:
 class FakeMetadataCache:
     def __init__(self) -> None:
         self.topics = {"topic": UUID(int=7), "other": UUID(int=8)}
+        self.partitions: dict[str, int] = {}
         self.listeners: list[Callable[[Sequence[str]], None]] = []
 
     def add_listener(self, listener: Callable[[Sequence[str]], None]) -> None:
         self.listeners.append(listener)
 
     def num_partitions(self, topic: str) -> int | None:
-        return 1
+        return self.partitions.get(topic, 1)
+
+    def topic_id(self, topic: str) -> UUID:
+        return self.topics[topic]
+
+    def all_topics(self) -> list[str]:
+        return list(self.topics)
+
+    def set_partitions(self, topic: str, count: int) -> None:
+        """Give a topic another number of partitions; create it if there is none."""
+        self.topics.setdefault(topic, UUID(int=9 + len(self.topics)))
+        self.partitions[topic] = count
+        for listener in self.listeners:
+            listener([topic])
 
     def contains(self, topic: str) -> bool:
         return topic in self.topics
@@ -155,6 +170,13 @@ class FakeMetadataCache:
         del self.topics[topic]
         for listener in self.listeners:
             listener([topic])
+
+
+class FakeCluster:
+    """The parts of a cluster that a group coordinator uses."""
+
+    def __init__(self) -> None:
+        self.features = FinalizedFeatures({GROUP_VERSION: 1})
 
 
 class FakeBroker:
@@ -166,6 +188,7 @@ class FakeBroker:
         self.config = config
         self.rng = rng
         self.alive = True
+        self.cluster = FakeCluster()
         self.log_context = LogContext(f"[Broker id={id}] ")
         self.metadata_cache = FakeMetadataCache()
         self.replica_manager = FakeReplicaManager(log)
@@ -209,7 +232,9 @@ class Groups:
         return self.broker.replica_manager
 
     def group(self, group_id: str = GROUP) -> GroupMetadata:
-        return self.coordinator.groups[group_id]
+        group = self.coordinator.groups[group_id]
+        assert isinstance(group, GroupMetadata)
+        return group
 
     def fail_over(self, *, resign: bool = True, settle: bool = True) -> FakeBroker:
         """Make the old coordinator resign, or kill it; the new one loads. Return the old one."""

@@ -272,7 +272,8 @@ class GroupMachine(RuleBasedStateMachine):
     def counts_are_right(self) -> None:
         if not hasattr(self, "groups"):
             return
-        for group in self.groups.coordinator.groups.values():
+        for group_id in self.groups.coordinator.groups:
+            group = self.groups.group(group_id)
             members = group.members.values()
             assert group.num_awaiting_join == sum(member.is_awaiting_join for member in members)
             assert group.leader_id in group.members if group.members else group.leader_id is None

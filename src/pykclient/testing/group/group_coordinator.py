@@ -12,6 +12,7 @@ from pykclient.errors import (
     GroupIdNotFoundError,
     GroupSubscribedToTopicError,
     IllegalGenerationError,
+    InconsistentGroupProtocolError,
     InvalidGroupIdError,
     InvalidSessionTimeoutError,
     NetworkError,
@@ -20,15 +21,18 @@ from pykclient.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
+from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykclient.protocol.messages.heartbeat import HeartbeatRequest
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from pykclient.protocol.messages.offset_commit import OffsetCommitRequest
 from pykclient.protocol.messages.sync_group import SyncGroupRequest
 from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from pykclient.record.record_batch import NO_SEQUENCE
+from pykclient.testing.group.consumer_group import ConsumerGroup
+from pykclient.testing.group.consumer_group_manager import ConsumerGroupManager, HeartbeatCallback
 from pykclient.testing.group.group_join import GroupJoin, JoinAttempt
 from pykclient.testing.group.group_metadata import UNKNOWN_MEMBER_ID, GroupMetadata
-from pykclient.testing.group.group_metadata_manager import GroupMetadataManager
+from pykclient.testing.group.group_metadata_manager import Group, GroupMetadataManager
 from pykclient.testing.group.group_offsets import CommittedOffset
 from pykclient.testing.group.group_rebalance import GroupRebalance
 from pykclient.testing.group.group_records import GROUP_METADATA_TOPIC
@@ -76,6 +80,7 @@ class GroupCoordinator:
         self._manager = GroupMetadataManager(broker)
         self._rebalance = GroupRebalance(broker, self._manager)
         self._join = GroupJoin(broker, self._manager, self._rebalance)
+        self._consumer_groups = ConsumerGroupManager(broker, self._manager)
         self._min_session_timeout_ms: int = config["group.min.session.timeout.ms"]
         self._max_session_timeout_ms: int = config["group.max.session.timeout.ms"]
         self._max_size: int = config["group.max.size"]
@@ -99,7 +104,7 @@ class GroupCoordinator:
             group.cancel_timers()
 
     @property
-    def groups(self) -> Mapping[str, GroupMetadata]:
+    def groups(self) -> Mapping[str, Group]:
         """The groups that this broker coordinates, by id."""
         return self._manager.groups
 
@@ -117,18 +122,29 @@ class GroupCoordinator:
         """Give up a partition of __consumer_offsets. ``epoch`` is negative if the partition was deleted."""
         self._manager.unload(partition, epoch if epoch >= 0 else None, self._on_group_unloaded)
 
-    def _on_group_loaded(self, group: GroupMetadata) -> None:
+    def _on_group_loaded(self, group: Group) -> None:
+        if isinstance(group, ConsumerGroup):
+            self._consumer_groups.schedule_sessions(group)
+            return
         if len(group.members) > self._max_size:
             self._rebalance.prepare_rebalance(group, f"it has more than {self._max_size} members (group.max.size)")
         for member in list(group.members.values()):
             self._rebalance.reschedule_session(group, member)
 
-    def _on_group_unloaded(self, group: GroupMetadata) -> None:
-        self._rebalance.unload(group, NotCoordinatorError.code)
+    def _on_group_unloaded(self, group: Group) -> None:
+        if isinstance(group, ConsumerGroup):
+            group.transition_to(DEAD, self._broker.loop.wall_ms)
+            group.cancel_timers()
+            group.offsets.abandon()
+        else:
+            self._rebalance.unload(group, NotCoordinatorError.code)
 
     def _on_metadata(self, topics: Collection[str]) -> None:
         if not self._manager.groups:
             return
+        for group in self._manager.groups.values():
+            if isinstance(group, ConsumerGroup):
+                group.is_metadata_stale = True
         cache = self._broker.metadata_cache
         gone = [topic for topic in topics if not cache.contains(topic)]
         if gone:
@@ -160,10 +176,16 @@ class GroupCoordinator:
             raise NotCoordinatorError(f"broker {self._broker.id} does not coordinate group {group_id}")
         return group_id
 
-    def _group_or_raise(self, group_id: str, error: type[BrokerError] = GroupIdNotFoundError) -> GroupMetadata:
+    def _group_or_raise(self, group_id: str) -> Group:
         group = self._manager.groups.get(group_id)
         if group is None:
-            raise error(f"Group {group_id} not found.")
+            raise GroupIdNotFoundError(f"Group {group_id} not found.")
+        return group
+
+    def _classic_group_or_raise(self, group_id: str, error: type[BrokerError] = UnknownMemberIdError) -> GroupMetadata:
+        group = self._manager.groups.get(group_id)
+        if not isinstance(group, GroupMetadata):
+            raise error(f"Group {group_id} {'not found' if group is None else 'is not a classic group'}.")
         return group
 
     # --- members
@@ -180,9 +202,12 @@ class GroupCoordinator:
                     f"(group.min.session.timeout.ms) to {self._max_session_timeout_ms} (group.max.session.timeout.ms)"
                 )
             if body.member_id == UNKNOWN_MEMBER_ID:
-                group = self._manager.get_or_create_group(group_id)
+                found = self._manager.classic_group(group_id, may_create=True)
+                if found is None:
+                    raise InconsistentGroupProtocolError(f"Group {group_id} has members of the consumer protocol.")
+                group = found
             else:
-                group = self._group_or_raise(group_id, UnknownMemberIdError)
+                group = self._classic_group_or_raise(group_id)
         except BrokerError as error:
             attempt.refuse(error, body.member_id)
             return
@@ -195,7 +220,7 @@ class GroupCoordinator:
         except CoordinatorLoadInProgressError as error:
             # The rebalance of this request ended with the previous coordinator.
             raise RebalanceInProgressError(str(error)) from error
-        self._rebalance.sync(self._group_or_raise(group_id, UnknownMemberIdError), body, respond)
+        self._rebalance.sync(self._classic_group_or_raise(group_id), body, respond)
 
     def heartbeat(self, body: HeartbeatRequest) -> None:
         """Handle Heartbeat: restart the member's session.
@@ -207,7 +232,7 @@ class GroupCoordinator:
             group_id = self.validate_group_status(body.group_id)
         except CoordinatorLoadInProgressError:
             return  # sessions start when the group has been loaded
-        group = self._group_or_raise(group_id, UnknownMemberIdError)
+        group = self._classic_group_or_raise(group_id)
         group.validate_alive()
         member = group.validate_member(body.member_id, body.group_instance_id)
         group.validate_generation(body.generation_id)
@@ -220,7 +245,7 @@ class GroupCoordinator:
     ) -> list[LeaveGroupResponse.MemberResponse]:
         """Handle LeaveGroup, from one member or, for several members, from an administrator."""
         group_id = self.validate_group_status(group_id)
-        group = self._manager.groups.get(group_id)
+        group = self._manager.classic_group(group_id, may_create=False)
         if group is not None:
             group.validate_alive()
         responses = []
@@ -255,6 +280,13 @@ class GroupCoordinator:
         group.remove(member_id)
         return member_id
 
+    def consumer_group_heartbeat(
+        self, body: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str, respond: HeartbeatCallback
+    ) -> None:
+        """Handle ConsumerGroupHeartbeat."""
+        self.validate_group_status(body.group_id)
+        self._consumer_groups.heartbeat(body, client_id, client_host, respond)
+
     # --- offsets
 
     def commit_offsets(
@@ -273,9 +305,12 @@ class GroupCoordinator:
                 missing = api_version >= _COMMIT_TELLS_MISSING_GROUP
                 raise (GroupIdNotFoundError if missing else IllegalGenerationError)(f"Group {group_id} not found.")
             group = self._manager.get_or_create_group(group_id)
-        member = group.validate_offset_commit(body.member_id, body.group_instance_id, generation_id)
-        if member is not None:
-            self._rebalance.reschedule_session(group, member)
+        if isinstance(group, ConsumerGroup):
+            group.validate_commit(body.member_id, generation_id, api_version)
+        else:
+            member = group.validate_offset_commit(body.member_id, body.group_instance_id, generation_id)
+            if member is not None:
+                self._rebalance.reschedule_session(group, member)
         limit = self._max_metadata_size
         accepted = {tp: offset for tp, offset in offsets.items() if len(offset.metadata) <= limit}
 
@@ -321,7 +356,7 @@ class GroupCoordinator:
 
     def _store_transactional_offsets(
         self,
-        group: GroupMetadata,
+        group: Group,
         offsets: Mapping[TopicPartition, CommittedOffset],
         producer: ProducerIdAndEpoch,
         verification: VerificationState | None,
@@ -339,7 +374,7 @@ class GroupCoordinator:
         else:
             stored(0)
 
-    def _group_for_transaction(self, body: TxnOffsetCommitRequest) -> GroupMetadata:
+    def _group_for_transaction(self, body: TxnOffsetCommitRequest) -> Group:
         """Return the group, if the sender's member and generation are valid; senders before KIP-447 have neither."""
         group_id = self.validate_group_status(body.group_id)
         group = self._manager.groups.get(group_id)
@@ -347,6 +382,9 @@ class GroupCoordinator:
             if body.generation_id >= 0:
                 raise IllegalGenerationError(f"Group {group_id} not found.")
             return self._manager.get_or_create_group(group_id)
+        if isinstance(group, ConsumerGroup):
+            group.validate_commit(body.member_id, body.generation_id, None)
+            return group
         group.validate_alive()
         anonymous = body.member_id == UNKNOWN_MEMBER_ID and body.group_instance_id is None
         if body.generation_id < 0 and (group.state is EMPTY or anonymous):
@@ -367,14 +405,20 @@ class GroupCoordinator:
         partitions: Collection[TopicPartition] | None,
         require_stable: bool,
         respond: FetchCallback,
+        *,
+        member_id: str | None = None,
+        member_epoch: int = -1,
     ) -> None:
         """Handle OffsetFetch; ``partitions`` None means all offsets of the group.
 
+        A member of the consumer protocol names itself and its epoch, which must be valid.
         With ``require_stable`` the response waits for commits in flight, and names the partitions whose offsets an open
         transaction has sent (KIP-447).
         """
         group_id = self.validate_group_status(group_id, may_be_empty=True)
         group = self._manager.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            group.validate_fetch(member_id, member_epoch)
 
         def answer() -> None:
             if group is not None and group.state is DEAD:
@@ -406,7 +450,7 @@ class GroupCoordinator:
 
     # --- administration
 
-    def list_groups(self) -> list[GroupMetadata]:
+    def list_groups(self) -> list[Group]:
         """Return all groups of this broker.
 
         Raises:
@@ -424,7 +468,19 @@ class GroupCoordinator:
         Raises:
             GroupIdNotFoundError: the group does not exist.
         """
-        return self._group_or_raise(self.validate_group_status(group_id, may_be_empty=True))
+        group_id = self.validate_group_status(group_id, may_be_empty=True)
+        return self._classic_group_or_raise(group_id, GroupIdNotFoundError)
+
+    def describe_consumer_group(self, group_id: str) -> ConsumerGroup:
+        """Return a group of the consumer protocol.
+
+        Raises:
+            GroupIdNotFoundError: there is no such group.
+        """
+        group = self._group_or_raise(self.validate_group_status(group_id))
+        if not isinstance(group, ConsumerGroup):
+            raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
+        return group
 
     def delete_group(self, group_id: str, respond: Callable[[int], None]) -> None:
         """Handle DeleteGroups (KIP-229) for one group. It must have no members; its offsets are deleted too."""

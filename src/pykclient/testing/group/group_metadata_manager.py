@@ -30,7 +30,8 @@ from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
 from pykclient.record.record_batch import Record
 from pykclient.testing.coordinator_partitions import partition_for
-from pykclient.testing.group import group_records
+from pykclient.testing.group import consumer_group_records, group_records
+from pykclient.testing.group.consumer_group import ConsumerGroup
 from pykclient.testing.group.group_metadata import GroupMetadata
 from pykclient.testing.group.group_offsets import CommittedOffset
 from pykclient.testing.group.group_records import GROUP_METADATA_TOPIC
@@ -66,7 +67,8 @@ _BASE_SEQUENCE: Final = 0
 
 #: Called with an error code and, if that is 0, the offset of the first record.
 AppendCallback = Callable[[int, int], None]
-GroupCallback = Callable[[GroupMetadata], None]
+Group = GroupMetadata | ConsumerGroup
+GroupCallback = Callable[[Group], None]
 
 
 class GroupMetadataManager:
@@ -80,7 +82,7 @@ class GroupMetadataManager:
     """
 
     def __init__(self, broker: Broker) -> None:
-        self.groups: dict[str, GroupMetadata] = {}
+        self.groups: dict[str, Group] = {}
         self._broker = broker
         self._log = broker.log_context.logger(__name__)
         self._partition_count: int = broker.config["offsets.topic.num.partitions"]
@@ -112,11 +114,49 @@ class GroupMetadataManager:
     def is_loading(self) -> bool:
         return bool(self._loading)
 
-    def get_or_create_group(self, group_id: str) -> GroupMetadata:
+    def get_or_create_group(self, group_id: str) -> Group:
+        """Return the group, which is of the classic protocol if it is new."""
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = GroupMetadata(group_id, self._broker.loop.wall_ms)
         return group
+
+    def classic_group(self, group_id: str, *, may_create: bool) -> GroupMetadata | None:
+        """Return the group if it is of the classic protocol, or has no members and becomes so."""
+        group = self.groups.get(group_id)
+        if isinstance(group, GroupMetadata) or (group is None and not may_create):
+            return group
+        if group is None or (may_create and not group.members):
+            new = GroupMetadata(group_id, self._broker.loop.wall_ms)
+            self._replace(group, new)
+            return new
+        return None
+
+    def consumer_group(self, group_id: str, *, may_create: bool) -> ConsumerGroup | None:
+        """Return the group if it is of the consumer protocol, or has no members and becomes so."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup) or (group is None and not may_create):
+            return group
+        if group is None or (may_create and group.state is EMPTY and not group.pending_members):
+            new = ConsumerGroup(group_id, self._broker.loop.wall_ms)
+            self._replace(group, new)
+            return new
+        return None
+
+    def _replace(self, old: Group | None, new: Group) -> None:
+        """Put a group in the place of one of the other protocol, which has offsets but no members."""
+        self.groups[new.group_id] = new
+        if old is not None:
+            new.offsets = old.offsets
+            old.cancel_timers()
+            if tombstones := _group_tombstones(old):
+                self._append(new.group_id, tombstones, lambda _code, _offset: None)
+
+    def store_records(
+        self, group_id: str, records: Iterable[tuple[bytes, bytes | None]], then: Callable[[int], None]
+    ) -> None:
+        """Append records of a group; call ``then`` with the error code, or 0."""
+        self._append(group_id, records, lambda error_code, _: then(error_code))
 
     # --- writing
 
@@ -127,7 +167,7 @@ class GroupMetadataManager:
         self._append(group.group_id, [(key, value)], lambda error_code, _: then(error_code))
 
     def store_offsets(
-        self, group: GroupMetadata, offsets: Mapping[TopicPartition, CommittedOffset], then: Callable[[int], None]
+        self, group: Group, offsets: Mapping[TopicPartition, CommittedOffset], then: Callable[[int], None]
     ) -> None:
         """Write offsets. They can be read when ``then`` is called with 0."""
         write = group.offsets.prepare(offsets)
@@ -143,7 +183,7 @@ class GroupMetadataManager:
 
     def store_transactional_offsets(
         self,
-        group: GroupMetadata,
+        group: Group,
         offsets: Mapping[TopicPartition, CommittedOffset],
         producer: ProducerIdAndEpoch,
         verification: VerificationState | None,
@@ -175,9 +215,7 @@ class GroupMetadataManager:
         if not group_ids:
             self._open_groups.pop(producer_id, None)
 
-    def delete_offsets(
-        self, group: GroupMetadata, partitions: Iterable[TopicPartition], then: Callable[[int], None]
-    ) -> None:
+    def delete_offsets(self, group: Group, partitions: Iterable[TopicPartition], then: Callable[[int], None]) -> None:
         """Write tombstones for the offsets of these partitions, then remove them from memory."""
         known = set(group.offsets.partitions())
         removed = [tp for tp in partitions if tp in known]
@@ -192,14 +230,11 @@ class GroupMetadataManager:
         else:
             then(0)
 
-    def delete_group(self, group: GroupMetadata, then: Callable[[int], None]) -> None:
+    def delete_group(self, group: Group, then: Callable[[int], None]) -> None:
         """Write tombstones for an empty group and all its offsets, then remove it from memory."""
         removed = group.offsets.partitions()
         generation_id = group.generation_id
-        records = self._offset_tombstones(group, removed)
-        if generation_id:
-            # A group that only ever stored offsets has no other record.
-            records.append((group_records.group_metadata_key(group.group_id), None))
+        records = self._offset_tombstones(group, removed) + _group_tombstones(group)
 
         def deleted(error_code: int, base_offset: int) -> None:
             if not error_code:
@@ -215,16 +250,14 @@ class GroupMetadataManager:
             self._forget(group)
             then(0)
 
-    def _forget(self, group: GroupMetadata) -> None:
+    def _forget(self, group: Group) -> None:
         group.transition_to(DEAD, self._broker.loop.wall_ms)
         group.cancel_timers()
         if self.groups.get(group.group_id) is group:
             del self.groups[group.group_id]
 
     @staticmethod
-    def _offset_tombstones(
-        group: GroupMetadata, partitions: Iterable[TopicPartition]
-    ) -> list[tuple[bytes, bytes | None]]:
+    def _offset_tombstones(group: Group, partitions: Iterable[TopicPartition]) -> list[tuple[bytes, bytes | None]]:
         return [(group_records.offset_commit_key(group.group_id, tp), None) for tp in partitions]
 
     def _append(
@@ -271,7 +304,7 @@ class GroupMetadataManager:
             elif expired:
                 self.delete_offsets(group, expired, _ignore)
 
-    def _expired(self, group: GroupMetadata, retention_ms: int) -> list[TopicPartition]:
+    def _expired(self, group: Group, retention_ms: int) -> list[TopicPartition]:
         now_ms = self._broker.loop.wall_ms
         offsets = group.offsets
         if group.protocol_type is not None and group.state is EMPTY and group.state_timestamp_ms >= 0:
@@ -300,7 +333,9 @@ class GroupMetadataManager:
         if not self._update_epoch(partition, epoch) or partition in self._owned or partition in self._loading:
             return
         self._loading[partition] = epoch
-        self._broker.call_soon(self._load_step, partition, epoch, None, _LoadedGroups(), on_loaded)
+        self._broker.call_soon(
+            self._load_step, partition, epoch, None, _LoadedGroups(self._broker.loop.wall_ms), on_loaded
+        )
 
     def unload(self, partition: int, epoch: int | None, on_unloaded: GroupCallback) -> None:
         """Unload the groups of a partition that another broker leads now, in ``epoch``, or that was deleted (None)."""
@@ -357,8 +392,8 @@ class GroupMetadataManager:
         del self._loading[partition]
         self._owned.add(partition)
         transactional = loaded.open_offsets()
-        for group_id in {**loaded.groups, **loaded.offsets, **transactional}:
-            group = loaded.groups.get(group_id)
+        for group_id in {**loaded.groups, **loaded.consumer_groups, **loaded.offsets, **transactional}:
+            group: Group | None = loaded.consumer_groups.get(group_id) or loaded.groups.get(group_id)
             if group is None:
                 group = GroupMetadata(group_id, self._broker.loop.wall_ms)
             of_transactions = transactional.get(group_id, {})
@@ -376,9 +411,11 @@ class _LoadedGroups:
     Those of a transaction count when its marker follows. Thread: loop.
     """
 
-    __slots__ = ("_transactions", "groups", "offsets")
+    __slots__ = ("_transactions", "_wall_ms", "consumer_groups", "groups", "offsets")
 
-    def __init__(self) -> None:
+    def __init__(self, wall_ms: int) -> None:
+        self._wall_ms = wall_ms
+        self.consumer_groups: dict[str, ConsumerGroup] = {}
         self.groups: dict[str, GroupMetadata] = {}
         self.offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         #: The offsets of open transactions by producer id.
@@ -424,7 +461,11 @@ class _LoadedGroups:
         record: Record,
         transaction: dict[tuple[str, TopicPartition], CommittedOffset] | None,
     ) -> None:
-        key = None if record.key is None else group_records.read_key(record.key)
+        if record.key is None or consumer_group_records.read_into(
+            self.consumer_groups, record.key, record.value, self._wall_ms
+        ):
+            return
+        key = group_records.read_key(record.key)
         if key is None:
             return
         group_id, tp = key
@@ -449,6 +490,15 @@ class _LoadedGroups:
             self.offsets[group_id].pop(tp, None)
             if not self.offsets[group_id]:
                 del self.offsets[group_id]
+
+
+def _group_tombstones(group: Group) -> list[tuple[bytes, bytes | None]]:
+    """Return the records that remove a group without members, except for its offsets."""
+    if isinstance(group, ConsumerGroup):
+        return consumer_group_records.group_tombstones(group)
+    if not group.generation_id:
+        return []  # it only ever stored offsets
+    return [(group_records.group_metadata_key(group.group_id), None)]
 
 
 def _offset_records(

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Final, cast
 
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from pykclient.testing.group.consumer_group import ConsumerGroup
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
+    from pykclient.testing.group.group_metadata_manager import Group
     from pykclient.testing.server.request_channel import Request
 
 API_KEY = ApiKeys.LIST_GROUPS
 VERSIONS = (0, 5)
 
-_GROUP_TYPE: Final = "classic"
+_CLASSIC: Final = "classic"
+_CONSUMER: Final = "consumer"
 
 
 def handle(broker: Broker, request: Request) -> None:
@@ -27,12 +30,16 @@ def handle(broker: Broker, request: Request) -> None:
             group_id=group.group_id,
             protocol_type=group.protocol_type or "",
             group_state=group.state.name,
-            group_type=_GROUP_TYPE,
+            group_type=_type_of(group),
         )
         for group in broker.group_coordinator.list_groups()
-        if (not states or group.state.name.lower() in states) and (not types or _GROUP_TYPE in types)
+        if (not states or group.state.name.lower() in states) and (not types or _type_of(group) in types)
     ]
     request.respond(ListGroupsResponse(groups=groups))
+
+
+def _type_of(group: Group) -> str:
+    return _CONSUMER if isinstance(group, ConsumerGroup) else _CLASSIC
 
 
 def error_response(body: ListGroupsRequest, code: int, message: str | None = None) -> ListGroupsResponse:  # noqa: ARG001

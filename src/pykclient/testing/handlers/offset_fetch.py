@@ -132,7 +132,14 @@ def _fetch(
         respond(group)
 
     try:
-        broker.group_coordinator.fetch_offsets(asked.group_id, partitions, require_stable, fetched)
+        broker.group_coordinator.fetch_offsets(
+            asked.group_id,
+            partitions,
+            require_stable,
+            fetched,
+            member_id=asked.member_id,
+            member_epoch=asked.member_epoch,
+        )
     except BrokerError as error:
         fetched(error.code, {}, ())
 

@@ -1,0 +1,34 @@
+"""ConsumerGroupHeartbeat: join, keep and leave a group of the consumer protocol (KIP-848)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.server.request_channel import Request
+
+API_KEY = ApiKeys.CONSUMER_GROUP_HEARTBEAT
+VERSIONS = (0, 1)
+
+
+def handle(broker: Broker, request: Request) -> None:
+    """Respond when all that the response tells is in the log."""
+    body = cast(ConsumerGroupHeartbeatRequest, request.body)
+    # Java's notation of addresses.
+    client_host = f"/{request.client_host}"
+    broker.group_coordinator.consumer_group_heartbeat(body, request.client_id or "", client_host, request.respond)
+
+
+def error_response(
+    body: ConsumerGroupHeartbeatRequest,  # noqa: ARG001 - as all handlers
+    code: int,
+    message: str | None = None,
+) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)
