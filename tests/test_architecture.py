@@ -41,6 +41,7 @@ SOCKET_MODULES = {
 PURE_PACKAGES = ("config/", "protocol/", "record/")
 #: Modules that decide what to send, and leave all waiting to a driver.
 DECIDERS = {
+    "admin/access.py",
     "admin/admin_call.py",
     "admin/admin_calls.py",
     "admin/api.py",
@@ -53,6 +54,7 @@ DECIDERS = {
     "admin/operation.py",
     "admin/partitions.py",
     "admin/topics.py",
+    "admin/transactions.py",
     "consumer/classic_consumer.py",
     "consumer/coordinator/classic_membership_manager.py",
     "consumer/coordinator/commit_request_manager.py",

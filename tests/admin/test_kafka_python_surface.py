@@ -22,24 +22,10 @@ from pykclient.errors import IllegalArgumentError, KafkaError
 from tests.admin.harness import as_kafka_python
 from tests.support.embedded_kafka import EmbeddedKafka
 
-#: Methods that are not there yet.
-MISSING = {
-    "abort_transaction",
-    "alter_user_scram_credentials",
-    "create_acls",
-    "delete_acls",
-    "describe_acls",
-    "describe_producers",
-    "describe_transactions",
-    "describe_user_scram_credentials",
-    "find_hanging_transactions",
-    "list_transactions",
-}
-
 METHODS = [
     name
     for name in dir(kafka.admin.KafkaAdminClient)
-    if not name.startswith("_") and callable(getattr(kafka.admin.KafkaAdminClient, name)) and name not in MISSING
+    if not name.startswith("_") and callable(getattr(kafka.admin.KafkaAdminClient, name))
 ]
 CLASSES = [name for name in kafka.admin.__all__ if name != "KafkaAdminClient"] + ["NewTopic", "NewPartitions"]
 

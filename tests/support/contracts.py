@@ -13,8 +13,10 @@ from tests.support.unused import file_of
 #: What begins or ends the path of a file whose tests on real brokers are run every time.
 _DIRECTORIES = ("tests/chaos/", "tests/support/")
 _FILES = (
+    "tests/admin/test_access_on_kafka.py",
     "tests/admin/test_admin_on_kafka.py",
     "tests/admin/test_groups_on_kafka.py",
+    "tests/admin/test_transactions_on_kafka.py",
     "tests/aio/test_aio_kafka_producer.py",
     "tests/consumer/test_consumer_groups_kafka.py",
     "tests/consumer/test_groups_kafka.py",

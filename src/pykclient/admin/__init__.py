@@ -6,9 +6,87 @@ from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pykclient.admin.admin import Admin as Admin
-    from pykclient.admin.kafka_admin_client import KafkaAdminClient as KafkaAdminClient
-    from pykclient.admin.results import Results as Results
+    from pykclient.admin.access import (
+        ClientQuotaFilterComponent as ClientQuotaFilterComponent,
+    )
+    from pykclient.admin.access import (
+        DelegationToken as DelegationToken,
+    )
+    from pykclient.admin.access import (
+        ScramCredentialInfo as ScramCredentialInfo,
+    )
+    from pykclient.admin.admin import (
+        Admin as Admin,
+    )
+    from pykclient.admin.cluster import (
+        FeatureUpdate as FeatureUpdate,
+    )
+    from pykclient.admin.descriptions import (
+        BrokerVersionData as BrokerVersionData,
+    )
+    from pykclient.admin.descriptions import (
+        ClusterDescription as ClusterDescription,
+    )
+    from pykclient.admin.descriptions import (
+        ConfigEntry as ConfigEntry,
+    )
+    from pykclient.admin.descriptions import (
+        ConfigSynonym as ConfigSynonym,
+    )
+    from pykclient.admin.descriptions import (
+        CreatedTopic as CreatedTopic,
+    )
+    from pykclient.admin.descriptions import (
+        FeatureMetadata as FeatureMetadata,
+    )
+    from pykclient.admin.descriptions import (
+        GroupDescription as GroupDescription,
+    )
+    from pykclient.admin.descriptions import (
+        GroupListing as GroupListing,
+    )
+    from pykclient.admin.descriptions import (
+        ListedOffset as ListedOffset,
+    )
+    from pykclient.admin.descriptions import (
+        LogDirDescription as LogDirDescription,
+    )
+    from pykclient.admin.descriptions import (
+        MemberDescription as MemberDescription,
+    )
+    from pykclient.admin.descriptions import (
+        PartitionDescription as PartitionDescription,
+    )
+    from pykclient.admin.descriptions import (
+        PartitionReassignment as PartitionReassignment,
+    )
+    from pykclient.admin.descriptions import (
+        QuorumInfo as QuorumInfo,
+    )
+    from pykclient.admin.descriptions import (
+        QuorumReplica as QuorumReplica,
+    )
+    from pykclient.admin.descriptions import (
+        ReplicaInfo as ReplicaInfo,
+    )
+    from pykclient.admin.descriptions import (
+        ShareGroupOffset as ShareGroupOffset,
+    )
+    from pykclient.admin.descriptions import (
+        TopicDescription as TopicDescription,
+    )
+    from pykclient.admin.descriptions import (
+        TopicListing as TopicListing,
+    )
+    from pykclient.admin.kafka_admin_client import (
+        KafkaAdminClient as KafkaAdminClient,
+    )
+    from pykclient.admin.results import (
+        Results as Results,
+    )
+    from pykclient.admin.transactions import (
+        FencedProducer as FencedProducer,
+    )
     from pykclient.admin.values import (
         ACL as ACL,
     )
@@ -121,28 +199,52 @@ _HOME = {
     "AbortTransactionSpec": "values",
     "Admin": "admin",
     "AlterConfigOp": "values",
+    "BrokerVersionData": "descriptions",
+    "ClientQuotaFilterComponent": "access",
+    "ClusterDescription": "descriptions",
+    "ConfigEntry": "descriptions",
     "ConfigFilterType": "values",
     "ConfigResource": "values",
     "ConfigResourceType": "values",
     "ConfigSourceType": "values",
+    "ConfigSynonym": "descriptions",
     "ConfigType": "values",
+    "CreatedTopic": "descriptions",
+    "DelegationToken": "access",
     "ElectionType": "values",
+    "FeatureMetadata": "descriptions",
+    "FeatureUpdate": "cluster",
+    "FencedProducer": "transactions",
+    "GroupDescription": "descriptions",
+    "GroupListing": "descriptions",
     "GroupState": "values",
     "GroupType": "values",
     "IsolationLevel": "values",
     "KafkaAdminClient": "kafka_admin_client",
+    "ListedOffset": "descriptions",
+    "LogDirDescription": "descriptions",
+    "MemberDescription": "descriptions",
     "MemberToRemove": "values",
     "NewPartitions": "values",
     "NewTopic": "values",
     "OffsetSpec": "values",
     "OffsetTimestamp": "values",
+    "PartitionDescription": "descriptions",
     "PartitionProducerState": "values",
+    "PartitionReassignment": "descriptions",
     "ProducerState": "values",
+    "QuorumInfo": "descriptions",
+    "QuorumReplica": "descriptions",
+    "ReplicaInfo": "descriptions",
     "ResourcePattern": "values",
     "ResourcePatternFilter": "values",
     "ResourceType": "values",
     "Results": "results",
+    "ScramCredentialInfo": "access",
     "ScramMechanism": "values",
+    "ShareGroupOffset": "descriptions",
+    "TopicDescription": "descriptions",
+    "TopicListing": "descriptions",
     "TopicPartitionReplica": "values",
     "TransactionDescription": "values",
     "TransactionListing": "values",
@@ -161,28 +263,52 @@ __all__ = [
     "AbortTransactionSpec",
     "Admin",
     "AlterConfigOp",
+    "BrokerVersionData",
+    "ClientQuotaFilterComponent",
+    "ClusterDescription",
+    "ConfigEntry",
     "ConfigFilterType",
     "ConfigResource",
     "ConfigResourceType",
     "ConfigSourceType",
+    "ConfigSynonym",
     "ConfigType",
+    "CreatedTopic",
+    "DelegationToken",
     "ElectionType",
+    "FeatureMetadata",
+    "FeatureUpdate",
+    "FencedProducer",
+    "GroupDescription",
+    "GroupListing",
     "GroupState",
     "GroupType",
     "IsolationLevel",
     "KafkaAdminClient",
+    "ListedOffset",
+    "LogDirDescription",
+    "MemberDescription",
     "MemberToRemove",
     "NewPartitions",
     "NewTopic",
     "OffsetSpec",
     "OffsetTimestamp",
+    "PartitionDescription",
     "PartitionProducerState",
+    "PartitionReassignment",
     "ProducerState",
+    "QuorumInfo",
+    "QuorumReplica",
+    "ReplicaInfo",
     "ResourcePattern",
     "ResourcePatternFilter",
     "ResourceType",
     "Results",
+    "ScramCredentialInfo",
     "ScramMechanism",
+    "ShareGroupOffset",
+    "TopicDescription",
+    "TopicListing",
     "TopicPartitionReplica",
     "TransactionDescription",
     "TransactionListing",

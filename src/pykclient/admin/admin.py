@@ -6,7 +6,24 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 from uuid import UUID
 
-from pykclient.admin import arguments, cluster, configs, group_offsets, groups, partitions, topics
+from pykclient.admin import (
+    access,
+    arguments,
+    cluster,
+    configs,
+    group_offsets,
+    groups,
+    partitions,
+    topics,
+    transactions,
+)
+from pykclient.admin.access import (
+    ClientQuotaFilterComponent,
+    DelegationToken,
+    Entity,
+    Principal,
+    ScramCredentialInfo,
+)
 from pykclient.admin.admin_base import AdminBase
 from pykclient.admin.descriptions import (
     ClusterDescription,
@@ -24,7 +41,11 @@ from pykclient.admin.descriptions import (
     TopicListing,
 )
 from pykclient.admin.results import Results
+from pykclient.admin.transactions import FencedProducer
 from pykclient.admin.values import (
+    ACL,
+    AbortTransactionSpec,
+    ACLFilter,
     ConfigResource,
     ConfigResourceType,
     ElectionType,
@@ -35,7 +56,13 @@ from pykclient.admin.values import (
     NewPartitions,
     NewTopic,
     OffsetSpec,
+    PartitionProducerState,
     TopicPartitionReplica,
+    TransactionDescription,
+    TransactionListing,
+    TransactionState,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
 )
 from pykclient.types import OffsetAndMetadata, TopicPartition
 
@@ -430,3 +457,162 @@ class Admin(AdminBase):
             timeout_ms,
             lambda it: group_offsets.delete_share_group_offsets(it, group, names),
         )
+
+    # --- access ---
+
+    def describe_acls(self, acl_filter: ACLFilter, *, timeout_ms: int | None = None) -> list[ACL]:
+        """Return the ACLs that match a filter."""
+        (wanted,) = access.acl_arguments([acl_filter], ACLFilter, "acl_filter")
+        return self._run("describe_acls", timeout_ms, lambda it: access.describe_acls(it, wanted))
+
+    def create_acls(self, acls: Iterable[ACL], *, timeout_ms: int | None = None) -> Results[ACL, None]:
+        """Create ACLs. One that exists already is a success."""
+        wanted = access.acl_arguments(acls, ACL, "acls")
+        return self._run("create_acls", timeout_ms, lambda it: access.create_acls(it, wanted))
+
+    def delete_acls(
+        self, acl_filters: Iterable[ACLFilter], *, timeout_ms: int | None = None
+    ) -> Results[ACLFilter, Results[ACL, None]]:
+        """Delete the ACLs that match filters, and return for each filter what became of those that matched.
+
+        If a connection is lost before the response, the request is repeated. The ACLs that the first request has
+        deleted are then not in the result.
+        """
+        wanted = access.acl_arguments(acl_filters, ACLFilter, "acl_filters")
+        return self._run("delete_acls", timeout_ms, lambda it: access.delete_acls(it, wanted))
+
+    def describe_client_quotas(
+        self,
+        components: Iterable[ClientQuotaFilterComponent] = (),
+        *,
+        strict: bool = False,
+        timeout_ms: int | None = None,
+    ) -> dict[Entity, dict[str, float]]:
+        """Return quotas by entity, a tuple of ``(type, name)``, where the name None stands for the default.
+
+        Entities match all ``components``; with ``strict``, they have no other types.
+        """
+        wanted = access.quota_filter(components)
+        is_strict = arguments.flag(strict, "strict")
+        return self._run("describe_client_quotas", timeout_ms, lambda it: access.describe_quotas(it, wanted, is_strict))
+
+    def alter_client_quotas(
+        self,
+        alterations: Iterable[tuple[Mapping[str, str | None], Mapping[str, float | None]]],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> Results[Entity, None]:
+        """Set quotas of entities, or remove them (None).
+
+        ``alterations`` are pairs of an entity and its quotas, such as
+        ``({"user": "alice"}, {"producer_byte_rate": 1_000_000})``; the name None stands for the default entity.
+        """
+        wanted = access.quota_changes(alterations)
+        is_trial = arguments.flag(validate_only, "validate_only")
+        return self._run("alter_client_quotas", timeout_ms, lambda it: access.alter_quotas(it, wanted, is_trial))
+
+    def describe_user_scram_credentials(
+        self, users: Iterable[str] | None = None, *, timeout_ms: int | None = None
+    ) -> Results[str, list[ScramCredentialInfo]]:
+        """Return the SCRAM mechanisms of users, or of all that have some. A user without one has an error."""
+        asked = None if users is None else arguments.texts(users, "users")
+        found = self._run("describe_user_scram_credentials", timeout_ms, lambda it: access.describe_scram(it, asked))
+        return access.scram_infos(found)
+
+    def alter_user_scram_credentials(
+        self,
+        alterations: Iterable[UserScramCredentialDeletion | UserScramCredentialUpsertion],
+        *,
+        timeout_ms: int | None = None,
+    ) -> Results[str, None]:
+        """Create, replace and delete SCRAM credentials, and return the outcome by user."""
+        wanted = access.scram_alterations(alterations)
+        return self._run("alter_user_scram_credentials", timeout_ms, lambda it: access.alter_scram(it, wanted))
+
+    def create_delegation_token(
+        self,
+        renewers: Iterable[Principal | str] = (),
+        *,
+        max_lifetime_ms: int = -1,
+        owner: Principal | str | None = None,
+        timeout_ms: int | None = None,
+    ) -> DelegationToken:
+        """Create a delegation token. Principals are pairs, or texts such as ``"User:alice"``.
+
+        ``max_lifetime_ms`` -1 is for the brokers' default. Another ``owner`` needs the permission for that.
+        """
+        who = access.principals(renewers, "renewers")
+        whose = None if owner is None else access.principals([owner], "owner")[0]
+        most_ms = arguments.number(max_lifetime_ms, "max_lifetime_ms", -1, arguments.INT64)
+        return self._run("create_delegation_token", timeout_ms, lambda it: access.create_token(it, who, most_ms, whose))
+
+    def describe_delegation_tokens(
+        self, owners: Iterable[Principal | str] | None = None, *, timeout_ms: int | None = None
+    ) -> list[DelegationToken]:
+        """Return the delegation tokens of owners, or all that one may see (None)."""
+        asked = None if owners is None else access.principals(owners, "owners")
+        return self._run("describe_delegation_tokens", timeout_ms, lambda it: access.describe_tokens(it, asked))
+
+    def renew_delegation_token(self, hmac: bytes, *, renew_period_ms: int = -1, timeout_ms: int | None = None) -> int:
+        """Extend the life of a token, and return when it expires, in milliseconds since the epoch."""
+        key = access.secret(hmac)
+        period_ms = arguments.number(renew_period_ms, "renew_period_ms", -1, arguments.INT64)
+        return self._run("renew_delegation_token", timeout_ms, lambda it: access.renew_token(it, key, period_ms))
+
+    def expire_delegation_token(self, hmac: bytes, *, expiry_period_ms: int = -1, timeout_ms: int | None = None) -> int:
+        """Have a token expire after ``expiry_period_ms``, at once if that is -1, and return when that is."""
+        key = access.secret(hmac)
+        period_ms = arguments.number(expiry_period_ms, "expiry_period_ms", -1, arguments.INT64)
+        return self._run("expire_delegation_token", timeout_ms, lambda it: access.expire_token(it, key, period_ms))
+
+    # --- transactions ---
+
+    def list_transactions(
+        self,
+        *,
+        producer_ids: Iterable[int] = (),
+        states: Iterable[TransactionState | str] = (),
+        duration_ms: int | None = None,
+        transactional_id_pattern: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[TransactionListing]:
+        """Return the transactions of all coordinators; only those that match all conditions.
+
+        Raises:
+            KafkaError: a broker could not list its transactions. The list would not be complete.
+        """
+        wanted = transactions.transaction_filter(producer_ids, states, duration_ms, transactional_id_pattern)
+        results = self._run(
+            "list_transactions", timeout_ms, lambda it: transactions.list_transactions(it, None, wanted)
+        )
+        return [found for listed in results.all().values() for found in listed]
+
+    def describe_transactions(
+        self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
+    ) -> Results[str, TransactionDescription]:
+        """Describe transactions by their transactional ids."""
+        ids = arguments.texts(transactional_ids, "transactional_ids")
+        return self._run("describe_transactions", timeout_ms, lambda it: transactions.describe_transactions(it, ids))
+
+    def describe_producers(
+        self, topic_partitions: Iterable[TopicPartition], *, broker_id: int | None = None, timeout_ms: int | None = None
+    ) -> Results[TopicPartition, PartitionProducerState]:
+        """Return the producers that have written to partitions lately, as the leaders or one broker know them."""
+        wanted = arguments.partitions(topic_partitions, "topic_partitions")
+        broker = None if broker_id is None else arguments.number(broker_id, "broker_id")
+        return self._run(
+            "describe_producers", timeout_ms, lambda it: transactions.describe_producers(it, wanted, broker)
+        )
+
+    def abort_transaction(self, spec: AbortTransactionSpec, *, timeout_ms: int | None = None) -> None:
+        """Abort the transaction of a producer on one partition, if nothing else ends it."""
+        wanted = transactions.abort_spec(spec)
+        self._run("abort_transaction", timeout_ms, lambda it: transactions.abort_transaction(it, wanted)).all()
+
+    def fence_producers(
+        self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
+    ) -> Results[str, FencedProducer]:
+        """Fence the producers with these transactional ids: their transactions are aborted, and they send no more."""
+        ids = arguments.texts(transactional_ids, "transactional_ids")
+        return self._run("fence_producers", timeout_ms, lambda it: transactions.fence_producers(it, ids))

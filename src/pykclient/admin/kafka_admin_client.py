@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykclient.admin.kafka_access import AccessCalls
 from pykclient.admin.kafka_cluster import ClusterCalls
 from pykclient.admin.kafka_configs import ConfigCalls
 from pykclient.admin.kafka_groups import GroupCalls
 from pykclient.admin.kafka_partitions import PartitionCalls
 from pykclient.admin.kafka_topics import TopicCalls
+from pykclient.admin.kafka_transactions import TransactionCalls
 
 if TYPE_CHECKING:
     from pykclient.admin.admin import Admin
 
 
-class KafkaAdminClient(TopicCalls, PartitionCalls, ConfigCalls, ClusterCalls, GroupCalls):
+class KafkaAdminClient(
+    TopicCalls, PartitionCalls, ConfigCalls, ClusterCalls, GroupCalls, AccessCalls, TransactionCalls
+):
     """A client that administers a Kafka cluster: topics, configurations, groups, access and more.
 
     Settings are keyword arguments, or a mapping of Kafka's dotted keys::

@@ -1,0 +1,104 @@
+"""The methods of KafkaAdminClient for transactions and producers, as kafka-python has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pykclient.admin import arguments
+from pykclient.admin.admin_base import AdminBase
+from pykclient.admin.cluster import broker_id_arguments
+from pykclient.admin.transactions import (
+    abort_spec,
+    abort_transaction,
+    as_kafka_python,
+    describe_producers,
+    describe_transactions,
+    hanging_transactions,
+    list_transactions,
+    transaction_filter,
+)
+from pykclient.admin.values import (
+    AbortTransactionSpec,
+    PartitionProducerState,
+    TransactionDescription,
+    TransactionListing,
+    TransactionState,
+)
+from pykclient.types import TopicPartition
+
+
+class TransactionCalls(AdminBase):
+    """Transactions and producers."""
+
+    def list_transactions(
+        self,
+        broker_ids: Iterable[int] | None = None,
+        producer_id_filters: Iterable[int] | None = None,
+        state_filters: Iterable[TransactionState | str] | None = None,
+        duration_filter_ms: int | None = None,
+        transactional_id_pattern: str | None = None,
+    ) -> dict[int, list[TransactionListing]]:
+        """Return the transactions of each broker that coordinates some; only those that match all filters.
+
+        ``duration_filter_ms`` is how long they have been open at least. ``transactional_id_pattern`` is a regular
+        expression.
+
+        Raises:
+            UnsupportedVersionError: the brokers are too old for a filter.
+            KafkaError: a broker could not list its transactions.
+        """
+        brokers = None if broker_ids is None else broker_id_arguments(broker_ids, "broker_ids")
+        wanted = transaction_filter(producer_id_filters, state_filters, duration_filter_ms, transactional_id_pattern)
+        return self._run("list_transactions", None, lambda it: list_transactions(it, brokers, wanted)).all()
+
+    def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
+        """Describe transactions by their transactional ids.
+
+        Raises:
+            TransactionalIdNotFoundError: a coordinator does not know an id.
+            TransactionalIdAuthorizationError: not authorized to describe an id.
+            KafkaError: any other error of an id.
+        """
+        ids = arguments.texts(transactional_ids, "transactional_ids")
+        return self._run("describe_transactions", None, lambda it: describe_transactions(it, ids)).all()
+
+    def describe_producers(
+        self, partitions: Iterable[TopicPartition], broker_id: int | None = None
+    ) -> dict[TopicPartition, PartitionProducerState]:
+        """Return the producers that have written to partitions lately, as the leaders or one broker know them.
+
+        Raises:
+            UnknownTopicOrPartitionError: a partition does not exist.
+            NotLeaderOrFollowerError: the named broker has no replica of a partition.
+            KafkaError: any other error of a partition.
+        """
+        wanted = arguments.partitions(partitions, "partitions")
+        broker = None if broker_id is None else arguments.number(broker_id, "broker_id")
+        return self._run("describe_producers", None, lambda it: describe_producers(it, wanted, broker)).all()
+
+    def abort_transaction(self, spec: AbortTransactionSpec) -> None:
+        """Abort the transaction of a producer on one partition, if nothing else ends it.
+
+        Raises:
+            InvalidProducerEpochError: the producer has another epoch by now.
+            ClusterAuthorizationError: not authorized to alter the cluster.
+            KafkaError: any other error of the partition.
+        """
+        wanted = abort_spec(spec)
+        self._run("abort_transaction", None, lambda it: abort_transaction(it, wanted)).all()
+
+    def find_hanging_transactions(
+        self, broker_ids: Iterable[int] | None = None, max_transaction_timeout_ms: int = 900000
+    ) -> list[dict[str, Any]]:
+        """Return open transactions that are five minutes older than ``max_transaction_timeout_ms``.
+
+        That should be the brokers' ``transaction.max.timeout.ms``. The ages are by the clock of this machine.
+        """
+        brokers = None if broker_ids is None else broker_id_arguments(broker_ids, "broker_ids")
+        most_ms = arguments.number(max_transaction_timeout_ms, "max_transaction_timeout_ms")
+        wall_ms = self._parts.clock.wall_ms()
+        found = self._run(
+            "find_hanging_transactions", None, lambda it: hanging_transactions(it, brokers, most_ms, wall_ms)
+        )
+        return [dict(as_kafka_python(transaction)) for transaction in found]

@@ -1,0 +1,333 @@
+"""Transactions and producers: operations (KIP-664)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pykclient import errors
+from pykclient.admin import arguments
+from pykclient.admin.api import error_of
+from pykclient.admin.cluster import broker_ids, of_broker
+from pykclient.admin.handlers import ItemsHandler
+from pykclient.admin.lookups import TRANSACTION, CoordinatorStrategy, PartitionLeaderStrategy
+from pykclient.admin.operation import CallContext, Operation
+from pykclient.admin.partitions import by_topic, leaders
+from pykclient.admin.results import Results
+from pykclient.admin.values import (
+    AbortTransactionSpec,
+    PartitionProducerState,
+    ProducerState,
+    TransactionDescription,
+    TransactionListing,
+    TransactionState,
+)
+from pykclient.errors import IllegalArgumentError, KafkaError, UnsupportedVersionError
+from pykclient.network.client_request import RequestBuilder
+from pykclient.protocol.message import Request
+from pykclient.protocol.messages.describe_producers import DescribeProducersRequest
+from pykclient.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from pykclient.protocol.messages.init_producer_id import InitProducerIdRequest
+from pykclient.protocol.messages.list_transactions import ListTransactionsRequest
+from pykclient.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+from pykclient.types import TopicPartition
+
+#: States in which a transaction is not open.
+_ENDED = {
+    TransactionState.EMPTY,
+    TransactionState.COMPLETE_COMMIT,
+    TransactionState.COMPLETE_ABORT,
+    TransactionState.DEAD,
+}
+#: A transaction is taken for hanging if it is open for longer than brokers allow, and this much more.
+_HANGING_AFTER_MS = 5 * 60 * 1000
+
+
+def _state(name: str) -> TransactionState:
+    return next((state for state in TransactionState if state.value == name), TransactionState.UNKNOWN)
+
+
+# --- listing and describing ---
+
+
+class TransactionFilter(NamedTuple):
+    """Conditions for transactions. ``duration_ms`` is how long they have been open at least."""
+
+    producer_ids: Sequence[int] = ()
+    states: Sequence[TransactionState] = ()
+    duration_ms: int | None = None
+    transactional_id_pattern: str | None = None
+
+
+class _ListTransactionsBuilder(RequestBuilder):
+    """Refuses filters that the broker would ignore."""
+
+    __slots__ = ("_filter",)
+
+    def __init__(self, wanted: TransactionFilter) -> None:
+        super().__init__(ListTransactionsRequest())
+        self._filter = wanted
+
+    def build(self, version: int) -> Request:
+        wanted = self._filter
+        if wanted.duration_ms is not None and version < 1:
+            raise UnsupportedVersionError("brokers before Kafka 3.8 have no filter by duration")
+        if wanted.transactional_id_pattern is not None and version < 2:
+            raise UnsupportedVersionError("brokers before Kafka 4.1 have no filter by transactional id")
+        request = ListTransactionsRequest(
+            state_filters=[state.value for state in wanted.states], producer_id_filters=wanted.producer_ids
+        )
+        if wanted.duration_ms is not None:
+            request.duration_filter = wanted.duration_ms
+        request.transactional_id_pattern = wanted.transactional_id_pattern
+        return request
+
+
+class _ListTransactionsHandler(ItemsHandler[int, list[TransactionListing]]):
+    """A coordinator that loads its transactions is asked again."""
+
+    __slots__ = ()
+
+    RETRIED = (errors.CoordinatorLoadInProgressError, errors.CoordinatorNotAvailableError)
+
+
+def list_transactions(
+    context: CallContext, brokers: Sequence[int] | None, wanted: TransactionFilter
+) -> Operation[Results[int, list[TransactionListing]]]:
+    """List the transactions of coordinators, by broker; of all brokers by default."""
+
+    def answers(keys: Sequence[int], response: Any) -> Iterator[tuple[int, KafkaError | None, Any]]:
+        listed = [
+            TransactionListing(found.transactional_id, found.producer_id, _state(found.transaction_state))
+            for found in response.transaction_states
+        ]
+        for key in keys:
+            yield key, error_of(response.error_code), listed
+
+    ids = brokers if brokers is not None else (yield from broker_ids(context))
+    handler = _ListTransactionsHandler(
+        "list_transactions", of_broker(), lambda _keys, _timeout_ms: _ListTransactionsBuilder(wanted), answers
+    )
+    return (yield from context.run(handler, ids))
+
+
+def transaction_filter(producer_ids: object, states: object, duration_ms: object, pattern: object) -> TransactionFilter:
+    """Return checked conditions.
+
+    Raises:
+        IllegalArgumentError: an argument is wrong.
+    """
+    ids = arguments.items(producer_ids or (), "producer_id_filters", "producer ids")
+    return TransactionFilter(
+        [arguments.number(id, "a producer id", 0, arguments.INT64) for id in ids],
+        [TransactionState.build_from(state) for state in arguments.items(states or (), "state_filters", "states")],
+        None if duration_ms is None else arguments.number(duration_ms, "duration_filter_ms", 0, arguments.INT64),
+        arguments.optional_text(pattern, "transactional_id_pattern"),
+    )
+
+
+class _DescribeTransactionsHandler(ItemsHandler[str, TransactionDescription]):
+    """Notes which broker has answered: that is the coordinator."""
+
+    __slots__ = ("_destination",)
+
+    def handle_response(self, destination: int, keys: Sequence[str], response: Any) -> Any:
+        result = super().handle_response(destination, keys, response)
+        for key, found in result.completed.items():
+            result.completed[key] = found._replace(coordinator_id=destination)
+        return result
+
+
+def describe_transactions(
+    context: CallContext, transactional_ids: Sequence[str]
+) -> Operation[Results[str, TransactionDescription]]:
+    """Describe transactions as their coordinators know them."""
+
+    def answers(_keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, Any]]:
+        for found in response.transaction_states:
+            described = TransactionDescription(
+                -1,
+                _state(found.transaction_state),
+                found.producer_id,
+                found.producer_epoch,
+                found.transaction_timeout_ms,
+                found.transaction_start_time_ms,
+                {TopicPartition(topic.topic, number) for topic in found.topics for number in topic.partitions},
+            )
+            yield found.transactional_id, error_of(found.error_code), described
+
+    handler = _DescribeTransactionsHandler(
+        "describe_transactions",
+        CoordinatorStrategy(TRANSACTION),
+        lambda keys, _timeout_ms: DescribeTransactionsRequest(transactional_ids=keys),
+        answers,
+    )
+    return (yield from context.run(handler, transactional_ids))
+
+
+def describe_producers(
+    context: CallContext, partitions: Sequence[TopicPartition], broker_id: int | None
+) -> Operation[Results[TopicPartition, PartitionProducerState]]:
+    """Return the producers of partitions, from their leaders or from the broker that is named."""
+
+    def request(keys: Sequence[TopicPartition], _timeout_ms: int) -> DescribeProducersRequest:
+        return DescribeProducersRequest(
+            topics=[
+                DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=numbers)
+                for topic, numbers in by_topic(keys).items()
+            ]
+        )
+
+    def answers(
+        _keys: Sequence[TopicPartition], response: Any
+    ) -> Iterator[tuple[TopicPartition, KafkaError | None, Any]]:
+        for topic in response.topics:
+            for found in topic.partitions:
+                producers = [
+                    ProducerState(
+                        producer.producer_id,
+                        producer.producer_epoch,
+                        producer.last_sequence,
+                        producer.last_timestamp,
+                        producer.coordinator_epoch,
+                        producer.current_txn_start_offset,
+                    )
+                    for producer in found.active_producers
+                ]
+                tp = TopicPartition(topic.name, found.partition_index)
+                yield tp, error_of(found.error_code, found.error_message), PartitionProducerState(producers)
+
+    handler: ItemsHandler[TopicPartition, PartitionProducerState] = ItemsHandler(
+        "describe_producers", leaders(broker_id), request, answers
+    )
+    return (yield from context.run(handler, partitions))
+
+
+# --- ending ---
+
+
+def abort_transaction(context: CallContext, spec: AbortTransactionSpec) -> Operation[Results[TopicPartition, None]]:
+    """Write an abort marker to one partition, for a transaction that nothing else will end."""
+
+    def request(_keys: Sequence[TopicPartition], _timeout_ms: int) -> WriteTxnMarkersRequest:
+        topic = WriteTxnMarkersRequest.WritableTxnMarkerTopic(
+            name=spec.topic_partition.topic, partition_indexes=[spec.topic_partition.partition]
+        )
+        marker = WriteTxnMarkersRequest.WritableTxnMarker(
+            producer_id=spec.producer_id,
+            producer_epoch=spec.producer_epoch,
+            transaction_result=False,
+            topics=[topic],
+            coordinator_epoch=spec.coordinator_epoch,
+        )
+        return WriteTxnMarkersRequest(markers=[marker])
+
+    def answers(
+        _keys: Sequence[TopicPartition], response: Any
+    ) -> Iterator[tuple[TopicPartition, KafkaError | None, None]]:
+        for marker in response.markers:
+            for topic in marker.topics:
+                for found in topic.partitions:
+                    yield TopicPartition(topic.name, found.partition_index), error_of(found.error_code), None
+
+    handler: ItemsHandler[TopicPartition, None] = ItemsHandler(
+        "abort_transaction", PartitionLeaderStrategy(), request, answers
+    )
+    return (yield from context.run(handler, [spec.topic_partition]))
+
+
+def abort_spec(value: object) -> AbortTransactionSpec:
+    """Return a checked AbortTransactionSpec.
+
+    Raises:
+        IllegalArgumentError: it is none, or has wrong values.
+    """
+    if not isinstance(value, AbortTransactionSpec):
+        raise IllegalArgumentError(f"spec is {arguments.shown(value)}; it must be an AbortTransactionSpec")
+    return AbortTransactionSpec(
+        arguments.partition(value.topic_partition, "topic_partition of spec"),
+        arguments.number(value.producer_id, "producer_id of spec", 0, arguments.INT64),
+        arguments.number(value.producer_epoch, "producer_epoch of spec", 0, arguments.INT16),
+        arguments.number(value.coordinator_epoch, "coordinator_epoch of spec", -1),
+    )
+
+
+class FencedProducer(NamedTuple):
+    """The producer id and epoch that a new producer with the transactional id will have at least."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class _FenceHandler(ItemsHandler[str, FencedProducer]):
+    """One request for each transactional id; a transaction that is ending is waited for."""
+
+    __slots__ = ()
+
+    def requests(self, destination: int, keys: Sequence[str], timeout_ms: int) -> Any:
+        return [
+            request for key in keys for request in super(_FenceHandler, self).requests(destination, [key], timeout_ms)
+        ]
+
+
+def fence_producers(context: CallContext, transactional_ids: Sequence[str]) -> Operation[Results[str, FencedProducer]]:
+    """Fence the producers with these transactional ids: their transactions are aborted, and they can send no more."""
+
+    def answers(keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, Any]]:
+        for key in keys:
+            yield key, error_of(response.error_code), FencedProducer(response.producer_id, response.producer_epoch)
+
+    handler = _FenceHandler(
+        "fence_producers",
+        CoordinatorStrategy(TRANSACTION),
+        # The timeout counts only for the producer id that this request creates, which nobody uses.
+        lambda keys, timeout_ms: InitProducerIdRequest(
+            transactional_id=keys[0], transaction_timeout_ms=max(timeout_ms, 1), producer_id=-1, producer_epoch=-1
+        ),
+        answers,
+    )
+    return (yield from context.run(handler, transactional_ids))
+
+
+# --- what hangs ---
+
+
+class HangingTransaction(NamedTuple):
+    """A transaction that is open for longer than brokers allow."""
+
+    transactional_id: str
+    description: TransactionDescription
+    age_ms: int
+
+
+def hanging_transactions(
+    context: CallContext, brokers: Sequence[int] | None, max_transaction_timeout_ms: int, wall_ms: int
+) -> Operation[list[HangingTransaction]]:
+    """Return the open transactions that are older than ``max_transaction_timeout_ms`` and five minutes."""
+    listed = yield from list_transactions(context, brokers, TransactionFilter())
+    names = sorted({found.transactional_id for of_broker in listed.all().values() for found in of_broker})
+    described = yield from describe_transactions(context, names)
+    found = []
+    for name, transaction in described.succeeded.items():
+        age_ms = wall_ms - transaction.transaction_start_time_ms
+        is_open = transaction.state not in _ENDED and transaction.transaction_start_time_ms >= 0
+        if is_open and age_ms >= max_transaction_timeout_ms + _HANGING_AFTER_MS:
+            found.append(HangingTransaction(name, transaction, age_ms))
+    for error in described.failed.values():
+        if not isinstance(error, errors.TransactionalIdNotFoundError):  # it has expired in between
+            raise error
+    return found
+
+
+def as_kafka_python(found: HangingTransaction) -> Mapping[str, Any]:
+    """Return a transaction as kafka-python's dict."""
+    transaction = found.description
+    return {
+        "transactional_id": found.transactional_id,
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.producer_epoch,
+        "state": transaction.state.value,
+        "age_ms": found.age_ms,
+        "coordinator_id": transaction.coordinator_id,
+        "topic_partitions": sorted(transaction.topic_partitions),
+    }
