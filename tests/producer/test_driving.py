@@ -138,6 +138,44 @@ def test_an_exception_in_the_handling_of_a_response_reaches_the_caller(
     raise AssertionError("the sender's thread was first in all attempts")
 
 
+def test_an_interruption_that_another_one_has_overtaken_strikes_nobody_else(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two signals strike in one poll: the caller gets the second, and the next driver knows nothing of the first."""
+    producer, brokers = make()
+    responses = producer._parts.sender._responses
+    handle, poll = responses.handle, brokers.poll
+    struck: list[int] = []
+
+    def interrupted(*args: Any) -> None:
+        if threading.get_ident() == producer._io_thread.ident or struck:
+            handle(*args)
+        else:
+            struck.append(1)
+            raise TimeoutError("the soft limit")
+
+    def overtaken(timeout_ms: int, now_ms: int) -> Any:
+        result = poll(timeout_ms, now_ms)
+        if len(struck) == 1 and threading.get_ident() != producer._io_thread.ident:
+            struck.append(2)
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(responses, "handle", interrupted)
+    brokers.poll = overtaken  # type: ignore[method-assign]
+    for _ in range(ATTEMPTS):
+        future = producer.send(TOPIC, b"v", partition=0)
+        try:
+            future.get(WAIT_S)
+        except KeyboardInterrupt:
+            assert future.get(WAIT_S).offset >= 0
+            assert producer.send(TOPIC, b"w", partition=0).get(WAIT_S).offset >= 0
+            assert not [record for record in caplog.records if record.levelname == "ERROR"]
+            return
+        warm_up(producer)
+    raise AssertionError("the sender's thread was first in all attempts")
+
+
 def test_other_threads_are_served_while_one_drives(make: Make) -> None:
     producer, _ = make()
     warm_up(producer)

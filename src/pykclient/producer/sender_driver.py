@@ -264,6 +264,7 @@ class SenderDriver:
         if self._is_unfinished and not self._client.end_interrupted_wait():
             self._log.info("An exception interrupted a call that was driving the sender; reconnecting")
             self._sender.recover(now_ms)
+            self._thread.interruption = None  # its batches are retried, and its thread has got another exception
         if self._is_parked:
             self._is_parked = False
             if self._thread.holder != self._thread.ident:
