@@ -554,7 +554,7 @@ class AIOKafkaProducer:
 
     @property
     def client(self) -> ClientView:
-        """What the producer knows of the cluster, under aiokafka's name.
+        """The cluster as the producer knows it, under aiokafka's name.
 
         Raises:
             IllegalStateError: the producer has not been started, or is closed.

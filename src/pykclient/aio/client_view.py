@@ -1,4 +1,4 @@
-"""What programs for aiokafka read from ``producer.client``: the cluster as the client knows it."""
+"""The cluster as the client knows it, for programs for aiokafka that read ``producer.client``."""
 
 from __future__ import annotations
 

@@ -17,8 +17,9 @@ from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
 from pykclient.consumer.fetch import AnyFetch, ColumnsFetch, Fetch
 from pykclient.consumer.fetch_state import FetchPosition
 from pykclient.consumer.request_future import RequestFuture
+from pykclient.consumer.request_manager import timeout_error
 from pykclient.consumer.sole_reader import SoleReader
-from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidGroupIdError, KafkaError, KafkaTimeoutError
+from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidGroupIdError, KafkaError
 from pykclient.record.columns import ColumnMemory
 from pykclient.record.record_batch import MAX_INT64
 from pykclient.types import (
@@ -410,7 +411,8 @@ class ClassicConsumer:
             yield Round(Timer(self._clock, min(timer.remaining_ms, self._retry_backoff_ms)))
             timer.update()
             if timer.expired and self._subscriptions.valid_position(tp) is None:
-                raise self.timeout_error(f"the position of {tp}", timer)
+                reason = None if self._coordinator is None else self._coordinator.last_error
+                raise timeout_error(self._client, f"the position of {tp}", timer.timeout_ms, reason)
 
     def seek(
         self, tp: TopicPartition, offset: int, leader_epoch: int | None = None, topic_id: UUID | None = None
@@ -600,12 +602,6 @@ class ClassicConsumer:
 
     def wakeup(self) -> None:
         self._driver.wakeup()
-
-    def timeout_error(self, what: str, timer: Timer) -> KafkaTimeoutError:
-        reasons = [] if self._coordinator is None else [self._coordinator.last_error]
-        known = "; ".join(str(reason) for reason in reasons if reason is not None)
-        why = self._client.connection_report() or known or "no answer came; the brokers may be overloaded or paused"
-        return KafkaTimeoutError(f"{what} was not done within {timer.timeout_ms} ms: {why}")
 
     # --- closing -----------------------------------------------------------------------------------------------------
 

@@ -104,6 +104,17 @@ class RequestFuture(Generic[T]):
         self._value = None
         self._fire()
 
+    def settle(self: RequestFuture[None], error: Exception | None) -> None:
+        """Complete the future with ``error``, or with success if that is None.
+
+        Raises:
+            IllegalStateError: it is done already.
+        """
+        if error is None:
+            self.complete(None)
+        else:
+            self.raise_error(error)
+
     def add_listener(
         self,
         on_success: Callable[[T], object] | None = None,

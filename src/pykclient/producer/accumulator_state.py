@@ -90,7 +90,7 @@ else:
 
 
 class QueuesOfNode(Protocol):
-    """Where a queue is filed, see WaitingQueues: with the other queues that have batches for its node."""
+    """The queues that have batches for one node, see WaitingQueues."""
 
     #: True if the node could take no request at the last check.
     is_blocked: bool

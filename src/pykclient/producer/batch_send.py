@@ -86,7 +86,7 @@ class BatchSender:
         no more rows are sent.
         """
         for _ in self.steps(parts):
-            """The pool waits for memory itself."""
+            pass  # the pool has waited for memory itself
 
     def steps(self, parts: Iterable[Part]) -> Generator[int, None, None]:
         """Do what ``send`` does, in steps between which the caller may do other work.

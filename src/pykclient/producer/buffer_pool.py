@@ -231,7 +231,7 @@ class BufferPool:
         """The number of bytes not lent."""
         with HERE.mark, self._lock:
             self._take_in()
-            return self._available + len(self._free) * self.poolable_size
+            return self.available_about
 
     @property
     def available_about(self) -> int:
@@ -305,7 +305,7 @@ class BufferPool:
         """Return the error for a wait of ``max_block_ms`` for ``size`` bytes that brought ``gathered``; count it."""
         if self._metrics is not None:
             self._metrics.record_exhausted()
-        free = self._available + gathered + len(self._free) * self.poolable_size
+        free = self.available_about + gathered
         return BufferExhaustedError(
             f"no {size} bytes of buffer.memory became free within {max_block_ms / 1000} s (max.block.ms): "
             f"{free} of {self.total_memory} bytes are free and {self.queued} caller(s) wait; "

@@ -71,7 +71,7 @@ class UnjoinedGroupError(RetriableError):
 
 
 class GroupProtocol(Protocol):
-    """What a kind of group member, such as a consumer, has to do about rebalances. Thread: application."""
+    """The part of a rebalance that depends on the kind of group member, such as a consumer. Thread: application."""
 
     @property
     def protocol_type(self) -> str:

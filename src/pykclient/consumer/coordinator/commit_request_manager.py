@@ -350,7 +350,7 @@ class CommitRequestManager:
             self._events.add(self._tell(commit, error))
         else:
             if not commit.future.is_done:
-                _complete(commit.future, error)
+                commit.future.settle(error)
             if commit.is_async:
                 self._auto_committed(commit.offsets, error)
         # Last: if an exception strikes before, ``reset`` ends the commit again, so that nobody waits in vain.
@@ -373,7 +373,7 @@ class CommitRequestManager:
             return
         commit.told = True
         try:
-            yield ApplicationCall(partial(_complete, commit.future, error))
+            yield ApplicationCall(partial(commit.future.settle, error))
             yield ApplicationCall(partial(commit.callback, commit.offsets, error))
         except WakeupError:
             raise
@@ -586,13 +586,6 @@ class CommitRequestManager:
             f"offsets were not committed: they were sent in {sent}, and a rebalance has begun since; call poll() to "
             f"complete it, then commit again what is still assigned"
         )
-
-
-def _complete(future: RequestFuture[None], error: Exception | None) -> None:
-    if error is None:
-        future.complete(None)
-    else:
-        future.raise_error(error)
 
 
 def _unknown_partitions(partitions: Iterable[TopicPartition]) -> errors.UnknownTopicOrPartitionError:

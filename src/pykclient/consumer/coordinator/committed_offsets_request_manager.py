@@ -18,6 +18,7 @@ from pykclient.consumer.coordinator.response_handler import handled
 from pykclient.consumer.fetch_state import FetchPosition
 from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest, timeout_error
+from pykclient.consumer.timed_operation import TimedOperation
 from pykclient.errors import KafkaError, RetriableError
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.protocol.messages.offset_fetch import OffsetFetchResponse
@@ -54,7 +55,7 @@ class _Lookup:
     def __init__(self, question: _Question) -> None:
         self.question = question
         self.future: RequestFuture[CommittedOffsets] = RequestFuture()
-        self.waiting: list[_Waiting] = []
+        self.waiting: list[TimedOperation[CommittedOffsets]] = []  # calls of the application
         self.is_wanted = True  # asked for since the last attempt
         self.is_outdated = False  # a commit came after it
         self.in_flight = False
@@ -63,17 +64,6 @@ class _Lookup:
         self.stable: CommittedOffsets = {}  # of the last attempt, if some of its offsets were not stable
         self.topic_ids: Mapping[str, uuid.UUID] = {}  # the ids in the last request
         self.last_error: Exception | None = None
-
-
-class _Waiting:
-    """A call of the application that waits for a lookup. Thread: application."""
-
-    __slots__ = ("deadline_ms", "future", "timeout_ms")
-
-    def __init__(self, timeout_ms: int) -> None:
-        self.timeout_ms = timeout_ms
-        self.deadline_ms: int | None = None  # from the first poll on
-        self.future: RequestFuture[CommittedOffsets] = RequestFuture()
 
 
 class CommittedOffsetsRequestManager:
@@ -114,7 +104,7 @@ class CommittedOffsetsRequestManager:
         """
         if not partitions:
             return RequestFuture.success({})
-        waiting = _Waiting(timeout_ms)
+        waiting: TimedOperation[CommittedOffsets] = TimedOperation(timeout_ms)
         lookup = self._ask(partitions)
         if lookup.future.is_done:
             self._drop(lookup)
@@ -210,20 +200,18 @@ class CommittedOffsetsRequestManager:
         if not lookup.waiting:
             return FOREVER_MS
         for waiting in lookup.waiting:
-            if waiting.deadline_ms is None:
-                waiting.deadline_ms = now_ms + waiting.timeout_ms
-            elif now_ms >= waiting.deadline_ms and not waiting.future.is_done:
-                waiting.future.raise_error(self._timeout_error(lookup, waiting))
+            if waiting.is_over(now_ms):
+                waiting.fail(self._timeout_error(lookup, waiting.timeout_ms))
         # Some are done, or given up by the calls that waited for them.
         lookup.waiting = [waiting for waiting in lookup.waiting if not waiting.future.is_done]
         lookup.is_wanted = bool(lookup.waiting)
-        return min([(waiting.deadline_ms or now_ms) - now_ms for waiting in lookup.waiting], default=FOREVER_MS)
+        return min([waiting.left_ms(now_ms) for waiting in lookup.waiting], default=FOREVER_MS)
 
-    def _timeout_error(self, lookup: _Lookup, waiting: _Waiting) -> KafkaError:
+    def _timeout_error(self, lookup: _Lookup, timeout_ms: int) -> KafkaError:
         coordinator = self._coordinator
         reason = (coordinator.last_error if coordinator.unknown else None) or lookup.last_error
         what = "the lookup of committed offsets"
-        return timeout_error(self._client, what, waiting.timeout_ms, reason or coordinator.last_error)
+        return timeout_error(self._client, what, timeout_ms, reason or coordinator.last_error)
 
     def _request(self, lookup: _Lookup, node: Node) -> UnsentRequest:
         partitions, _ = lookup.question
@@ -248,8 +236,7 @@ class CommittedOffsetsRequestManager:
         if lookup.waiting:
             self._drop(lookup)
             for waiting in lookup.waiting:
-                if not waiting.future.is_done:
-                    waiting.future.complete(offsets)
+                waiting.complete(offsets)
         lookup.future.complete(offsets)
 
     def _attempt_failed(self, lookup: _Lookup, error: Exception) -> None:
@@ -265,8 +252,7 @@ class CommittedOffsetsRequestManager:
         if lookup.waiting:
             self._drop(lookup)
             for waiting in lookup.waiting:
-                if not waiting.future.is_done:
-                    waiting.future.raise_error(error)
+                waiting.fail(error)
         lookup.future.raise_error(error)
 
     def _drop(self, lookup: _Lookup) -> None:

@@ -156,7 +156,4 @@ class LeaveGroupRequestManager:
     def _end(self, leaving: _Leaving, error: Exception | None) -> None:
         if self._leaving is leaving:
             self._leaving = None
-        if error is None:
-            leaving.future.complete(None)
-        else:
-            leaving.future.raise_error(error)
+        leaving.future.settle(error)

@@ -56,7 +56,7 @@ def move(state: MemberState, to: MemberState) -> MemberState:
 
 
 class RebalanceStep:
-    """What a member does about its next assignment. Compare by identity. Thread: any."""
+    """A step of a member towards its next assignment. Compare by identity. Thread: any."""
 
     __slots__ = ("name", "needs_application")
 

@@ -20,7 +20,7 @@ _LONGEST_WAIT_MS = 3_600_000
 
 
 class _Key(NamedTuple):
-    """What the event loop has registered, with the fields of ``selectors.SelectorKey``."""
+    """A registered file object, with the fields of ``selectors.SelectorKey``."""
 
     fileobj: Any
     fd: int
