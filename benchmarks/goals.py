@@ -85,8 +85,8 @@ def _at_most(id: str, what: str, client: str, bench: Bench, figure: str, bound: 
     return Goal(id, [Comparison(what, client, bench, figure, bound)])
 
 
-def _of_aiokafka(id: str, what: str, bench: Bench, figure: str, bound: float) -> Goal:
-    return Goal(id, [Comparison(what, "pykclient-aio", bench, figure, bound, to="aiokafka")])
+def _of_aiokafka(id: str, what: str, bench: Bench, figure: str, bound: float, how: str = "") -> Goal:
+    return Goal(id, [Comparison(what, f"pykclient-aio{how}", bench, figure, bound, to=f"aiokafka{how}")])
 
 
 def _at_least(id: str, what: str, client: str, bench: Bench, figure: str, bound: float, to: str = REFERENCE) -> Goal:
@@ -128,6 +128,8 @@ GOALS = (
     _at_most("latency-p50", "one at a time, p50", "pykclient", LATENCY, "p50_ms", 1.3),
     _at_most("latency-p99", "one at a time, p99", "pykclient", LATENCY, "p99_ms", 1.3),
     _of_aiokafka("aio-send-cpu", "`send` in asyncio, CPU", PRODUCE, _CPU, 0.25),
+    _of_aiokafka("aio-getmany-cpu", "`getmany` in asyncio, CPU", CONSUME, _CPU, 0.25),
+    _of_aiokafka("aio-loop-cpu", "`async for` in asyncio, CPU", CONSUME, _CPU, 0.35, "-loop"),
     _of_aiokafka("aio-latency", "one at a time in asyncio, p50", LATENCY, "p50_ms", 0.6),
     _same_as_with_3("partitions-send", "`send`, 1,000 partitions, CPU", _SEND_MANY),
     _same_as_with_3("partitions-poll", "`poll`, 1,000 partitions, CPU", _POLL_MANY),

@@ -73,6 +73,9 @@ _NAMES = {
     ("pykclient-python", "consume"): "`poll`, in Python",
     ("pykclient-python-columns", "produce"): "`send_batch`, in Python",
     ("pykclient-python-columns", "consume"): "`poll_arrow`, in Python",
+    ("pykclient-aio", "consume"): "`getmany` in asyncio",
+    ("pykclient-aio-loop", "consume"): "`async for` in asyncio",
+    ("aiokafka-loop", "consume"): "aiokafka, `async for`",
     ("confluent-kafka-reports", "produce"): "confluent-kafka with `on_delivery`",
     ("confluent-kafka-polled-rarely", "produce"): "confluent-kafka, polled rarely",
 }

@@ -13,7 +13,7 @@ producing to many partitions. ``only_plain`` excludes codecs, keys, sizes, parti
 from __future__ import annotations
 
 from benchmarks.cases import Case
-from benchmarks.clients.aio import Aiokafka, PykclientAio
+from benchmarks.clients.aio import Aiokafka, AiokafkaLoop, PykclientAio, PykclientAioLoop
 from benchmarks.clients.confluent import ConfluentKafka, ConfluentKafkaPolledRarely, ConfluentKafkaWithReports
 from benchmarks.clients.java import Java
 from benchmarks.clients.kafka_python import (
@@ -43,8 +43,10 @@ CLIENTS: dict[str, type[Client]] = {
         PykclientInPython,
         PykclientColumnsInPython,
         PykclientAio,
+        PykclientAioLoop,
         KafkaPython,
         Aiokafka,
+        AiokafkaLoop,
         ConfluentKafka,
         ConfluentKafkaWithReports,
         ConfluentKafkaPolledRarely,

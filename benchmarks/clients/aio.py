@@ -98,38 +98,37 @@ class Aiokafka:
         return sample
 
     async def _consumer(self, case: Case) -> Any:
-        import aiokafka
-
-        consumer = aiokafka.AIOKafkaConsumer(
+        module = importlib.import_module(self.package)
+        consumer = module.AIOKafkaConsumer(
             bootstrap_servers=case.bootstrap_servers, auto_offset_reset="earliest", enable_auto_commit=False
         )
         await consumer.start()
-        consumer.assign([aiokafka.TopicPartition(case.topic, p) for p in range(case.partitions)])
+        consumer.assign([module.TopicPartition(case.topic, p) for p in range(case.partitions)])
         return consumer
+
+    async def _take(self, consumer: Any) -> int:
+        """Read some records, and return how many."""
+        count = 0
+        for records in (await consumer.getmany(timeout_ms=1000, max_records=1000)).values():
+            for record in records:
+                record.value  # noqa: B018
+            count += len(records)
+        return count
 
     def consume(self, case: Case) -> Sample:
         return asyncio.run(self._consume(case))
 
     async def _consume(self, case: Case) -> Sample:
         consumer = await self._consumer(case)
-
-        async def poll() -> int:
-            count = 0
-            for records in (await consumer.getmany(timeout_ms=1000, max_records=1000)).values():
-                for record in records:
-                    record.value  # noqa: B018
-                count += len(records)
-            return count
-
         patience = Patience()
         seen = counted = 0
         while not seen:
-            seen = await poll()
+            seen = await self._take(consumer)
             patience.after(seen)
         watch = Stopwatch()
         watch.start()
         while seen + counted < case.records:
-            got = await poll()
+            got = await self._take(consumer)
             patience.after(got)
             counted += got
         sample = watch.stop(counted)
@@ -166,12 +165,38 @@ class Aiokafka:
         return sample
 
 
+class AiokafkaLoop(Aiokafka):
+    """aiokafka, read by ``async for``."""
+
+    name = "aiokafka-loop"
+    kinds: ClassVar[tuple[str, ...]] = ("consume",)
+    only_plain = True
+
+    async def _take(self, consumer: Any) -> int:
+        count = 0
+        async for record in consumer:
+            record.value  # noqa: B018
+            count += 1
+            if count == 1000:
+                break
+        return count
+
+
 class PykclientAio(Aiokafka):
     """``pykclient.aio``."""
 
     name = "pykclient-aio"
     distribution = "pykclient"
     package = "pykclient.aio"
-    kinds: ClassVar[tuple[str, ...]] = ("produce", "latency")
+    kinds: ClassVar[tuple[str, ...]] = ("produce", "consume", "latency", "idle-consumer")
     share = 1.0
     share_of_many = 1.0
+
+
+class PykclientAioLoop(AiokafkaLoop):
+    """``pykclient.aio``, read by ``async for``."""
+
+    name = "pykclient-aio-loop"
+    distribution = "pykclient"
+    package = "pykclient.aio"
+    share = 0.5
