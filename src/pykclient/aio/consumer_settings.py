@@ -28,6 +28,9 @@ def consumer_config(config: Mapping[str, Any] | None, settings: dict[str, Any]) 
     }
     if given.get("max_poll_records", 1) is None:  # no limit, as in aiokafka
         del given["max_poll_records"]
+    group_id = given.get("group_id", (config or {}).get("group.id", (config or {}).get("group_id")))
+    if group_id is None and given.get("enable_auto_commit") is True:  # aiokafka's default, without effect there
+        del given["enable_auto_commit"]
     return ConsumerConfig(config, **given)
 
 

@@ -1,0 +1,173 @@
+"""AIOKafkaConsumer's methods, arguments and errors are aiokafka's."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import pickle
+import re
+from collections.abc import Callable
+from typing import Any
+
+import aiokafka
+import aiokafka.abc
+import aiokafka.errors
+import pytest
+
+from pykclient import errors
+from pykclient.aio import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, abc, consumer
+from pykclient.aio import errors as aio_errors
+from pykclient.errors import ConfigError, IllegalArgumentError, IllegalStateError, InvalidTopicError
+
+TP = TopicPartition("t", 0)
+
+METHODS = sorted(
+    name
+    for name, value in vars(aiokafka.AIOKafkaConsumer).items()
+    if callable(value) and (not name.startswith("_") or name in {"__aiter__", "__anext__", "__aenter__", "__aexit__"})
+)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_signature_of_a_method(name: str) -> None:
+    theirs = getattr(aiokafka.AIOKafkaConsumer, name)
+    ours = getattr(AIOKafkaConsumer, name)
+    assert inspect.iscoroutinefunction(ours) == inspect.iscoroutinefunction(theirs)
+    wanted = inspect.signature(theirs).parameters
+    found = inspect.signature(ours).parameters
+    if name == "__aexit__":
+        assert len(found) == len(wanted)
+        return
+    for each in wanted.values():
+        assert found[each.name].kind == each.kind
+        assert found[each.name].default == each.default
+    extra = [each for each in found.values() if each.name not in wanted]
+    assert all(each.default is not inspect.Parameter.empty for each in extra)
+
+
+def test_all_keywords_of_the_constructor() -> None:
+    given = {
+        name: parameter.default
+        for name, parameter in inspect.signature(aiokafka.AIOKafkaConsumer).parameters.items()
+        if name not in {"topics", "loop", "partition_assignment_strategy"}
+    }
+    made = AIOKafkaConsumer("t", **given)
+    assert made.subscription() == {"t"}
+    assert made.config["session.timeout.ms"] == 10_000
+    assert made.config["client.id"] == f"aiokafka-{aiokafka.__version__}"
+
+
+def test_settings_that_change_nothing() -> None:
+    AIOKafkaConsumer(consumer_timeout_ms=5, rebalance_timeout_ms=7_000)
+    with pytest.warns(DeprecationWarning, match="api_version"):
+        AIOKafkaConsumer(api_version="auto")
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"max_poll_records": 0}, "`max_poll_records` should be positive Integer"),
+        ({"max_poll_records": "5"}, "`max_poll_records` should be positive Integer"),
+        ({"security_protocol": "NONE"}, "`security_protocol` should be SSL or PLAINTEXT"),
+        ({"isolation_level": "wrong"}, "isolation.level"),
+        ({"no_such_setting": 1}, "no_such_setting"),
+    ],
+)
+def test_settings_that_are_refused(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(text)):
+        AIOKafkaConsumer(**settings)
+
+
+async def _none() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda it: it.subscribe(), TypeError, "You should provide either `topics` or `pattern`"),
+        (lambda it: it.subscribe(["t"], pattern="t"), TypeError, "You can't provide both `topics` and `pattern`"),
+        (lambda it: it.subscribe("t"), TypeError, "Topics should be list of strings"),
+        (lambda it: it.subscribe(["t"], listener=5), TypeError, "listener should be an instance of Consumer"),
+        (lambda it: it.subscribe(pattern="("), ValueError, "'(' is not a valid pattern"),
+        (lambda it: it.subscribe(["a/b"]), InvalidTopicError, "a/b"),
+        (lambda it: it.assign(5), ValueError, "partitions must be a list of TopicPartition"),
+    ],
+)
+def test_arguments_that_are_refused_before_start(
+    call: Callable[[AIOKafkaConsumer], object], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=re.escape(text)) as caught:
+        call(AIOKafkaConsumer())
+    assert isinstance(caught.value, errors.KafkaError)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda it: it.getone(),
+        lambda it: it.getmany(),
+        lambda it: it.getmany_arrow(),
+        anext,
+        lambda it: it.commit(),
+        lambda it: it.committed(TP),
+        lambda it: it.position(TP),
+        lambda it: it.seek_to_end(),
+        lambda it: it.seek_to_committed(),
+        lambda it: it.topics(),
+        lambda it: it.beginning_offsets([TP]),
+    ],
+)
+def test_a_call_before_start(call: Callable[[AIOKafkaConsumer], Any]) -> None:
+    async def main() -> None:
+        with pytest.raises(IllegalStateError, match="has not been started"):
+            await call(AIOKafkaConsumer("t"))
+
+    asyncio.run(main())
+
+
+def test_more_calls_before_start() -> None:
+    made = AIOKafkaConsumer()
+    made.assign([TP])
+    assert made.assignment() == {TP}
+    assert made.paused() == set()
+    for call in (lambda: made.seek(TP, 1), lambda: made.pause(TP), lambda: made.partitions_for_topic("t")):
+        with pytest.raises(IllegalStateError, match="has not been started"):
+            call()
+    with pytest.raises(IllegalStateError, match="exclude each other"):
+        made.subscribe(["t"])
+    made.unsubscribe()
+    made.subscribe(["t"])
+    assert made.subscription() == {"t"}
+    asyncio.run(made.stop())
+    asyncio.run(made.stop())
+    for call in (lambda: made.subscribe(["t"]), lambda: made.assign([TP]), made.unsubscribe):
+        with pytest.raises(aio_errors.ConsumerStoppedError):
+            call()
+
+
+def test_names() -> None:
+    assert consumer.AIOKafkaConsumer is AIOKafkaConsumer
+    assert abc.ConsumerRebalanceListener is ConsumerRebalanceListener
+    assert set(vars(aiokafka.abc.ConsumerRebalanceListener)) & {"on_partitions_revoked", "on_partitions_assigned"} == {
+        "on_partitions_revoked",
+        "on_partitions_assigned",
+    }
+    for name in ("ConsumerStoppedError", "RecordTooLargeError", "NoOffsetForPartitionError", "CommitFailedError"):
+        assert issubclass(getattr(aio_errors, name), Exception)
+        assert hasattr(aiokafka.errors, name)
+    stopped = pickle.loads(pickle.dumps(aio_errors.ConsumerStoppedError("stopped")))
+    assert isinstance(stopped, IllegalStateError)
+    assert issubclass(aio_errors.ArgumentTypeError, IllegalArgumentError)
+
+
+def test_a_listener_needs_only_two_methods() -> None:
+    lost: list[object] = []
+
+    class Listener(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+            lost.append(revoked)
+
+        def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None: ...
+
+    Listener().on_partitions_lost({TP})
+    assert lost == [{TP}]
