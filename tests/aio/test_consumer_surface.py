@@ -130,7 +130,12 @@ def test_more_calls_before_start() -> None:
     made.assign([TP])
     assert made.assignment() == {TP}
     assert made.paused() == set()
-    for call in (lambda: made.seek(TP, 1), lambda: made.pause(TP), lambda: made.partitions_for_topic("t")):
+    refused: list[Callable[[], object]] = [
+        lambda: made.seek(TP, 1),
+        lambda: made.pause(TP),
+        lambda: made.partitions_for_topic("t"),
+    ]
+    for call in refused:
         with pytest.raises(IllegalStateError, match="has not been started"):
             call()
     with pytest.raises(IllegalStateError, match="exclude each other"):
@@ -140,7 +145,8 @@ def test_more_calls_before_start() -> None:
     assert made.subscription() == {"t"}
     asyncio.run(made.stop())
     asyncio.run(made.stop())
-    for call in (lambda: made.subscribe(["t"]), lambda: made.assign([TP]), made.unsubscribe):
+    refused = [lambda: made.subscribe(["t"]), lambda: made.assign([TP]), made.unsubscribe]
+    for call in refused:
         with pytest.raises(aio_errors.ConsumerStoppedError):
             call()
 
