@@ -6,6 +6,7 @@ import contextlib
 import errno
 import itertools
 import random
+import re
 import socket
 import struct
 import threading
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
-from pykclient.errors import IllegalStateError, SaslAuthenticationError
+from pykclient.errors import IllegalStateError, SaslAuthenticationError, SslAuthenticationError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.network import channel_state
@@ -379,13 +380,23 @@ def test_closing_here_is_not_told(selector: Selector, server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\0\2\2\x28", b"\xff\xff\xff\xff"]
+    "garbage", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x16\x02\x03\0\2\2\x28", b"\xff\xff\xff\xff"]
 )
 def test_garbage_closes_the_connection(selector: Selector, server: Server, garbage: bytes) -> None:
     sock = connect(selector, server)
     sock.sendall(garbage)
     poll_until(selector, lambda: selector.disconnected)
     assert "InvalidReceiveError" in repr(selector.disconnected["0"].cause)
+    assert not selector.channels()
+
+
+def test_a_response_in_tls_fails_the_authentication(selector: Selector, server: Server) -> None:
+    sock = connect(selector, server)
+    sock.sendall(b"\x15\x03\x03\0\2\2\x28")
+    poll_until(selector, lambda: selector.disconnected)
+    error = selector.disconnected["0"].exception
+    assert isinstance(error, SslAuthenticationError)
+    assert re.fullmatch(r"the listener at 127\.0\.0\.1:\d+ speaks TLS .*", str(error))
     assert not selector.channels()
 
 

@@ -6,12 +6,12 @@ import selectors
 import socket
 from collections.abc import Callable
 
-from pykclient.errors import AuthenticationError, IllegalStateError
+from pykclient.errors import AuthenticationError, IllegalStateError, SslAuthenticationError
 from pykclient.network import channel_state
 from pykclient.network.authenticator import Authenticator, Session
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.frame_stream import FrameStream
-from pykclient.network.network_receive import Frame
+from pykclient.network.network_receive import Frame, TlsResponseError
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selector_metrics import Traffic
 from pykclient.network.transport_layer import TransportLayer
@@ -225,8 +225,18 @@ class KafkaChannel:
         return send
 
     def read(self, frames: list[Frame], one: bool) -> int:
-        """Append the received frames, as ``FrameStream.read`` does."""
-        return self.stream.read(frames, one)
+        """Append the received frames, as ``FrameStream.read`` does.
+
+        Raises:
+            SslAuthenticationError: the peer speaks TLS, and this side does not.
+        """
+        try:
+            return self.stream.read(frames, one)
+        except TlsResponseError as error:
+            raise SslAuthenticationError(
+                f"the listener at {self.describe()} speaks TLS ({error}), but security.protocol is PLAINTEXT or "
+                "SASL_PLAINTEXT: set it to SSL or SASL_SSL, or use the port of a listener without TLS"
+            ) from error
 
     def close(self) -> None:
         self.ready = self.stream.ready = False

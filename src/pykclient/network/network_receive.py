@@ -38,6 +38,10 @@ class InvalidReceiveError(RemoteProtocolError):
     """The size of a frame is not valid."""
 
 
+class TlsResponseError(InvalidReceiveError):
+    """The peer responds with TLS to a client that does not use it."""
+
+
 class NetworkReceive(NamedTuple):
     """A whole frame, without its size prefix, and the connection it came from."""
 
@@ -56,6 +60,7 @@ def check_frame_size(start: bytes, size: int, max_size: int, first_limit: int | 
     ``first_limit`` is the limit in bytes for the first frame on a client's connection, and None for later frames.
 
     Raises:
+        TlsResponseError: the peer speaks TLS.
         InvalidReceiveError: the size is negative or exceeds a limit, or the peer does not speak Kafka.
     """
     problem = None
@@ -63,9 +68,7 @@ def check_frame_size(start: bytes, size: int, max_size: int, first_limit: int | 
         if start == b"HTTP" or start[:1] == b"<":  # some web servers send a page without headers
             problem = "the response looks like HTTP: the address is that of a web server, not of Kafka"
         elif start[0] in (0x15, 0x16) and start[1] == 3:
-            problem = (
-                "the response looks like TLS: the listener expects an encrypted connection (security.protocol=SSL)"
-            )
+            raise TlsResponseError("the response looks like TLS")
         elif size > first_limit:
             problem = (
                 f"the first response claims to have {size} bytes: the address is probably not that of a Kafka broker"

@@ -203,8 +203,8 @@ class EmbeddedCluster:
     ) -> dict[str, Any]:
         """Return the settings with which clients connect to a listener, by default the first one.
 
-        ``mechanism`` and ``user`` are those of SASL, by default the listener's first ones. The keys are Kafka's, but
-        for ``sasl.username`` and ``sasl.password``, which librdkafka has as well.
+        ``mechanism`` and ``user`` are those of SASL, by default the listener's first ones. confluent-kafka has the same
+        keys, so the settings suit its clients as well.
 
         Raises:
             IllegalArgumentError: there is no such listener, mechanism or user.

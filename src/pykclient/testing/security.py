@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pykclient.errors import ConfigError, IllegalArgumentError
+from pykclient.errors import ConfigError, IllegalArgumentError, IllegalStateError
 from pykclient.network.authenticator import oauth_bearer, scram_formatter
 from pykclient.network.authenticator.scram_formatter import ScramCredential
+
+if TYPE_CHECKING:
+    from pykclient.testing.certificates import CertificateAuthority, IssuedCertificate
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 #: The mechanisms that embedded brokers know.
 MECHANISMS: Final = ("PLAIN", *scram_formatter.HASHES, "OAUTHBEARER")
+
+#: Kafka's values of ssl.client.auth: whether brokers ask clients for a certificate.
+CLIENT_AUTH: Final = ("none", "requested", "required")
 
 #: The users of a listener with SASL, if none are given.
 DEFAULT_USERS: Final[Mapping[str, str]] = {"alice": "alice-secret"}
@@ -34,13 +40,24 @@ class Security:
     ``protocol`` is one of Kafka's four. ``mechanisms`` are the enabled SASL mechanisms, by default all that embedded
     brokers know. ``users`` maps user names to passwords, for PLAIN and SCRAM. ``validate_token`` checks a token of
     OAUTHBEARER: it returns a ``ValidToken``, or raises ValueError; by default, brokers accept unsecured tokens as
-    Kafka's do. The brokers' settings ``connections.max.reauth.ms`` and ``connection.failed.authentication.delay.ms``
+    Kafka's do.
+
+    With TLS, the brokers' certificate comes from ``authority``, by default one of the listener's own. It is valid for
+    the hosts that brokers advertise and for the names of this machine. ``broker_certificate`` replaces it, for example
+    by an expired one. ``client_auth`` is Kafka's ssl.client.auth: "none", "requested" or "required".
+    ``client_certificate`` is one that brokers accept; ``client_config`` has it unless ``client_auth`` is "none".
+
+    The brokers' settings ``connections.max.reauth.ms`` and ``connection.failed.authentication.delay.ms``
     apply to all listeners.
 
     Immutable. Its repr shows no passwords. Thread: any.
     """
 
     __slots__ = (
+        "_authority",
+        "_client_certificate",
+        "broker_certificate",
+        "client_auth",
         "mechanisms",
         "protocol",
         "users",
@@ -54,11 +71,14 @@ class Security:
         mechanisms: Collection[str] = MECHANISMS,
         users: Mapping[str, str] = DEFAULT_USERS,
         validate_token: Callable[[str], ValidToken] | None = None,
+        client_auth: str = "none",
+        authority: CertificateAuthority | None = None,
+        broker_certificate: IssuedCertificate | None = None,
     ) -> None:
-        """Check the settings.
+        """Check the settings, and make certificates for TLS.
 
         Raises:
-            ConfigError: a setting is wrong.
+            ConfigError: a setting is wrong, or TLS needs the package ``cryptography``, which is missing.
         """
         if protocol not in PROTOCOLS:
             raise ConfigError(f"a listener's protocol is one of {', '.join(PROTOCOLS)}, not {protocol!r}")
@@ -69,10 +89,47 @@ class Security:
         self.mechanisms = tuple(mechanisms)
         self.users = dict(users)
         self.validate_token = validate_token
+        if client_auth not in CLIENT_AUTH:
+            raise ConfigError(f"client_auth is one of {', '.join(CLIENT_AUTH)}, not {client_auth!r}")
+        self.client_auth = client_auth
+        self.broker_certificate = broker_certificate
+        self._authority = authority
+        self._client_certificate: IssuedCertificate | None = None
+        if self.uses_tls:
+            from pykclient.testing.certificates import CertificateAuthority
+
+            self._authority = authority or CertificateAuthority()
+            self._client_certificate = self._authority.issue("client")
 
     @property
     def uses_sasl(self) -> bool:
         return self.protocol.startswith("SASL_")
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+    @property
+    def authority(self) -> CertificateAuthority:
+        """The authority that brokers and clients trust.
+
+        Raises:
+            IllegalStateError: the listener does not use TLS.
+        """
+        if self._authority is None:
+            raise IllegalStateError(f"a listener with {self.protocol} has no certificates")
+        return self._authority
+
+    @property
+    def client_certificate(self) -> IssuedCertificate:
+        """A client's certificate that the brokers accept.
+
+        Raises:
+            IllegalStateError: the listener does not use TLS.
+        """
+        if self._client_certificate is None:
+            raise IllegalStateError(f"a listener with {self.protocol} has no certificates")
+        return self._client_certificate
 
     def client_config(self, mechanism: str | None = None, user: str | None = None) -> dict[str, str]:
         """Return a client's settings, without addresses; by default with the first mechanism and user.
@@ -81,6 +138,11 @@ class Security:
             IllegalArgumentError: the mechanism is not enabled, or the user does not exist.
         """
         settings = {"security.protocol": self.protocol}
+        if self.uses_tls:
+            settings["ssl.ca.pem"] = self.authority.certificate_pem
+            if self.client_auth != "none":
+                settings["ssl.certificate.pem"] = self.client_certificate.certificate_pem
+                settings["ssl.key.pem"] = self.client_certificate.key_pem()
         if not self.uses_sasl:
             return settings
         mechanism = self.mechanisms[0] if mechanism is None else mechanism

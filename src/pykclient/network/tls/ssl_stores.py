@@ -117,10 +117,10 @@ def load_key_store(context: ssl.SSLContext, store: KeyStore, name: str) -> None:
             context.load_cert_chain(certificates, key, store.password or "")
         except (ssl.SSLError, ValueError) as error:
             reason = getattr(error, "reason", None) or ""
-            raise ConfigError(f"{name}: {_key_problem(reason) or error}", key=name) from error
+            raise ConfigError(f"{name}: {_key_problem(reason, store.password)}", key=name) from error
 
 
-def _key_problem(reason: str) -> str | None:
+def _key_problem(reason: str, password: str | None) -> str:
     if reason == "KEY_VALUES_MISMATCH":
         return "the private key does not belong to the certificate"
     if reason in (
@@ -131,7 +131,9 @@ def _key_problem(reason: str) -> str | None:
         "MAYBE_WRONG_PASSWORD",
     ):
         return "the private key cannot be decrypted: ssl.key.password is wrong"
-    return reason.replace("_", " ").lower() or None
+    if password is not None:  # OpenSSL gives no reason for a wrong one
+        return "the private key cannot be decrypted: ssl.key.password is wrong, or the key is damaged"
+    return f"the private key or the certificate cannot be read: {reason.replace('_', ' ').lower() or 'it is damaged'}"
 
 
 @contextlib.contextmanager

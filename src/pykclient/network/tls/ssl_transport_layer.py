@@ -19,7 +19,10 @@ from pykclient.network.transport_layer import PlaintextTransportLayer
 #: What a TLS record may add to its content.
 _RECORD_OVERHEAD: Final = 17 * 1024
 
-WITHOUT_ANSWER: Final = " without an answer to the start of the TLS handshake, as a listener without TLS does"
+_WITHOUT_ANSWER: Final = " without an answer to the TLS handshake"
+
+#: The alert with which Kafka answers a client that does not speak TLS: internal_error.
+_ALERT_FOR_PLAINTEXT: Final = b"\x15\x03\x03\x00\x02\x02\x50"
 
 
 class SslTransportLayer:
@@ -118,6 +121,9 @@ class SslTransportLayer:
                 if not self._receive():
                     return
         except ssl.SSLError as error:
+            self._output += engine.output()
+            if self._host is None and not self._output and not self._has_answer:
+                self._output = _ALERT_FOR_PLAINTEXT  # which tells the client what it has connected to
             self._send_alert()
             raise handshake_failure(error, self._peer, self._host, not self._has_answer) from error
 
@@ -127,7 +133,7 @@ class SslTransportLayer:
         if received is None:
             return False
         if not received:
-            raise ConnectionResetError(CLOSED_BY_PEER + WITHOUT_ANSWER * (not self._has_received))
+            raise ConnectionResetError(CLOSED_BY_PEER + _WITHOUT_ANSWER * (not self._has_received))
         self._has_received = True
         return True
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from pykclient.errors import ConfigError
 from pykclient.network.channel_builders import (
     Authenticators,
     ChannelBuilder,
     DefaultChannelBuilder,
     NoAuthenticators,
     PlaintextTransports,
+    Transports,
 )
 from pykclient.testing.release_profiles import ReleaseProfile
 from pykclient.testing.server.api_version_manager import ApiVersionManager
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from pykclient.testing.config import ClusterConfig
     from pykclient.testing.event_loop import EventLoop
     from pykclient.testing.security import Security
+
+
+#: The names of this machine that a client may connect to.
+_OWN_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class ListenerChannelBuilder:
@@ -59,12 +63,24 @@ class ListenerChannelBuilder:
 
 
 def _builder(security: Security, config: ClusterConfig, loop: EventLoop) -> ChannelBuilder:
-    if security.protocol in ("SSL", "SASL_SSL"):
-        raise ConfigError(f"embedded brokers do not support {security.protocol} yet")
     authenticators: Authenticators = (
         SaslServerAuthenticators(security, config, loop) if security.uses_sasl else NoAuthenticators()
     )
-    return DefaultChannelBuilder(PlaintextTransports(), authenticators)
+    transports = _tls(security, config) if security.uses_tls else PlaintextTransports()
+    return DefaultChannelBuilder(transports, authenticators)
+
+
+def _tls(security: Security, config: ClusterConfig) -> Transports:
+    from pykclient.network.tls.ssl_factory import server_context
+    from pykclient.network.tls.ssl_stores import KeyStore
+    from pykclient.network.tls.ssl_transports import SslTransports
+
+    certificate = security.broker_certificate
+    if certificate is None:
+        advertised = [config.advertised_host.format(id=id) for id in config.broker_ids]
+        certificate = security.authority.issue("broker", list(dict.fromkeys((*advertised, *_OWN_NAMES))))
+    store = KeyStore(certificate.certificate_pem, certificate.key_pem(), None)
+    return SslTransports.of_server(server_context(store, security.authority.certificate_pem, security.client_auth))
 
 
 class SaslServerAuthenticators:

@@ -1,0 +1,1 @@
+"""TLS below the frames."""
