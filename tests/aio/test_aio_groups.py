@@ -241,6 +241,29 @@ def test_calls_that_a_listener_must_not_make(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
+def test_a_listener_that_stop_calls_may_use_the_consumer(cluster: EmbeddedCluster) -> None:
+    group = Group(cluster, 1)
+
+    async def main() -> None:
+        listener = Noting()
+        consumer = group.listening(listener, enable_auto_commit=False)
+
+        async def finish() -> None:
+            await consumer.commit()
+            assert await consumer.position(group.tps[0]) == 4
+            with pytest.raises(IllegalStateError, match="cannot be called by a rebalance listener"):
+                await consumer.getone()
+            await consumer.stop()  # does nothing, as it is being stopped
+
+        async with consumer:
+            await take(consumer, 4)
+            listener.on_revoked = finish
+        assert listener.calls[-1] == ("revoked", [0])
+
+    run(main())
+    assert group.committed() == [4]
+
+
 def test_a_listener_that_fails(cluster: EmbeddedCluster) -> None:
     group = Group(cluster)
 

@@ -55,7 +55,7 @@ async def source(count: int) -> AsyncIterator[bytes]:
 
 
 def test_each_snippet_is_tested() -> None:
-    assert len(SNIPPETS) == 7
+    assert len(SNIPPETS) == 11
 
 
 def test_the_quick_start(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,6 +63,22 @@ def test_the_quick_start(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture
     assert "localhost:9092" in code
     names(code.replace("localhost:9092", cluster.bootstrap_servers))
     assert capsys.readouterr().out == "0 0\n"
+    code = snippet("async def print_flights()")
+    assert "localhost:9092" in code
+    print_flights = names(code.replace("localhost:9092", cluster.bootstrap_servers))["print_flights"]
+
+    async def main() -> None:
+        reading = asyncio.ensure_future(print_flights())
+        printed = ""
+        while not printed:
+            await asyncio.sleep(0.01)
+            printed = capsys.readouterr().out
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert printed == "0 0 b'UA' b'1545'\n"
+
+    run(main())
 
 
 def test_many_records(cluster: EmbeddedCluster) -> None:
@@ -120,6 +136,95 @@ def test_a_graceful_shutdown(cluster: EmbeddedCluster, capsys: pytest.CaptureFix
     run(serve(cluster.bootstrap_servers, work))
     assert capsys.readouterr().out == "stopping\n"
     assert values(cluster, "flights")[-1] == b"sent before the end"
+
+
+async def filled(cluster: EmbeddedCluster, topic: str, count: int) -> None:
+    cluster.create_topic(topic, 1)
+    async with aio.AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for number in range(count):
+            await producer.send(topic, b"%d" % number)
+
+
+def test_batches(cluster: EmbeddedCluster) -> None:
+    process = names(snippet("async def process_in_batches("))["process_in_batches"]
+    seen: list[bytes] = []
+
+    async def handle(record: Any) -> None:
+        await asyncio.sleep(0)
+        seen.append(record.value)
+
+    async def main() -> None:
+        await filled(cluster, "in-batches", 1_000)
+        settings: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap_servers, "auto_offset_reset": "earliest"}
+        settings |= {"group_id": "batches", "enable_auto_commit": False}
+        async with aio.AIOKafkaConsumer("in-batches", **settings) as consumer:
+            processing = asyncio.ensure_future(process(consumer, handle))
+            while await consumer.committed(TopicPartition("in-batches", 0)) != 1_000:
+                await asyncio.sleep(0.01)
+            processing.cancel()
+        assert seen == [b"%d" % number for number in range(1_000)]
+
+    run(main())
+
+
+def test_a_rebalance_listener(cluster: EmbeddedCluster) -> None:
+    counts = names(snippet("from pykclient.aio import ConsumerRebalanceListener"))["Counts"]
+
+    class Store:
+        def __init__(self) -> None:
+            self.saved: dict[TopicPartition, int] = {}
+
+        async def load(self, partition: TopicPartition) -> int:
+            await asyncio.sleep(0)
+            return self.saved.get(partition, 0)
+
+        async def save(self, partition: TopicPartition, count: int) -> None:
+            self.saved[partition] = count
+
+    store = Store()
+
+    async def main() -> None:
+        await filled(cluster, "counted", 10)
+        settings: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap_servers, "auto_offset_reset": "earliest"}
+        settings |= {"group_id": "counts", "enable_auto_commit": False}
+        for many in (4, 6):
+            consumer = aio.AIOKafkaConsumer(**settings)
+            listener = counts(consumer, store)
+            consumer.subscribe(["counted"], listener=listener)
+            async with consumer:
+                for _ in range(many):
+                    record = await consumer.getone()
+                    listener.counts[TopicPartition(record.topic, record.partition)] += 1
+        assert store.saved == {TopicPartition("counted", 0): 10}
+
+    run(main())
+
+
+def test_a_reader_that_is_terminated(cluster: EmbeddedCluster) -> None:
+    read = names(snippet("async def read("), signal=signal, AIOKafkaConsumer=aio.AIOKafkaConsumer)["read"]
+    seen: list[bytes] = []
+
+    async def handle(record: Any) -> None:
+        seen.append(record.value)
+        if len(seen) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.Event().wait()
+
+    async def main() -> None:
+        await asyncio.ensure_future(filled(cluster, "orders-to-read", 5))
+        reading = asyncio.ensure_future(read(cluster.bootstrap_servers, handle))
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+
+    code = snippet("async def read(").replace('"orders"', '"orders-to-read"')
+    read = names(code, signal=signal, AIOKafkaConsumer=aio.AIOKafkaConsumer)["read"]
+    run(main())
+
+    async def rest() -> int | None:
+        async with aio.AIOKafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, group_id="billing") as consumer:
+            return await consumer.committed(TopicPartition("orders-to-read", 0))
+
+    assert (seen, run(rest())) == ([b"0", b"1", b"2"], 2)
 
 
 async def lifespan_and_request(app: Any, path: str, body: bytes) -> tuple[int, bytes]:

@@ -234,7 +234,7 @@ class AIOKafkaConsumer:
             UseAfterForkError: it belongs to the parent process.
         """
         consumer = self._consumer
-        if self._closed:
+        if self._closed and not self._is_called_by_stop():
             raise ConsumerStoppedError("the consumer is stopped")
         if consumer is None:
             raise IllegalStateError("the consumer has not been started: await start(), or use `async with`")
@@ -242,6 +242,10 @@ class AIOKafkaConsumer:
         if _get_running_loop() is not self._loop:
             raise IllegalStateError("this consumer was started in another event loop: create one in each loop")
         return consumer
+
+    def _is_called_by_stop(self) -> bool:
+        """Return True in a rebalance listener that ``stop`` calls, and that may use the consumer still."""
+        return self._stopping is not None and not self._stopping.done() and asyncio.current_task() is self._stopping
 
     def _changeable(self) -> ThreadlessConsumer | None:
         """Return the consumer to change the subscription of; None before ``start``.
@@ -838,9 +842,9 @@ class AIOKafkaConsumer:
         if not self._closed:
             consumer.refuse_in_listener("stop", asyncio.current_task())
             self._end_reading(consumer)
-            self._stopping = self._loop.create_task(self._stop(consumer, timeout_ms))
+            self._stopping = consumer.closing = self._loop.create_task(self._stop(consumer, timeout_ms))
             await asyncio.shield(self._stopping)
-        elif self._stopping is not None:
+        elif self._stopping is not None and not self._is_called_by_stop():
             await asyncio.wait({self._stopping})  # the first call raises its error
 
     def _end_reading(self, consumer: ThreadlessConsumer) -> None:

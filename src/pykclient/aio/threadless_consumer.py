@@ -70,7 +70,7 @@ class ThreadlessConsumer:
         self.consumer = ClassicConsumer(self.components)
         #: Set before the first turn.
         self.driver: LoopDriver
-        #: Closes a consumer whose start has failed.
+        #: The task that closes the consumer.
         self.closing: asyncio.Task[object] | None = None
         self.is_closed = False
         #: The error that the next call for records raises. Until then no rebalance and no lookup of positions begins.
@@ -245,7 +245,7 @@ class ThreadlessConsumer:
 
     def refuse_in_listener(self, method: str, task: asyncio.Task[Any] | None) -> None:
         """Raise IllegalStateError if a rebalance listener makes a call that would wait for its own rebalance."""
-        if self._is_stepping or (task is not None and task is self._task):
+        if self._is_stepping or (task is not None and task in (self._task, self.closing)):
             raise IllegalStateError(
                 f"{method}() cannot be called by a rebalance listener, as the rebalance waits for the listener: "
                 "call it after the rebalance"
