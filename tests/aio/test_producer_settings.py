@@ -34,6 +34,7 @@ from pykclient.errors import ConfigError
         # What aiokafka has by default may be given.
         ({"sasl_mechanism": "PLAIN", "sasl_kerberos_service_name": "kafka", "ssl_context": None}, "acks", "-1"),
         ({"transaction_timeout_ms": 60_000, "transactional_id": None, "api_version": None}, "acks", "-1"),
+        ({"transactional_id": "t", "enable_idempotence": False}, "enable.idempotence", True),
         ({"security_protocol": "PLAINTEXT"}, "acks", "-1"),
     ],
 )
@@ -56,7 +57,7 @@ def test_dotted_names_in_a_mapping() -> None:
         ({"security_protocol": "SOME"}, "`security_protocol` should be SSL or PLAINTEXT"),
         ({"security_protocol": "SSL"}, "`ssl_context` is mandatory if security_protocol=='SSL'"),
         ({"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}, "`ssl_context` is mandatory"),
-        ({"transactional_id": "t"}, "later version"),
+        ({"transactional_id": "t", "acks": 1}, "transactional.id needs acks=all"),
         ({"max_batch_size": 5, "batch_size": 5}, "give one of them"),
         ({"linger": 5}, "linger"),
         ({"max_batch_size": "large"}, "batch"),

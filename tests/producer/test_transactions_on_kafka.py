@@ -18,6 +18,7 @@ from pykclient.errors import (
     TransactionAbortableError,
     TransactionAbortedError,
 )
+from pykclient.producer.transaction_steps import TRANSACTION, CoordinatorKey
 from pykclient.types import ConsumerGroupMetadata
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.tools import run_tool
@@ -190,12 +191,12 @@ def test_columns_and_callbacks(any_kafka: AnyKafka, topic: str) -> None:
 # --- offsets ---------------------------------------------------------------------------------------------------------
 
 
-def test_offsets_are_committed_with_the_transaction(kafka: KafkaCluster, topic: str) -> None:
-    kafka.create_topic(topic, partitions=2)
+def test_offsets_are_committed_with_the_transaction(any_kafka: AnyKafka, topic: str) -> None:
+    any_kafka.create_topic(topic, partitions=2)
     tp = TopicPartition(topic, 0)
     with (
-        transactional(kafka.bootstrap_servers, topic) as producer,
-        KafkaConsumer[Any, Any](bootstrap_servers=kafka.bootstrap_servers, group_id=topic) as reader,
+        transactional(any_kafka.bootstrap_servers, topic) as producer,
+        KafkaConsumer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers, group_id=topic) as reader,
     ):
         producer.begin_transaction()
         producer.send_offsets_to_transaction({tp: OffsetAndMetadata(5, "note")}, topic)
@@ -207,9 +208,9 @@ def test_offsets_are_committed_with_the_transaction(kafka: KafkaCluster, topic: 
         assert reader.committed(tp) == 8
 
 
-def test_offsets_of_a_member_that_was_left_behind_are_refused(kafka: KafkaCluster, topic: str) -> None:
-    kafka.create_topic(topic)
-    servers = kafka.bootstrap_servers
+def test_offsets_of_a_member_that_was_left_behind_are_refused(any_kafka: AnyKafka, topic: str) -> None:
+    any_kafka.create_topic(topic)
+    servers = any_kafka.bootstrap_servers
     tp = TopicPartition(topic, 0)
     with (
         transactional(servers, topic) as producer,
@@ -271,9 +272,9 @@ def test_a_zombie_is_fenced_in_every_generation(kafka: KafkaCluster, generation:
     fence(kafka.bootstrap_servers, topic)
 
 
-def test_a_zombie_that_only_commits_offsets_is_fenced(kafka: KafkaCluster, topic: str) -> None:
-    kafka.create_topic(topic)
-    servers = kafka.bootstrap_servers
+def test_a_zombie_that_only_commits_offsets_is_fenced(any_kafka: AnyKafka, topic: str) -> None:
+    any_kafka.create_topic(topic)
+    servers = any_kafka.bootstrap_servers
     tp = TopicPartition(topic, 0)
     with transactional(servers, topic) as zombie:
         zombie.begin_transaction()
@@ -314,6 +315,49 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted(kafka: KafkaCluster,
         producer.send(topic, b"new")
     expected = [b"new"] if generation < 2 else [b"after", b"new"]
     assert committed_values(servers, topic, len(expected)) == expected
+
+
+# --- failures of brokers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.exhaustive)])
+def test_a_broker_that_dies_during_transactions(any_cluster: AnyKafka, topic: str, kills: int) -> None:
+    """The coordinator is killed, and then each other broker; each transaction is committed once."""
+    any_cluster.create_topic(topic, partitions=3)
+    any_cluster.create_topic(f"{topic}-in")
+    source = TopicPartition(f"{topic}-in", 0)
+    committed: list[bytes] = []
+    with transactional(any_cluster.bootstrap_servers, topic) as producer:
+        number = 0
+
+        def run(count: int) -> None:
+            nonlocal number
+            for _ in range(count):
+                values = [b"%03d-%d" % (number, partition) for partition in range(3)]
+                number += 1
+                with producer.transaction():
+                    for partition, value in enumerate(values):
+                        producer.send(topic, value, partition=partition)
+                    producer.send_offsets_to_transaction({source: number}, topic)
+                committed.extend(values)
+
+        run(5)
+        manager = producer._parts.transactions
+        assert manager is not None
+        coordinator = manager.dialogue.coordinator(CoordinatorKey(TRANSACTION, topic))
+        assert coordinator is not None
+        brokers = sorted(any_cluster.brokers.values(), key=lambda broker: broker.id != coordinator.id)
+        for broker in brokers[:kills]:
+            producer.begin_transaction()
+            producer.send(topic, b"aborted", partition=0)
+            broker.kill()
+            producer.abort_transaction()
+            run(5)
+            broker.start()
+            any_cluster.make_healthy()
+    assert sorted(committed_values(any_cluster.bootstrap_servers, topic, len(committed))) == sorted(committed)
+    with KafkaConsumer[Any, Any](bootstrap_servers=any_cluster.bootstrap_servers, group_id=topic) as reader:
+        assert reader.committed(source) == 5 + 5 * kills
 
 
 def test_close_aborts_the_open_transaction(any_kafka: AnyKafka, topic: str) -> None:

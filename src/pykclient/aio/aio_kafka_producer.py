@@ -22,6 +22,7 @@ from pykclient.aio.producer_settings import producer_config
 from pykclient.aio.starting import await_bootstrap, look_up_bootstrap_servers
 from pykclient.aio.structs import RecordMetadata
 from pykclient.aio.threadless_producer import ThreadlessProducer, TopicIsMissing
+from pykclient.aio.transactions import TransactionalCoroutines
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import (
     BufferExhaustedError,
@@ -38,6 +39,7 @@ from pykclient.producer.buffer_pool import MustWait
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.interceptors import InterceptedDelivery, headers_of
 from pykclient.producer.serialized_record import call_serializer, checked_serialized, serialization_failed
+from pykclient.producer.transactions import timed_out
 from pykclient.serialization import BYTES, Serializer
 from pykclient.types import Headers, ProducerRecord
 
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 
     from pykclient.config.producer_config import ProducerConfig
     from pykclient.producer.batch_future import BatchFuture
+    from pykclient.producer.transactional_manager import TransactionalManager
 
 T = TypeVar("T")
 
@@ -61,7 +64,7 @@ _LONGEST_RUN_S: Final = 0.005
 _ENDING_TIMEOUT_S: Final = 0.5
 
 
-class AIOKafkaProducer:
+class AIOKafkaProducer(TransactionalCoroutines):
     """A client that sends records to Kafka in batches, for asyncio.
 
     It runs on the event loop's own thread: there is no other thread, and no call in a thread pool. ``config`` and the
@@ -71,6 +74,9 @@ class AIOKafkaProducer:
         async with AIOKafkaProducer(bootstrap_servers="localhost:9092") as producer:
             metadata = await producer.send_and_wait("flights", b"1545", key=b"UA")
             print(metadata.offset)
+
+    With a ``transactional_id``, ``start`` also does what ``KafkaProducer.init_transactions`` does, and records are sent
+    inside of ``async with producer.transaction()``.
 
     A producer belongs to the loop in which it was started, and to the process. Settings that end in ``_ms`` are in
     milliseconds.
@@ -177,6 +183,8 @@ class AIOKafkaProducer:
             await await_bootstrap(
                 parts.metadata, parts.client, parts.clock, waits, producer.max_block_ms, "max.block.ms"
             )
+            if parts.transactions is not None:
+                await _init_transactions(parts.transactions, driver, waits, producer)
             if self._closed:
                 raise ProducerClosed("the producer was stopped while it started")
         except BaseException:
@@ -506,13 +514,15 @@ class AIOKafkaProducer:
                     await one_iteration()
                 elif await self._memory.attempt(bool, size, producer.max_block_ms) is None:
                     exhausted = producer.parts.buffer_pool.exhausted(size, 0, producer.max_block_ms)
-        except KafkaError:
+        except KafkaError as error:
             metrics.record_error()
+            producer.note_failure(error)
             raise
         finally:
             steps.close()
             self._driver.wake()  # rows may be in batches that the driver was not woken for
         if sender.refused:
+            producer.note_failure(sender.refused[0].error)
             metrics.record_error(sum(len(refused.rows) for refused in sender.refused))
         return BatchFuture(topic, sender.num_rows, sender.sent, sender.refused, clock)
 
@@ -581,26 +591,6 @@ class AIOKafkaProducer:
     def metrics(self, raw: bool = False) -> dict[Any, Any]:
         """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName."""
         return self._usable().metrics(raw)
-
-    # --- transactions ----------------------------------------------------------------------------------------------
-
-    async def begin_transaction(self) -> NoReturn:
-        """Not supported yet.
-
-        Raises:
-            IllegalStateError: always.
-        """
-        raise IllegalStateError("You need to configure transaction_id to use transactions, which come later")
-
-    commit_transaction = abort_transaction = begin_transaction
-
-    async def send_offsets_to_transaction(self, offsets: object, group_id: object) -> NoReturn:  # noqa: ARG002
-        """Not supported yet.
-
-        Raises:
-            IllegalStateError: always.
-        """
-        await self.begin_transaction()
 
     # --- stopping --------------------------------------------------------------------------------------------------
 
@@ -680,6 +670,18 @@ class AIOKafkaProducer:
     def __repr__(self) -> str:
         client_id = self._config["client.id"] if self._producer is None else self._producer.parts.client_id
         return f"<AIOKafkaProducer {client_id}>"
+
+
+async def _init_transactions(
+    manager: TransactionalManager, driver: LoopDriver, waits: LoopWaits, producer: ThreadlessProducer
+) -> None:
+    result = manager.begin_init()
+    driver.wake()
+    if not await waits.until(lambda: result.completed, producer.max_block_ms):
+        raise timed_out(result, manager, producer.parts, producer.max_block_ms)
+    manager.acknowledge(result)
+    if result.error is not None:
+        raise result.error
 
 
 def _send_nothing(*_: object) -> None:

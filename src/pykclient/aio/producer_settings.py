@@ -44,6 +44,8 @@ def producer_config(config: Mapping[str, Any] | None, settings: dict[str, Any]) 
         if "batch_size" in given:
             raise ConfigError("max_batch_size is aiokafka's name of batch_size: give one of them")
         given["batch_size"] = given.pop("max_batch_size")
+    if given.get("transactional_id") is not None and given.get("enable_idempotence") is False:
+        del given["enable_idempotence"]  # aiokafka's default, which it ignores in this case
     if not {"linger_ms", "linger.ms", "queue.buffering.max.ms"} & {*given, *(config or ())}:
         given["linger_ms"] = 0
     return ProducerConfig(config, **given)

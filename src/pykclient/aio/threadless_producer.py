@@ -141,9 +141,14 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
         self._sender.wakeup()
         return taken
 
+    def note_failure(self, error: Exception) -> None:
+        """Note that a record or row did not get into a batch: a transaction can then only be aborted."""
+        self._note_in_transaction(error)
+
     def failed(self, error: Exception, topic: str, partition: int | None, headers: Headers) -> None:
         """Count a record that failed before it could be appended, and tell the interceptors."""
         self._parts.producer_metrics.record_error()
+        self.note_failure(error)
         self._note_failure(error, topic, partition, headers)
 
     def sending_parts(self, topic: str) -> SendingParts:

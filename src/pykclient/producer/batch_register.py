@@ -234,7 +234,8 @@ class BatchRegister:
         """
         is_first = batch.decide(FAILED, NO_OFFSET, NO_TIMESTAMP, error_for or (lambda _index: error))
         manager = self._transaction_manager
-        if manager is not None and (is_first or manager.is_in_flight(batch)):
+        # An exception may have ended an earlier call. A transaction must not miss the failure of any batch.
+        if manager is not None and (is_first or manager.is_transactional or manager.is_in_flight(batch)):
             manager.handle_failed_batch(batch, error, refused)
         self.conclude(batch)
         return is_first

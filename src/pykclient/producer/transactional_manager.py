@@ -360,8 +360,7 @@ class TransactionalManager(TransactionManager):
 
     def begin_pending(self) -> bool:
         """Begin the call that the application has made, if there is a new one; return whether there was."""
-        if self._state == state.ABORTABLE_ERROR and self._offsets and self.last_error is not None:
-            self._fail_calls(self._abortable(self.last_error))
+        self._settle_calls()
         pending = self._pending
         if pending is None or pending.is_begun:
             return False
@@ -373,6 +372,16 @@ class TransactionalManager(TransactionManager):
             result.fail(self._refusal_of(result.operation))
         pending.is_begun = True
         return True
+
+    def _settle_calls(self) -> None:
+        """Set the results that follow from the state, if an exception has kept an earlier round from doing it."""
+        pending, error = self._pending, self.last_error
+        if self._state == state.READY and pending is not None and pending.is_begun:
+            pending.result.done()
+        elif self._state == state.ABORTABLE_ERROR and error is not None:
+            self._fail_calls(self._abortable(error))
+        elif self._state == state.FATAL_ERROR and error is not None:
+            self._fail_calls(self._fatal(error))
 
     def begin_abort_for_close(self) -> None:
         """Abort the open transaction, if the application has left one."""
@@ -502,8 +511,7 @@ class TransactionalManager(TransactionManager):
             self._update_version()
             self._needs_epoch_bump = False
             self._transition_to(state.READY)
-        if self._pending is not None:
-            self._pending.result.done()
+        self._settle_calls()
 
     def _partitions_added(self, partitions: Iterable[TopicPartition]) -> None:
         self._is_started = True
@@ -537,8 +545,7 @@ class TransactionalManager(TransactionManager):
             self._groups_in_transaction.clear()
             self._fail_offsets_of_aborted()
             self._transition_to(state.INITIALIZING if self._needs_epoch_bump else state.READY)
-        if self._state != state.INITIALIZING and self._pending is not None:
-            self._pending.result.done()
+        self._settle_calls()
 
     def _fail_offsets_of_aborted(self) -> None:
         while self._offsets:
@@ -605,10 +612,14 @@ class TransactionalManager(TransactionManager):
 
     def handle_failed_batch(self, batch: ProducerBatch, error: Exception, refused: bool) -> None:  # noqa: ARG002
         """Leave abort as the only way on, or fail permanently, after a batch of the transaction has failed."""
+        current = self.producer_id_and_epoch
+        if not batch.has_sequence or current == (batch.producer_id, batch.producer_epoch):  # else of an earlier one
+            self._note_failed_batch(batch, error)
+        # Last: an exception of a signal handler before this has the failure handled again.
         self.remove_in_flight_batch(batch)
+
+    def _note_failed_batch(self, batch: ProducerBatch, error: Exception) -> None:
         if batch.has_sequence:
-            if self.producer_id_and_epoch != (batch.producer_id, batch.producer_epoch):
-                return  # the late response to a batch of an earlier transaction
             self._gap_left()
         if self.has_fatal_error:
             return

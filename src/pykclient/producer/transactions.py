@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pykclient.producer.transactional_manager import TransactionalManager
     from pykclient.producer.transactional_request_result import TransactionalRequestResult
 
-_NO_TRANSACTIONS = (
+NO_TRANSACTIONS = (
     "this producer has no transactional.id: set one, a name that no other producer uses at the same time, to send "
     "records in transactions"
 )
@@ -97,8 +97,8 @@ class TransactionalMethods:
             KafkaError: the producer has failed permanently.
         """
         manager, deadline_ms = self._transactional_call(timeout)
-        group = _checked_group(group_metadata)
-        checked = _checked_offsets(offsets)
+        group = checked_group(group_metadata)
+        checked = checked_offsets(offsets)
         if checked:
             self._await_result(manager, manager.send_offsets(checked, group), deadline_ms)
 
@@ -161,7 +161,7 @@ class TransactionalMethods:
         timeout_ms = self._max_block_ms if timeout is None else arguments.milliseconds(timeout)
         manager = parts.transactions
         if manager is None:
-            raise IllegalStateError(_NO_TRANSACTIONS)
+            raise IllegalStateError(NO_TRANSACTIONS)
         return manager, parts.clock.now_ms() + timeout_ms
 
     def _end(self, manager: TransactionalManager, result: TransactionalRequestResult, deadline_ms: int) -> None:
@@ -182,16 +182,21 @@ class TransactionalMethods:
         self._driver.wakeup_for_flush()
         start_ms = self._parts.clock.now_ms()
         if not result.await_until(deadline_ms):
-            report = self._parts.client.connection_report()
-            last = manager.dialogue.last_error
-            causes = "; ".join(str(cause) for cause in (last, report) if cause)
-            raise KafkaTimeoutError(
-                f"{result.operation} did not complete within {max(0, deadline_ms - start_ms) / 1000} s"
-                f"{': ' + causes if causes else ''}. It goes on; call it again to wait for it, or close the producer"
-            )
+            raise timed_out(result, manager, self._parts, deadline_ms - start_ms)
         manager.acknowledge(result)
         if result.error is not None:
             raise result.error
+
+
+def timed_out(
+    result: TransactionalRequestResult, manager: TransactionalManager, parts: ProducerParts, waited_ms: int
+) -> KafkaTimeoutError:
+    """Return the error of a call that has waited for ``waited_ms`` in vain."""
+    causes = "; ".join(str(cause) for cause in (manager.dialogue.last_error, parts.client.connection_report()) if cause)
+    return KafkaTimeoutError(
+        f"{result.operation} did not complete within {max(0, waited_ms) / 1000} s{': ' + causes if causes else ''}. "
+        "It goes on; call it again to wait for it, or close the producer"
+    )
 
 
 class Transaction:
@@ -227,7 +232,7 @@ class Transaction:
             error.add_note(f"The transaction could not be aborted: {failure!r}")
 
 
-def _checked_group(given: object) -> ConsumerGroupMetadata:
+def checked_group(given: object) -> ConsumerGroupMetadata:
     """Return a group's metadata.
 
     Raises:
@@ -246,7 +251,7 @@ def _checked_group(given: object) -> ConsumerGroupMetadata:
     return given
 
 
-def _checked_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
+def checked_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return offsets by partition.
 
     Raises:

@@ -1,0 +1,149 @@
+"""The transactional methods of the producer for asyncio, with aiokafka's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError
+from pykclient.producer import arguments
+from pykclient.producer.transactions import NO_TRANSACTIONS, checked_group, checked_offsets, timed_out
+
+if TYPE_CHECKING:
+    from pykclient.aio.loop_driver import LoopDriver
+    from pykclient.aio.loop_waits import LoopWaits
+    from pykclient.aio.threadless_producer import ThreadlessProducer
+    from pykclient.producer.transactional_manager import TransactionalManager
+    from pykclient.producer.transactional_request_result import TransactionalRequestResult
+    from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+
+class TransactionalCoroutines:
+    """The transactional methods of an AIOKafkaProducer. ``start`` calls ``init_transactions``. Thread: the loop's."""
+
+    if TYPE_CHECKING:
+        _waits: LoopWaits
+        _driver: LoopDriver
+
+        def _usable(self) -> ThreadlessProducer: ...
+
+    async def init_transactions(self, timeout: float | None = None) -> None:
+        """Get a producer id, as ``KafkaProducer.init_transactions`` does. ``start`` has called this already.
+
+        Raises:
+            Exception: those of ``KafkaProducer.init_transactions``.
+        """
+        manager, timeout_ms = self._transactional_call(timeout)
+        await self._result(manager, manager.begin_init(), timeout_ms)
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction: all records sent until it ends are part of it.
+
+        Raises:
+            Exception: those of ``KafkaProducer.begin_transaction``.
+        """
+        manager, _ = self._transactional_call(None)
+        manager.begin_transaction()
+
+    async def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | Iterable[Any],
+        group_id: ConsumerGroupMetadata | str,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit the offsets of a consumer group with the transaction, and only with it.
+
+        ``group_id`` may be the metadata of a group, which protects against a consumer that was left behind.
+
+        Raises:
+            Exception: those of ``KafkaProducer.send_offsets_to_transaction``.
+        """
+        manager, timeout_ms = self._transactional_call(timeout)
+        group, checked = checked_group(group_id), checked_offsets(offsets)
+        if checked:
+            await self._result(manager, manager.send_offsets(checked, group), timeout_ms)
+
+    async def commit_transaction(self, timeout: float | None = None) -> None:
+        """Send all remaining records, and commit the transaction.
+
+        If this call is cancelled, the commit goes on: await it again for its result.
+
+        Raises:
+            Exception: those of ``KafkaProducer.commit_transaction``.
+        """
+        manager, timeout_ms = self._transactional_call(timeout)
+        await self._result(manager, manager.begin_commit(), timeout_ms)
+
+    async def abort_transaction(self, timeout: float | None = None) -> None:
+        """Abort the transaction: consumers with ``isolation.level=read_committed`` never read its records.
+
+        If this call is cancelled, the abort goes on: await it again for its result.
+
+        Raises:
+            Exception: those of ``KafkaProducer.abort_transaction``.
+        """
+        manager, timeout_ms = self._transactional_call(timeout)
+        await self._result(manager, manager.begin_abort(), timeout_ms)
+
+    def transaction(self) -> AsyncTransaction:
+        """Return an asynchronous context manager for one transaction.
+
+        It begins a transaction, and commits it when the block ends. If the block raises or is cancelled, or the commit
+        raises, it aborts::
+
+            async with producer.transaction():
+                await producer.send("orders", b"1")
+        """
+        return AsyncTransaction(self)
+
+    def _transactional_call(self, timeout: float | None) -> tuple[TransactionalManager, int]:
+        """Check that a transactional call is possible; return the manager, and the timeout of the call in ms."""
+        producer = self._usable()
+        manager = producer.parts.transactions
+        if manager is None:
+            # The text begins as aiokafka's.
+            raise IllegalStateError(f"You need to configure transaction_id to use transactions: {NO_TRANSACTIONS}")
+        return manager, producer.max_block_ms if timeout is None else arguments.milliseconds(timeout)
+
+    async def _result(self, manager: TransactionalManager, result: TransactionalRequestResult, timeout_ms: int) -> None:
+        """Wait for the result of a call, and raise its error."""
+        self._driver.wake()
+        if not await self._waits.until(lambda: result.completed, timeout_ms):
+            raise timed_out(result, manager, self._usable().parts, timeout_ms)
+        manager.acknowledge(result)
+        if result.error is not None:
+            raise result.error
+
+
+class AsyncTransaction:
+    """The context manager of one transaction; see ``AIOKafkaProducer.transaction``. Thread: the loop's."""
+
+    __slots__ = ("_producer",)
+
+    def __init__(self, producer: TransactionalCoroutines) -> None:
+        self._producer = producer
+
+    async def __aenter__(self) -> None:
+        await self._producer.begin_transaction()
+
+    async def __aexit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            await self._abort(error)
+            return
+        try:
+            await self._producer.commit_transaction()
+        except KafkaTimeoutError:
+            raise  # the commit goes on, and may succeed
+        except KafkaError as failure:
+            await self._abort(failure)
+            raise
+
+    async def _abort(self, error: BaseException) -> None:
+        """Abort because of ``error``, which an error of the abort must not hide."""
+        try:
+            await self._producer.abort_transaction()
+        except KafkaError as failure:
+            error.add_note(f"The transaction could not be aborted: {failure!r}")
