@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.consumer_interceptors import ConsumerInterceptor
     from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
     from pykclient.consumer.kafka_consumer import KafkaConsumer
+    from pykclient.consumer.subscription_pattern import SubscriptionPattern
     from pykclient.errors import KafkaError
     from pykclient.producer.future import FutureRecordMetadata
     from pykclient.producer.interceptors import ProducerInterceptor
@@ -66,6 +67,7 @@ _HOME = {
     "Serializer": "serialization",
     "StringDeserializer": "serialization",
     "StringSerializer": "serialization",
+    "SubscriptionPattern": "consumer.subscription_pattern",
     "TopicPartition": "types",
 }
 _MODULES = frozenset({"errors"})
@@ -94,6 +96,7 @@ __all__ = [
     "Serializer",
     "StringDeserializer",
     "StringSerializer",
+    "SubscriptionPattern",
     "TopicPartition",
     "__version__",
     "errors",

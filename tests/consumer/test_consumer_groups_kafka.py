@@ -18,7 +18,13 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 
 from pykclient.consumer.kafka_consumer import KafkaConsumer
-from pykclient.errors import CommitFailedError, UnreleasedInstanceIdError, UnsupportedAssignorError
+from pykclient.consumer.subscription_pattern import SubscriptionPattern
+from pykclient.errors import (
+    CommitFailedError,
+    InvalidRegularExpressionError,
+    UnreleasedInstanceIdError,
+    UnsupportedAssignorError,
+)
 from pykclient.types import OffsetAndMetadata, TopicPartition
 from tests.consumer.test_groups_kafka import Consumer, Events, partitions_of, poll_until, produce
 from tests.support.any_kafka import EMBEDDED, REAL, AnyKafka
@@ -237,6 +243,31 @@ def test_topics_by_pattern(brokers: AnyKafka, topic: str, join: Join) -> None:
     brokers.create_topic(f"{topic}-2")
     expected = partitions_of(f"{topic}-1", 0, 1) | partitions_of(f"{topic}-2", 0)
     poll_until(lambda: member.assignment() == expected, member)
+
+
+def test_topics_by_a_pattern_of_the_brokers(brokers: AnyKafka, topic: str, join: Join) -> None:
+    brokers.create_topic(f"{topic}-1", partitions=2)
+    brokers.create_topic(f"{topic}-other")
+    produce(brokers, f"{topic}-1", 10, partitions=2)
+    member = join()
+    member.unsubscribe()
+    member.subscribe(pattern=SubscriptionPattern(re.escape(topic).replace("\\-", "-") + "-[0-9]"))
+    seen = poll_until(lambda: member.assignment() == partitions_of(f"{topic}-1", 0, 1), member)
+    brokers.create_topic(f"{topic}-2")
+    expected = partitions_of(f"{topic}-1", 0, 1) | partitions_of(f"{topic}-2", 0)
+    seen += poll_until(lambda: member.assignment() == expected, member, timeout_s=60)
+    produce(brokers, f"{topic}-2", 5)
+    while len(seen) < 15:
+        seen += [record for records in member.poll(1_000).values() for record in records]
+    assert {record.topic for record in seen} == {f"{topic}-1", f"{topic}-2"}
+
+
+def test_a_pattern_that_the_brokers_cannot_match(brokers: AnyKafka, topic: str, join: Join) -> None:
+    member = join()
+    member.unsubscribe()
+    member.subscribe(pattern=SubscriptionPattern("("))
+    with pytest.raises(InvalidRegularExpressionError, match=r"SubscriptionPattern\('\('\)"):
+        poll_until(lambda: False, member)
 
 
 def test_another_subscription(brokers: AnyKafka, topic: str, join: Join) -> None:

@@ -35,6 +35,7 @@ from pykclient.types import (
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from pykclient.consumer.subscription_pattern import SubscriptionPattern
     from pykclient.consumer.subscription_state import TopicPattern
 
 F = TypeVar("F", bound=AnyFetch)
@@ -103,6 +104,13 @@ class ClassicConsumer:
         if self._coordinator is not None:
             self._coordinator.update_pattern_subscription(self._metadata.fetch())
         self._metadata.request_update_for_new_topics()
+
+    def subscribe_broker_pattern(self, pattern: SubscriptionPattern, listener: Any) -> None:
+        self.group().member.check_broker_pattern()
+        # Only the brokers know which partitions will stay.
+        self.give_back(self._subscriptions.assigned_partitions())
+        self._log.info("Subscribed to topics that the brokers find to match %r", pattern.pattern)
+        self._subscriptions.subscribe_broker_pattern(pattern, listener)
 
     def unsubscribe(self) -> Steps[None]:
         self._drop_fetched_except(())

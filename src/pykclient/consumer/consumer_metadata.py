@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 class ConsumerMetadata(Metadata):
     """Metadata of the subscribed topics, or of all topics while a pattern must be matched.
+
+    With a pattern that the brokers match, it is that of assigned topics, which are requested by id. While there are
+    transient topics as well, only these are requested, because a request has either names or ids.
 
     Transient topics are those that a lookup such as ``offsets_for_times`` needs while it runs. Thread: any.
     """
@@ -46,6 +50,9 @@ class ConsumerMetadata(Metadata):
     def new_metadata_request_builder(self) -> MetadataRequestBuilder:
         if self._subscription.has_pattern_subscription():
             return MetadataRequestBuilder.all_topics()
+        topic_ids = self._subscription.assigned_topic_ids()
+        if topic_ids and not self._transient_topics:
+            return MetadataRequestBuilder.for_topic_ids(sorted(topic_ids))
         topics = sorted(self._subscription.metadata_topics() | self._transient_topics)
         return MetadataRequestBuilder.for_topic_names(topics, self.allow_auto_topic_creation)
 
@@ -57,6 +64,10 @@ class ConsumerMetadata(Metadata):
 
     def clear_transient_topics(self) -> None:
         self._transient_topics = frozenset()
+
+    def retain_topic_id(self, topic: str, topic_id: uuid.UUID | None, is_internal: bool, now_ms: int) -> bool:
+        """Return whether to keep a topic: one that is subscribed, looked up, or assigned by its id."""
+        return topic_id in self._subscription.assigned_topic_ids() or self.retain_topic(topic, is_internal, now_ms)
 
     def retain_topic(self, topic: str, is_internal: bool, now_ms: int) -> bool:  # noqa: ARG002 - Metadata's signature
         if topic in self._transient_topics or self._subscription.needs_metadata(topic):

@@ -18,6 +18,7 @@ from pykclient.consumer.consumer_components import ConsumerComponents
 from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
 from pykclient.consumer.iteration import Iteration
 from pykclient.consumer.offset_commit_future import OffsetCommitFuture
+from pykclient.consumer.subscription_pattern import SubscriptionPattern
 from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.network.environment import Environment
 from pykclient.types import (
@@ -171,17 +172,23 @@ class KafkaConsumer(Generic[K, V]):
     # --- subscription ------------------------------------------------------------------------------------------------
 
     def subscribe(
-        self, topics: Collection[str] = (), pattern: str | re.Pattern[str] | None = None, listener: Any = None
+        self,
+        topics: Collection[str] = (),
+        pattern: str | re.Pattern[str] | SubscriptionPattern | None = None,
+        listener: Any = None,
     ) -> None:
         """Subscribe to ``topics``, or to all topics that match ``pattern``, and share their partitions with the group.
 
         A subscription replaces the previous one; without topics and pattern, this is ``unsubscribe``. The pattern must
-        match the whole name. New topics that match are found when metadata is refreshed (``metadata.max.age.ms``).
+        match the whole name. New topics that match are found when metadata is refreshed (``metadata.max.age.ms``). A
+        SubscriptionPattern is matched by the brokers instead, which needs ``group.protocol=consumer``.
         ``listener`` is a ConsumerRebalanceListener. Without a ``group.id`` the consumer reads all partitions and does
         not call the listener.
 
         Raises:
-            IllegalArgumentError: both topics and a pattern are given, or one of the arguments is invalid.
+            IllegalArgumentError: both topics and a pattern are given, one of the arguments is invalid, or the brokers
+                cannot match a pattern with this ``group.protocol``.
+            InvalidGroupIdError: the brokers are to match a pattern, and the consumer has no ``group.id``.
             IllegalStateError: partitions are assigned by ``assign``, or there is a subscription of the other kind.
             InvalidTopicError: no topic can have one of these names.
         """
@@ -189,7 +196,9 @@ class KafkaConsumer(Generic[K, V]):
             names = arguments.topics(() if topics is None else topics)
             if names and pattern is not None:
                 raise IllegalArgumentError("subscribe() takes topics or a pattern, not both")
-            if pattern is not None:
+            if isinstance(pattern, SubscriptionPattern):
+                self._consumer.subscribe_broker_pattern(pattern, arguments.listener(listener))
+            elif pattern is not None:
                 self._consumer.subscribe_pattern(arguments.pattern(pattern), arguments.listener(listener))
             elif names:
                 self._consumer.subscribe(names, arguments.listener(listener))

@@ -25,11 +25,13 @@ from pykclient.types import UNKNOWN_EPOCH, Node, OffsetAndMetadata, TopicPartiti
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from pykclient.consumer.subscription_pattern import SubscriptionPattern
     from pykclient.network.metadata import LeaderAndEpoch
 
 NONE = "none"
 AUTO_TOPICS = "topics"
 AUTO_PATTERN = "pattern"
+BROKER_PATTERN = "broker pattern"
 USER_ASSIGNED = "assign"
 
 
@@ -57,6 +59,8 @@ class SubscriptionState:
         self._default_reset_strategy = default_reset_strategy
         self._type = NONE
         self._pattern: TopicPattern | None = None
+        self._broker_pattern: SubscriptionPattern | None = None
+        self._assigned_topic_ids: frozenset[UUID] = frozenset()
         self._subscription: frozenset[str] = frozenset()
         self._group_subscription: frozenset[str] = frozenset()
         self._rebalance_listener: Any = None
@@ -126,6 +130,12 @@ class SubscriptionState:
         self._rebalance_listener = listener
         self._pattern = pattern
 
+    def subscribe_broker_pattern(self, pattern: SubscriptionPattern, listener: Any = None) -> None:
+        """Subscribe to every topic that the brokers find to match."""
+        self._set_type(BROKER_PATTERN)
+        self._rebalance_listener = listener
+        self._broker_pattern = pattern
+
     def subscribe_from_pattern(self, topics: Iterable[str]) -> bool:
         """Set the topics that match the pattern. Return True if the set has changed."""
         if self._type != AUTO_PATTERN:
@@ -152,7 +162,8 @@ class SubscriptionState:
     def unsubscribe(self) -> None:
         """Drop the subscription and the assignment."""
         self._type = NONE
-        self._pattern = None
+        self._pattern = self._broker_pattern = None
+        self._assigned_topic_ids = frozenset()
         self._subscription = self._group_subscription = frozenset()
         self._set_assignment(())
 
@@ -163,6 +174,8 @@ class SubscriptionState:
             other.subscribe(self._subscription, self._rebalance_listener)
         elif self._type == AUTO_PATTERN and self._pattern is not None:
             other.subscribe_pattern(self._pattern, self._rebalance_listener)
+        elif self._broker_pattern is not None:
+            other.subscribe_broker_pattern(self._broker_pattern, self._rebalance_listener)
         elif self._type == USER_ASSIGNED:
             other.assign_from_user(list(self._index.assignment))
         return other
@@ -174,7 +187,7 @@ class SubscriptionState:
         return self._type == NONE
 
     def has_auto_assigned_partitions(self) -> bool:
-        return self._type in (AUTO_TOPICS, AUTO_PATTERN)
+        return self._type in (AUTO_TOPICS, AUTO_PATTERN, BROKER_PATTERN)
 
     def matches_subscribed_pattern(self, topic: str) -> bool:
         pattern = self._pattern
@@ -186,6 +199,19 @@ class SubscriptionState:
 
     def subscribed_pattern(self) -> TopicPattern | None:
         return self._pattern
+
+    def broker_pattern(self) -> SubscriptionPattern | None:
+        """Return the pattern that the brokers match, if that is the subscription. Thread: any."""
+        return self._broker_pattern
+
+    def assigned_topic_ids(self) -> frozenset[UUID]:
+        """Return the ids of topics that the group has assigned because of the brokers' pattern. Thread: any."""
+        return self._assigned_topic_ids
+
+    def set_assigned_topic_ids(self, topic_ids: Iterable[UUID]) -> bool:
+        """Set those ids; return whether any of them is new."""
+        before, self._assigned_topic_ids = self._assigned_topic_ids, frozenset(topic_ids)
+        return not self._assigned_topic_ids <= before
 
     def metadata_topics(self) -> frozenset[str]:
         """Return the topics whose metadata is needed: the subscribed ones and, as leader, those of the group."""
@@ -689,6 +715,8 @@ class SubscriptionState:
             return f"subscribe({', '.join(sorted(self._subscription))})"
         if self._type == AUTO_PATTERN:
             return f"subscribe({self._pattern.pattern if self._pattern else ''!r})"
+        if self._broker_pattern is not None:
+            return f"subscribe({self._broker_pattern})"
         if self._type == USER_ASSIGNED:
             return f"assign({', '.join(map(str, self._index.assignment))})"
         return "no subscription"

@@ -13,6 +13,7 @@ from pykclient.consumer.coordinator.consumer_membership_manager import ConsumerM
 from pykclient.consumer.coordinator.consumer_parts import Offsets
 from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP
 from pykclient.consumer.coordinator.member_state import MemberState
+from pykclient.consumer.subscription_pattern import SubscriptionPattern
 from pykclient.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -760,6 +761,23 @@ def test_a_pattern_follows_the_metadata(member: Member) -> None:
     member.client.update_metadata(metadata_response({TOPIC: 2, "ten": 1, "other": 1}))
     member.poll()
     assert member.beat().subscribed_topic_names == ["ten", TOPIC]
+
+
+def test_a_pattern_is_sent_to_the_brokers_when_it_changes(member: Member) -> None:
+    subscriptions = member.group.subscriptions
+    subscriptions.subscribe_broker_pattern(SubscriptionPattern("t.*"), member.group.listener)
+    member.group.prepare(find_coordinator(member.group.node))
+    member.poll(4)
+    assert (member.beat().subscribed_topic_names, member.beat().subscribed_topic_regex) == ([], "t.*")
+    member.respond(answer(1, [TP0]))
+    member.poll()
+    assert subscriptions.assigned_topic_ids() == {topic_id(TOPIC)}
+    assert member.beat().subscribed_topic_regex is None
+    member.respond(answer(1))
+    subscriptions.subscribe_broker_pattern(SubscriptionPattern("te.*"), member.group.listener)
+    member.poll(1)
+    assert member.beat().subscribed_topic_regex == "te.*"
+    assert subscriptions.is_assigned(TP0)
 
 
 def test_an_interrupted_call_sends_all_fields_again(member: Member) -> None:

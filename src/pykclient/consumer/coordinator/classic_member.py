@@ -10,6 +10,7 @@ from pykclient.consumer.coordinator.consumer_group_protocol import ConsumerGroup
 from pykclient.consumer.coordinator.coordinator_metrics import ClassicMemberMetrics
 from pykclient.consumer.coordinator.heartbeat_request_manager import HeartbeatRequestManager
 from pykclient.consumer.coordinator.leave_group_request_manager import LeaveGroupRequestManager
+from pykclient.errors import IllegalArgumentError
 
 if TYPE_CHECKING:
     from pykclient.consumer.application_events import Steps
@@ -63,6 +64,13 @@ class ClassicMember:
     def check_subscription(self) -> None:
         """Raise IllegalStateError if there are no assignors."""
         self.protocol.check_assignors()
+
+    def check_broker_pattern(self) -> None:
+        """Raise IllegalArgumentError: with this protocol, members match patterns."""
+        raise IllegalArgumentError(
+            "the brokers match patterns only with group.protocol=consumer; set that, or subscribe to re.compile(...), "
+            "which the client matches"
+        )
 
     def metadata_updated(self) -> None:
         """Process metadata that arrived since the last call."""

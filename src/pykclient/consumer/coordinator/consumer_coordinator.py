@@ -15,12 +15,11 @@ from pykclient.consumer.coordinator.committed_offsets_request_manager import (
 from pykclient.consumer.coordinator.consumer_parts import ConsumerParts, Offsets
 from pykclient.consumer.coordinator.coordinator_metrics import ConsumerCoordinatorMetrics, RebalanceCallbackMetrics
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
-from pykclient.consumer.coordinator.group_protocols import new_member, new_membership
+from pykclient.consumer.coordinator.group_protocols import new_member
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.coordinator.heartbeat_thread import HeartbeatThread
 from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
 from pykclient.consumer.coordinator.member_context import MemberContext
-from pykclient.consumer.coordinator.membership import Membership
 from pykclient.consumer.coordinator.rebalance_listener_invoker import RebalanceListenerInvoker
 from pykclient.consumer.network_client_delegate import NetworkClientDelegate
 from pykclient.consumer.request_future import RequestFuture
@@ -69,8 +68,7 @@ class ConsumerCoordinator:
         backoff = ExponentialBackoff(
             config.retry_backoff_ms, _BACKOFF_EXP_BASE, config.retry_backoff_max_ms, _BACKOFF_JITTER, rng
         )
-        membership = new_membership(config, log_context, clock, backoff, rng)
-        self.membership: Membership = membership
+        self.membership, managers = new_member(config, log_context, clock, backoff, rng)
         commit_sensors = ConsumerCoordinatorMetrics(metrics, self._subscriptions.num_assigned_partitions)
         listeners = RebalanceListenerInvoker(log_context, self._subscriptions, clock, RebalanceCallbackMetrics(metrics))
         self.lookup = lookup = CoordinatorRequestManager(
@@ -92,7 +90,7 @@ class ConsumerCoordinator:
             config.group_id, log_context, client, self.membership, lookup, clock, backoff, parts
         )
         context = MemberContext(config, log_context, client, lookup, clock, backoff, parts, metrics, listeners)
-        self.member = new_member(context, membership, self._commits)
+        self.member = managers(context, self._commits)
         # A manager comes before those that it needs, which then act in the same round.
         first, *others = self.member.managers
         client.managers.add(first, self._commits, self._committed, *others, lookup)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.coordinator.consumer_membership import Beat, ConsumerMembership
     from pykclient.consumer.coordinator.coordinator_metrics import GroupCoordinatorMetrics
     from pykclient.consumer.coordinator.member_context import MemberContext
+    from pykclient.consumer.subscription_pattern import SubscriptionPattern
     from pykclient.network.client_request import ClientResponse
     from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
 class _SentFields:
     """The fields of the last heartbeat. The next one has only those that have changed since. Thread: lease holder."""
 
-    __slots__ = ("owned", "subscription")
+    __slots__ = ("owned", "pattern", "subscription")
 
     def __init__(self) -> None:
         self.subscription: frozenset[str] | None = None
         self.owned: LocalAssignment | None = None
+        self.pattern: SubscriptionPattern | None = None
 
 
 class ConsumerHeartbeatRequestManager:
@@ -82,7 +84,8 @@ class ConsumerHeartbeatRequestManager:
                 self._log.warning("Left the group without telling the coordinator, which is not known at the moment")
                 self._end_leaving(errors.CoordinatorNotAvailableError("the group coordinator is not known"))
             return NOTHING
-        is_changed = self._subscriptions.subscription() != self._sent.subscription
+        subscriptions, sent = self._subscriptions, self._sent
+        is_changed = subscriptions.subscription() != sent.subscription or subscriptions.broker_pattern() != sent.pattern
         signals = membership.signals
         if now_ms < self._next_event_ms and signals == self._seen_signals and not is_changed:
             return PollResult(self._next_event_ms - now_ms)
@@ -132,6 +135,11 @@ class ConsumerHeartbeatRequestManager:
             if subscription != sent.subscription:
                 fields["subscribed_topic_names"] = sorted(subscription)
                 sent.subscription = subscription
+            pattern = self._subscriptions.broker_pattern()
+            if pattern != sent.pattern:
+                # An empty expression ends the subscription by pattern.
+                fields["subscribed_topic_regex"] = "" if pattern is None else pattern.pattern
+                sent.pattern = pattern
             if beat.owned != sent.owned:
                 fields["topic_partitions"] = beat.owned.partitions
                 sent.owned = beat.owned
@@ -233,6 +241,10 @@ class ConsumerHeartbeatRequestManager:
         if isinstance(error, errors.UnsupportedAssignorError):
             return errors.UnsupportedAssignorError(
                 f"the brokers do not have the assignor group.remote.assignor={config.group_remote_assignor!r}: {error}"
+            )
+        if isinstance(error, errors.InvalidRegularExpressionError):
+            return errors.InvalidRegularExpressionError(
+                f"the brokers cannot match {self._subscriptions.broker_pattern()}: {error}. Its syntax is that of RE2/J"
             )
         if isinstance(error, errors.GroupMaxSizeReachedError):
             return errors.GroupMaxSizeReachedError(

@@ -129,6 +129,9 @@ class ConsumerMembershipManager:
     def check_subscription(self) -> None:
         """Do nothing: any subscription is possible, because the coordinator assigns."""
 
+    def check_broker_pattern(self) -> None:
+        """Do nothing: brokers with this protocol match patterns."""
+
     def metadata_updated(self) -> None:
         """Match a pattern with metadata that arrived since the last call."""
         self._pattern.metadata_updated()
@@ -208,6 +211,10 @@ class ConsumerMembershipManager:
         """Begin to reconcile the part of the target whose topics have known names."""
         membership = self.membership
         incarnation, target = membership.incarnation, membership.target
+        if self._subscriptions.broker_pattern() is not None and self._subscriptions.set_assigned_topic_ids(
+            target.partitions
+        ):
+            self._metadata.request_update_for_new_topics()
         version = self._metadata.update_version
         resolved = self._resolve(target)
         self._unresolved = None

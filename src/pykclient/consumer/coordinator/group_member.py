@@ -37,6 +37,9 @@ class GroupMember(Protocol):
     def check_subscription(self) -> None:
         """Raise IllegalStateError if the configuration does not allow subscriptions."""
 
+    def check_broker_pattern(self) -> None:
+        """Raise IllegalArgumentError if the brokers match no patterns in this protocol."""
+
     def metadata_updated(self) -> None:
         """Process metadata that arrived since the last call."""
 

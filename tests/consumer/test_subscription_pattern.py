@@ -1,0 +1,93 @@
+"""Patterns that the brokers match."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+import pytest
+
+from pykclient import KafkaConsumer, SubscriptionPattern
+from pykclient.config.consumer_config import ConsumerConfig
+from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
+from pykclient.consumer.consumer_metadata import ConsumerMetadata
+from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidGroupIdError
+from pykclient.log_context import LogContext
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["orders-.*", r"a\.b[+?]+", "(?i)x|y", r"[(?=]\d{2,3}", "(?:a)(b)*?", r"\\1", "(?P<name>a)", r"\p{Greek}", "[]?+]"],
+)
+def test_patterns_of_re2(pattern: str) -> None:
+    assert SubscriptionPattern(pattern).pattern == pattern
+
+
+@pytest.mark.parametrize(
+    ("pattern", "what"),
+    [
+        ("a(?=b)", "lookahead"),
+        ("a(?!b)", "lookahead"),
+        ("(?<=a)b", "lookbehind"),
+        ("(?<!a)b", "lookbehind"),
+        (r"(a)\1", "backreference"),
+        ("(?P<n>a)(?P=n)", "backreference"),
+        ("(a)?(?(1)b)", "condition"),
+        ("(?>a)", "atomic"),
+        ("a*+", "possessive"),
+        ("a{1,2}+", "possessive"),
+        ("a(?#note)", "comment"),
+        ("(?x)a b", "flag"),
+        (r"a\Z", r"\\Z"),
+    ],
+)
+def test_patterns_of_python_only(pattern: str, what: str) -> None:
+    with pytest.raises(IllegalArgumentError, match=rf"{what}.*re\.compile"):
+        SubscriptionPattern(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["", None, re.compile("a")])
+def test_what_is_no_pattern(pattern: object) -> None:
+    with pytest.raises(IllegalArgumentError, match="needs a regular expression"):
+        SubscriptionPattern(pattern)  # type: ignore[arg-type]
+
+
+def test_equality() -> None:
+    assert SubscriptionPattern("a") == SubscriptionPattern("a") != SubscriptionPattern("b")
+    assert len({SubscriptionPattern("a"), SubscriptionPattern("a")}) == 1
+
+
+def test_the_classic_protocol_has_no_such_patterns() -> None:
+    with KafkaConsumer(bootstrap_servers="localhost:1", group_id="g") as consumer:
+        with pytest.raises(IllegalArgumentError, match=r"group\.protocol=consumer"):
+            consumer.subscribe(pattern=SubscriptionPattern("a"))
+        assert consumer.subscription() is None
+    with KafkaConsumer(bootstrap_servers="localhost:1") as consumer, pytest.raises(InvalidGroupIdError):
+        consumer.subscribe(pattern=SubscriptionPattern("a"))
+
+
+def test_it_excludes_other_subscriptions() -> None:
+    with KafkaConsumer("a", bootstrap_servers="localhost:1", group_id="g", group_protocol="consumer") as consumer:
+        with pytest.raises(IllegalStateError, match="exclude each other"):
+            consumer.subscribe(pattern=SubscriptionPattern("a"))
+        consumer.unsubscribe()
+        consumer.subscribe(pattern=SubscriptionPattern("a"))
+        with pytest.raises(IllegalStateError, match="exclude each other"):
+            consumer.subscribe(["a"])
+
+
+def test_only_assigned_topics_are_in_the_metadata() -> None:
+    config = ConsumerConfig({"bootstrap.servers": "localhost:1"})
+    subscriptions = SubscriptionState(LogContext(), AutoOffsetResetStrategy.EARLIEST)
+    metadata = ConsumerMetadata(config, subscriptions, LogContext())
+    subscriptions.subscribe_broker_pattern(SubscriptionPattern("a"))
+    assert metadata.new_metadata_request_builder().request.topics == []
+    mine, other = uuid.uuid4(), uuid.uuid4()
+    assert subscriptions.set_assigned_topic_ids([mine])
+    assert [topic.topic_id for topic in metadata.new_metadata_request_builder().request.topics or ()] == [mine]
+    assert metadata.retain_topic_id("x", mine, False, 0)
+    assert not metadata.retain_topic_id("y", other, False, 0)
+    assert not subscriptions.set_assigned_topic_ids([])
+    subscriptions.unsubscribe()
+    assert subscriptions.broker_pattern() is None
