@@ -127,7 +127,7 @@ class InFlightRequests:
     def can_send_more(self, node_id: str) -> bool:
         """Return whether the last request is completely sent and the limit is not reached."""
         queue = self._queues.get(node_id)
-        return not queue or (not queue[-1].send.remaining and len(queue) < self._max_per_connection)
+        return not queue or (queue[-1].send.completed and len(queue) < self._max_per_connection)
 
     def count(self, node_id: str | None = None) -> int:
         if node_id is None:

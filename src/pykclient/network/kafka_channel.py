@@ -212,17 +212,16 @@ class KafkaChannel:
             raise IllegalStateError(f"connection {self.id} is still sending the frame before this one")
         self.send = send
 
-    def write(self) -> int:
-        """Write as much of the frame as the socket accepts; return the number of bytes."""
-        return 0 if self.send is None else self.stream.write(self.send)
-
-    def maybe_complete_send(self) -> NetworkSend | None:
-        """Return the frame if it is completely sent."""
+    def write(self) -> tuple[int, NetworkSend | None]:
+        """Write as much of the frame as the socket accepts; return the number of bytes, and the frame if it is sent."""
         send = self.send
-        if send is None or not send.completed:
-            return None
+        if send is None:
+            return 0, None
+        written = self.stream.write(send)
+        if not send.completed:
+            return written, None
         self.send = None
-        return send
+        return written, send
 
     def read(self, frames: list[Frame], one: bool) -> int:
         """Append the received frames, as ``FrameStream.read`` does.

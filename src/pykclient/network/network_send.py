@@ -18,7 +18,7 @@ class NetworkSend:
     end the wait. The buffers must not change until ``completed``. Thread: owner.
     """
 
-    __slots__ = ("_buffers", "_next", "destination_id", "expect_response", "remaining", "size")
+    __slots__ = ("_buffers", "_next", "completed", "destination_id", "expect_response", "remaining", "size")
 
     def __init__(self, destination_id: str, buffers: Sequence[BytesLike], expect_response: bool = True) -> None:
         self.destination_id = destination_id
@@ -26,10 +26,7 @@ class NetworkSend:
         self._buffers: list[BytesLike] = list(buffers)
         self._next = 0  # index of the first unsent buffer
         self.size = self.remaining = sum(map(len, buffers))
-
-    @property
-    def completed(self) -> bool:
-        return not self.remaining
+        self.completed = not self.size
 
     def pending(self) -> list[BytesLike]:
         """Return the unsent buffers, at most as many as one ``sendmsg`` takes."""
@@ -50,6 +47,7 @@ class NetworkSend:
         """Record that the first ``sent_bytes`` of the pending bytes were sent."""
         self.remaining -= sent_bytes
         if not self.remaining:
+            self.completed = True
             self._buffers = []
             return
         index = self._next

@@ -269,7 +269,7 @@ class Selector:
     def send(self, send: NetworkSend) -> None:
         """Send a frame on a channel that has nothing else to send. Write as much as the socket takes now."""
         id = send.destination_id
-        channel = self._open_channel(id)
+        channel = self._channels.get(id) or self._open_channel(id)
         channel.set_send(send)
         if not channel.ready:
             return
@@ -327,8 +327,7 @@ class Selector:
             self._idle_expiry.update(id, self._clock.now_ms())
 
     def _write(self, channel: KafkaChannel, completed: list[NetworkSend]) -> None:
-        written = channel.write()
-        send = channel.maybe_complete_send()
+        written, send = channel.write()
         if written:
             traffic = channel.traffic
             traffic.bytes_sent += written
@@ -388,7 +387,7 @@ class Selector:
         self.metrics.polled(now_ms - start_ms, self._clock.now_ms() - now_ms, now_ms)
         if self._delayed_closes:
             self._complete_delayed_closes(now_ms)
-        if self._idle_expiry is not None:
+        if self._idle_expiry is not None and now_ms > self._idle_expiry.quiet_until_ms:
             self._maybe_close_oldest(self._idle_expiry, now_ms)
 
     def _select(self, timeout_ms: int) -> list[tuple[KafkaChannel | None, int]]:
@@ -421,7 +420,7 @@ class Selector:
             for id in buffered - ready:
                 if id in self._channels and id not in self._delayed_closes:
                     self._handle_channel(self._channels[id], 0, now_ms)
-        if self._memory_pool.available_memory < self._low_memory_bytes:
+        if self._low_memory_bytes and self._memory_pool.available_memory < self._low_memory_bytes:
             # If memory suffices for a few channels only, the first in the list would get it each time.
             self._rng.shuffle(events)
         for channel, mask in events:

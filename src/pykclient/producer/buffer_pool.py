@@ -179,8 +179,10 @@ class BufferPool:
             raise IllegalArgumentError(f"cannot allocate {size} bytes: buffer.memory is only {self.total_memory}")
         to_borrow = min(to_borrow, self.total_memory - size)  # more is never free
         with HERE.mark, self._lock:
-            self._take_in()
-            self._raise_if_closed()
+            if self._waiters or self.returned:
+                self._take_in()
+            if self._closed:
+                raise _closed()
             if not self._waiters and self._can_lend(size + to_borrow):
                 self._lend(loan, size)
         if not loan.size:
@@ -199,7 +201,8 @@ class BufferPool:
         """Make the memory of returned loans available, and wake a thread that waits for it."""
         with HERE.mark, self._lock:
             self._take_in()
-            self._wake_first_waiter()
+            if self._waiters:
+                self._wake_first_waiter()
 
     def lend_more(self, borrowed: BorrowedMemory, size: int, left: int) -> bool:
         """Lend ``size`` bytes without a buffer; return whether it did.
@@ -272,7 +275,8 @@ class BufferPool:
             while True:
                 with HERE.mark, self._lock:
                     self._take_in()
-                    self._raise_if_closed()
+                    if self._closed:
+                        raise _closed()
                     now_ms = clock.now_ms()
                     if waiter.patient and (now_ms >= patience_ends_ms or self._can_lend(waiter.wanted)):
                         waiter.patient = False
@@ -357,6 +361,6 @@ class BufferPool:
         if self._can_lend(first.wanted if first.patient else 1):
             first.signal.set()
 
-    def _raise_if_closed(self) -> None:
-        if self._closed:
-            raise KafkaError("the producer was closed while a send was waiting for buffer.memory")
+
+def _closed() -> KafkaError:
+    return KafkaError("the producer was closed while a send was waiting for buffer.memory")

@@ -355,15 +355,15 @@ class RecordAccumulator:
             return self._batch_size
         return min(max(2 * queue.last_batch_bytes, _SMALLEST_CAPACITY), self._batch_size)
 
-    @staticmethod
     def _partition_changed(
-        queue: PartitionQueue, info: TopicInfo, sticky: StickyPartitionInfo | None, cluster: Cluster
+        self, queue: PartitionQueue, info: TopicInfo, sticky: StickyPartitionInfo | None, cluster: Cluster
     ) -> bool:
         """Return whether the record needs another partition: another thread switched, or a postponed switch is due."""
         if sticky is None:
             return False
         partitioner = info.partitioner
-        if partitioner.sticky is sticky and queue.all_batches_full():
+        # The partitioner switches after a batch's worth of bytes.
+        if sticky.produced_bytes >= self._batch_size and partitioner.sticky is sticky and queue.all_batches_full():
             partitioner.update_partition_info(sticky, 0, cluster, True)
         return partitioner.sticky is not sticky
 
@@ -375,6 +375,8 @@ class RecordAccumulator:
             memory=None if self._compression_type is CompressionType.NONE else BorrowedMemory(self._pool),
             max_uncompressed_size=max(self._max_uncompressed_size, len(buffer)),
         )
+        if self._compression_type is CompressionType.NONE:
+            return builder
         builder.set_estimated_compression_ratio(CompressionRatioEstimator.estimation(topic, self._compression_type))
         builder.borrow_ahead()
         return builder
