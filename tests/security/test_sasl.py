@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from time import monotonic
+from pathlib import Path
+from time import monotonic, time
 from typing import Any, Protocol
 
 import pytest
@@ -17,11 +18,13 @@ from pykclient.errors import (
 )
 from pykclient.testing import EmbeddedCluster, Security
 from tests.kafka.secure_kafka import PASSWORD, SESSION_MS, USER
+from tests.security.tokens import TokenServer, unsecured_token
 from tests.support.any_kafka import EMBEDDED, REAL
 from tests.support.wait import eventually
 
 RECORDS = 1000
-MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+PASSWORDS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+MECHANISMS = [*PASSWORDS, "OAUTHBEARER"]
 JAAS = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -66,13 +69,19 @@ def secure(request: pytest.FixtureRequest) -> Iterator[SecureCluster]:
         yield clusters
 
 
+def a_token(config: str | None) -> tuple[str, float]:
+    """Return an unsecured token and when it expires, as confluent-kafka's callback does."""
+    assert not config
+    return unsecured_token(USER, 3600), time() + 3600
+
+
 def settings(kafka: SecureCluster, mechanism: str, listener: str = "SASL_PLAINTEXT", **more: Any) -> dict[str, Any]:
+    credentials = {"sasl.username": USER, "sasl.password": PASSWORD}
     return {
         "bootstrap.servers": kafka.bootstrap(listener),
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": mechanism,
-        "sasl.username": USER,
-        "sasl.password": PASSWORD,
+        **({"oauth_cb": a_token} if mechanism == "OAUTHBEARER" else credentials),
         **more,
     }
 
@@ -123,7 +132,7 @@ def test_records_both_ways(secure: SecureCluster, topic: str, mechanism: str) ->
     assert consume_with_librdkafka(config, topic) == values
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", PASSWORDS)
 def test_javas_login_line(secure: SecureCluster, topic: str, mechanism: str) -> None:
     config = settings(secure, mechanism)
     del config["sasl.username"], config["sasl.password"]
@@ -137,7 +146,7 @@ async def _send_from_a_loop(config: Mapping[str, Any], topic: str) -> int:
         return len([await future for future in sent])
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"])
 def test_a_producer_in_an_event_loop(secure: SecureCluster, topic: str, mechanism: str) -> None:
     import asyncio
 
@@ -158,6 +167,7 @@ REFUSED = [
     ("PLAIN", {"sasl.username": "nobody"}, SaslAuthenticationError, "check the user name and the password"),
     ("SCRAM-SHA-256", {"sasl.password": "hush-wrong"}, SaslAuthenticationError, "check the user name, the password"),
     ("SCRAM-SHA-512", {"sasl.username": "nobody"}, SaslAuthenticationError, "check the user name, the password"),
+    ("OAUTHBEARER", {"oauth_cb": lambda: "hush.hush.hush"}, SaslAuthenticationError, "the token's issuer, audience"),
 ]
 
 
@@ -166,7 +176,7 @@ def test_refused_credentials_reach_every_caller(
     secure: SecureCluster,
     topic: str,
     mechanism: str,
-    change: dict[str, str],
+    change: dict[str, Any],
     kind: type[AuthenticationError],
     remedy: str,
 ) -> None:
@@ -213,7 +223,7 @@ def test_a_listener_without_sasl_says_so(secure: SecureCluster, topic: str) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
 def test_steady_traffic_over_five_sessions(secure: SecureCluster, topic: str, mechanism: str) -> None:
     """No record fails, is lost or comes twice, and all over one connection to the broker."""
     config = settings(secure, mechanism, "SHORT_SESSIONS")
@@ -245,6 +255,60 @@ def test_steady_traffic_over_five_sessions(secure: SecureCluster, topic: str, me
             assert max(totals) >= 5, totals
             closed = [v["connection-close-total"] for v in client.metrics().values() if "connection-close-total" in v]
             assert sum(closed) <= 1, "the bootstrap connection alone"
+
+
+# --- identity providers ----------------------------------------------------------------------------------------------
+
+
+def endpoint_settings(secure: SecureCluster, url: str) -> dict[str, Any]:
+    config = settings(secure, "OAUTHBEARER")
+    del config["oauth_cb"]
+    config["sasl.oauthbearer.token.endpoint.url"] = url
+    config["sasl.oauthbearer.client.credentials.client.id"] = "client"
+    config["sasl.oauthbearer.client.credentials.client.secret"] = "hush-secret"
+    return config
+
+
+def test_tokens_from_an_identity_provider(secure: SecureCluster, topic: str) -> None:
+    with TokenServer(USER) as provider:
+        config = endpoint_settings(secure, provider.url)
+        assert consume(config, topic, len(produce(config, topic, 10))) == [b"value-%d" % number for number in range(10)]
+        assert len(provider.requests) == 2, "one for each client, whatever its connections"
+
+
+def test_tokens_from_a_file(secure: SecureCluster, topic: str, tmp_path: Path) -> None:
+    (tmp_path / "a token").write_text(unsecured_token(USER, 3600) + "\n")
+    config = settings(secure, "OAUTHBEARER")
+    del config["oauth_cb"]
+    config["sasl.oauthbearer.token.endpoint.url"] = (tmp_path / "a token").as_uri()
+    assert len(produce(config, topic, 10)) == 10
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("down", "sasl.oauthbearer.token.endpoint.url and whether the identity provider is up"),
+        ("refuses", "check the client's id, its secret and the scope"),
+        ("expired", "by this machine's clock; check the clock"),
+    ],
+)
+def test_failures_of_an_identity_provider_reach_every_caller(
+    secure: SecureCluster, topic: str, answer: str, said: str
+) -> None:
+    with TokenServer(USER) as provider:
+        provider.status = 401 if answer == "refuses" else 200
+        provider.lifetime_s = -10 if answer == "expired" else 3600
+        if answer == "down":
+            provider.close()
+        config = endpoint_settings(secure, provider.url)
+        with KafkaProducer(config, max_block_ms=SOON_MS) as producer:
+            with pytest.raises(SaslAuthenticationError) as caught:
+                producer.send(topic, b"v").get(SOON_MS / 1000)
+            with pytest.raises(SaslAuthenticationError):
+                producer.partitions_for(topic)
+    assert said in str(caught.value)
+    assert "hush" not in str(caught.value)
+    assert secure.bootstrap("SASL_PLAINTEXT").split(",")[0] in str(caught.value)
 
 
 # --- users -----------------------------------------------------------------------------------------------------------

@@ -325,7 +325,6 @@ KAFKA_PYTHON_KEYS = (
     ForeignKey("socks5.proxy", _PROXY),
     ForeignKey("sasl.kerberos.name", SECURITY_LATER),
     ForeignKey("sasl.kerberos.domain.name", SECURITY_LATER),
-    ForeignKey("sasl.oauth.token.provider", SECURITY_LATER),
 )
 
 # --- rules that span keys --------------------------------------------------------------------------------------------

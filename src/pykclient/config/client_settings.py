@@ -34,6 +34,7 @@ class CommonSettings(TypedDict, total=False):
     metrics_recording_level: str
     metrics_sample_window_ms: float
     net: Any
+    oauth_cb: Any
     proxy_url: Any
     receive_buffer_bytes: int | None
     receive_message_max_bytes: int
@@ -45,9 +46,25 @@ class CommonSettings(TypedDict, total=False):
     sasl_jaas_config: str | None
     sasl_kerberos_domain_name: Any
     sasl_kerberos_name: Any
+    sasl_login_connect_timeout_ms: float | None
+    sasl_login_read_timeout_ms: float | None
+    sasl_login_refresh_buffer_seconds: int
+    sasl_login_refresh_min_period_seconds: int
+    sasl_login_refresh_window_factor: float
+    sasl_login_refresh_window_jitter: float
+    sasl_login_retry_backoff_max_ms: float | None
+    sasl_login_retry_backoff_ms: float | None
     sasl_mechanism: str | None
     sasl_mechanisms: str | None
     sasl_oauth_token_provider: Any
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    sasl_oauthbearer_client_credentials_client_secret: str | None
+    sasl_oauthbearer_client_id: str | None
+    sasl_oauthbearer_client_secret: str | None
+    sasl_oauthbearer_config: str | None
+    sasl_oauthbearer_header_urlencode: bool | None
+    sasl_oauthbearer_scope: str | None
+    sasl_oauthbearer_token_endpoint_url: str | None
     sasl_password: str | None
     sasl_plain_password: str | None
     sasl_plain_username: str | None

@@ -63,7 +63,6 @@ _ADVICE = {
     "log.level": "use the standard logging module, logger 'pykclient'",
     "logger": "use the standard logging module, logger 'pykclient'",
     "message.copy.max.bytes": "leave it out",
-    "oauth.cb": "SASL is not supported yet",
     "offset.store.method": "leave it out; offsets are stored in the cluster",
     "on.commit": "pass a callback to commit_async()",
     "on.delivery": "pass on_delivery= to send(), or use the future that it returns",

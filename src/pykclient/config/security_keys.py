@@ -244,7 +244,7 @@ _SASL_KEYS = (
         "GSSAPI",
         None,
         MEDIUM,
-        "The SASL mechanism for authentication: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.",
+        "The SASL mechanism for authentication: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.",
         aliases=("sasl.mechanisms",),
         convert=lambda value: "GSSAPI" if value is None else value,
     ),
@@ -280,10 +280,33 @@ _SASL_KEYS = (
     _key("sasl.client.callback.handler.class", Type.CLASS, None, MEDIUM, "The handler of a mechanism's callbacks."),
     _key("sasl.login.callback.handler.class", Type.CLASS, None, MEDIUM, "The handler of a login's callbacks."),
     _key("sasl.login.class", Type.CLASS, None, MEDIUM, "The class that performs the login."),
-    _key("sasl.login.connect.timeout.ms", Type.INT, None, LOW, "The maximum time to connect to the identity provider."),
-    _key("sasl.login.read.timeout.ms", Type.INT, None, LOW, "The maximum time to read from the identity provider."),
-    _key("sasl.login.retry.backoff.max.ms", Type.LONG, 10_000, LOW, "The maximum backoff between login attempts."),
-    _key("sasl.login.retry.backoff.ms", Type.LONG, 100, LOW, "The initial backoff between login attempts."),
+    _key(
+        "sasl.login.connect.timeout.ms",
+        Type.INT,
+        None,
+        LOW,
+        "The maximum time to connect to the identity provider.",
+        reason=None,
+    ),
+    _key(
+        "sasl.login.read.timeout.ms",
+        Type.INT,
+        None,
+        LOW,
+        "The maximum time to read from the identity provider.",
+        reason=None,
+    ),
+    _key(
+        "sasl.login.retry.backoff.max.ms",
+        Type.LONG,
+        10_000,
+        LOW,
+        "The maximum backoff between login attempts.",
+        reason=None,
+    ),
+    _key(
+        "sasl.login.retry.backoff.ms", Type.LONG, 100, LOW, "The initial backoff between login attempts.", reason=None
+    ),
     _key(
         "sasl.login.refresh.window.factor",
         Type.DOUBLE,
@@ -291,6 +314,7 @@ _SASL_KEYS = (
         LOW,
         "The fraction of a credential's lifetime after which it is refreshed.",
         between(0.5, 1.0),
+        reason=None,
     ),
     _key(
         "sasl.login.refresh.window.jitter",
@@ -299,6 +323,7 @@ _SASL_KEYS = (
         LOW,
         "The maximum random jitter added to that time, as a fraction of the lifetime.",
         between(0.0, 0.25),
+        reason=None,
     ),
     _key(
         "sasl.login.refresh.min.period.seconds",
@@ -307,6 +332,7 @@ _SASL_KEYS = (
         LOW,
         "The minimum time between refreshes.",
         between(0, 900),
+        reason=None,
     ),
     _key(
         "sasl.login.refresh.buffer.seconds",
@@ -315,6 +341,7 @@ _SASL_KEYS = (
         LOW,
         "The minimum time before a credential's expiration at which it is refreshed.",
         between(0, 3600),
+        reason=None,
     ),
     ConfigKey(
         "sasl.kerberos.service.name",
@@ -360,10 +387,51 @@ _OAUTH_KEYS = (
         MEDIUM,
         "The class that validates the token.",
     ),
-    _key("sasl.oauthbearer.scope", Type.STRING, None, MEDIUM, "The scope to request from the identity provider."),
-    _key("sasl.oauthbearer.client.credentials.client.id", Type.STRING, None, MEDIUM, "The OAuth client's id."),
     _key(
-        "sasl.oauthbearer.client.credentials.client.secret", Type.PASSWORD, None, MEDIUM, "The OAuth client's secret."
+        "sasl.oauthbearer.scope",
+        Type.STRING,
+        None,
+        MEDIUM,
+        "The scope to request from the identity provider.",
+        reason=None,
+    ),
+    ConfigKey(
+        "sasl.oauthbearer.client.credentials.client.id",
+        Type.STRING,
+        None,
+        None,
+        MEDIUM,
+        "The OAuth client's id, for sasl.oauthbearer.token.endpoint.url.",
+        aliases=("sasl.oauthbearer.client.id",),
+    ),
+    ConfigKey(
+        "sasl.oauthbearer.client.credentials.client.secret",
+        Type.PASSWORD,
+        None,
+        None,
+        MEDIUM,
+        "The OAuth client's secret.",
+        aliases=("sasl.oauthbearer.client.secret",),
+    ),
+    ConfigKey(
+        "sasl.oauth.token.provider",
+        Type.CLASS,
+        None,
+        None,
+        MEDIUM,
+        "The source of tokens for OAUTHBEARER: an object with the method token(), as in kafka-python, or a callable "
+        "that returns a token or, as in confluent-kafka, a token and its expiration time in seconds since the epoch.",
+        aliases=("oauth.cb",),
+        extension=True,
+    ),
+    ConfigKey(
+        "sasl.oauthbearer.config",
+        Type.STRING,
+        None,
+        None,
+        LOW,
+        "The argument of a callable that has a parameter.",
+        extension=True,
     ),
     _key(
         "sasl.oauthbearer.assertion.algorithm",
@@ -411,7 +479,15 @@ _OAUTH_KEYS = (
     ),
     _key("sasl.oauthbearer.scope.claim.name", Type.STRING, "scope", LOW, "The claim that contains the scope."),
     _key("sasl.oauthbearer.sub.claim.name", Type.STRING, "sub", LOW, "The claim that contains the subject."),
-    _key("sasl.oauthbearer.token.endpoint.url", Type.STRING, None, MEDIUM, "The URL from which tokens are retrieved."),
+    _key(
+        "sasl.oauthbearer.token.endpoint.url",
+        Type.STRING,
+        None,
+        MEDIUM,
+        "The URL from which tokens are retrieved with the client's id and secret, or file: and the path of a file "
+        "that contains the token.",
+        reason=None,
+    ),
     _key(
         "sasl.oauthbearer.jwks.endpoint.url",
         Type.STRING,
@@ -445,7 +521,14 @@ _OAUTH_KEYS = (
     ),
     _key("sasl.oauthbearer.expected.audience", Type.LIST, (), HIGH, "The accepted audiences of a token.", ValidList()),
     _key("sasl.oauthbearer.expected.issuer", Type.STRING, None, HIGH, "The required issuer of a token."),
-    _key("sasl.oauthbearer.header.urlencode", Type.BOOLEAN, False, LOW, "If true, id and secret are URL-encoded."),
+    _key(
+        "sasl.oauthbearer.header.urlencode",
+        Type.BOOLEAN,
+        False,
+        LOW,
+        "If true, id and secret are URL-encoded.",
+        reason=None,
+    ),
 )
 
 SECURITY_KEYS = (

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
 
+from pykclient.clock import SYSTEM_CLOCK
 from pykclient.config import jaas_config
 from pykclient.config.config_def import Password
 from pykclient.config.jaas_config import JaasEntry, parse_jaas_config
 from pykclient.errors import ConfigError
 from pykclient.network.authenticator import scram_formatter
+from pykclient.network.authenticator.oauth_bearer import MECHANISM as OAUTHBEARER
+from pykclient.network.authenticator.oauth_bearer import BearerToken, OAuthBearerSaslClient
 from pykclient.network.authenticator.plain import MECHANISM as PLAIN
 from pykclient.network.authenticator.plain import PlainLogin
 from pykclient.network.authenticator.sasl_client import Login
 from pykclient.network.authenticator.scram import ScramLogin
 
+if TYPE_CHECKING:
+    from pykclient.network.authenticator.refreshing_login import RefreshWindow
+
 #: The mechanisms that this client knows.
-MECHANISMS: Final = (PLAIN, *scram_formatter.HASHES)
+MECHANISMS: Final = (PLAIN, *scram_formatter.HASHES, OAUTHBEARER)
+
+_ENDPOINT_URL: Final = "sasl.oauthbearer.token.endpoint.url"
+_CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
+_CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105 - a key
+_EXTENSION: Final = "extension_"
 
 
 def login_for(config: Mapping[str, Any]) -> Login:
@@ -32,6 +45,8 @@ def login_for(config: Mapping[str, Any]) -> Login:
         )
     entry = _jaas_entry(config, mechanism)
     options = {} if entry is None else entry.options
+    if mechanism == OAUTHBEARER:
+        return _oauth_bearer_login(config, options)
     username, password = _username_and_password(config, mechanism, options)
     if mechanism == PLAIN:
         return PlainLogin(username, password)
@@ -73,3 +88,101 @@ def _username_and_password(
             key="sasl.username" if not username else "sasl.password",
         )
     return username, password
+
+
+def _oauth_bearer_login(config: Mapping[str, Any], options: Mapping[str, str]) -> Login:
+    from pykclient.network.authenticator.refreshing_login import RefreshingLogin
+    from pykclient.network.authenticator.token_providers import checked
+
+    fetch = _token_source(config, options)
+    return RefreshingLogin(
+        OAUTHBEARER,
+        "check the token's issuer, audience and expiration, and the clocks of this machine and the broker",
+        lambda: checked(fetch(), SYSTEM_CLOCK.wall_ms()),
+        lambda token, _: OAuthBearerSaslClient(token),
+        refresh_window(config),
+    )
+
+
+def refresh_window(config: Mapping[str, Any]) -> RefreshWindow:
+    """Return when to refresh credentials that expire."""
+    from pykclient.network.authenticator.refreshing_login import RefreshWindow
+
+    prefix = "sasl.login.refresh"
+    return RefreshWindow(
+        config[f"{prefix}.window.factor"],
+        config[f"{prefix}.window.jitter"],
+        config[f"{prefix}.min.period.seconds"] * 1000,
+        config[f"{prefix}.buffer.seconds"] * 1000,
+    )
+
+
+def _token_source(config: Mapping[str, Any], options: Mapping[str, str]) -> Callable[[], BearerToken]:
+    """Return the function that gets tokens: the provider, the endpoint, a file, or claims that nobody signs."""
+    from pykclient.network.authenticator.token_providers import file_provider, provider_of, unsecured_provider
+
+    provider, url = config["sasl.oauth.token.provider"], config[_ENDPOINT_URL]
+    unsecured = unsecured_provider(options, SYSTEM_CLOCK.wall_ms)
+    given = [
+        name
+        for name, value in (
+            ("sasl.oauth.token.provider", provider),
+            (_ENDPOINT_URL, url),
+            (f"the claims in {jaas_config.KEY}", unsecured),
+        )
+        if value is not None
+    ]
+    if len(given) != 1:
+        found = f"only one of them, not {' and '.join(given)}" if given else "there is none"
+        raise ConfigError(
+            "sasl.mechanism=OAUTHBEARER needs a source of tokens, "
+            f"sasl.oauth.token.provider (kafka-python: sasl_oauth_token_provider) or {_ENDPOINT_URL}: {found}",
+            key="sasl.oauth.token.provider",
+        )
+    if provider is not None:
+        return provider_of(provider, config["sasl.oauthbearer.config"] or "")
+    if unsecured is not None:
+        return unsecured
+    scheme, path = urlsplit(url).scheme, urlsplit(url).path
+    if scheme == "file" and path:
+        return file_provider(Path(unquote(path)))
+    if scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise ConfigError(
+            f"{_ENDPOINT_URL} must be the URL of a token endpoint, or file: and a path", key=_ENDPOINT_URL
+        )
+    return _endpoint(config, options, url)
+
+
+def _endpoint(config: Mapping[str, Any], options: Mapping[str, str], url: str) -> Callable[[], BearerToken]:
+    from pykclient.network.authenticator.token_endpoint import (
+        DEFAULT_TIMEOUT_MS,
+        ClientCredentials,
+        EndpointSettings,
+        TokenEndpoint,
+    )
+
+    client_id = config[_CLIENT_ID] or options.get("clientId")
+    secret = config[_CLIENT_SECRET] or (Password(options["clientSecret"]) if "clientSecret" in options else None)
+    if not client_id or secret is None or not secret.value:
+        raise ConfigError(
+            f"{_ENDPOINT_URL} needs {_CLIENT_ID} and {_CLIENT_SECRET}, or clientId and clientSecret in "
+            f"{jaas_config.KEY}",
+            key=_CLIENT_ID if not client_id else _CLIENT_SECRET,
+        )
+    credentials = ClientCredentials(
+        client_id,
+        secret,
+        config["sasl.oauthbearer.scope"] or options.get("scope"),
+        config["sasl.oauthbearer.header.urlencode"],
+    )
+    timeouts = [config["sasl.login.connect.timeout.ms"], config["sasl.login.read.timeout.ms"]]
+    settings = EndpointSettings(
+        url,
+        max((timeout_ms for timeout_ms in timeouts if timeout_ms), default=DEFAULT_TIMEOUT_MS),
+        config["sasl.login.retry.backoff.ms"],
+        config["sasl.login.retry.backoff.max.ms"],
+    )
+    extensions = {
+        name.removeprefix(_EXTENSION): value for name, value in options.items() if name.startswith(_EXTENSION)
+    }
+    return TokenEndpoint(settings, credentials.headers, credentials.form, extensions).fetch

@@ -1,0 +1,173 @@
+"""Tokens from an identity provider over HTTP: OAuth's client credentials grant (KIP-768; Java: HttpJwtRetriever)."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import random
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from pykclient.clock import SYSTEM_CLOCK, Clock
+from pykclient.config.config_def import Password
+from pykclient.errors import SaslAuthenticationError
+from pykclient.network.authenticator.oauth_bearer import BearerToken
+from pykclient.network.authenticator.token_providers import expiry_of_jwt
+
+#: The timeout of a connection and of each read, unless it is configured.
+DEFAULT_TIMEOUT_MS: Final = 4_000
+
+#: The largest response that is read, in bytes.
+_MOST_BYTES: Final = 1024 * 1024
+
+#: All attempts together take no longer than this before an error is reported, so that calls fail while someone waits.
+_MOST_RETRYING_MS: Final = 3_000
+
+#: The status codes that may be different the next time.
+_RETRIABLE: Final = frozenset((408, 429, 500, 502, 503, 504))
+
+
+class EndpointSettings(NamedTuple):
+    """The address of an identity provider and the limits of requests to it."""
+
+    url: str
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 10_000
+
+
+class ClientCredentials(NamedTuple):
+    """An OAuth client's id and secret. Its repr does not show the secret."""
+
+    client_id: str
+    secret: Password
+    scope: str | None = None
+    urlencode: bool = False
+
+    def headers(self) -> dict[str, str]:
+        """Return the header that authenticates the client (RFC 6749, section 2.3.1)."""
+        parts = [self.client_id, self.secret.value]
+        if self.urlencode:
+            parts = [urllib.parse.quote_plus(part) for part in parts]
+        return {"Authorization": "Basic " + base64.b64encode(":".join(parts).encode()).decode()}
+
+    def form(self) -> dict[str, str]:
+        """Return the parameters of the request."""
+        scope = {"scope": self.scope} if self.scope else {}
+        return {"grant_type": "client_credentials", **scope}
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Credentials must not follow a redirect to somewhere else."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class _RetriableError(Exception):
+    """The next attempt may succeed."""
+
+
+class TokenEndpoint:
+    """Requests tokens, with retries. Blocks. Thread: one at a time."""
+
+    def __init__(
+        self,
+        settings: EndpointSettings,
+        headers: Callable[[], Mapping[str, str]],
+        form: Callable[[], Mapping[str, str]],
+        extensions: Mapping[str, str],
+        clock: Clock = SYSTEM_CLOCK,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._settings = settings
+        self._headers = headers
+        self._form = form
+        self._extensions = dict(extensions)
+        self._clock = clock
+        self._rng = rng or random.Random()
+        self._opener = urllib.request.build_opener(_NoRedirects)
+        parts = urllib.parse.urlsplit(settings.url)
+        self._name = f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+    def fetch(self) -> BearerToken:
+        """Return a new token.
+
+        Raises:
+            SaslAuthenticationError: the identity provider refused, or did not respond.
+        """
+        settings = self._settings
+        start_ms = self._clock.now_ms()
+        limit_ms = min(settings.retry_backoff_max_ms, _MOST_RETRYING_MS)
+        backoff_ms = float(settings.retry_backoff_ms)
+        while True:
+            try:
+                return self._attempt()
+            except _RetriableError as error:
+                wait_ms = int(backoff_ms * self._rng.uniform(0.8, 1.2))
+                if self._clock.now_ms() + wait_ms - start_ms > limit_ms:
+                    took_s = (self._clock.now_ms() - start_ms) / 1000
+                    raise SaslAuthenticationError(
+                        f"no token from {self._name} after {took_s:.1f} s: {error}; check "
+                        "sasl.oauthbearer.token.endpoint.url and whether the identity provider is up"
+                    ) from error.__cause__
+                self._clock.sleep_ms(wait_ms)
+                backoff_ms = min(backoff_ms * 2, limit_ms)
+
+    def _attempt(self) -> BearerToken:
+        request = urllib.request.Request(  # noqa: S310 - the configuration allows http and https only
+            self._settings.url,
+            urllib.parse.urlencode(self._form()).encode(),
+            {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded", **self._headers()},
+            method="POST",
+        )
+        try:
+            with self._opener.open(request, timeout=self._settings.timeout_ms / 1000) as response:
+                body = response.read(_MOST_BYTES + 1)
+        except urllib.error.HTTPError as error:
+            with error:
+                problem = f"status {error.code}{_reason_in(error)}"
+            if error.code in _RETRIABLE:
+                raise _RetriableError(problem) from None
+            raise SaslAuthenticationError(
+                f"{self._name} refused to issue a token: {problem}; check the client's id, its secret and the scope"
+            ) from None
+        except urllib.error.URLError as error:
+            raise _RetriableError(str(error.reason)) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise _RetriableError(f"{type(error).__name__} {error}") from error
+        return self._token_in(body)
+
+    def _token_in(self, body: bytes) -> BearerToken:
+        found = _json_object(body) if len(body) <= _MOST_BYTES else {}
+        value = found.get("access_token") or found.get("id_token")
+        if not isinstance(value, str):
+            raise SaslAuthenticationError(f"the response of {self._name} has no access_token; is it a token endpoint?")
+        expiry_ms = expiry_of_jwt(value)
+        lifetime_s = found.get("expires_in")
+        if expiry_ms is None and isinstance(lifetime_s, int) and not isinstance(lifetime_s, bool) and lifetime_s > 0:
+            expiry_ms = self._clock.wall_ms() + min(lifetime_s, 1 << 40) * 1000
+        return BearerToken(value, expiry_ms, self._extensions)
+
+
+def _reason_in(error: urllib.error.HTTPError) -> str:
+    """Return the provider's own words about an error, if it has any, in a form that is safe to log."""
+    try:
+        found = _json_object(error.read(_MOST_BYTES))
+    except (OSError, http.client.HTTPException):
+        return ""
+    words = [found[name] for name in ("error", "error_description") if isinstance(found.get(name), str)]
+    text = "".join(letter if letter.isprintable() else "?" for letter in ": ".join(words)[:300])
+    return f", {text}" if text else ""
+
+
+def _json_object(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,455 @@
+"""OAUTHBEARER: where tokens come from, when they are refreshed, and what is wrong when there is none."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykclient.config.config_def import Password
+from pykclient.config.producer_config import ProducerConfig
+from pykclient.errors import ConfigError, SaslAuthenticationError
+from pykclient.network.authenticator.logins import login_for
+from pykclient.network.authenticator.oauth_bearer import (
+    BearerToken,
+    OAuthBearerSaslClient,
+    initial_response,
+    parse_initial_response,
+)
+from pykclient.network.authenticator.refreshing_login import RefreshingLogin, RefreshWindow
+from pykclient.network.authenticator.sasl_client import SaslClient
+from pykclient.network.authenticator.token_endpoint import ClientCredentials, EndpointSettings, TokenEndpoint
+from pykclient.network.authenticator.token_providers import (
+    checked,
+    expiry_of_jwt,
+    file_provider,
+    provider_of,
+    unsecured_provider,
+)
+from tests.security.tokens import TokenServer, unsecured_token
+from tests.support.wait import eventually
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+
+def test_the_message_of_rfc_7628() -> None:
+    token = BearerToken("vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==", None, {"host": "server.example.com"})
+    message = initial_response(token)
+    assert message == (
+        b"n,,\x01auth=Bearer vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==\x01host=server.example.com\x01\x01"
+    )
+    assert parse_initial_response(message) == ("", token.value, {"host": "server.example.com"})
+    assert token.value not in repr(token)
+
+
+@pytest.mark.parametrize(
+    "challenge", [b'{"status":"invalid_token","scope":"a\\u0007b"}', b"\xff", b"[]", b'{"status":1}']
+)
+def test_a_described_error_is_answered_and_ends_the_exchange(challenge: bytes) -> None:
+    client = OAuthBearerSaslClient(BearerToken("t"))
+    client.initial()
+    assert client.evaluate(challenge) == b"\x01"
+    assert not client.complete
+    with pytest.raises(SaslAuthenticationError, match="the broker refused the token: "):
+        client.evaluate(b"")
+
+
+@given(st.binary(max_size=100))
+def test_any_challenge_leads_to_no_success(challenge: bytes) -> None:
+    client = OAuthBearerSaslClient(BearerToken("t"))
+    assert (client.evaluate(challenge) is None) == client.complete == (not challenge)
+
+
+# --- providers -------------------------------------------------------------------------------------------------------
+
+
+class KafkaPythonProvider:
+    def token(self) -> str:
+        return "opaque"
+
+    def extensions(self) -> dict[str, str]:
+        return {"traceId": "7"}
+
+
+@pytest.mark.parametrize(
+    ("provider", "expected"),
+    [
+        (lambda: "opaque", BearerToken("opaque", None, {})),
+        (lambda: b"opaque", BearerToken("opaque", None, {})),
+        (lambda config: (config, 1_000.5), BearerToken("argument", 1_000_500, {})),
+        (
+            lambda config, more=1: (config, 1_000, "principal", {"a": "b"}),
+            BearerToken("argument", 1_000_000, {"a": "b"}),
+        ),
+        (KafkaPythonProvider(), BearerToken("opaque", None, {"traceId": "7"})),
+        (KafkaPythonProvider, BearerToken("opaque", None, {"traceId": "7"})),
+    ],
+)
+def test_providers_of_other_clients(provider: Any, expected: BearerToken) -> None:
+    assert provider_of(provider, "argument")() == expected
+
+
+@pytest.mark.parametrize("returned", [None, 7, ("t", "soon"), ("t", float("nan")), ("t", True), ("t", 1, "p", "ext")])
+def test_values_that_are_no_tokens(returned: Any) -> None:
+    with pytest.raises(SaslAuthenticationError, match="the token provider returned"):
+        provider_of(lambda: returned, "")()
+
+
+def test_an_object_that_is_no_provider() -> None:
+    with pytest.raises(ConfigError, match=r"the method token\(\), or a callable, not a object"):
+        provider_of(object(), "")
+
+
+@pytest.mark.parametrize("value", ["", "a b", "a\nb", "tökén", "a\x01auth=x"])
+def test_tokens_that_cannot_be_sent(value: str) -> None:
+    with pytest.raises(SaslAuthenticationError, match="characters that no token has"):
+        checked(BearerToken(value), 0)
+
+
+@pytest.mark.parametrize("extensions", [{"auth": "x"}, {"a1": "x"}, {"a": ""}, {"a": "\x01"}])
+def test_extensions_that_cannot_be_sent(extensions: dict[str, str]) -> None:
+    with pytest.raises(SaslAuthenticationError, match="extension"):
+        checked(BearerToken("t", None, extensions), 0)
+
+
+def test_an_expired_token_names_the_clock() -> None:
+    with pytest.raises(SaslAuthenticationError, match=r"expired 5 s ago by this machine's clock; check the clock"):
+        checked(BearerToken("t", 10_000), 15_000)
+    assert checked(BearerToken("t", 10_000), 9_999).value == "t"
+
+
+@given(st.text(max_size=40), st.binary(max_size=40))
+def test_any_text_has_an_expiry_or_none(text: str, claims: bytes) -> None:
+    encoded = base64.urlsafe_b64encode(claims).decode()
+    for token in (text, f"{text}.{text}.{text}", f"a.{encoded}.b"):
+        assert expiry_of_jwt(token) is None or expiry_of_jwt(token)
+
+
+def test_the_expiry_of_a_token() -> None:
+    assert expiry_of_jwt(f"e30.{base64.urlsafe_b64encode(json.dumps({'exp': 12.5}).encode()).decode()}.s") == 12_500
+
+
+def test_a_file_is_read_each_time(tmp_path: Path) -> None:
+    read = file_provider(tmp_path / "token")
+    with pytest.raises(SaslAuthenticationError, match=r"cannot be read from .*token: FileNotFoundError"):
+        read()
+    for text in ("one", "two"):
+        (tmp_path / "token").write_text(f" {text}\n")
+        assert read() == BearerToken(text)
+    (tmp_path / "token").write_bytes(b"\xff")
+    with pytest.raises(SaslAuthenticationError, match="UnicodeDecodeError"):
+        read()
+    (tmp_path / "token").write_bytes(b"x" * 2_000_000)
+    with pytest.raises(SaslAuthenticationError, match="more than 1048576 bytes"):
+        read()
+
+
+def test_claims_in_javas_login_line() -> None:
+    make = unsecured_provider(
+        {
+            "unsecuredLoginStringClaim_sub": "alice",
+            "unsecuredLoginNumberClaim_level": "1.5",
+            "unsecuredLoginListClaim_scope": "|a|b",
+            "unsecuredLoginLifetimeSeconds": "60",
+        },
+        lambda: 1_000_000,
+    )
+    assert make is not None
+    token = make()
+    claims = json.loads(base64.urlsafe_b64decode(token.value.split(".")[1] + "=="))
+    assert claims == {"iat": 1000.0, "exp": 1060.0, "sub": "alice", "level": 1.5, "scope": ["a", "b"]}
+    assert token.expiry_ms == 1_060_000
+    assert unsecured_provider({"username": "u"}, lambda: 0) is None
+    with pytest.raises(ConfigError, match="is not a number"):
+        unsecured_provider({"unsecuredLoginNumberClaim_x": "y"}, lambda: 0)
+
+
+# --- the login -------------------------------------------------------------------------------------------------------
+
+
+class WallClock:
+    """A clock that moves when the test says so; its waits end soon, so that their condition is looked at again."""
+
+    def __init__(self) -> None:
+        self.time_ms = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    wall_ms = now_ms
+
+    def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
+        return condition.wait(0.005)
+
+
+class Source:
+    """Tokens that the test releases one by one."""
+
+    def __init__(self, clock: WallClock, lifetime_ms: int | None = 100_000) -> None:
+        self.clock = clock
+        self.lifetime_ms = lifetime_ms
+        self.error: Exception | None = None
+        self.fetched = 0
+        self.released = threading.Semaphore(0)
+
+    def fetch(self) -> BearerToken:
+        assert self.released.acquire(timeout=30)
+        self.fetched += 1
+        if self.error is not None:
+            raise self.error
+        expiry_ms = None if self.lifetime_ms is None else self.clock.time_ms + self.lifetime_ms
+        return BearerToken(f"t{self.fetched}", expiry_ms)
+
+
+class Harness:
+    def __init__(self, lifetime_ms: int | None = 100_000) -> None:
+        self.clock = WallClock()
+        self.source = Source(self.clock, lifetime_ms)
+        self.login = RefreshingLogin(
+            "OAUTHBEARER",
+            "",
+            self.source.fetch,
+            lambda token, _: OAuthBearerSaslClient(token),
+            RefreshWindow(0.8, 0.0),
+            self.clock,  # type: ignore[arg-type]
+            random.Random(0),
+        )
+        self.resumed: list[str] = []
+
+    def token(self, on_ready: Callable[[], object] = bool) -> str | None:
+        client: SaslClient | None = self.login.new_client("host", on_ready)
+        return None if client is None else parse_initial_response(client.initial()).token
+
+    def connection(self, name: str) -> Callable[[], object]:
+        return lambda: self.resumed.append(name)
+
+
+@pytest.fixture
+def harness() -> Any:
+    harness = Harness()
+    yield harness
+    harness.login.close()
+    harness.source.released.release(10)
+
+
+def test_connections_share_a_token_and_none_of_them_blocks(harness: Harness) -> None:
+    one, two = harness.connection("one"), harness.connection("two")
+    assert harness.token(one) is None
+    assert harness.token(two) is None
+    harness.source.released.release()
+    eventually(lambda: sorted(harness.resumed) == ["one", "two"], 10, "both are resumed")
+    assert harness.token(one) == harness.token(two) == harness.token() == "t1"
+    assert harness.source.fetched == 1
+
+
+def test_a_token_is_refreshed_before_it_expires(harness: Harness) -> None:
+    harness.token()
+    harness.source.released.release()
+    eventually(lambda: harness.token() == "t1", 10, "the first token")
+    harness.clock.time_ms += 79_000
+    harness.source.released.release()
+    assert harness.token() == "t1"
+    harness.clock.time_ms += 2_000
+    eventually(lambda: harness.token() == "t2", 10, "the second token")
+
+
+def test_a_token_that_cannot_be_refreshed_is_used_until_it_expires(harness: Harness) -> None:
+    harness.token()
+    harness.source.released.release()
+    eventually(lambda: harness.token() == "t1", 10, "the first token")
+    harness.source.error = OSError("down")
+    harness.clock.time_ms += 81_000
+    harness.source.released.release()
+    eventually(lambda: harness.source.fetched == 2, 10, "an attempt to refresh")
+    assert harness.token() == "t1"
+    harness.clock.time_ms += 10_000
+    harness.source.released.release()
+    eventually(lambda: harness.source.fetched == 3, 10, "another attempt, ten seconds later")
+    harness.source.error = None
+    harness.clock.time_ms += 10_000
+    harness.source.released.release()
+    eventually(lambda: harness.token() == "t4", 10, "a token again")
+
+
+def test_a_failure_reaches_each_waiting_connection_once(harness: Harness) -> None:
+    one, two = harness.connection("one"), harness.connection("two")
+    harness.source.error = OSError("no route")
+    harness.token(one)
+    harness.token(two)
+    harness.source.released.release()
+    eventually(lambda: len(harness.resumed) == 2, 10, "both are resumed")
+    harness.clock.time_ms += 5_000
+    for connection in (one, two):
+        with pytest.raises(SaslAuthenticationError, match="there are no credentials: OSError: no route"):
+            harness.token(connection)
+    harness.source.error = None
+    assert harness.token(one) is None, "it tries again"
+    harness.source.released.release()
+    eventually(lambda: harness.token(one) == "t2", 10, "a token")
+
+
+def test_a_failure_is_remembered_for_a_second(harness: Harness) -> None:
+    harness.source.error = SaslAuthenticationError("refused")
+    harness.token(harness.connection("one"))
+    harness.source.released.release()
+    eventually(lambda: harness.resumed, 10, "it is resumed")
+    for _ in range(5):
+        with pytest.raises(SaslAuthenticationError, match="refused"):
+            harness.token(harness.connection("other"))
+    assert harness.source.fetched == 1
+
+
+def test_a_token_of_unknown_lifetime_is_used_for_a_minute() -> None:
+    harness = Harness(lifetime_ms=None)
+    harness.token()
+    harness.source.released.release()
+    eventually(lambda: harness.token() == "t1", 10, "a token")
+    harness.clock.time_ms += 59_999
+    assert harness.token() == "t1"
+    harness.clock.time_ms += 1
+    assert harness.token() is None
+    harness.source.released.release()
+    eventually(lambda: harness.token() == "t2", 10, "another token")
+    harness.login.close()
+    with pytest.raises(SaslAuthenticationError, match="closed"):
+        harness.token()
+
+
+def test_when_tokens_are_refreshed() -> None:
+    rng = random.Random(0)
+    window = RefreshWindow(0.8, 0.05, 60_000, 300_000)
+    day_ms = 86_400_000
+    for _ in range(100):
+        assert 0.8 * day_ms <= window.refresh_ms(0, day_ms, rng) <= 0.85 * day_ms
+    assert window.refresh_ms(0, 1_000_000, rng) == 700_000, "the buffer before the end"
+    assert window.refresh_ms(0, 361_000, rng) == 61_000
+    assert 80_000 <= window.refresh_ms(0, 100_000, rng) <= 85_000, "too short a lifetime for period and buffer"
+    assert RefreshWindow(0.5, 0.0, 600_000, 0).refresh_ms(0, 1_000_000, rng) == 600_000, "the minimum period"
+
+
+# --- identity providers ----------------------------------------------------------------------------------------------
+
+
+def endpoint(server: TokenServer, **settings: Any) -> TokenEndpoint:
+    credentials = ClientCredentials(
+        "client id", Password("hush:+ü"), "scope one", urlencode=settings.pop("encode", False)
+    )
+    assert "hush" not in repr(credentials)
+    limits = EndpointSettings(server.url, retry_backoff_ms=1, **settings)
+    return TokenEndpoint(limits, credentials.headers, credentials.form, {"pool": "p"})
+
+
+def test_the_request_for_a_token() -> None:
+    with TokenServer("alice") as server:
+        token = endpoint(server).fetch()
+        encoded = endpoint(server, encode=True).fetch()
+        assert token.extensions == encoded.extensions == {"pool": "p"}
+        assert token.expiry_ms is not None
+        authorizations = []
+        for headers, form in server.requests:
+            assert form == {"grant_type": "client_credentials", "scope": "scope one"}
+            kind, _, value = headers["Authorization"].partition(" ")
+            assert kind == "Basic"
+            authorizations.append(base64.b64decode(value).decode())
+        assert authorizations == ["client id:hush:+ü", "client+id:hush%3A%2B%C3%BC"]
+
+
+def test_an_opaque_token_lives_as_long_as_the_response_says() -> None:
+    with TokenServer("alice") as server:
+        server.body = b'{"access_token": "opaque", "expires_in": 60}'
+        assert endpoint(server).fetch().expiry_ms is not None
+        server.body = b'{"access_token": "opaque"}'
+        assert endpoint(server).fetch().expiry_ms is None
+
+
+def test_temporary_failures_are_retried() -> None:
+    with TokenServer("alice") as server:
+        server.failures = 3
+        endpoint(server).fetch()
+        assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "said"),
+    [
+        (401, None, {}, "refused to issue a token: status 401, invalid_client: who?  are you"),
+        (400, b"\xff", {}, "refused to issue a token: status 400;"),
+        (302, None, {"Location": "http://127.0.0.1:1/"}, "status 302"),
+        (503, None, {}, "no token from .* status 503"),
+        (200, b"<html>", {}, "has no access_token; is it a token endpoint"),
+        (200, b'{"access_token": 7}', {}, "has no access_token"),
+        (200, b"x" * 2_000_000, {}, "has no access_token"),
+    ],
+)
+def test_failures_of_a_provider(status: int, body: bytes | None, headers: dict[str, str], said: str) -> None:
+    with TokenServer("alice") as server:
+        server.status, server.body, server.headers = status, body, headers
+        with pytest.raises(SaslAuthenticationError, match=said.replace("who?  are you", r"who\?")) as caught:
+            endpoint(server, retry_backoff_max_ms=20).fetch()
+        assert "hush" not in str(caught.value)
+        assert "127.0.0.1" in str(caught.value)
+
+
+def test_a_provider_that_does_not_respond() -> None:
+    with TokenServer("alice") as server:
+        server.may_answer.clear()
+        with pytest.raises(SaslAuthenticationError, match=r"no token from http://127\.0\.0\.1:.*timed out"):
+            endpoint(server, timeout_ms=50, retry_backoff_max_ms=20).fetch()
+
+
+# --- the configuration -----------------------------------------------------------------------------------------------
+
+ENDPOINT = {"sasl.oauthbearer.token.endpoint.url": "https://idp.example.com/token"}
+JAAS = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+
+
+def login(**settings: Any) -> Any:
+    config = {"bootstrap.servers": "b:1", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+    return login_for(ProducerConfig({**config, **settings}))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"sasl_oauth_token_provider": KafkaPythonProvider()},
+        {"oauth_cb": lambda config: ("t", 1)},
+        {**ENDPOINT, "sasl.jaas.config": f'{JAAS} clientId="c" clientSecret="s" scope="x" extension_a="b";'},
+        {**ENDPOINT, "sasl.oauthbearer.client.id": "c", "sasl.oauthbearer.client.secret": "s"},
+        {"sasl.oauthbearer.token.endpoint.url": "file:///var/run/token"},
+        {"sasl.jaas.config": f'{JAAS} unsecuredLoginStringClaim_sub="alice";'},
+    ],
+)
+def test_sources_of_tokens(settings: dict[str, Any]) -> None:
+    made = login(**settings)
+    assert made.mechanism == "OAUTHBEARER"
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "needs a source of tokens.*: there is none"),
+        ({**ENDPOINT, "oauth_cb": len}, "only one of them, not sasl.oauth.token.provider and sasl.oauthbearer.token"),
+        (ENDPOINT, r"needs sasl\.oauthbearer\.client\.credentials\.client\.id and"),
+        ({**ENDPOINT, "sasl.oauthbearer.client.id": "c"}, r"needs sasl\.oauthbearer\.client\.credentials"),
+        ({"sasl.oauthbearer.token.endpoint.url": "ftp://x/y"}, "must be the URL of a token endpoint"),
+        ({"sasl.oauthbearer.token.endpoint.url": "https:"}, "must be the URL of a token endpoint"),
+        ({"sasl.jaas.config": f'{JAAS} unsecuredLoginNumberClaim_x="hush";'}, "is not a number"),
+    ],
+)
+def test_configurations_that_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        login(**settings)
+    assert "hush" not in str(caught.value)
+
+
+def test_an_unsecured_token_is_a_jwt() -> None:
+    assert expiry_of_jwt(unsecured_token("alice", 60)) is not None

@@ -1,0 +1,80 @@
+"""Tokens without a signature, and an identity provider that issues them."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from time import time
+from typing import Any, Self
+from urllib.parse import parse_qs
+
+
+def unsecured_token(user: str, lifetime_s: float, **claims: Any) -> str:
+    """Return a JWT that brokers accept in their default configuration."""
+    now_s = int(time())
+    parts = ({"alg": "none"}, {"sub": user, "iat": now_s - 60, "exp": now_s + lifetime_s, **claims})
+    encoded = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
+    return ".".join((*encoded, ""))
+
+
+class TokenServer:
+    """An identity provider on the loopback address. Its attributes decide what it answers. Thread: any."""
+
+    def __init__(self, user: str) -> None:
+        self.user = user
+        self.status = 200
+        self.lifetime_s = 3600
+        self.body: bytes | None = None
+        self.headers: dict[str, str] = {}
+        self.failures = 0  # the requests that fail with status 503 before one succeeds
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        self.requests: list[tuple[dict[str, str], dict[str, str]]] = []  # headers and form of each
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                outer._answer(self)
+
+            def log_message(self, *_: object) -> None:
+                """Log nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/token?secret=hush-query"
+
+    def _answer(self, handler: BaseHTTPRequestHandler) -> None:
+        form = parse_qs(handler.rfile.read(int(handler.headers["Content-Length"])).decode())
+        self.requests.append((dict(handler.headers), {name: values[0] for name, values in form.items()}))
+        self.may_answer.wait(30)
+        status, body = self.status, self.body
+        if self.failures:
+            self.failures -= 1
+            status = 503
+        if body is None and status == 200:
+            token = unsecured_token(self.user, self.lifetime_s)
+            body = json.dumps({"access_token": token, "expires_in": self.lifetime_s}).encode()
+        with contextlib.suppress(OSError):  # the client has gone
+            handler.send_response(status)
+            for name, value in self.headers.items():
+                handler.send_header(name, value)
+            handler.end_headers()
+            handler.wfile.write(body or b'{"error": "invalid_client", "error_description": "who\\u001b are you"}')
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.may_answer.set()
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
