@@ -17,6 +17,7 @@ _FILES = (
     "tests/admin/test_admin_on_kafka.py",
     "tests/admin/test_groups_on_kafka.py",
     "tests/admin/test_transactions_on_kafka.py",
+    "tests/aio/test_aio_consumer_on_kafka.py",
     "tests/aio/test_aio_kafka_producer.py",
     "tests/consumer/test_consumer_groups_kafka.py",
     "tests/consumer/test_groups_kafka.py",
