@@ -109,6 +109,10 @@ WAITING = {
     "wait",
     "wait_for_signal",
 }
+#: The waits of KafkaConsumer's thread, which a consumer on an event loop must not use.
+THREAD_WAITS = {"poll_background", "result", "run_until", "transmit"}
+#: Calls of ``poll`` in the clients for asyncio: one does the I/O that is due, the other decides what to send.
+LOOP_POLLS = {"selector.poll", "self._client.managers.poll"}
 #: The only state that all producers of a process share.
 MAY_LOCK = {"record/compression_ratio_estimator.py"}
 
@@ -190,6 +194,10 @@ def test_the_asyncio_clients_never_block_the_loop(path: Path) -> None:
             assert name not in {"run_in_executor", "sleep", "sleep_ms", "to_thread"}, f"{name} in line {node.lineno}"
             if name in {"acquire", "await_", "wait"}:
                 assert node in awaited, f"{name} in line {node.lineno} blocks"
+            assert name not in THREAD_WAITS, f"{name} in line {node.lineno} blocks"
+            assert name != "poll" or ast.unparse(node.func) in LOOP_POLLS, f"poll in line {node.lineno}"
+    names = {alias.name for node in ast.walk(module) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert not names & {"ApplicationDriver", "HeartbeatThread"}
 
 
 def module_name(path: Path) -> str:

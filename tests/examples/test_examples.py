@@ -23,6 +23,10 @@ PARTITIONS = 3
 
 #: Patterns for the lines of the output, by example. Partitions respond in any order.
 EXPECTED = {
+    "asyncio_consumer": [
+        r"interrupted after \d+ records",
+        r"300 records were processed, [1-9]\d* of them twice",
+    ],
     "asyncio_producer": [
         r"1000 records acknowledged, the last at .*-\d",
         r"the loop was free meanwhile",
