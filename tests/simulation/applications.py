@@ -367,8 +367,8 @@ class ConsumerApplication(ConsumerRebalanceListener):
         #: The records that this process read; those of group members also reach World.delivered.
         self.read: dict[TopicPartition, dict[int, bytes]] = {}
         self.errors = 0
-        #: True if the consumer knew its member id and its coordinator when it was closed; otherwise it cannot leave.
-        self.was_member = False
+        #: The member id with which the consumer was closed; empty if it could not leave without its coordinator.
+        self.closed_as = ""
         self._rng = world.simulation.new_rng()
         self.actor = world.simulation.actor(self.run, self.name)
         self.consumer: KafkaConsumer[bytes, bytes]
@@ -577,7 +577,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
         if coordinator is not None:
             found, real = coordinator.lookup.broker, self.world.cluster.leader(GROUP_METADATA)
             knows_coordinator = found is not None and found.id == real and not coordinator.lookup.unknown
-            self.was_member = coordinator.membership.generation.has_member_id and knows_coordinator
+            self.closed_as = coordinator.membership.generation.member_id if knows_coordinator else ""
         try:
             self.consumer.close()
         except KafkaError as error:

@@ -686,14 +686,17 @@ class World:
         return topic.topic_id in ids
 
     def _check_group(self) -> None:
-        """Check that each closed consumer left the group, unless it is a static member."""
+        """Check that each closed consumer left the group, unless it is a static member.
+
+        A member that a consumer was before a fault made the coordinator disown it stays until its session expires.
+        """
         for broker in self.cluster.alive_brokers():
             group = broker.group_coordinator.groups.get(GROUP)
             members = () if group is None or self.settings.static_members else group.members.values()
-            closed = {consumer.name for consumer in self.consumers if consumer.was_member}
-            left = closed & {member.client_id for member in members}
+            member_ids = {member.member_id for member in members}
+            left = sorted(consumer.name for consumer in self.consumers if consumer.closed_as in member_ids)
             if left:
-                raise InvariantError(f"{sorted(left)} are in the group, although they were closed when all was well")
+                raise InvariantError(f"{left} are in the group, although they were closed when all was well")
 
     def _check_logs(self) -> None:
         logs = {tp: self._log_of(tp) for tp in self.partitions}
