@@ -56,8 +56,12 @@ def environment_of(sources: Path) -> dict[str, str]:
     }
 
 
-def first_failing_schedule(sources: Path, schedules: int, limit_s: int) -> str | None:
+def first_failing_schedule(
+    sources: Path, schedules: int, limit_s: int, simulation: str = "tests.simulation"
+) -> str | None:
     """Run up to so many schedules against ``sources``; return the line that names the first one that fails.
+
+    ``simulation`` is the module to run.
 
     Return None if none fails within ``limit_s`` seconds. A schedule that fails without the fault as well says nothing
     about it, and is passed over.
@@ -65,21 +69,23 @@ def first_failing_schedule(sources: Path, schedules: int, limit_s: int) -> str |
     first = 1
     while first <= schedules:
         count = schedules - first + 1
-        found = _failure(sources, "--seed", first, "--count", count, "--stop", "--seconds", limit_s, limit_s=limit_s)
+        found = _failure(
+            sources, simulation, "--seed", first, "--count", count, "--stop", "--seconds", limit_s, limit_s=limit_s
+        )
         seed = re.match(r"seed (\d+): ", found or "")
         if seed is None:
             return found
-        if _failure(_ROOT / "src", "--seed", seed[1], limit_s=limit_s) is None:
+        if _failure(_ROOT / "src", simulation, "--seed", seed[1], limit_s=limit_s) is None:
             return found
         first = int(seed[1]) + 1
     return None
 
 
-def _failure(sources: Path, *arguments: object, limit_s: int) -> str | None:
+def _failure(sources: Path, simulation: str, *arguments: object, limit_s: int) -> str | None:
     """Return the first line of the simulation that begins with "seed", or else the end of what it says on stderr."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "tests.simulation", *map(str, arguments), "--limit", str(_SCHEDULE_SECONDS)],
+            [sys.executable, "-m", simulation, *map(str, arguments), "--limit", str(_SCHEDULE_SECONDS)],
             cwd=sources.parent,
             env=environment_of(sources),
             capture_output=True,

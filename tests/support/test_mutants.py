@@ -29,7 +29,7 @@ def test_a_schedule_that_fails_without_the_fault_is_passed_over(
 ) -> None:
     failing = {tmp_path: [3, 5], mutants._ROOT / "src": [3]}
 
-    def failure(sources: Path, *arguments: object, limit_s: int) -> str | None:
+    def failure(sources: Path, simulation: str, *arguments: object, limit_s: int) -> str | None:
         options = dict(zip(arguments[::2], arguments[1::2], strict=False))
         first = int(str(options["--seed"]))
         seeds = range(first, first + int(str(options.get("--count", 1))))

@@ -139,6 +139,46 @@ def check_read_again(read: Mapping[TopicPartition, Iterable[int]], committed: Ma
             )
 
 
+def check_transactions(
+    transactions: Iterable[tuple[bool | None, Mapping[TopicPartition, Sequence[bytes]]]],
+    committed: Mapping[TopicPartition, Sequence[bytes]],
+) -> None:
+    """Check that read_committed shows all records of a transaction or none, as its producer was told.
+
+    ``transactions`` has the outcome of each (None if the producer was not told) and its values; each value was sent
+    once. ``committed`` has the values that read_committed shows, in order.
+    """
+    shown = {tp: set(values) for tp, values in committed.items()}
+    for tp, values in committed.items():
+        if len(values) != len(shown[tp]):
+            raise InvariantError(f"read_committed shows a value of {tp} twice")
+    for outcome, sent in transactions:
+        found = {value in shown[tp] for tp, values in sent.items() for value in values}
+        first = next((_short(value) for values in sent.values() for value in values), "nothing")
+        if len(found) > 1:
+            raise InvariantError(f"read_committed shows a part of the transaction with {first}, whose end is {outcome}")
+        if outcome is not None and found == {not outcome}:
+            what = "committed, but not shown" if outcome else "not committed, but shown"
+            raise InvariantError(f"the transaction with {first} is {what} by read_committed")
+
+
+def check_exactly_once(
+    inputs: Mapping[TopicPartition, Sequence[bytes]], outputs: Mapping[TopicPartition, Sequence[bytes]]
+) -> None:
+    """Check that a pipeline has processed each input once, in the order of its partition.
+
+    ``outputs`` has the inputs that the outputs were made of, by the partition of the input.
+    """
+    for tp, values in inputs.items():
+        for index, value in enumerate(values):
+            found = outputs[tp][index : index + 1]
+            if found != [value]:
+                what = _short(found[0]) if found else "nothing"
+                raise InvariantError(f"the output has {what} where {_short(value)} of {tp} is due, number {index}")
+        if len(outputs[tp]) > len(values):
+            raise InvariantError(f"the output has {_short(outputs[tp][len(values)])} of {tp} once more than the input")
+
+
 def check_replicas(replicas: Mapping[int, bytes], tp: TopicPartition) -> None:
     """Check that the logs of all replicas, by broker, are identical to the byte.
 

@@ -56,12 +56,13 @@ class Simulation:
         *,
         racks: dict[int, str] | None = None,
         release: str | None = None,
+        transaction_version: int | None = None,
         memory_limit_bytes: int = 512 * 1024 * 1024,
         history_size: int = 10_000,
         config: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
-        """``config`` and the other keywords are settings of the brokers, as in EmbeddedCluster."""
+        """Prepare a cluster. The arguments are those of EmbeddedCluster."""
         self.seed = seed
         self._rng = random.Random(seed)
         self.clock = VirtualClock()
@@ -73,6 +74,7 @@ class Simulation:
                 advertised_host="broker-{id}",  # one host per broker, so that lookups of hosts can fail one by one
                 racks=racks,
                 release=release,
+                transaction_version=transaction_version,
                 memory_limit_bytes=memory_limit_bytes,
                 history_size=history_size,
                 config={**(config or {}), **settings},

@@ -1,0 +1,148 @@
+"""Deliberate faults of transactions, which the pipeline must catch.
+
+python -m tests.simulation.pipeline_mutants [--seeds 300] [NAME ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.support.mutants import Mutant, first_failing_schedule, with_fault
+
+_SECONDS = 900
+
+_COORDINATOR = "testing/transaction/transaction_coordinator"
+_METADATA = "testing/transaction/transaction_metadata"
+_STATES = "testing/transaction/transaction_state_manager"
+_MARKERS = "testing/transaction/transaction_marker_channel_manager"
+
+MUTANTS = (
+    Mutant(
+        "a producer's epoch is not bumped",
+        _METADATA,
+        "        epoch, last_epoch = self.producer_epoch + 1, NO_PRODUCER_EPOCH\n",
+        "        epoch, last_epoch = max(self.producer_epoch, 0), NO_PRODUCER_EPOCH\n",
+    ),
+    Mutant(
+        "a new coordinator forgets the markers of decided transactions",
+        _STATES,
+        "            if metadata.state in (PREPARE_COMMIT, PREPARE_ABORT):\n",
+        "            if False:\n",
+    ),
+    Mutant(
+        "a new coordinator forgets the partitions of transactions",
+        "testing/transaction/transaction_log",
+        "            for topic in read.transaction_partitions or ()\n",
+        "            for topic in ()\n",
+    ),
+    Mutant(
+        "a marker that fails is not sent again",
+        _MARKERS,
+        "        if retry:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "a transaction is complete before all its markers are written",
+        _MARKERS,
+        "        if not txn.metadata.topic_partitions and self._is_current(txn):\n",
+        "        if self._is_current(txn):\n",
+    ),
+    Mutant(
+        "transactions do not time out",
+        _STATES,
+        "            and metadata.txn_start_ms + metadata.txn_timeout_ms < now_ms\n",
+        "            and False\n",
+    ),
+    Mutant(
+        "a decision is announced although it is not written",
+        _COORDINATOR,
+        "            if not error_code:\n                complete = ",
+        "            metadata.pending_state = None\n            if True:\n                complete = ",
+    ),
+    Mutant(
+        "leaders do not ask whether a transaction has the partition",
+        "testing/log/producer_state_manager",
+        "        if not self._verifies_transactions or self.has_ongoing_transaction(producer_id, producer_epoch):\n"
+        "            return\n",
+        "        return\n",
+    ),
+    Mutant(
+        "the last stable offset is one too high",
+        "testing/log/unified_log",
+        "        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)\n",
+        "        return self.high_watermark if unstable is None else min(unstable + 1, self.high_watermark)\n",
+    ),
+    Mutant(
+        "aborted transactions are not indexed",
+        "testing/log/unified_log",
+        "        if completed.is_aborted:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "an old epoch is accepted by partitions",
+        "testing/log/producer_state_entry",
+        "        if epoch < entry.producer_epoch and self._origin != AppendOrigin.REPLICATION:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "offsets of aborted transactions are committed",
+        "testing/group/group_offsets",
+        "            if not committed:\n                continue\n",
+        "            if False:\n                continue\n",
+    ),
+    Mutant(
+        "offsets of a transaction are committed before it ends",
+        "testing/group/group_offsets",
+        "            offset.record_offset = record_offset\n\n    def fail_transactional",
+        "            offset.record_offset = record_offset\n        self.committed.update(offsets)\n\n"
+        "    def fail_transactional",
+    ),
+    Mutant(
+        "a new group coordinator forgets the offsets of open transactions",
+        "testing/group/group_metadata_manager",
+        "        transactional = loaded.open_offsets()\n",
+        "        transactional: dict[str, dict[int, dict[TopicPartition, CommittedOffset]]] = {}\n",
+    ),
+    Mutant(
+        "a new group coordinator takes aborted offsets for committed",
+        "testing/group/group_metadata_manager",
+        ".control_type is not ControlRecordType.COMMIT:",
+        ".control_type is None:",
+    ),
+    Mutant(
+        "offsets of a former generation are accepted",
+        "testing/group/group_coordinator",
+        "        group.validate_generation(body.generation_id)\n        return group\n",
+        "        return group\n",
+    ),
+    Mutant(
+        "unstable offsets are handed out",
+        "testing/group/group_coordinator",
+        "            if group is not None and require_stable:\n",
+        "            if False:\n",
+    ),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.pipeline_mutants")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--seeds", type=int, default=300, help="how many to try for each")
+    options = parser.parse_args()
+    escaped = 0
+    for mutant in MUTANTS:
+        if options.names and mutant.name not in options.names:
+            continue
+        with tempfile.TemporaryDirectory() as name:
+            sources = with_fault(mutant, Path(name))
+            caught = first_failing_schedule(sources, options.seeds, _SECONDS, "tests.simulation.pipeline")
+        escaped += caught is None
+        print(f"{mutant.name}: {caught or 'ESCAPED'}", flush=True)
+    return int(escaped > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

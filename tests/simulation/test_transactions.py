@@ -1,0 +1,39 @@
+"""Exactly-once pipelines under faults. A failure prints its seed; see ``tests.simulation.pipeline``."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.pipeline import failure, make, run
+
+_ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param(20, id="sample"),
+        pytest.param(3_000, id="all", marks=[pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(7_200)]),
+    ],
+)
+def test_each_record_is_processed_once(wanted: int) -> None:
+    first = 1 if os.environ.get("CI") else random.SystemRandom().randrange(1 << 40)
+    for seed in range(first, first + wanted):
+        why = failure(make(seed))
+        assert why is None, f"seed {seed}: {why}\n{make(seed)}"
+
+
+def test_a_seed_is_a_history_in_every_process() -> None:
+    seeds = [seed for seed in range(1, 40) if len(make(seed).steps) >= 8][:2]
+    code = f"from tests.simulation.pipeline import make, run\nfor seed in {seeds}: print(run(make(seed)).history)"
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}  # changes the order of sets of strings
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=_ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert [run(make(seed)).history for seed in seeds] == done.stdout.split()
