@@ -54,7 +54,7 @@ class Bench(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A run of one client. For idle cases, ``records`` is the number of seconds."""
+    """A run of one client. For idle cases, ``records`` is the number of seconds. With a ``ca_file``, it uses TLS."""
 
     kind: str
     bootstrap_servers: str
@@ -65,6 +65,13 @@ class Case(NamedTuple):
     codec: str
     keyed: bool = False
     defaults: bool = False
+    ca_file: str = ""
+
+    @property
+    def connection(self) -> dict[str, str]:
+        """The settings of connections, in the names of librdkafka."""
+        settings = {"bootstrap.servers": self.bootstrap_servers}
+        return {**settings, "security.protocol": "SSL", "ssl.ca.location": self.ca_file} if self.ca_file else settings
 
 
 #: Records per run, by kind and size: about the same number of bytes for each size, and about a second for fast clients.

@@ -39,12 +39,10 @@ class ConfluentKafka:
         import confluent_kafka
 
         if case.defaults:
-            return confluent_kafka.Producer(
-                {"bootstrap.servers": case.bootstrap_servers, "batch.size": BATCH_SIZE_WITH_DEFAULTS}
-            )
+            return confluent_kafka.Producer({**case.connection, "batch.size": BATCH_SIZE_WITH_DEFAULTS})
         return confluent_kafka.Producer(
             {
-                "bootstrap.servers": case.bootstrap_servers,
+                **case.connection,
                 "acks": "all",
                 "enable.idempotence": True,
                 "compression.type": case.codec,
@@ -126,7 +124,7 @@ class ConfluentKafka:
 
         consumer = confluent_kafka.Consumer(
             {
-                "bootstrap.servers": case.bootstrap_servers,
+                **case.connection,
                 "group.id": "benchmark",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",

@@ -31,6 +31,12 @@ from benchmarks.clients.measuring import (
 _TABLE_BYTES = 8 << 20
 
 
+def connection(case: Case) -> dict[str, str]:
+    """Return the settings of connections, in kafka-python's names."""
+    names = {"ssl.ca.location": "ssl_cafile"}
+    return {names.get(name, name.replace(".", "_")): value for name, value in case.connection.items()}
+
+
 class KafkaPython:
     """kafka-python."""
 
@@ -52,11 +58,9 @@ class KafkaPython:
 
     def _producer(self, case: Case, linger_ms: int = LINGER_MS) -> Any:
         if case.defaults:
-            return self._kafka.KafkaProducer(
-                bootstrap_servers=case.bootstrap_servers, batch_size=BATCH_SIZE_WITH_DEFAULTS
-            )
+            return self._kafka.KafkaProducer(**connection(case), batch_size=BATCH_SIZE_WITH_DEFAULTS)
         return self._kafka.KafkaProducer(
-            bootstrap_servers=case.bootstrap_servers,
+            **connection(case),
             acks="all",
             enable_idempotence=True,
             compression_type=None if case.codec == "none" else case.codec,
@@ -88,7 +92,7 @@ class KafkaPython:
 
     def _consumer(self, case: Case) -> Any:
         consumer: Any = self._kafka.KafkaConsumer(
-            bootstrap_servers=case.bootstrap_servers,
+            **connection(case),
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             **self.consumer_options,

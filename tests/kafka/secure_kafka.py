@@ -34,13 +34,13 @@ class SecureKafka:
     ``client.key`` and ``client.encrypted.key``. All passwords are ``STORE_PASSWORD``.
     """
 
-    def __init__(self, files: Path) -> None:
+    def __init__(self, files: Path, *, throughput: bool = False) -> None:
         self.files = files
         self.authority = CertificateAuthority()
         self.broker_certificate = self.authority.issue("broker", ["localhost", "127.0.0.1"])
         self.client_certificate = self.authority.issue("client")
         self._write_files()
-        self.cluster = KafkaCluster(1, self._properties(), listeners=LISTENERS)
+        self.cluster = KafkaCluster(1, self._properties(), listeners=LISTENERS, throughput=throughput)
 
     def __enter__(self) -> Self:
         self.cluster.start()

@@ -32,3 +32,13 @@ def test_no_more_buffers_than_one_call_takes() -> None:
     assert len(send.pending()) == 10
     send.advance(10)
     assert send.completed
+
+
+def test_a_frame_that_was_sent_in_another_form() -> None:
+    send = NetworkSend("0", [b"abc", b"de"])
+    send.advance(1)
+    assert send.unsent() == [b"bc", b"de"]
+    send.complete()
+    assert send.completed
+    assert send.remaining == 0
+    assert send.unsent() == []

@@ -41,6 +41,7 @@ class NetworkSend:
     def complete(self) -> None:
         """Record that everything was sent."""
         self.remaining = 0
+        self.completed = True
         self._buffers = []
 
     def advance(self, sent_bytes: int) -> None:

@@ -1,0 +1,91 @@
+"""Passwords and keys appear nowhere: not in logs at DEBUG, not in errors, reprs or pickles of errors."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykclient import KafkaConsumer, KafkaProducer
+from pykclient.config.consumer_config import ConsumerConfig
+from pykclient.config.producer_config import ProducerConfig
+from pykclient.errors import ConfigError, KafkaError, SslAuthenticationError
+from pykclient.testing import EmbeddedCluster, Security
+from pykclient.testing.certificates import CertificateAuthority
+
+SECRET = "correct-horse-battery-staple"
+
+
+def secrets_in(config: dict[str, Any], key_pem: str) -> list[str]:
+    """Return what must not appear: passwords, and the lines of private keys."""
+    return [SECRET, *(line for line in key_pem.splitlines() if not line.startswith("-----"))]
+
+
+def forms_of(error: BaseException) -> str:
+    """Return all texts of an error that a program may log or store."""
+    pickled = pickle.dumps(error).decode("latin-1") if isinstance(error, KafkaError) else ""
+    return "\n".join([str(error), repr(error), pickled, *traceback.format_exception(error)])
+
+
+def forms_of_config(config: ProducerConfig | ConsumerConfig) -> str:
+    return "\n".join([repr(config), str(config), repr(dict(config))])
+
+
+def test_a_run_at_debug(
+    authority: CertificateAuthority, stranger: CertificateAuthority, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    security = Security("SASL_SSL", authority=authority, client_auth="required", users={"alice": SECRET})
+    encrypted = security.client_certificate.key_pem(SECRET)
+    found: list[str] = []
+    with EmbeddedCluster(security=security) as cluster:
+        config = {**cluster.client_config(), "ssl.key.pem": encrypted, "ssl.key.password": SECRET}
+        with KafkaProducer(config) as producer:
+            found.append(repr(producer))
+            producer.send("t", b"x").get(30)
+        with KafkaConsumer("t", **{name.replace(".", "_"): value for name, value in config.items()}) as consumer:
+            found.append(repr(consumer))
+            consumer.poll(100)
+        with KafkaProducer({**config, "ssl.ca.pem": stranger.certificate_pem}) as producer:
+            with pytest.raises(SslAuthenticationError) as caught:
+                producer.partitions_for("t")
+            found.append(forms_of(caught.value))
+    found.append(caplog.text)
+    assert "Connecting to" in caplog.text
+    everything = "\n".join(found)
+    for secret in secrets_in(config, encrypted):
+        assert secret not in everything
+
+
+def test_configurations_and_their_errors(authority: CertificateAuthority, tmp_path: Path) -> None:
+    certificate = authority.issue("client")
+    encrypted = certificate.key_pem("another password")
+    (tmp_path / "client.p12").write_bytes(certificate.pkcs12("another password"))
+    settings = {
+        "security.protocol": "SSL",
+        "ssl.keystore.certificate.chain": certificate.certificate_pem,
+        "ssl.keystore.key": encrypted,
+        "ssl.key.password": SECRET,
+    }
+    stores = {
+        "security.protocol": "SSL",
+        "ssl.keystore.location": str(tmp_path / "client.p12"),
+        "ssl.keystore.password": SECRET,
+    }
+    found = [forms_of_config(config(settings)) for config in (ProducerConfig, ConsumerConfig)]
+    for wrong in (
+        settings,
+        stores,
+        {**settings, "ssl.keystore.key": SECRET},
+        {**settings, "ssl.key.password": [SECRET]},
+    ):
+        with pytest.raises(ConfigError) as caught:
+            KafkaProducer(wrong)
+        found.append(forms_of(caught.value))
+    everything = "\n".join(found)
+    for secret in secrets_in(settings, encrypted):
+        assert secret not in everything
