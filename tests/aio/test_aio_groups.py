@@ -313,6 +313,47 @@ def test_a_rebalance_during_unsubscribe_and_assign(cluster: EmbeddedCluster) -> 
     run(main())
 
 
+def test_a_loop_gets_no_records_of_a_partition_that_is_revoked_meanwhile(cluster: EmbeddedCluster) -> None:
+    """Another task's call lets the rebalance begin while the loop still has records that it took before."""
+    group = Group(cluster, 2, 300)
+
+    async def main() -> None:
+        listener = Noting()
+        async with group.listening(listener, enable_auto_commit=False) as one:
+            owned = set(group.tps)
+            seen: list[int] = []
+            strangers: list[tuple[int, int]] = []
+
+            async def loop() -> None:
+                async for record in one:
+                    seen.append(record.offset)
+                    if TopicPartition(record.topic, record.partition) not in owned:
+                        strangers.append((record.partition, record.offset))
+                    await asyncio.sleep(0.001)
+
+            async def forget() -> None:
+                owned.clear()
+                await asyncio.sleep(0.05)
+
+            async def learn() -> None:
+                owned.update(one.assignment())
+
+            listener.on_revoked, listener.on_assigned = forget, learn
+            one.seek(group.tps[1], 300)
+            looping = asyncio.ensure_future(loop())
+            other = asyncio.ensure_future(one.getone(group.tps[1]))
+            await until(lambda: len(seen) > 20)
+            async with group.member(enable_auto_commit=False):
+                await until(lambda: len(one.assignment()) == 1)
+                await asyncio.sleep(0.05)
+            assert strangers == []
+            listener.on_revoked = listener.on_assigned = None
+            for task in (looping, other):
+                task.cancel()
+
+    run(main())
+
+
 # --- commits ----------------------------------------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ from pykclient.errors import (
     OffsetOutOfRangeError,
     RecordDeserializationError,
 )
+from pykclient.protocol.api_keys import ApiKeys
 from pykclient.testing import EmbeddedCluster
 from tests.aio.loops import LOOPS, run, until
 
@@ -207,6 +208,29 @@ def test_tasks_that_wait_for_different_partitions(cluster: EmbeddedCluster) -> N
             records = await asyncio.gather(*tasks)
             assert [record.partition for record in records] == [0, 1, 2]
             assert (await consumer.getone()).partition == 3
+
+    run(main())
+
+
+def test_a_loop_beside_a_call_for_one_partition(cluster: EmbeddedCluster) -> None:
+    """The loop's records stay with it, though only the other partition is fetched meanwhile."""
+    one, two = new_topic(cluster, 2)
+    write(cluster, one, 200)
+
+    async def main() -> None:
+        async with reading(cluster, one, two) as consumer:
+            waiting = asyncio.ensure_future(consumer.getone(two))
+            seen = []
+            async for record in consumer:
+                seen.append(record.value)
+                await asyncio.sleep(0)
+                if len(seen) == 200:
+                    break
+            assert seen == numbers(200)
+            fetches = len(cluster.requests_of(ApiKeys.FETCH))
+            write(cluster, two, 1)
+            assert (await waiting).partition == 1
+            assert len(cluster.requests_of(ApiKeys.FETCH)) - fetches < 20
 
     run(main())
 

@@ -127,9 +127,11 @@ class ThreadlessConsumer:
             if self._may_rebalance(now_ms):
                 self.submit(consumer.update_assignment_metadata_if_needed(is_called=bool(self._calls)))
                 if self._task is not None:
+                    consumer.give_back()  # a loop of another task must get no more records before the listener is done
                     return FOREVER_MS
             else:
                 consumer.update_between_calls()
+            consumer.rewind_invalid_waiting()  # a loop's, of partitions that were revoked
             if self._fetches:
                 consumer.create_fetch_requests()
         except KafkaError as error:
@@ -271,6 +273,7 @@ class ThreadlessConsumer:
 
     def _operation_ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
+        self.consumer.rewind_invalid_waiting()
         if not task.cancelled() and (error := task.exception()) is not None:
             self._note_failure(error)
         try:

@@ -185,7 +185,7 @@ class ClassicConsumer:
         fetch = Fetch()
         self._handout.begin(fetch)
         if not self._handout.is_empty:
-            self._rewind_invalid_waiting()
+            self.rewind_invalid_waiting()
             self._handout.take(fetch, max_records or self._max_poll_records, partitions)
             if fetch.num_records:
                 return fetch
@@ -458,7 +458,7 @@ class ClassicConsumer:
             waiting = self._handout.waiting_positions()
             self.rewind({tp: position for tp, position in waiting.items() if tp not in kept})
 
-    def _rewind_invalid_waiting(self) -> None:
+    def rewind_invalid_waiting(self) -> None:
         """Rewind to waiting records that may not be returned now: their partition was revoked, or its leader changed.
 
         After a leader change the log may have been truncated. It must be validated from the loop's position.

@@ -72,8 +72,10 @@ class SubscriptionState:
     def _file(self, tp: TopicPartition, state: TopicPartitionState) -> None:
         # Between a change of subscription and the following rebalance, the consumer may own partitions it no longer
         # wants.
-        is_wanted = self._type != AUTO_TOPICS or tp.topic in self._subscription
-        self._index.file(tp, state, is_wanted and (self._read_only is None or tp in self._read_only))
+        self._index.file(tp, state, self._is_wanted(tp) and (self._read_only is None or tp in self._read_only))
+
+    def _is_wanted(self, tp: TopicPartition) -> bool:
+        return self._type != AUTO_TOPICS or tp.topic in self._subscription
 
     def _set_assignment(self, partitions: Iterable[TopicPartition]) -> None:
         """Replace the assignment. Partitions that stay keep their state."""
@@ -352,9 +354,16 @@ class SubscriptionState:
         return state is not None and state.group_node is not None
 
     def fetchable_position(self, tp: TopicPartition) -> FetchPosition | None:
-        """Return the position to fetch the partition from, or None if it is not fetchable."""
+        """Return the position to fetch the partition from, or None if it is not fetchable.
+
+        A partition that is not fetched only because calls wait for others has its position.
+        """
         state = self._index.assignment.get(tp)
-        return None if state is None or state.group_node is None else state.position
+        if state is None:
+            return None
+        if state.group_node is None and (self._read_only is None or not (self._is_wanted(tp) and state.is_fetchable)):
+            return None
+        return state.position
 
     # --- positions -----------------------------------------------------------------------------------------------
 
