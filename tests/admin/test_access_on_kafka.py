@@ -302,8 +302,6 @@ def test_what_the_embedded_cluster_does_not_have_is_unsupported() -> None:
             lambda: admin.describe_acls(filter_of(pykclient.admin, None)),
             lambda: admin.create_acls([acl_of(pykclient.admin, "t")]),
             lambda: admin.delete_acls([filter_of(pykclient.admin, None)]),
-            lambda: admin.alter_user_scram_credentials([UserScramCredentialDeletion("u", 1)]),
-            admin.describe_user_scram_credentials,
             typed.create_delegation_token,
             typed.describe_delegation_tokens,
             lambda: typed.renew_delegation_token(b"x"),

@@ -183,6 +183,20 @@ def test_a_topic_found_after_a_lost_response_is_ours_if_it_is_as_we_wanted() -> 
             assert results["a"].replication_factor == 2
 
 
+def test_a_broker_that_does_not_know_the_new_topic_yet_is_asked_again() -> None:
+    def answer(_node: int, request: Any) -> Any:
+        return next(described_later if isinstance(request, MetadataRequest) else answers)
+
+    unknown = MetadataResponse(
+        topics=[MetadataResponse.MetadataResponseTopic(name="a", error_code=errors.UnknownTopicOrPartitionError.code)]
+    )
+    answers = iter([LOST, created({"a": errors.TopicExistsError.code})])
+    described_later = iter([unknown] * 10 + [described("a", 3, 2)])
+    admin, _ = typed(answer)
+    with admin:
+        assert admin.create_topics({"a": {"num_partitions": 3}}).all()["a"].num_partitions == 3
+
+
 def test_a_topic_that_existed_before_the_first_attempt_is_not_ours() -> None:
     admin, brokers = typed(in_turn(created({"a": errors.TopicExistsError.code})))
     with admin:

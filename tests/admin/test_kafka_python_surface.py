@@ -176,3 +176,10 @@ def test_a_client_shows_its_name_and_cannot_be_pickled() -> None:
             assert typed.config is admin.config
     with pytest.raises(errors.IllegalStateError):
         admin.list_topics()
+
+
+@pytest.mark.filterwarnings("ignore:.*has no effect")
+def test_defaults_of_kafka_python_are_accepted() -> None:
+    defaults = dict(kafka.admin.KafkaAdminClient.DEFAULT_CONFIG)
+    del defaults["kafka_client"]  # a class of kafka-python
+    KafkaAdminClient(**{**defaults, "bootstrap_servers": "localhost:1"}).close()

@@ -125,8 +125,7 @@ class Admin(AdminBase):
         """Describe topics, given by name or by id."""
         keys = topics.topic_keys(topics_or_ids)
         results = self._run("describe_topics", timeout_ms, lambda it: topics.describe_topics(it, keys))
-        nodes = self._parts.metadata.fetch().node_by_id
-        return results.map(lambda topic: topics.topic_description(topic, nodes))
+        return results.map(lambda topic: topics.topic_description(topic, self._node_by_id))
 
     def create_partitions(
         self,
@@ -608,7 +607,8 @@ class Admin(AdminBase):
     def abort_transaction(self, spec: AbortTransactionSpec, *, timeout_ms: int | None = None) -> None:
         """Abort the transaction of a producer on one partition, if nothing else ends it."""
         wanted = transactions.abort_spec(spec)
-        self._run("abort_transaction", timeout_ms, lambda it: transactions.abort_transaction(it, wanted)).all()
+        results = self._run("abort_transaction", timeout_ms, lambda it: transactions.abort_transaction(it, wanted))
+        results.all()
 
     def fence_producers(
         self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None

@@ -18,6 +18,7 @@ from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 if TYPE_CHECKING:
     from pykclient.admin.admin_metadata import AdminMetadata
     from pykclient.network.kafka_client import KafkaClient
+    from pykclient.types import Node
 
 T = TypeVar("T")
 
@@ -98,6 +99,9 @@ class AdminBase:
             return result
         finally:
             operation.close()
+
+    def _node_by_id(self, node_id: int) -> Node | None:
+        return self._parts.metadata.fetch().node_by_id(node_id)
 
     def metrics(self, raw: bool = False) -> dict[Any, Any]:
         """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName."""

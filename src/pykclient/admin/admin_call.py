@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from pykclient.admin.api import ApiResult
 from pykclient.admin.results import Results
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-#: The attempts for a topic that brokers do not know. A new topic is known to all of them by then.
-_MAX_UNKNOWN_TOPIC_ATTEMPTS: Final = 5
 
 
 class RetryPolicy(NamedTuple):
@@ -236,7 +233,7 @@ class AdminCall(Generic[K, V]):
         item.last_error = error
         most = self._policy.retries
         if isinstance(error, UnknownTopicOrPartitionError):
-            most = min(most, _MAX_UNKNOWN_TOPIC_ATTEMPTS - 1)
+            most = min(most, self._handler.MAX_UNKNOWN_TOPIC_ATTEMPTS - 1)
         if item.attempts >= most:
             self.results.failed[key] = error
             return

@@ -122,6 +122,8 @@ class AdminApiHandler(Generic[K, V]):
 
     #: Further errors to retry, beside those of the lookup strategy.
     RETRIED: ClassVar[ErrorTypes] = ()
+    #: The attempts for a topic that brokers do not know. A new topic is known to all of them by then.
+    MAX_UNKNOWN_TOPIC_ATTEMPTS: ClassVar[int] = 5
 
     def __init__(self, name: str, lookup: LookupStrategy[K]) -> None:
         self.name = name

@@ -99,7 +99,7 @@ def create_topics(
     handler = CreateTopicsHandler(topics, validate_only)
     results = yield from context.run(handler, topics)
     if handler.found:
-        described = yield from describe_topics(context, list(handler.found))
+        described = yield from context.run(_AwaitTopicsHandler(), list(handler.found))
         for name in handler.found:
             if name in described.succeeded and (own := _as_created(topics[name], described.succeeded[name])):
                 results.failed.pop(name, None)
@@ -344,6 +344,15 @@ class DescribeTopicsHandler(AdminApiHandler[TopicKey, MetadataTopic]):
             yield key, _topic_error(topic, key), topic
 
 
+class _AwaitTopicsHandler(DescribeTopicsHandler):
+    """Describes topics that exist, according to the controller: a broker that does not know one is behind."""
+
+    __slots__ = ()
+
+    RETRIED = (errors.UnknownTopicOrPartitionError,)
+    MAX_UNKNOWN_TOPIC_ATTEMPTS = 1 << 30
+
+
 def _topic_error(topic: MetadataTopic, key: TopicKey) -> KafkaError | None:
     error = error_of(topic.error_code)
     if error is None or isinstance(error, errors.LeaderNotAvailableError):
@@ -424,7 +433,7 @@ def create_partitions(
         for name, error in results.failed.items()
         if isinstance(error, errors.InvalidPartitionsError) and name in handler.uncertain
     ]
-    described = yield from describe_topics(context, doubtful)
+    described = yield from context.run(_AwaitTopicsHandler(), doubtful)
     for name, topic in described.succeeded.items():
         if isinstance(name, str) and len(topic.partitions) == topics[name].total:
             del results.failed[name]

@@ -12,6 +12,7 @@ TYPE_CHECKING = False  # importing typing's costs more than all of this module
 if TYPE_CHECKING:
     from pykclient.aio import errors
     from pykclient.aio.abc import ConsumerRebalanceListener
+    from pykclient.aio.aio_kafka_admin_client import AIOKafkaAdminClient
     from pykclient.aio.aio_kafka_consumer import AIOKafkaConsumer
     from pykclient.aio.aio_kafka_consumer import AIOKafkaConsumer as AsyncConsumer
     from pykclient.aio.aio_kafka_producer import AIOKafkaProducer
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 #: Public names: their modules, and their names there.
 _HOME = {
+    "AIOKafkaAdminClient": ("pykclient.aio.aio_kafka_admin_client", "AIOKafkaAdminClient"),
     "AIOKafkaConsumer": ("pykclient.aio.aio_kafka_consumer", "AIOKafkaConsumer"),
     "AIOKafkaProducer": ("pykclient.aio.aio_kafka_producer", "AIOKafkaProducer"),
     "AsyncConsumer": ("pykclient.aio.aio_kafka_consumer", "AIOKafkaConsumer"),
@@ -37,6 +39,7 @@ _HOME = {
 _MODULES = frozenset({"errors"})
 
 __all__ = [
+    "AIOKafkaAdminClient",
     "AIOKafkaConsumer",
     "AIOKafkaProducer",
     "AsyncConsumer",

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from pykclient.config import client_keys as shared
 from pykclient.config.abstract_config import AbstractConfig
 from pykclient.config.client_keys import HIGH, INT_MAX, LOW, MEDIUM
-from pykclient.config.config_def import ConfigDef, ConfigKey, Type
+from pykclient.config.config_def import ConfigDef, ConfigKey, ForeignKey, Type
 from pykclient.config.security_keys import SECURITY_KEYS
 from pykclient.config.validators import ValidList, between
 from pykclient.errors import ConfigError
@@ -40,6 +40,16 @@ _KEYS = (
 )
 
 
+_KAFKA_PYTHON_KEYS = (
+    *shared.KAFKA_PYTHON_KEYS,
+    ForeignKey(
+        "max.in.flight.requests.per.connection",
+        "a broker handles the requests of a connection one after another",
+        ignored=True,
+    ),
+)
+
+
 class AdminClientConfig(AbstractConfig):
     """An admin client's configuration.
 
@@ -49,7 +59,7 @@ class AdminClientConfig(AbstractConfig):
 
     __slots__ = ()
 
-    DEFINITION: ClassVar[ConfigDef] = ConfigDef(_KEYS, shared.KAFKA_PYTHON_KEYS)
+    DEFINITION: ClassVar[ConfigDef] = ConfigDef(_KEYS, _KAFKA_PYTHON_KEYS)
 
     def _post_process(self, values: dict[str, Any]) -> None:
         shared.apply_common_rules(self.originals, values)

@@ -1,0 +1,145 @@
+"""The admin client for asyncio: the same calls as coroutines, on the loop's own thread."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pykclient.admin import Admin, ConfigResource
+from pykclient.aio import AIOKafkaAdminClient
+from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaTimeoutError, TopicExistsError
+from pykclient.testing import EmbeddedCluster
+from pykclient.types import TopicPartition
+from tests.aio.loops import run
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(3) as made:
+        yield made
+
+
+def test_the_file_is_up_to_date() -> None:
+    command = [sys.executable, "tools/aio_admin.py", "src/pykclient/aio/aio_kafka_admin_client.py", "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert not done.returncode, done.stderr
+
+
+def test_it_has_the_methods_of_the_blocking_client() -> None:
+    calls = {name for name, found in vars(Admin).items() if not name.startswith("_") and callable(found)}
+    assert len(calls) > 40
+    for name in calls:
+        ours = getattr(AIOKafkaAdminClient, name)
+        assert inspect.iscoroutinefunction(ours)
+        assert inspect.signature(ours) == inspect.signature(getattr(Admin, name))
+
+
+def test_calls_run_at_the_same_time_on_the_loops_thread(cluster: EmbeddedCluster) -> None:
+    async def main() -> None:
+        before = threading.active_count()
+        async with AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            names = [f"t{number}" for number in range(5)]
+            created = await asyncio.gather(*(admin.create_topics({name: {"num_partitions": 2}}) for name in names))
+            for name, results in zip(names, created, strict=True):
+                assert results[name].num_partitions == 2
+            assert sorted(topic.name for topic in await admin.list_topics()) == names
+            again = await admin.create_topics(["t0"])
+            assert isinstance(again.failed["t0"], TopicExistsError)
+            configs = await admin.describe_configs([ConfigResource("topic", "t0")])
+            assert "retention.ms" in configs[ConfigResource("topic", "t0")]
+            offsets = await admin.list_offsets({TopicPartition("t0", 1): -1})
+            assert offsets[TopicPartition("t0", 1)].offset == 0
+            assert (await admin.describe_groups(["nobody"])).failed
+            assert len((await admin.describe_cluster()).nodes) == 3
+            assert threading.active_count() == before
+            assert admin.metrics()
+            (await admin.delete_topics(names)).all()
+        assert await admin.close() is None  # type: ignore[func-returns-value]
+
+    run(main())
+
+
+def test_a_cancelled_call_leaves_the_client_usable(cluster: EmbeddedCluster) -> None:
+    async def main() -> None:
+        async with AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            task = asyncio.ensure_future(admin.list_topics())
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await admin.list_topics() == []
+
+    run(main())
+
+
+def test_close_ends_calls_in_progress() -> None:
+    async def main() -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers="127.0.0.1:1")
+        await admin.start()
+        task = asyncio.ensure_future(admin.list_topics())
+        await asyncio.sleep(0)
+        await admin.close()
+        with pytest.raises(IllegalStateError, match="closed during the call"):
+            await task
+        with pytest.raises(IllegalStateError, match="closed"):
+            await admin.list_topics()
+
+    run(main())
+
+
+def test_errors_tell_what_to_do() -> None:
+    async def main() -> None:
+        with pytest.raises(IllegalArgumentError, match="bootstrap_servers="):
+            AIOKafkaAdminClient("localhost:9092")  # type: ignore[arg-type]
+        admin = AIOKafkaAdminClient(bootstrap_servers="127.0.0.1:1")
+        assert "not started" in repr(admin)
+        with pytest.raises(IllegalStateError, match="async with"):
+            await admin.list_topics()
+        async with admin:
+            with pytest.raises(KafkaTimeoutError, match=r"127\.0\.0\.1:1"):
+                await admin.list_topics(timeout_ms=200)
+            with pytest.raises(IllegalArgumentError, match="new_topics"):
+                await admin.create_topics("abc")
+            with pytest.raises(IllegalStateError, match="started before"):
+                await admin.start()
+            with pytest.raises(TypeError, match="pickled"):
+                admin.__reduce__()
+
+    run(main())
+
+
+def test_a_client_belongs_to_its_loop(cluster: EmbeddedCluster) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
+
+    async def begin() -> None:
+        await admin.start()
+        await admin.list_topics()
+
+    async def go_on() -> None:
+        with pytest.raises(IllegalStateError, match="another event loop"):
+            await admin.list_topics()
+        await admin.close()
+
+    asyncio.run(begin())
+    asyncio.run(go_on())
+
+
+def test_a_client_that_nobody_closes_warns(cluster: EmbeddedCluster) -> None:
+    async def main() -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
+        await admin.start()
+        await admin.list_topics()
+        with pytest.warns(ResourceWarning, match="never closed"):
+            del admin
+        await asyncio.sleep(0)
+
+    run(main())
