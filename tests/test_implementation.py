@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,3 +127,28 @@ with KafkaProducer(bootstrap_servers="127.0.0.1:1"), KafkaConsumer(bootstrap_ser
 
 def test_this_process_runs_what_it_was_told_to() -> None:
     assert (os.environ.get("PYKCLIENT_IMPL") or "c") == implementation.NAME
+
+
+def test_the_stubs_are_true() -> None:
+    """stubtest imports the compiled modules, and compares them with their stubs."""
+    modules = sorted(f"pykclient._speedups.{path.stem}" for path in (ROOT / "src/pykclient/_speedups").glob("*.pyi"))
+    network: Any = import_module("pykclient._speedups.network")
+    if not network.HAS_EPOLL:  # the module is empty there
+        modules.remove(network.__name__)
+    command = [sys.executable, "-m", "mypy.stubtest", "--mypy-config-file", "pyproject.toml", "--concise"]
+    # Cython's own names have no stub, and whether another class may be a second base matters to nobody.
+    command += ["--ignore-missing-stub", "--ignore-disjoint-bases", *modules]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_twins_share_a_name_and_their_parameters() -> None:
+    for module in ("record.row_columns", "producer.partitioner.columns", "producer.future", "aio.awaited_records"):
+        import_module(f"pykclient.{module}")
+    twins = implementation._python_forms
+    assert bool(twins) == (implementation.NAME == "c")
+    for chosen, python in twins.items():
+        assert implementation.python_form(chosen) is python
+        assert chosen.__name__ == python.__name__
+        if inspect.isfunction(python):
+            assert list(inspect.signature(chosen).parameters) == list(inspect.signature(python).parameters)

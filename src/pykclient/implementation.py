@@ -7,11 +7,14 @@ used if it was built. Hot modules bind their functions at import, so the choice 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import logging
+
+T = TypeVar("T")
 
 _VARIABLE = "PYKCLIENT_IMPL"
 _PYTHON, _C = "python", "c"
@@ -60,6 +63,33 @@ def compiled(name: str) -> Any:
         if os.environ.get(_VARIABLE):
             raise
         return None
+
+
+#: The Python form of each class or function that was replaced by its compiled twin.
+_python_forms: dict[Any, Any] = {}
+
+
+def twin(module: str) -> Callable[[T], T]:
+    """Return a decorator that replaces a class or function with its compiled twin, if ``_speedups`` has it.
+
+    The twin has the same name, in the ``module`` of ``_speedups``, and does the same.
+    """
+
+    def choose(python: T) -> T:
+        found = compiled(module)
+        if found is None:
+            return python
+        chosen: T = getattr(found, python.__name__)  # type: ignore[attr-defined]
+        _python_forms[chosen] = python
+        return chosen
+
+    return choose
+
+
+def python_form(chosen: T) -> T:
+    """Return the class or function that ``twin`` decorated, whichever of the two runs. For tests."""
+    form: T = _python_forms.get(chosen, chosen)
+    return form
 
 
 _is_told = False

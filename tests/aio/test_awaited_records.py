@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from pykclient.aio import awaited_records
-from pykclient.aio.awaited_records import AwaitedRecordsPython, attach
+from pykclient.aio.awaited_records import attach
 from pykclient.aio.structs import CREATE_TIME, LOG_APPEND_TIME, RecordMetadata
 from pykclient.errors import KafkaError, NotLeaderOrFollowerError
-from pykclient.implementation import compiled
+from pykclient.implementation import compiled, python_form
 from pykclient.producer.future import NO_OFFSET, NO_TIMESTAMP, FutureRecordMetadata, ProduceRequestResult
 from pykclient.types import TopicPartition
 from tests.aio.loops import run
@@ -22,7 +22,7 @@ TP = TopicPartition("t", 3)
 @pytest.fixture(autouse=True, params=["python", "c"])
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "python":
-        monkeypatch.setattr(awaited_records, "AwaitedRecords", AwaitedRecordsPython)
+        monkeypatch.setattr(awaited_records, "AwaitedRecords", python_form(awaited_records.AwaitedRecords))
     elif compiled("producer") is None:
         pytest.skip("the compiled module is not there")
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykclient.errors import IllegalArgumentError
-from pykclient.producer.partitioner.columns import hash_partitions_python
+from pykclient.implementation import python_form
+from pykclient.producer.partitioner.columns import hash_partitions
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2
 from pykclient.record import Compression, MemoryRecordsBuilder, arrow, memory_records_builder
 from pykclient.record.default_record import encode_headers
@@ -19,12 +20,12 @@ from pykclient.record.record_batch import MAX_INT32, estimate_size_in_bytes_uppe
 from pykclient.record.row_columns import (
     BytesColumn,
     Rows,
-    encode_rows_python,
-    gather_headers_python,
-    gather_python,
-    group_rows_python,
-    oversized_python,
-    upper_bound_python,
+    encode_rows,
+    gather,
+    gather_headers,
+    group_rows,
+    oversized,
+    upper_bound,
 )
 from tests.record.strategies import headers, nullable_bytes
 
@@ -57,7 +58,7 @@ def test_the_same_batch_as_one_by_one(
     before = data.draw(st.lists(st.binary(max_size=100), max_size=3))
     steps = data.draw(st.integers(1, 40))
     results = []
-    for encode in (None, encode_rows_python, compiled.encode_rows):
+    for encode in (None, python_form(encode_rows), compiled.encode_rows):
         builder = MemoryRecordsBuilder(bytearray(limit), compression=Compression.of(codec), write_limit=limit)
         builder.set_estimated_compression_ratio(ratio)
         for value in before:
@@ -91,7 +92,7 @@ def append_all(
         module.encode_rows = original
 
 
-@pytest.mark.parametrize("encode", [encode_rows_python, compiled.encode_rows])
+@pytest.mark.parametrize("encode", [python_form(encode_rows), compiled.encode_rows])
 def test_a_size_to_stop_at(encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_records_builder, "encode_rows", encode)
     rows = rows_of([(1, None, bytes(100), ())] * 10)
@@ -102,7 +103,7 @@ def test_a_size_to_stop_at(encode: Any, monkeypatch: pytest.MonkeyPatch) -> None
     assert builder.try_append_rows(rows, None, 4, 10, 1000) == (0, 0)
 
 
-@pytest.mark.parametrize("encode", [encode_rows_python, compiled.encode_rows])
+@pytest.mark.parametrize("encode", [python_form(encode_rows), compiled.encode_rows])
 def test_a_buffer_that_somebody_looks_at(encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_records_builder, "encode_rows", encode)
     buffer = bytearray(100)
@@ -113,7 +114,7 @@ def test_a_buffer_that_somebody_looks_at(encode: Any, monkeypatch: pytest.Monkey
         assert len(builder.build()) > 100
 
 
-@pytest.mark.parametrize("encode", [encode_rows_python, compiled.encode_rows])
+@pytest.mark.parametrize("encode", [python_form(encode_rows), compiled.encode_rows])
 @pytest.mark.parametrize("offsets", [(0, 9), (5, 2), (-1, 2), (3, 1 << 40)])
 def test_offsets_that_lead_out_of_the_data(encode: Any, offsets: tuple[int, int]) -> None:
     column = BytesColumn(1, memoryview(pa.array(offsets, pa.int64()).buffers()[1]).cast("B").cast("q"), b"12345678")
@@ -125,7 +126,7 @@ def test_offsets_that_lead_out_of_the_data(encode: Any, offsets: tuple[int, int]
 def test_many_rows_at_once() -> None:
     rows = rows_of([(1000 + i % 7, b"k" * (i % 3), b"v" * (i % 200), [("h", None)] * (i % 2)) for i in range(3000)])
     results = []
-    for encode in (encode_rows_python, compiled.encode_rows):
+    for encode in (python_form(encode_rows), compiled.encode_rows):
         for size, room in ((0, 1 << 30), (100_000, 1 << 30), (300_000, 200_000)):
             target = bytearray(size)
             results.append((encode(target, 0, rows, None, 2, 3000, 1000, 0, 0, 1.0, room, 1 << 30, MAX_INT32), target))
@@ -139,7 +140,7 @@ def test_what_no_row_exceeds(given: list[Any], data: st.DataObject) -> None:
     rows = rows_of(given)
     start = data.draw(st.integers(0, len(given)))
     stop = data.draw(st.integers(start, len(given)))
-    bound = upper_bound_python(rows, start, stop)
+    bound = python_form(upper_bound)(rows, start, stop)
     assert compiled.upper_bound(rows, start, stop) == bound
     exact = [rows.upper_bound(row) for row in range(start, stop)]
     assert max(exact, default=0) <= bound
@@ -156,7 +157,7 @@ def test_offsets_of_any_kind(offsets: list[int], start: int, stop: int) -> None:
     places = memoryview(pa.array(offsets, pa.int64()).buffers()[1]).cast("B").cast("q")[: len(offsets)]
     rows = Rows(len(offsets) - 1, None, BytesColumn(len(offsets) - 1, places, b"12345678"), None, None, 1)
     results: list[Any] = []
-    for twin in (upper_bound_python, compiled.upper_bound):
+    for twin in (python_form(upper_bound), compiled.upper_bound):
         try:
             results.append(twin(rows, start, stop))
         except (IllegalArgumentError, IndexError) as error:
@@ -172,7 +173,7 @@ def test_rows_that_are_too_large(given: list[Any], limit: int) -> None:
         for index, (_, key, value, headers_) in enumerate(given)
         if estimate_size_in_bytes_upper_bound(2, Compression.of("none"), key, value, headers_) > limit
     ]
-    assert oversized_python(rows, 0, len(given), limit) == expected
+    assert python_form(oversized)(rows, 0, len(given), limit) == expected
     assert compiled.oversized(rows, 0, len(given), limit) == expected
 
 
@@ -185,14 +186,14 @@ def test_groups(numbers: list[int], data: st.DataObject) -> None:
         (number, [row for row in range(start, stop) if numbers[row] == number])
         for number in sorted(set(numbers[start:stop]))
     ]
-    for twin in (group_rows_python, compiled.group_rows):
+    for twin in (python_form(group_rows), compiled.group_rows):
         assert [(number, list(rows)) for number, rows in twin(view, start, stop)] == expected
 
 
 @given(st.lists(st.none() | st.binary(max_size=40), max_size=20), st.integers(1, 2000))
 def test_partitions_of_keys(keys: list[bytes | None], count: int) -> None:
     results = []
-    for twin in (hash_partitions_python, compiled.hash_partitions):
+    for twin in (python_form(hash_partitions), compiled.hash_partitions):
         numbers = memoryview(bytearray(b"\xff" * (4 * len(keys) + 4))).cast("i")
         if keys:
             numbers[0] = 77  # already chosen
@@ -219,7 +220,7 @@ def outcome(function: Any, *arguments: Any) -> Any:
 
 @given(st.lists(st.none() | buffers | buffers.map(lambda each: memoryview(each)[::2]) | st.integers(), max_size=20))
 def test_columns_of_objects(values: list[Any]) -> None:
-    found = outcome(gather_python, values)
+    found = outcome(python_form(gather), values)
     assert outcome(compiled.gather, values) == found
     assert outcome(compiled.gather, tuple(values)) == found
     if not any(isinstance(value, int) for value in values):
@@ -234,7 +235,7 @@ names = st.lists(st.none() | st.text(max_size=5).map(str.encode) | st.binary(min
 def test_headers_of_any_kind(names: list[bytes | None], values: list[bytes | None], places: list[int]) -> None:
     view = memoryview(bytearray(pa.array(places, pa.int64()).buffers()[1] or b"")[: 8 * len(places)]).cast("q")
     arguments = (view, BytesColumn.of(names), BytesColumn.of(values))
-    one, other = outcome(compiled.gather_headers, *arguments), outcome(gather_headers_python, *arguments)
+    one, other = outcome(compiled.gather_headers, *arguments), outcome(python_form(gather_headers), *arguments)
     assert one[0] == other[0]
     assert one == other or one[0] is IndexError  # the texts of IndexError differ
 

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import Self, final
 
 from pykclient.network.kafka_channel import KafkaChannel
 from pykclient.network.network_receive import Frame, InvalidReceiveError
@@ -6,17 +7,18 @@ from pykclient.network.network_send import NetworkSend
 
 HAS_EPOLL: bool
 
+@final
 class FrameStream:
     ready: bool
-    def __init__(
-        self,
+    def __new__(
+        cls,
         fd: int,
         max_size: int,
         first_limit: int | None,
         buffer_size: int,
         check_frame_size: Callable[[bytes, int, int, int | None], None],
         no_memory_for_frame: Callable[[int], InvalidReceiveError],
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def has_frame(self) -> bool: ...
     @property
@@ -25,6 +27,7 @@ class FrameStream:
     def write(self, send: NetworkSend) -> int: ...
     def close(self) -> None: ...
 
+@final
 class EpollPoller:
     def register(self, channel: KafkaChannel, events: int) -> None: ...
     def modify(self, channel: KafkaChannel, events: int) -> None: ...

@@ -1,7 +1,7 @@
 from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 from pykclient.clock import Clock
 from pykclient.network.metadata import Metadata
@@ -47,11 +47,13 @@ class FutureState:
     _value_size: int
     index: int
 
+@final
 class AwaitedRecords:
     def __init__(self, has_acks: bool) -> None: ...
     def add(self, record: FutureState, future: Any) -> None: ...
     def __call__(self, first: FutureRecordMetadata) -> None: ...
 
+@final
 class AwaitedSends:
     def __init__(
         self,
@@ -70,6 +72,7 @@ class AwaitedSends:
         headers: Headers | None,
     ) -> Any: ...
 
+@final
 class Mutex:
     def __enter__(self) -> None: ...
     def __exit__(self, error_type: object, error: object, traceback: object) -> None: ...
@@ -83,12 +86,14 @@ class QueueState:
     @property
     def topic_partition(self) -> TopicPartition: ...
 
+@final
 class StickyPartitionInfo:
     produced_bytes: int
     def __init__(self, partition: int) -> None: ...
     @property
     def partition(self) -> int: ...
 
+@final
 class SendPath:
     def __init__(
         self,

@@ -807,7 +807,7 @@ cdef object _asyncio_future = None  # the C class, once a record was sent
 
 @cython.final
 cdef class AwaitedRecords:
-    """Twin of ``aio.awaited_records.AwaitedRecordsPython``. Thread: the loop's.
+    """Twin of ``aio.awaited_records.AwaitedRecords``. Thread: the loop's.
 
     Many futures may be pending, and the garbage collector would look at all of them again and again. A pending future
     and one with a result are not part of a cycle that only the collector could end: the first is set some day, and the

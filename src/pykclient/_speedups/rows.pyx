@@ -346,7 +346,7 @@ def encode_rows(
     Py_ssize_t max_size,
     Py_ssize_t size_limit,
 ):
-    """The compiled version of ``encode_rows_python``."""
+    """The twin of ``encode_rows``."""
     cdef Table table = table_of(rows)
     cdef Py_buffer numbers, written
     cdef bint has_indices = indices is not None
@@ -434,7 +434,7 @@ cdef Py_ssize_t largest_or_blame(Column column, Py_ssize_t start, Py_ssize_t sto
 
 
 def upper_bound(object rows, Py_ssize_t start, Py_ssize_t stop):
-    """The compiled version of ``upper_bound_python``."""
+    """The twin of ``upper_bound``."""
     cdef Table table = table_of(rows)
     cdef Py_ssize_t size, largest
     if start >= stop:
@@ -449,7 +449,7 @@ def upper_bound(object rows, Py_ssize_t start, Py_ssize_t stop):
 
 
 def oversized(object rows, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t limit):
-    """The compiled version of ``oversized_python``."""
+    """The twin of ``oversized``."""
     cdef Table table = table_of(rows)
     cdef Record record
     cdef Py_ssize_t row, size
@@ -465,7 +465,7 @@ def oversized(object rows, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t limit):
 
 
 def group_rows(object numbers, Py_ssize_t start, Py_ssize_t stop):
-    """The compiled version of ``group_rows_python``."""
+    """The twin of ``group_rows``."""
     cdef Py_buffer view
     cdef const int32_t *of_row
     cdef Py_ssize_t row, total
@@ -517,7 +517,7 @@ def group_rows(object numbers, Py_ssize_t start, Py_ssize_t stop):
 
 
 def hash_partitions(object keys, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, object numbers):
-    """The compiled version of ``hash_partitions_python``."""
+    """The twin of ``hash_partitions``."""
     cdef Column column = Column(keys)
     cdef Py_buffer view
     cdef int32_t *of_row
@@ -547,7 +547,7 @@ cdef object new_offsets(Py_ssize_t rows):
 
 
 def gather(object values):
-    """The compiled version of ``gather_python``."""
+    """The twin of ``gather``."""
     cdef tuple items = tuple(values)  # a copy, so that it cannot change between the two passes
     cdef Py_ssize_t rows = len(items), row, end = 0
     cdef object offsets = new_offsets(rows), bits = None, value, data
@@ -587,7 +587,7 @@ def gather(object values):
 
 
 def gather_headers(object places, object names, object values):
-    """The compiled version of ``gather_headers_python``."""
+    """The twin of ``gather_headers``."""
     cdef Column name_column = Column(names), value_column = Column(values)
     cdef Py_buffer view
     cdef const int64_t *starts

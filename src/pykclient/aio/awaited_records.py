@@ -8,19 +8,19 @@ from copy import copy
 from typing import TYPE_CHECKING
 
 from pykclient.aio.structs import CREATE_TIME, LOG_APPEND_TIME, RecordMetadata
-from pykclient.implementation import compiled
+from pykclient.implementation import twin
 from pykclient.producer.future import NO_OFFSET, NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from pykclient.producer.future import FutureRecordMetadata, ProduceRequestResult
 
-_compiled = compiled("producer")
 
 #: The future of one record: what the broker reported, or None with ``acks=0``.
 RecordFuture = asyncio.Future[RecordMetadata | None]
 
 
-class AwaitedRecordsPython:
+@twin("producer")
+class AwaitedRecords:
     """Records of one batch and their futures, as a listener of the batch's result.
 
     A producer has one such listener per batch instead of one per record. With ``acks=0`` there is no position, and the
@@ -40,12 +40,6 @@ class AwaitedRecordsPython:
 
     def __call__(self, first: FutureRecordMetadata) -> None:  # noqa: ARG002 - the first of the records
         settle(self._records, self._futures, self._has_acks)
-
-
-if TYPE_CHECKING:
-    AwaitedRecords = AwaitedRecordsPython
-else:
-    AwaitedRecords = AwaitedRecordsPython if _compiled is None else _compiled.AwaitedRecords
 
 
 def attach(record: FutureRecordMetadata, future: RecordFuture, has_acks: bool) -> None:

@@ -7,18 +7,16 @@ import threading
 from collections import deque
 from collections.abc import Callable, Container
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from pykclient.clock import FOREVER_MS
-from pykclient.implementation import compiled
+from pykclient.implementation import twin
 from pykclient.network.cluster import Cluster
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.partitioner.built_in import BuiltInPartitioner
 from pykclient.producer.producer_batch import ProducerBatch, RowsInBatch
 from pykclient.record import Compression
 from pykclient.types import Node, TopicPartition
-
-_compiled = compiled("producer")
 
 #: The future; True if the sender has a new batch or a full one to see to; True if the record was not appended, because
 #: it would have started a new batch and the caller asked to choose the partition again in that case. A plain tuple,
@@ -72,7 +70,8 @@ class AccumulatorConfig:
         self.guarantee_message_order = guarantee_message_order
 
 
-class QueueStatePython:
+@twin("producer")
+class QueueState:
     """The state of a queue. The compiled twin has a lock that needs no Python call."""
 
     __slots__ = ("batches", "lock", "topic_partition")
@@ -81,12 +80,6 @@ class QueueStatePython:
         self.topic_partition = topic_partition
         self.lock = threading.Lock()  # guards: batches, the open batch, the sticky partition's produced_bytes
         self.batches = batches
-
-
-if TYPE_CHECKING:
-    QueueState = QueueStatePython
-else:
-    QueueState = QueueStatePython if _compiled is None else _compiled.QueueState
 
 
 class QueuesOfNode(Protocol):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, Signal
 from pykclient.errors import KafkaError, KafkaTimeoutError, RetriableError
-from pykclient.implementation import compiled
+from pykclient.implementation import twin
 from pykclient.producer.arguments import check_callable, signed_milliseconds
 from pykclient.reentry import HERE, ensure_not_interrupting
 from pykclient.types import RecordMetadata as RecordMetadata  # kafka-python's programs import it from this module
@@ -20,7 +20,6 @@ from pykclient.types import TopicPartition
 if TYPE_CHECKING:
     from pykclient.producer.sender_thread import SenderThread
 
-_compiled = compiled("producer")
 
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
@@ -243,16 +242,11 @@ class ProduceRequestResult:
             return True
 
 
-class FutureStatePython:
+@twin("producer")
+class FutureState:
     """The fields of a future. The compiled twin stores numbers as C integers."""
 
     __slots__ = ("_key_size", "_result", "_timestamp_ms", "_value_size", "index")
-
-
-if TYPE_CHECKING:
-    FutureState = FutureStatePython
-else:
-    FutureState = FutureStatePython if _compiled is None else _compiled.FutureState
 
 
 class FutureRecordMetadata(FutureState):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import IllegalStateError
-from pykclient.implementation import compiled
+from pykclient.implementation import compiled, twin
 from pykclient.producer.batch_state import QUEUED
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery, ProduceRequestResult
 from pykclient.record import MemoryRecords, MemoryRecordsBuilder
@@ -50,7 +50,8 @@ class RowsInBatch(NamedTuple):
     rows: int
 
 
-class BatchStatePython:
+@twin("producer")
+class BatchState:
     """The fields of a batch that each record changes. The compiled version stores numbers as C integers."""
 
     __slots__ = ("_builder", "appended_bytes", "future_type", "max_record_size", "produce_future")
@@ -60,12 +61,6 @@ class BatchStatePython:
     def record_count(self) -> int:
         """The number of records, counted by the builder as it appends, so that the two cannot differ."""
         return self._builder.num_records
-
-
-if TYPE_CHECKING:
-    BatchState = BatchStatePython
-else:
-    BatchState = BatchStatePython if _compiled is None else _compiled.BatchState
 
 
 class ProducerBatch(BatchState):

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pykclient.errors import IllegalArgumentError, IllegalStateError
-from pykclient.implementation import compiled
+from pykclient.implementation import compiled, twin
 from pykclient.record.compression import NO_COMPRESSION, Compression
 from pykclient.record.compression_type import CompressionType
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
@@ -78,7 +78,8 @@ class RecordsInfo(NamedTuple):
     shallow_offset_of_max_timestamp: int
 
 
-class AppendStatePython:
+@twin("producer")
+class AppendState:
     """The state of a builder that changes with each record, or that appending needs.
 
     The compiled twin stores the numbers as C values.
@@ -104,12 +105,6 @@ class AppendStatePython:
     _last_offset: int | None
     _records: bytearray
     _size_factor: float
-
-
-if TYPE_CHECKING:
-    AppendState = AppendStatePython
-else:
-    AppendState = AppendStatePython if _compiled is None else _compiled.AppendState
 
 
 class MemoryRecordsBuilder(AppendState):

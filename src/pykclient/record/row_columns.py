@@ -15,14 +15,13 @@ from operator import sub
 from typing import TYPE_CHECKING
 
 from pykclient.errors import IllegalArgumentError
-from pykclient.implementation import compiled
+from pykclient.implementation import twin
 from pykclient.record.record_batch import MAX_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD
 from pykclient.record.varint import VARINTS, size_of_varint
 
 if TYPE_CHECKING:
     from pykclient.record.record_batch import Buffer
 
-_compiled = compiled("rows")
 
 #: The end of a record without headers: their number, 0.
 NO_HEADERS = b"\x00"
@@ -210,7 +209,8 @@ def encode_record(
 Encoded = tuple[int, int, int, int, int]
 
 
-def encode_rows_python(
+@twin("rows")
+def encode_rows(
     target: bytearray,
     position: int,
     rows: Rows,
@@ -277,7 +277,8 @@ def _largest(column: BytesColumn, start: int, stop: int) -> int:
     return max(sizes)
 
 
-def upper_bound_python(rows: Rows, start: int, stop: int) -> int:
+@twin("rows")
+def upper_bound(rows: Rows, start: int, stop: int) -> int:
     """Return a bound that no row exceeds alone in a batch: the sum of each column's largest values and all overhead.
 
     Raises:
@@ -295,12 +296,14 @@ def upper_bound_python(rows: Rows, start: int, stop: int) -> int:
     return RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD + size
 
 
-def oversized_python(rows: Rows, start: int, stop: int, limit: int) -> list[int]:
+@twin("rows")
+def oversized(rows: Rows, start: int, stop: int, limit: int) -> list[int]:
     """Return the rows that are too large for a batch of ``limit`` bytes, even alone and with all overhead."""
     return [row for row in range(start, stop) if rows.upper_bound(row) > limit]
 
 
-def group_rows_python(numbers: memoryview, start: int, stop: int) -> list[tuple[int, memoryview]]:
+@twin("rows")
+def group_rows(numbers: memoryview, start: int, stop: int) -> list[tuple[int, memoryview]]:
     """Group rows by partition: return each partition in ``numbers``, which has one per row, with its rows in order.
 
     ``numbers`` and the rows are views of int32. Partitions are in ascending order.
@@ -315,7 +318,8 @@ def group_rows_python(numbers: memoryview, start: int, stop: int) -> list[tuple[
 Gathered = tuple[memoryview, bytes | bytearray, memoryview | None]
 
 
-def gather_python(values: Sequence[Buffer | None]) -> Gathered:
+@twin("rows")
+def gather(values: Sequence[Buffer | None]) -> Gathered:
     """Return the parts of a column with copies of the values.
 
     Raises:
@@ -346,7 +350,8 @@ def gather_python(values: Sequence[Buffer | None]) -> Gathered:
     return memoryview(ends), data, validity
 
 
-def gather_headers_python(places: memoryview, names: BytesColumn, values: BytesColumn) -> Gathered:
+@twin("rows")
+def gather_headers(places: memoryview, names: BytesColumn, values: BytesColumn) -> Gathered:
     """Return the parts of a column of encoded headers. Row ``i`` has those from ``places[i]`` to the next place.
 
     ``places`` is a view of int64.
@@ -370,11 +375,3 @@ def gather_headers_python(places: memoryview, names: BytesColumn, values: BytesC
             parts += (varints[len(name)], name, b"\x01" if value is None else varints[len(value)], value or b"")
         encoded.append(b"".join(parts))
     return gather(encoded)
-
-
-gather = gather_python if _compiled is None else _compiled.gather
-gather_headers = gather_headers_python if _compiled is None else _compiled.gather_headers
-encode_rows = encode_rows_python if _compiled is None else _compiled.encode_rows
-upper_bound = upper_bound_python if _compiled is None else _compiled.upper_bound
-oversized = oversized_python if _compiled is None else _compiled.oversized
-group_rows = group_rows_python if _compiled is None else _compiled.group_rows

@@ -8,16 +8,14 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from pykclient.errors import IllegalArgumentError
-from pykclient.implementation import compiled
+from pykclient.implementation import twin
 from pykclient.network.cluster import Cluster
 
-_compiled = compiled("producer")
 
-
-class StickyPartitionInfoPython:
+@twin("producer")
+class StickyPartitionInfo:
     """The current partition and the bytes appended to it. Changes only under the lock of the partition's queue."""
 
     __slots__ = ("partition", "produced_bytes")
@@ -25,12 +23,6 @@ class StickyPartitionInfoPython:
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self.produced_bytes = 0
-
-
-if TYPE_CHECKING:
-    StickyPartitionInfo = StickyPartitionInfoPython
-else:
-    StickyPartitionInfo = StickyPartitionInfoPython if _compiled is None else _compiled.StickyPartitionInfo
 
 
 class PartitionLoadStats:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykclient.errors import IllegalArgumentError
-from pykclient.implementation import compiled
+from pykclient.implementation import twin
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2
 from pykclient.record.row_columns import UNCHOSEN
 
 if TYPE_CHECKING:
     from pykclient.record.row_columns import BytesColumn
 
-_compiled = compiled("rows")
 
-
-def hash_partitions_python(keys: BytesColumn | None, start: int, stop: int, count: int, numbers: memoryview) -> None:
+@twin("rows")
+def hash_partitions(keys: BytesColumn | None, start: int, stop: int, count: int, numbers: memoryview) -> None:
     """Write the partitions of rows that have a key, but no partition yet, into ``numbers``, a view of int32.
 
     Raises:
@@ -30,6 +29,3 @@ def hash_partitions_python(keys: BytesColumn | None, start: int, stop: int, coun
             key = keys[row]
             if key is not None:
                 numbers[row] = (murmur2(key) & POSITIVE) % count
-
-
-hash_partitions = hash_partitions_python if _compiled is None else _compiled.hash_partitions
