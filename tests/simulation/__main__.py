@@ -7,13 +7,13 @@ import gc
 import random
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing import Pool
 from types import FrameType
 
 from pykclient.clock import SYSTEM_CLOCK
-from tests.simulation.schedule import Schedule, make, shrink
+from tests.simulation.schedule import Schedule, make, make_with_consumer_groups, shrink
 from tests.simulation.world import World, failure
 
 
@@ -25,19 +25,21 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--limit", type=int, default=60, help="CPU seconds after which a schedule is endless")
     parser.add_argument("--shrink", action="store_true", help="make the first failing schedule smaller")
+    parser.add_argument("--consumer-groups", action="store_true", help="groups of the consumer protocol (KIP-848)")
     parser.add_argument("--stop", action="store_true", help="stop at the first failure")
     parser.add_argument("--trace", action="store_true", help="print what happens")
     options = parser.parse_args()
+    made = make_with_consumer_groups if options.consumer_groups else make
     first = random.SystemRandom().randrange(1 << 40) if options.seed is None else options.seed
     start_ms = SYSTEM_CLOCK.now_ms()
     failed: dict[str, list[int]] = {}
     done = 0
     if options.trace:
-        return _trace(make(first))
+        return _trace(made(first))
     gc.collect()
     gc.freeze()
     gc.set_threshold(400_000, 20, 10)  # a schedule leaves much garbage in cycles: 0.4 GB a minute if it stays
-    for seed, why in _outcomes(range(first, first + options.count), options.jobs, options.limit):
+    for seed, why in _outcomes(range(first, first + options.count), options.jobs, options.limit, made):
         done += 1
         if why is not None:
             kind = why[:60]
@@ -45,7 +47,7 @@ def main() -> int:
             if len(failed[kind]) <= 2:
                 print(f"seed {seed}: {why}", flush=True)
             if options.shrink:
-                _show_shrunk(make(seed), why)
+                _show_shrunk(made(seed), why)
             if options.stop or options.shrink:
                 break
         if SYSTEM_CLOCK.now_ms() - start_ms > options.seconds * 1000:
@@ -69,20 +71,22 @@ def _ring(signal_number: int, frame: FrameType | None) -> None:
     raise _Endless
 
 
-def _outcome(limit_s: int, seed: int) -> tuple[int, str | None]:
+def _outcome(limit_s: int, made: Callable[[int], Schedule], seed: int) -> tuple[int, str | None]:
     # CPU time, as a busy machine makes no schedule endless.
     signal.signal(signal.SIGPROF, _ring)
     signal.setitimer(signal.ITIMER_PROF, limit_s)
     try:
-        return seed, failure(make(seed))
+        return seed, failure(made(seed))
     except _Endless:
         return seed, f"not done after {limit_s} s: somebody goes round without end"
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def _outcomes(seeds: range, jobs: int, limit_s: int) -> Iterator[tuple[int, str | None]]:
-    outcome = partial(_outcome, limit_s)
+def _outcomes(
+    seeds: range, jobs: int, limit_s: int, made: Callable[[int], Schedule]
+) -> Iterator[tuple[int, str | None]]:
+    outcome = partial(_outcome, limit_s, made)
     if jobs == 1:
         yield from map(outcome, seeds)
         return

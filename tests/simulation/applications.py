@@ -16,6 +16,7 @@ from pykclient.errors import (
     KafkaError,
     KafkaTimeoutError,
     RecordTooLargeError,
+    UnreleasedInstanceIdError,
 )
 from pykclient.producer.batch_future import BatchFuture
 from pykclient.producer.future import FutureRecordMetadata
@@ -400,12 +401,18 @@ class ConsumerApplication(ConsumerRebalanceListener):
         if settings.groups:
             config |= {
                 "group.id": GROUP,
-                "session.timeout.ms": settings.member_session_ms,
-                "heartbeat.interval.ms": settings.member_session_ms // 4,
+                "group.protocol": settings.group_protocol,
                 "max.poll.interval.ms": settings.max_poll_interval_ms,
                 "auto.commit.interval.ms": AUTO_COMMIT_INTERVAL_MS,
-                "partition.assignment.strategy": settings.assignor,
             }
+            if settings.group_protocol == "consumer":
+                config["group.remote.assignor"] = settings.assignor
+            else:
+                config |= {
+                    "session.timeout.ms": settings.member_session_ms,
+                    "heartbeat.interval.ms": settings.member_session_ms // 4,
+                    "partition.assignment.strategy": settings.assignor,
+                }
             if settings.static_members:
                 config["group.instance.id"] = self.member
         return config
@@ -464,7 +471,7 @@ class ConsumerApplication(ConsumerRebalanceListener):
         except KafkaError as error:
             self.errors += 1
             self.world.note("poll failed", self.name, type(error).__name__)
-            self._fenced = isinstance(error, FencedInstanceIdError)
+            self._fenced = isinstance(error, (FencedInstanceIdError, UnreleasedInstanceIdError))
             self.world.clock.sleep_ms(10)
             return
         if "loop" not in reading:

@@ -365,13 +365,92 @@ _NAMES = (
     ),
 )
 
-MUTANTS = (*_PRODUCER, *_COLUMNS, *_CONSUMER, *_PROGRESS, *_NAMES, *_BROKERS)
+_CONSUMER_GROUPS = tuple(
+    Mutant(*fault, arguments=("--consumer-groups",))
+    for fault in (
+        (
+            "a partition is handed out before its owner has given it up",
+            "testing/group/consumer_group",
+            "        return self._owners[topic_id, number] > 0\n",
+            "        return False\n",
+        ),
+        (
+            "a member need not confirm that it has given up partitions",
+            "testing/group/consumer_group_member",
+            "    if reported is None:\n        return True\n",
+            "    if reported is None:\n        return False\n",
+        ),
+        (
+            "the partitions of a member that leaves stay taken",
+            "testing/group/consumer_group",
+            "        self._count(member.current, -1)\n        member.cancel_timers()\n",
+            "        member.cancel_timers()\n",
+        ),
+        (
+            "the session of a member of a consumer group never expires",
+            "testing/group/consumer_group_manager",
+            "        self._restart_session(group, member)\n        is_full",
+            "        is_full",
+        ),
+        (
+            "a consumer group's assignments are not in the log",
+            "testing/group/consumer_group_manager",
+            "            records.append(records_of.member_current_record(group.group_id, member.member_id, current))\n",
+            "            pass\n",
+        ),
+        (
+            "a fenced member keeps its partitions",
+            "consumer/coordinator/consumer_membership_manager",
+            "        failure = yield from self._lose()\n        self._drop_reconciliation()\n",
+            "        failure = None\n        self._drop_reconciliation()\n",
+        ),
+        (
+            "partitions are given back without a commit",
+            "consumer/coordinator/consumer_membership_manager",
+            "                current.is_committed = False\n",
+            "                pass\n",
+        ),
+        (
+            "records are returned while partitions are given back",
+            "consumer/coordinator/consumer_membership_manager",
+            "            self._subscriptions.mark_pending_revocation(current.revoked)\n",
+            "            pass\n",
+        ),
+        (
+            "a member does not report what it has given back",
+            "consumer/coordinator/consumer_heartbeat_request_manager",
+            "            if beat.owned != sent.owned:\n",
+            "            if sent.owned is None:\n",
+        ),
+        (
+            "a member whose application does not poll stays",
+            "consumer/coordinator/consumer_membership",
+            "            if not self._poll_timer.expired or state is PREPARE_LEAVING or state is LEAVING:\n",
+            "            if True:\n",
+        ),
+        (
+            "a member takes an answer for the membership before",
+            "consumer/coordinator/consumer_membership",
+            "                return False\n            self._in_flight = False\n",
+            "                pass\n            self._in_flight = False\n",
+        ),
+        (
+            "a commit with an old member epoch is not made again",
+            "consumer/coordinator/commit_request_manager",
+            "        if isinstance(error, errors.StaleMemberEpochError):\n",
+            "        if False:\n",
+        ),
+    )
+)
+
+MUTANTS = (*_PRODUCER, *_COLUMNS, *_CONSUMER, *_CONSUMER_GROUPS, *_PROGRESS, *_NAMES, *_BROKERS)
 
 
 def _caught(seeds: int, mutant: Mutant) -> str | None:
     """Return the failure's line, or None."""
     with tempfile.TemporaryDirectory() as name:
-        return first_failing_schedule(with_fault(mutant, Path(name)), seeds, _SECONDS)
+        sources = with_fault(mutant, Path(name))
+        return first_failing_schedule(sources, seeds, _SECONDS, arguments=mutant.arguments)
 
 
 def _write_docs(results: dict[str, str | None]) -> None:

@@ -85,6 +85,7 @@ class Settings(NamedTuple):
     auto_commit: bool = False
     static_members: bool = False
     assignor: str = "range"
+    group_protocol: str = "classic"
     isolation: str = "read_uncommitted"
     max_poll_records: int = 500
     fetch_bytes: int = 1 << 20
@@ -136,6 +137,22 @@ def make(seed: int) -> Schedule:
     if settings.extra and settings.release is None and rng.random() < 0.6:
         steps = sorted([*steps, *_created_again(rng, length_ms)], key=lambda step: step.at_ms)
     return Schedule(seed, settings, tuple(steps))
+
+
+def make_with_consumer_groups(seed: int) -> Schedule:
+    """Return the schedule of ``make``; its groups are of the consumer protocol and have more members and partitions."""
+    schedule = make(seed)
+    settings = schedule.settings
+    if not (settings.groups and settings.consumers and settings.release is None):
+        return schedule
+    rng = random.Random(seed)
+    settings = settings._replace(
+        group_protocol="consumer",
+        assignor=rng.choice(("uniform", "range")),
+        consumers=max(settings.consumers, rng.randint(2, 4)),
+        partitions=max(settings.partitions, rng.randint(2, 6)),
+    )
+    return schedule._replace(settings=settings)
 
 
 def _left_behind(rng: random.Random, length_ms: int, settings: Settings) -> list[Step]:

@@ -114,6 +114,8 @@ class World:
                 "offsets.topic.num.partitions": 1,
                 "offsets.topic.replication.factor": settings.replication_factor,
                 "offsets.commit.timeout.ms": 400,
+                "group.consumer.session.timeout.ms": settings.member_session_ms,
+                "group.consumer.heartbeat.interval.ms": settings.member_session_ms // 4,
             },
         )
         self.cluster = self.simulation.cluster

@@ -24,6 +24,8 @@ class Mutant(NamedTuple):
     module: str  # under src/pykclient
     before: str
     after: str
+    #: More arguments for the simulation, which choose its schedules.
+    arguments: tuple[str, ...] = ()
 
 
 def with_fault(mutant: Mutant, directory: Path) -> Path:
@@ -57,7 +59,11 @@ def environment_of(sources: Path) -> dict[str, str]:
 
 
 def first_failing_schedule(
-    sources: Path, schedules: int, limit_s: int, simulation: str = "tests.simulation"
+    sources: Path,
+    schedules: int,
+    limit_s: int,
+    simulation: str = "tests.simulation",
+    arguments: tuple[str, ...] = (),
 ) -> str | None:
     """Run up to so many schedules against ``sources``; return the line that names the first one that fails.
 
@@ -69,13 +75,12 @@ def first_failing_schedule(
     first = 1
     while first <= schedules:
         count = schedules - first + 1
-        found = _failure(
-            sources, simulation, "--seed", first, "--count", count, "--stop", "--seconds", limit_s, limit_s=limit_s
-        )
+        many = ("--seed", first, "--count", count, "--stop", "--seconds", limit_s)
+        found = _failure(sources, simulation, *arguments, *many, limit_s=limit_s)
         seed = re.match(r"seed (\d+): ", found or "")
         if seed is None:
             return found
-        if _failure(_ROOT / "src", simulation, "--seed", seed[1], limit_s=limit_s) is None:
+        if _failure(_ROOT / "src", simulation, *arguments, "--seed", seed[1], limit_s=limit_s) is None:
             return found
         first = int(seed[1]) + 1
     return None

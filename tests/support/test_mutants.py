@@ -9,6 +9,7 @@ import pytest
 from tests.simulation import __main__ as simulation
 from tests.simulation import mutants as deliberate
 from tests.simulation.mutants import MUTANTS
+from tests.simulation.schedule import make
 from tests.support import mutants
 from tests.support.mutants import Mutant, first_failing_schedule, with_fault
 
@@ -46,7 +47,7 @@ def test_an_endless_schedule_ends(monkeypatch: pytest.MonkeyPatch) -> None:
             pass
 
     monkeypatch.setattr(simulation, "failure", failure)
-    assert simulation._outcome(1, 7) == (7, "not done after 1 s: somebody goes round without end")
+    assert simulation._outcome(1, make, 7) == (7, "not done after 1 s: somebody goes round without end")
 
 
 def test_what_was_not_measured_again_stays_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

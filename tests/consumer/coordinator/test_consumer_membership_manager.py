@@ -334,6 +334,27 @@ def test_a_wait_for_names_sends_no_more_heartbeats_than_usual() -> None:
     assert member.sent() == []
 
 
+def test_a_wait_for_names_does_not_shorten_other_waits() -> None:
+    member = Member(partitions={TOPIC: 2})
+    member.joining()
+    member.respond(answer(1, [TP0, OTHER]))
+    member.poll()
+    member.client.update_metadata(metadata_response({TOPIC: 2}))
+    member.clock.advance(1_000)
+    assert member.manager.poll(member.clock.now_ms()).wait_ms > 1_000, "until the application polls"
+
+
+def test_a_late_application_that_leaves_anyway_is_not_awaited(member: Member) -> None:
+    member.join(TP0)
+    steps = member.manager.revoke_all()
+    next(steps)
+    member.clock.advance(60_001)
+    member.group.thread.run_once()
+    assert member.state == "PREPARE_LEAVING"
+    assert member.group.thread.run_once() > 0, "the heartbeat thread rests"
+    steps.close()
+
+
 def test_an_owned_topic_keeps_its_name_when_the_metadata_loses_it(member: Member) -> None:
     member.join(TP0, TP1)
     member.client.update_metadata(metadata_response({}))

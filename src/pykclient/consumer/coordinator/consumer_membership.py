@@ -339,10 +339,12 @@ class ConsumerMembership:
         if not self._state.sends_heartbeats:
             return FOREVER_MS
         self._poll_timer.update(now_ms)
+        # A member that is about to leave has nothing to do when the time to poll is over.
+        left_ms = FOREVER_MS if self._state is PREPARE_LEAVING else self._poll_timer.remaining_ms
         if self._in_flight:
-            return self._poll_timer.remaining_ms
+            return left_ms
         due_ms = max(self._due_ms, self._not_before_ms)
-        return min(self._poll_timer.remaining_ms, max(0, due_ms - now_ms))
+        return min(left_ms, max(0, due_ms - now_ms))
 
     def is_late(self, now_ms: int, lost_because: str) -> bool:
         """Return whether the application has not polled for ``max.poll.interval.ms``, and begin to leave if so."""

@@ -267,7 +267,8 @@ class ConsumerMembershipManager:
             unresolved = self._unresolved
             if unresolved is None or unresolved.version == self._metadata.update_version:
                 return NOTHING
-            return PollResult(max(0, unresolved.retry_ms - now_ms))
+            # After that time only a poll of the application goes on, and this must not end other waits.
+            return PollResult(unresolved.retry_ms - now_ms) if now_ms < unresolved.retry_ms else NOTHING
         commit = current.commit
         if commit is None:
             if now_ms < current.next_commit_ms:
