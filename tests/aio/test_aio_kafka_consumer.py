@@ -263,6 +263,58 @@ def test_several_tasks_share_the_records(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
+def test_many_tasks_that_wait_get_the_records_in_order(cluster: EmbeddedCluster) -> None:
+    (tp,) = new_topic(cluster)
+
+    async def main() -> None:
+        async with reading(cluster, tp, auto_offset_reset="latest") as consumer:
+            await consumer.seek_to_end()
+            seen: list[int] = []
+
+            async def take_some() -> None:
+                for _ in range(20):
+                    seen.append((await consumer.getone()).offset)  # noqa: PERF401 - in the order of all tasks
+
+            tasks = [asyncio.ensure_future(take_some()) for _ in range(50)]
+            await asyncio.sleep(0.01)
+            for portion in (16, 64, 16):  # what a loop takes at a time changes while tasks wait
+                consumer._portion = portion
+                write(cluster, tp, 100)
+                await until(lambda: len(seen) % 100 == 0 and seen)
+            write(cluster, tp, 700)
+            await asyncio.gather(*tasks)
+            assert seen == list(range(1_000))
+
+    run(main())
+
+
+def test_an_unexpected_error_is_raised_and_the_consumer_connects_anew(cluster: EmbeddedCluster) -> None:
+    (tp,) = new_topic(cluster, 1, 50)
+
+    async def main() -> None:
+        async with reading(cluster, tp) as consumer:
+            assert len((await consumer.getmany(timeout_ms=5_000, max_records=20))[tp]) == 20
+            inner = consumer._consumer
+            assert inner is not None
+            update = inner.consumer.update_between_calls
+            calls: list[int] = []
+
+            def fail() -> None:
+                calls.append(1)
+                if len(calls) == 1:
+                    raise ValueError("a bug")
+                update()
+
+            inner.consumer.update_between_calls = fail  # type: ignore[method-assign]
+            inner.driver.wake()
+            await until(lambda: calls)
+            with pytest.raises(ValueError, match="a bug"):
+                await consumer.getone()
+            assert await read(consumer, 30) == {tp: numbers(30, start=20)}
+
+    run(main())
+
+
 def test_records_that_arrive_later(cluster: EmbeddedCluster) -> None:
     (tp,) = new_topic(cluster)
 

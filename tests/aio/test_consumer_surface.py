@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import inspect
 import pickle
 import re
@@ -164,6 +165,22 @@ def test_names() -> None:
     stopped = pickle.loads(pickle.dumps(aio_errors.ConsumerStoppedError("stopped")))
     assert isinstance(stopped, IllegalStateError)
     assert issubclass(aio_errors.ArgumentTypeError, IllegalArgumentError)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("roundrobin", "RoundRobinPartitionAssignor"),
+        ("range", "RangePartitionAssignor"),
+        ("sticky.sticky_assignor", "StickyPartitionAssignor"),
+    ],
+)
+def test_assignors_under_their_names(module: str, name: str) -> None:
+    ours = getattr(importlib.import_module(f"pykclient.aio.coordinator.assignors.{module}"), name)
+    theirs = getattr(importlib.import_module(f"aiokafka.coordinator.assignors.{module}"), name)
+    assert ours.name == theirs.name
+    made = AIOKafkaConsumer("t", group_id="g", partition_assignment_strategy=(ours,))
+    assert made.config["partition.assignment.strategy"] == [ours]
 
 
 def test_a_listener_needs_only_two_methods() -> None:

@@ -72,6 +72,19 @@ def heartbeat() -> RequestBuilder:
     return RequestBuilder(HeartbeatRequest(group_id="g"))
 
 
+def test_a_poll_in_two_halves(net: Network) -> None:
+    """A driver with a wait of its own gets the longest wait, and what the I/O brought is completed after it."""
+    future = net.send(heartbeat())
+    for _ in range(2):  # connecting, and sending
+        assert net.network.begin_poll(10_000, net.clock.now_ms()) <= 5_000
+        net.network.end_poll(net.clock.now_ms())
+    assert not future.is_done
+    net.client.respond(HeartbeatResponse(error_code=0))
+    assert not future.is_done
+    net.network.end_poll(net.clock.now_ms())
+    assert future.succeeded
+
+
 def test_send_and_poll(net: Network) -> None:
     net.client.prepare_response(HeartbeatResponse(error_code=0))
     future = net.send(heartbeat())

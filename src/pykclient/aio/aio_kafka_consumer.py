@@ -28,6 +28,7 @@ from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.errors import IllegalStateError, KafkaTimeoutError
 from pykclient.log_context import LogContext
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
+from pykclient.producer.arguments import milliseconds as in_seconds
 from pykclient.types import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -58,6 +59,8 @@ _PORTION: Final = 2_000
 #: A loop takes this many records at a time. The number is adapted until they last about ``_LOOP_PORTION_S``.
 _LEAST_LOOP_PORTION, _MOST_LOOP_PORTION = 16, 2_048
 _LOOP_PORTION_S: Final = 0.002
+
+_ALL_RECORDS: Final = 1 << 31
 
 #: The default of ``getmany_arrow(max_bytes)``: larger batches would hold the loop up.
 _ARROW_BYTES: Final = 8 << 20
@@ -367,13 +370,21 @@ class AIOKafkaConsumer:
         while True:
             records = consumer.consumer.next_records()
             if records is None:
-                take = partial(self._collect, consumer, self._portion, None)
+                take = partial(self._collect_for_loop, consumer)
                 consumer.consumer.keep_for_loop(await self._await_record(consumer, take, None))
             else:
                 self._records = records
                 self._portion_since_s = self._now_s()
                 for record in records:
                     return record
+
+    def _collect_for_loop(self, consumer: ThreadlessConsumer) -> Fetch:
+        """Collect the next records for a loop; or those that wait for one already, because another task was faster.
+
+        All of those, so that they keep their order when they are kept again.
+        """
+        has_waiting = consumer.consumer.has_waiting_records
+        return self._collect(consumer, _ALL_RECORDS if has_waiting else self._portion, None)
 
     async def _await_record(
         self, consumer: ThreadlessConsumer, take: Callable[[], Fetch], wanted: frozenset[TopicPartition] | None
@@ -828,7 +839,7 @@ class AIOKafkaConsumer:
             IllegalStateError: this is another loop than that of ``start``, which is still open; or a rebalance listener
                 makes this call.
         """
-        timeout_ms = DEFAULT_CLOSE_TIMEOUT_MS if timeout is None else arguments.milliseconds(int(timeout * 1000))
+        timeout_ms = DEFAULT_CLOSE_TIMEOUT_MS if timeout is None else in_seconds(timeout)
         consumer = self._consumer
         if consumer is None or consumer.components.guard.forked:
             self._closed = True

@@ -1,0 +1,1 @@
+"""Names of aiokafka's ``aiokafka.coordinator``, for programs written for it."""

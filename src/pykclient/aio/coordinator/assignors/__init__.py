@@ -1,0 +1,1 @@
+"""The assignors under aiokafka's names."""

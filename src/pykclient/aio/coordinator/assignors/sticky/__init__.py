@@ -1,0 +1,1 @@
+"""aiokafka's package of this name."""
