@@ -6,12 +6,15 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from pykclient import errors
 from pykclient.admin import Admin
+from pykclient.admin.admin_call import AdminCall, Deadline, RetryPolicy
+from pykclient.admin.topics import DeleteTopicsHandler
 from pykclient.errors import (
     DisconnectError,
     IllegalArgumentError,
@@ -21,11 +24,13 @@ from pykclient.errors import (
     RemoteProtocolError,
     UseAfterForkError,
 )
+from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from pykclient.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from pykclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pykclient.testing import EmbeddedCluster
 from tests.admin.harness import LOST, SILENT, cluster, typed
+from tests.support.interrupts import places
 from tests.support.wait import eventually
 
 
@@ -120,6 +125,24 @@ def test_a_response_without_an_item_is_an_error_of_that_item() -> None:
         results = admin.create_topics(["a", "b"])
     assert set(results.succeeded) == {"a"}
     assert isinstance(results.failed["b"], RemoteProtocolError)
+
+
+def test_a_call_is_not_done_while_a_response_is_taken_in() -> None:
+    # Another thread, which waits for the call, may look at any moment.
+    class Backoff(ExponentialBackoff):
+        def backoff(self, attempts: int) -> int:
+            seen.append(call.is_done)
+            return 0
+
+    seen: list[bool] = []
+    policy = RetryPolicy(Backoff(1, 2, 10, 0.0), 5, 1_000)
+    call = AdminCall(DeleteTopicsHandler(), ["a"], Deadline(1_000, 1_000), policy)
+    (attempt,), _ = call.poll(0)
+    attempt.fail(DisconnectError("lost"), 0)
+    assert seen == [False]
+    assert not call.is_done
+    call.fail(KafkaError("over"))
+    assert call.is_done
 
 
 def test_retries_end_with_the_last_error() -> None:
@@ -434,3 +457,46 @@ def test_a_forked_child_is_refused() -> None:
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         admin.list_topics()
+
+
+def create(admin: Admin) -> None:
+    admin.create_topics(["a"]).all()
+
+
+def test_an_exception_at_any_place_of_a_call_leaves_the_client_usable() -> None:
+    def answer(_node: int, request: Any) -> Any:
+        return created({topic.name: 0 for topic in request.topics})
+
+    for place in places():
+        with place:
+            admin, brokers = typed(answer)
+            place.interrupt(partial(create, admin))
+            start_ms = brokers.mock_clock.now_ms()
+            assert admin.create_topics(["b"]).all().keys() == {"b"}
+            assert brokers.mock_clock.now_ms() - start_ms < 5_000
+            admin.close()
+
+
+def test_a_signal_handler_that_calls_the_client_is_refused_or_served() -> None:
+    def answer(_node: int, request: Any) -> Any:
+        if isinstance(request, MetadataRequest):
+            return cluster()
+        return created({topic.name: 0 for topic in request.topics})
+
+    def handler() -> None:
+        try:
+            current[0].list_topics()
+            outcomes.add("served")
+        except IllegalStateError:
+            outcomes.add("refused")
+
+    outcomes: set[str] = set()
+    current: list[Admin] = []
+    for place in places(run=handler):
+        with place:
+            admin, _ = typed(answer)
+            current[:] = [admin]
+            assert place.interrupt(partial(create, admin)) is None
+            assert admin.create_topics(["b"]).all().keys() == {"b"}
+            admin.close()
+    assert outcomes == {"served", "refused"}

@@ -94,6 +94,7 @@ class AdminCall(Generic[K, V]):
         "_policy",
         "_waiting",
         "deadline",
+        "is_done",
         "on_done",
         "results",
         "wants_metadata",
@@ -110,16 +111,14 @@ class AdminCall(Generic[K, V]):
         self._attempts: set[Attempt] = set()
         self.results: Results[K, V] = Results()
         self.on_done: Callable[[], object] | None = None
+        #: True once each key has a result. Other threads read it, so it is set last.
+        self.is_done = not self._waiting
         #: True if a broker was not the right one, so that metadata should be refreshed before the next attempt.
         self.wants_metadata = False
 
     @property
     def name(self) -> str:
         return self._handler.name
-
-    @property
-    def is_done(self) -> bool:
-        return not self._waiting and not self._in_flight
 
     def is_waiting_for(self, attempt: Attempt) -> bool:
         return attempt in self._attempts
@@ -247,9 +246,11 @@ class AdminCall(Generic[K, V]):
         self._attempts.discard(attempt)
 
     def _finish(self) -> None:
-        if self.is_done and self.on_done is not None:
-            on_done, self.on_done = self.on_done, None
-            on_done()
+        if self.is_done or self._waiting or self._in_flight:
+            return
+        self.is_done = True
+        if self.on_done is not None:
+            self.on_done()
 
     # --- ending ------------------------------------------------------------------------------------------------------
 

@@ -38,9 +38,9 @@ class AdminDriver:
         self._client = client
         self._clock = environment.clock
         self._get_ident = environment.get_ident
-        self._lock = threading.Lock()  # guards: taking the lease, which is _holder
+        self._lock = threading.Lock()  # guards: _waiting, and taking the lease, which is _holder
         self._holder: int | None = None
-        self._waiting: dict[AdminCall[Any, Any], Signal] = {}  # each operation on it is one step of the interpreter
+        self._waiting: dict[AdminCall[Any, Any], Signal] = {}
         self._is_unfinished = False
         self._last_poll_ms = self._clock.now_ms()
 
@@ -53,8 +53,9 @@ class AdminDriver:
         self._ensure_not_nested(name)
         signal = self._clock.new_signal()
         call.on_done = signal.set
-        self._waiting[call] = signal
         try:
+            with HERE.mark, self._lock:
+                self._waiting[call] = signal
             self._calls.submit(call)
             if self._holder is not None:
                 self._client.wakeup()
@@ -62,7 +63,8 @@ class AdminDriver:
                 if not self._drive(call):
                     signal.wait(_LONGEST_WAIT_MS)
         finally:
-            del self._waiting[call]
+            with HERE.mark, self._lock:
+                self._waiting.pop(call, None)
             if not call.is_done:
                 self._calls.abandon(call)
 
@@ -79,7 +81,8 @@ class AdminDriver:
                 if self._take(ident):
                     self._calls.step(self._clock.now_ms())
             finally:
-                self._release(ident)
+                if self._holder == ident:
+                    self._holder = None
             left_ms = deadline_ms - self._clock.now_ms()
             if self._calls.is_closed or left_ms <= 0:
                 return
@@ -100,13 +103,12 @@ class AdminDriver:
                 self._holder = ident
         return self._holder == ident
 
-    def _release(self, ident: int) -> None:
-        if self._holder == ident:
-            self._holder = None
-            for call, signal in list(self._waiting.items()):
-                if not call.is_done:
-                    signal.set()
-                    break
+    def _wake_next(self) -> None:
+        """Have another thread that waits take the lease, which this one has given up."""
+        with HERE.mark, self._lock:
+            following = next((signal for call, signal in self._waiting.items() if not call.is_done), None)
+        if following is not None:
+            following.set()
 
     def _drive(self, call: AdminCall[Any, Any]) -> bool:
         """Drive until ``call`` is done. Return False, and do nothing, if another thread drives."""
@@ -118,7 +120,9 @@ class AdminDriver:
             while not call.is_done:
                 self._cycle(call)
         finally:
-            self._release(ident)
+            if self._holder == ident:
+                self._holder = None  # no call before this, so that no exception can prevent it
+                self._wake_next()
         return True
 
     def _begin(self) -> None:
