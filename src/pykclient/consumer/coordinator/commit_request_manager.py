@@ -19,6 +19,7 @@ from pykclient.consumer.coordinator.member_state import NO_GENERATION, PREPARING
 from pykclient.consumer.coordinator.response_handler import handled
 from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest, timeout_error
+from pykclient.consumer.timed_operation import TimedOperation
 from pykclient.errors import (
     CommitFailedError,
     DisconnectError,
@@ -51,46 +52,35 @@ TopicIds = Mapping[TopicPartition, uuid.UUID]
 OffsetCommitCallback = Callable[[Offsets, Exception | None], object]
 
 
-class _Commit:
+class _Commit(TimedOperation[None]):
     """A commit, from the call to its outcome. Thread: application."""
 
     __slots__ = (
         "attempts",
         "callback",
-        "deadline_ms",
-        "future",
-        "in_flight",
         "intercepted",
+        "is_async",
         "is_done",
-        "last_error",
         "lookup_failures",
         "next_ms",
         "offsets",
         "refused",
-        "timeout_ms",
         "told",
         "topic_ids",
     )
 
     def __init__(self, offsets: Offsets, topic_ids: TopicIds, lookup_failures: int, timeout_ms: int | None) -> None:
+        super().__init__(FOREVER_MS if timeout_ms is None else timeout_ms)
         self.offsets = offsets
         self.topic_ids = topic_ids
-        self.timeout_ms = timeout_ms  # None: an asynchronous commit, which is not retried
-        self.deadline_ms: int | None = None  # from the first poll on
+        self.is_async = timeout_ms is None  # an asynchronous commit is not retried
         self.lookup_failures = lookup_failures  # when the commit was made
         self.callback: OffsetCommitCallback | None = None  # the application's
-        self.future: RequestFuture[None] = RequestFuture()
         self.is_done = False
-        self.in_flight = False
         self.attempts = 0
         self.next_ms = 0  # the earliest time of the next attempt
         self.refused: Exception | None = None  # while newer metadata must show whether partitions exist
-        self.last_error: Exception | None = None
         self.intercepted = self.told = False  # an event that an exception made come twice is skipped
-
-    @property
-    def is_async(self) -> bool:
-        return self.timeout_ms is None
 
 
 class CommitRequestManager:
@@ -264,12 +254,10 @@ class CommitRequestManager:
     def _advance(self, commit: _Commit, now_ms: int, requests: list[UnsentRequest]) -> int:
         """Add the commit's next attempt to ``requests`` if it is due; return the milliseconds until it must go on."""
         left_ms = FOREVER_MS
-        if commit.timeout_ms is not None:
-            if commit.deadline_ms is None:
-                commit.deadline_ms = now_ms + commit.timeout_ms
-            elif now_ms >= commit.deadline_ms:
+        if not commit.is_async:
+            if commit.is_over(now_ms):
                 self._end(commit, self._timeout_error(commit))
-            left_ms = commit.deadline_ms - now_ms
+            left_ms = commit.left_ms(now_ms)
         if commit.is_done or commit.future.is_done:  # or given up by the call that waited for it
             commit.is_done = True
             return FOREVER_MS
@@ -359,7 +347,7 @@ class CommitRequestManager:
     def _timeout_error(self, commit: _Commit) -> KafkaError:
         coordinator = self._coordinator
         reason = (coordinator.last_error if coordinator.unknown else None) or commit.last_error
-        return timeout_error(self._client, "the commit", commit.timeout_ms or 0, reason or coordinator.last_error)
+        return timeout_error(self._client, "the commit", commit.timeout_ms, reason or coordinator.last_error)
 
     # --- events --------------------------------------------------------------------------------------------------
 
