@@ -33,7 +33,7 @@ from pykclient.errors import (
     UnknownProducerIdError,
 )
 from pykclient.producer import transaction_state as state
-from pykclient.types import ConsumerGroupMetadata
+from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata
 from tests.producer.harness import DELIVERY_TIMEOUT_MS, TP0, TP1, TRANSACTION_TIMEOUT_MS
 from tests.producer.transaction_harness import LOST, PRODUCER_ID, TransactionHarness
 
@@ -124,6 +124,41 @@ def test_offsets_in_v1(v1: TransactionHarness) -> None:
         commit,
         ("EndTxn", "commit", 0),
     ]
+
+
+def test_v1_adds_groups_to_each_transaction(v1: TransactionHarness) -> None:
+    for _ in range(2):
+        v1.begin()
+        v1.send_offsets()
+        v1.commit()
+        assert [name for name in v1.names() if name != "FindCoordinator"] == [
+            "AddOffsetsToTxn",
+            "TxnOffsetCommit",
+            "EndTxn",
+        ]
+
+
+def test_a_commit_waits_for_offsets_whose_call_timed_out(h: TransactionHarness) -> None:
+    h.held = {"TxnOffsetCommit"}
+    h.begin(TP0)
+    offsets = h.transactions.send_offsets({TP0: OffsetAndMetadata(7)}, ConsumerGroupMetadata("g"))
+    h.rounds()
+    result = h.transactions.begin_commit()
+    h.rounds()
+    assert "EndTxn" not in [entry[0] for entry in h.log]
+    h.held = set()
+    h.complete(result, 400)  # the request times out, and is sent again
+    assert (offsets.completed, offsets.error) == (True, None)
+    assert h.names()[-2:] == ["TxnOffsetCommit", "EndTxn"]
+
+
+def test_an_abort_ends_a_call_for_offsets_that_timed_out(h: TransactionHarness) -> None:
+    h.fail("TxnOffsetCommit", *[CoordinatorLoadInProgressError] * 100)
+    h.begin(TP0)
+    offsets = h.transactions.send_offsets({TP0: OffsetAndMetadata(7)}, ConsumerGroupMetadata("g"))
+    h.rounds()
+    h.abort()
+    assert isinstance(offsets.error, TransactionAbortedError)
 
 
 def test_offsets_in_v2(v2: TransactionHarness) -> None:

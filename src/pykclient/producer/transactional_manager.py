@@ -12,6 +12,7 @@ from pykclient.errors import (
     AuthorizationError,
     IllegalStateError,
     InvalidProducerEpochError,
+    InvalidTxnStateError,
     KafkaError,
     OutOfOrderSequenceError,
     ProducerFencedError,
@@ -308,16 +309,19 @@ class TransactionalManager(TransactionManager):
         if pending is not None and (pending.result.operation != ABORT or self._state == state.FATAL_ERROR):
             pending.result.fail(error)
 
+    def _too_long(self) -> str:
+        """Return that the coordinator has aborted the transaction, if it has been open for too long; else nothing."""
+        open_for_ms = self._clock.now_ms() - self._begun_ms
+        if self._state not in state.ONGOING or open_for_ms < self.transaction_timeout_ms:
+            return ""
+        return (
+            f"its transaction was open for {open_for_ms / 1000} s, longer than transaction.timeout.ms = "
+            f"{self.transaction_timeout_ms}, so the coordinator has aborted it"
+        )
+
     def _fence(self, error: Exception) -> None:
         """Fail permanently: the coordinator has given this producer's epoch up."""
-        open_for_ms = self._clock.now_ms() - self._begun_ms
-        if self._state in state.ONGOING and open_for_ms >= self.transaction_timeout_ms:
-            why = (
-                f"its transaction was open for {open_for_ms / 1000} s, longer than transaction.timeout.ms = "
-                f"{self.transaction_timeout_ms}, so the coordinator has aborted it"
-            )
-        else:
-            why = "another producer with the same transactional.id has started"
+        why = self._too_long() or "another producer with the same transactional.id has started"
         fenced = ProducerFencedError(
             f"the producer with transactional.id {self.transactional_id!r} (producer id "
             f"{self.producer_id_and_epoch.producer_id}, epoch {self.producer_id_and_epoch.epoch}) is fenced: {why}. "
@@ -433,6 +437,10 @@ class TransactionalManager(TransactionManager):
             self.transition_to_abortable_error(error)
 
     def _explained(self, step: TxnStep, error: Exception) -> Exception:
+        if isinstance(error, InvalidTxnStateError) and (too_long := self._too_long()):
+            late = InvalidTxnStateError(f"{too_long}. Close this producer")
+            late.__cause__ = error
+            return late
         if isinstance(error, (AuthorizationError, AuthenticationError)):
             explained: KafkaError = type(error)(f"{step!r} for transactional.id {self.transactional_id!r}: {error}")
             explained.__cause__ = error

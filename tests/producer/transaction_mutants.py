@@ -1,0 +1,162 @@
+"""Deliberate faults of transactions, each of which ``tests/producer/test_transactions.py`` must catch.
+
+``python -m tests.producer.transaction_mutants`` puts one after another into a copy of the sources and runs those tests.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.support.mutants import Mutant, environment_of, with_fault
+
+_TESTS = "tests/producer/test_transactions.py"
+_LIMIT_S = 300
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "a commit does not wait for records in flight",
+        "producer/transactional_manager",
+        "        if current in state.COMPLETING and is_flushed:\n",
+        "        if current in state.COMPLETING:\n",
+    ),
+    Mutant(
+        "an abort commits",
+        "producer/transactional_manager",
+        "            committed = current == state.COMMITTING_TRANSACTION\n",
+        "            committed = True\n",
+    ),
+    Mutant(
+        "a commit aborts",
+        "producer/transactional_manager",
+        "            committed = current == state.COMMITTING_TRANSACTION\n",
+        "            committed = False\n",
+    ),
+    Mutant(
+        "the epoch of the response is ignored",
+        "producer/transactional_manager",
+        "            if body is not None and body.producer_id >= 0:\n",
+        "            if False:\n",
+    ),
+    Mutant(
+        "no epoch is requested after a failed batch",
+        "producer/transactional_manager",
+        "        self._needs_epoch_bump = True\n        key = ",
+        "        key = ",
+    ),
+    Mutant(
+        "a failed batch does not matter to the transaction",
+        "producer/transactional_manager",
+        "            self._note_failed_batch(batch, error)\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "records are sent to partitions that are not part of the transaction",
+        "producer/transactional_manager",
+        "        self._new_partitions.add(topic_partition)\n        return False\n",
+        "        return True\n",
+    ),
+    Mutant(
+        "partitions of the last transaction count as part of the next",
+        "producer/transactional_manager",
+        "            self._partitions_in_transaction.clear()\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "groups of the last transaction count as part of the next",
+        "producer/transactional_manager",
+        "            self._groups_in_transaction.clear()\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "offsets are dropped by a commit",
+        "producer/transactional_manager",
+        "            if self._offsets:\n                return self._offsets_step(self._offsets[0], producer)\n",
+        "            if self._offsets and current == state.IN_TRANSACTION:\n"
+        "                return self._offsets_step(self._offsets[0], producer)\n",
+    ),
+    Mutant(
+        "a member that was left behind can commit offsets",
+        "producer/transaction_steps",
+        "            generation_id=self._group.generation_id,\n",
+        "            generation_id=-1,\n",
+    ),
+    Mutant(
+        "a fenced producer goes on",
+        "producer/transaction_steps",
+        "    (FENCED, (ProducerFencedError, InvalidProducerEpochError)),\n",
+        "    (ABORTABLE, (ProducerFencedError, InvalidProducerEpochError)),\n",
+    ),
+    Mutant(
+        "the coordinator is never looked up again",
+        "producer/transaction_dialogue",
+        "                self.forget(step)\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "requests to coordinators are retried without backoff",
+        "producer/transaction_dialogue",
+        "        self.not_before_ms = now_ms + backoff_ms\n",
+        "        self.not_before_ms = now_ms\n",
+    ),
+    Mutant(
+        "the generation changes within a transaction",
+        "producer/transactional_manager",
+        "        if self._state == state.FATAL_ERROR:\n            return False\n        if topic_partition in",
+        "        self._update_version()\n        if self._state == state.FATAL_ERROR:\n            return False\n"
+        "        if topic_partition in",
+    ),
+    Mutant(
+        "an upgrade needs no new epoch",
+        "producer/transactional_manager",
+        "                self._needs_epoch_bump = True\n            self._is_started = False\n",
+        "                pass\n            self._is_started = False\n",
+    ),
+    Mutant(
+        "records join a transaction that ends",
+        "producer/record_accumulator",
+        "            manager.maybe_fail_with_error()\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "an abort sends what was not sent",
+        "producer/sender",
+        "            self._register.abort_undrained(error)\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "close leaves the transaction open",
+        "producer/sender",
+        "            or self._is_aborting_for_close(now_ms)\n",
+        "",
+    ),
+    Mutant(
+        "another call may follow one that timed out",
+        "producer/transactional_manager",
+        "            self._check_pending(call)\n            if self._state not in sources:\n",
+        "            if self._state not in sources:\n",
+    ),
+)
+
+
+def is_caught(mutant: Mutant) -> bool:
+    """Return whether any test fails with the fault."""
+    with tempfile.TemporaryDirectory() as directory:
+        sources = with_fault(mutant, Path(directory))
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", _TESTS]
+        done = subprocess.run(command, env=environment_of(sources), capture_output=True, check=False, timeout=_LIMIT_S)
+        return done.returncode == 1
+
+
+def main() -> int:
+    missed = [mutant.name for mutant in MUTANTS if not is_caught(mutant)]
+    for name in missed:
+        print(f"not caught: {name}")
+    print(f"{len(MUTANTS) - len(missed)} of {len(MUTANTS)} faults are caught")
+    return bool(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
