@@ -71,6 +71,7 @@ class PipelineSchedule(NamedTuple):
     workers: int
     records: int
     abort_percent: int
+    has_stray: bool
     steps: tuple[Step, ...]
 
 
@@ -104,6 +105,7 @@ def make(seed: int) -> PipelineSchedule:
         workers=rng.choice((1, 2, 3)),
         records=rng.choice((5, 15, 25)),
         abort_percent=rng.choice((0, 20)),
+        has_stray=rng.random() < 0.3,
         steps=tuple(_step(rng, at_ms, settings) for at_ms in times),
     )
 
@@ -307,6 +309,51 @@ def _forget(client: Any) -> None:
         client._guard.closed = True
 
 
+class Stray:
+    """A process that dies with a transaction open, and has no successor that would fence it."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._environment = pipeline.simulation.environment("stray")
+        self._actor = pipeline.simulation.actor(self._run, "stray")
+
+    def _run(self) -> None:
+        pipeline = self._pipeline
+        self._producer: KafkaProducer[bytes, bytes] = KafkaProducer.in_environment(
+            self._environment,
+            {
+                "bootstrap.servers": pipeline.simulation.bootstrap_servers,
+                "transactional.id": "stray",
+                "transaction.timeout.ms": 2_000,
+                "max.block.ms": 60_000,
+                "delivery.timeout.ms": 60_000,
+                "request.timeout.ms": 500,
+            },
+        )
+        transaction = _Transaction()
+        transaction.outcome = False
+        pipeline.transactions.append(transaction)
+        try:
+            self._producer.init_transactions()
+            self._producer.begin_transaction()
+            for tp in pipeline.targets:
+                value = pipeline.output(b"stray")
+                transaction.values[tp] = [value]
+                self._producer.send(TARGET, value, partition=tp.partition)
+            self._producer.flush()
+        except KafkaError as error:
+            pipeline.note("stray failed", type(error).__name__)
+        pipeline.simulation.loop.call_later(0, self.crash)
+        pipeline.clock.sleep_ms(60_000)
+
+    def crash(self) -> None:
+        """Kill the process. Called by another actor, also when it is dead."""
+        if not self._actor.done:
+            self._environment.crash(self._actor)
+            if hasattr(self, "_producer"):
+                _forget(self._producer)
+
+
 class Reader:
     """A consumer of the target with read_committed, without a group, which keeps all that it reads."""
 
@@ -391,6 +438,7 @@ class Pipeline:
         self.trace: Callable[[str], None] | None = None
         self._outputs = 0
         self._fed = False
+        self._stray: Stray | None = None
         self._history = hashlib.sha256()
         self.faults = FaultMaker(self.simulation, settings, self.targets, lambda: None, self._environments)
 
@@ -438,6 +486,8 @@ class Pipeline:
                 self.simulation.create_topic(topic, len(self.sources), self.schedule.settings.replication_factor, sizes)
             self.simulation.actor(self._feed, "feeder")
             self._reader = Reader(self)
+            if self.schedule.has_stray:
+                self._stray = Stray(self)
             self.workers = [Worker(self, number, 0) for number in range(self.schedule.workers)]
             begun_ms = self.clock.now_ms()
             for step in self.schedule.steps:
@@ -457,6 +507,8 @@ class Pipeline:
         for worker in (*self.workers, *self.former):
             if not worker.closed:
                 worker.crash()
+        if self._stray is not None:
+            self._stray.crash()
         self.simulation.close()
 
     def _pass_time(self, duration_ms: int) -> None:

@@ -366,6 +366,14 @@ class EmbeddedCluster:
             lambda: self.leader(topic_partition) == broker, _TIMEOUT_MS, f"broker {broker} to lead {topic_partition}"
         )
 
+    def update_feature(self, name: str, level: int) -> None:
+        """Change the level of a feature, such as ``transaction.version``. Clients see it with their next connection.
+
+        Raises:
+            ConfigError: the cluster does not have the feature, or not this level.
+        """
+        self._call(lambda cluster: cluster.features.update(name, level))
+
     # --- brokers -----------------------------------------------------------------------------------------------------
 
     def kill(self, broker: int) -> None:

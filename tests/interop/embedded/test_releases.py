@@ -39,6 +39,32 @@ def codecs(release: str) -> list[str]:
 
 
 @pytest.mark.parametrize("release", RELEASES, indirect=True)
+def test_transactions_with_every_release_since_011(broker: EmbeddedCluster, topic: str, group_id: str) -> None:
+    broker.create_topic(topic)
+    source = TopicPartition(topic, 0)
+    servers = broker.bootstrap_servers
+    with KafkaProducer[bytes, bytes](bootstrap_servers=servers, transactional_id=topic) as producer:
+        producer.init_transactions()
+        for number in range(3):
+            producer.begin_transaction()
+            producer.send(topic, b"%d" % number)
+            producer.send_offsets_to_transaction({source: number}, group_id)
+            if number == 1:
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+    with KafkaConsumer[bytes, bytes](
+        topic,
+        bootstrap_servers=servers,
+        group_id=group_id,
+        isolation_level="read_committed",
+        consumer_timeout_ms=20_000,
+    ) as consumer:
+        assert next(consumer).value == b"2"  # the group's offset is 2, that of the aborted record
+        assert consumer.committed(source) == 2
+
+
+@pytest.mark.parametrize("release", RELEASES, indirect=True)
 def test_we_speak_with_every_release_since_011(
     broker: EmbeddedCluster, release: str, topic: str, group_id: str
 ) -> None:

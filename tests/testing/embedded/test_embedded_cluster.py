@@ -22,11 +22,13 @@ from pykclient.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pykclient.testing import DISCONNECT, EmbeddedCluster
 from tests.kafka.ports import PortReservations
 from tests.kafka.probe import cluster_state
 from tests.support.proxy import TcpProxy
 from tests.support.wait import eventually
+from tests.testing.handlers.raw_client import RawClient
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -119,6 +121,8 @@ def test_ports_in_a_row() -> None:
         {"memory_limit_bytes": 0},
         {"num_partitions": 0},
         {"config": {"num.partitoins": 3}},
+        {"transaction_version": 3},
+        {"release": "3.9", "transaction_version": 2},
     ],
 )
 def test_settings_that_are_wrong(arguments: dict[str, object]) -> None:
@@ -230,6 +234,24 @@ def test_groups_are_in_the_state(cluster: EmbeddedCluster) -> None:
         eventually(lambda: consumer.poll(timeout_ms=50) or consumer.assignment())
         assert cluster.state().groups["billing"] == ("Stable", 1, 1)
     cluster.wait_for(lambda: cluster.state().groups["billing"].members == 0)
+
+
+def test_a_feature_changes() -> None:
+    with EmbeddedCluster(brokers=2, transaction_version=1) as cluster:
+        epochs = []
+        for level in (1, 2, 0):
+            if level != 1:
+                cluster.update_feature("transaction.version", level)
+            for address in cluster.bootstrap_servers.split(","):
+                with RawClient(address) as client:
+                    request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+                    answer = client.ask(request, 4, ApiVersionsResponse)
+                found = {feature.name: feature.max_version_level for feature in answer.finalized_features}
+                assert found.get("transaction.version", 0) == level
+            epochs.append(answer.finalized_features_epoch)
+        assert epochs == [epochs[0], epochs[0] + 1, epochs[0] + 2]
+        with pytest.raises(ConfigError, match=r"transaction\.version can be 0 to 2, not 3"):
+            cluster.update_feature("transaction.version", 3)
 
 
 def test_waiting(cluster: EmbeddedCluster) -> None:
