@@ -9,6 +9,7 @@ from pykclient.admin import Admin, KafkaAdminClient
 from pykclient.admin.admin_base import AdminBase
 from pykclient.admin.admin_metadata import AdminMetadata
 from pykclient.config.admin_config import AdminClientConfig
+from pykclient.errors import UnsupportedVersionError
 from pykclient.log_context import LogContext
 from pykclient.network.client_request import ClientResponse
 from pykclient.network.environment import SystemEnvironment
@@ -47,7 +48,12 @@ class PlayedBrokers(MockClient):
 
     def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
         for request in list(self.requests):
-            message = request.request_builder.build(request.request_builder.latest_allowed_version)
+            try:
+                message = self._build(request)
+            except UnsupportedVersionError as error:
+                self.requests.remove(request)
+                self.responses.append(self._response(request, build_error=error))
+                continue
             node_id = int(request.destination)
             if request.correlation_id not in self._seen_ids:
                 self._seen_ids.add(request.correlation_id)
