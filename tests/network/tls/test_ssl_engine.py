@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykclient.network.tls.ssl_engine import SslEngine
-from tests.network.tls.engines import connected, exchange, pair
+from tests.network.tls.engines import connected, pair
 
 SIZES = st.lists(st.integers(1, 40_000), min_size=1, max_size=20).filter(lambda sizes: max(sizes) > 500)
 
@@ -171,12 +171,8 @@ def test_nothing_to_read_is_no_reason_to_poll() -> None:
     assert not server.may_have_more
 
 
-def test_the_peers_name() -> None:
+def test_both_know_the_cipher_suite() -> None:
+    client, server = pair()
+    assert client.cipher is None
     client, server = connected()
-    exchange(client, server)
-    assert client.peer_subject() == ((("commonName", "server"),),)
-    assert client.peer_certificate()
-    assert server.peer_subject() == ()
-    assert server.peer_certificate() is None
-    assert client.version == server.version == "TLSv1.3"
-    assert client.cipher == server.cipher
+    assert client.cipher == server.cipher is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import ssl
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from pykclient.network.tls.cipher_suites import openssl_name
 from pykclient.network.tls.ssl_factory import SslFactory, client_ssl_factory
 from pykclient.testing.certificates import CertificateAuthority, IssuedCertificate
 
+END = "-----END CERTIFICATE-----\n"
 SECRET = "s3cret-of-the-store"
 
 
@@ -30,8 +32,16 @@ def certificate(authority: CertificateAuthority) -> IssuedCertificate:
     return authority.issue("client")
 
 
+@pytest.fixture(scope="module")
+def stores(authority: CertificateAuthority, certificate: IssuedCertificate) -> dict[str, bytes]:
+    """PKCS #12 stores, whose passwords make them slow to write."""
+    return {"ca.p12": authority.pkcs12(SECRET), "client.p12": certificate.pkcs12(SECRET)}
+
+
 @pytest.fixture
-def files(tmp_path: Path, authority: CertificateAuthority, certificate: IssuedCertificate) -> Path:
+def files(
+    tmp_path: Path, authority: CertificateAuthority, certificate: IssuedCertificate, stores: dict[str, bytes]
+) -> Path:
     texts = {
         "ca.pem": authority.certificate_pem,
         "client.pem": certificate.key_pem() + certificate.certificate_pem,
@@ -46,8 +56,8 @@ def files(tmp_path: Path, authority: CertificateAuthority, certificate: IssuedCe
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
-    (tmp_path / "ca.p12").write_bytes(authority.pkcs12(SECRET))
-    (tmp_path / "client.p12").write_bytes(certificate.pkcs12(SECRET))
+    for name, store in stores.items():
+        (tmp_path / name).write_bytes(store)
     return tmp_path
 
 
@@ -122,6 +132,54 @@ def test_every_form_of_a_key(
     context(**keys(files))  # raises unless key and certificate fit
     if not has_memory_files:
         assert set(files.iterdir()) == before
+
+
+@pytest.fixture
+def jks_files(tmp_path: Path, authority: CertificateAuthority, certificate: IssuedCertificate) -> Path:
+    """Stores in Java's old format, whose key has a password of its own."""
+    jks = pytest.importorskip("jks", reason="the extra jks")
+    key = ssl.PEM_cert_to_DER_cert(certificate.key_pem().replace(" PRIVATE KEY-", " CERTIFICATE-"))
+    chain = [ssl.PEM_cert_to_DER_cert(part + END) for part in certificate.certificate_pem.split(END)[:-1]]
+    private = jks.PrivateKeyEntry.new("client", chain, key, "pkcs8")
+    private.encrypt("key-" + SECRET)
+    jks.KeyStore.new("jks", [private]).save(str(tmp_path / "client.jks"), SECRET)
+    trusted = jks.TrustedCertEntry.new("ca", ssl.PEM_cert_to_DER_cert(authority.certificate_pem))
+    jks.KeyStore.new("jks", [trusted]).save(str(tmp_path / "ca.jks"), SECRET)
+    return tmp_path
+
+
+def test_jks_stores(jks_files: Path) -> None:
+    stores = {
+        "ssl_truststore_location": str(jks_files / "ca.jks"),
+        "ssl_truststore_password": SECRET,
+        "ssl_keystore_location": str(jks_files / "client.jks"),
+        "ssl_keystore_password": SECRET,
+        "ssl_key_password": "key-" + SECRET,
+    }
+    assert "pykclient test authority" in str(context(**stores).get_ca_certs())
+    for name, text in (
+        ("ssl_truststore_password", "ssl.truststore.location is damaged, or its password is wrong"),
+        ("ssl_keystore_password", "ssl.keystore.location is damaged, or its password is wrong"),
+        ("ssl_key_password", "ssl.key.password is wrong"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            context(**{**stores, name: "guess"})
+    with pytest.raises(ConfigError, match="has no private key"):
+        context(ssl_keystore_location=str(jks_files / "ca.jks"), ssl_keystore_password=SECRET)
+
+
+@pytest.mark.parametrize(
+    ("package", "store", "extra"), [("cryptography", "client.p12", "security"), ("jks", "client.jks", "jks")]
+)
+def test_a_missing_package_is_named(
+    package: str, store: str, extra: str, files: Path, jks_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert files == jks_files
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError, match=rf"pip install 'pykclient\[{extra}\]'"):
+        context(ssl_keystore_location=str(files / store), ssl_keystore_password=SECRET)
 
 
 WRONG: list[tuple[Callable[[Path], dict[str, Any]], str]] = [

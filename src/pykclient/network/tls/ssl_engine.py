@@ -124,23 +124,6 @@ class SslEngine:
             self._tls.unwrap()
         return self._outgoing.read()
 
-    # --- the peer ----------------------------------------------------------------------------------------------------
-
-    def peer_certificate(self) -> bytes | None:
-        """Return the peer's certificate in DER, or None if it has none or the handshake is not complete."""
-        return self._tls.getpeercert(binary_form=True) if self.is_complete else None
-
-    def peer_subject(self) -> tuple[tuple[tuple[str, str], ...], ...]:
-        """Return the subject of the peer's verified certificate as relative names; empty without one."""
-        certificate = self._tls.getpeercert() if self.is_complete else None
-        subject: tuple[tuple[tuple[str, str], ...], ...] = certificate.get("subject", ()) if certificate else ()  # type: ignore[assignment]
-        return subject
-
-    @property
-    def version(self) -> str | None:
-        """The TLS version, such as "TLSv1.3", once the handshake is complete."""
-        return self._tls.version()
-
     @property
     def cipher(self) -> str | None:
         """The cipher suite, once the handshake is complete."""

@@ -183,16 +183,17 @@ def _import_pkcs12(name: str) -> Any:
 
 
 def _load_pkcs12(content: bytes, name: str, password: str | None) -> Any:
+    pkcs12 = _import_pkcs12(name)
     try:
-        return _import_pkcs12(name).load_pkcs12(content, None if password is None else password.encode())
+        return pkcs12.load_pkcs12(content, None if password is None else password.encode())
     except ValueError as error:
         raise ConfigError(f"{name} is damaged, or its password is wrong or missing", key=name) from error
 
 
 def _pkcs12_key_store(content: bytes, name: str, password: str | None) -> KeyStore:
+    store = _load_pkcs12(content, name, password)
     from cryptography.hazmat.primitives import serialization
 
-    store = _load_pkcs12(content, name, password)
     if store.key is None or store.cert is None:
         raise ConfigError(f"{name} has no private key with a certificate", key=name)
     pem = serialization.Encoding.PEM

@@ -97,11 +97,6 @@ class SslTransportLayer:
     def wants_write(self) -> bool:
         return bool(self._output)
 
-    @property
-    def engine(self) -> SslEngine:
-        """The engine, which knows the peer's certificate."""
-        return self._engine
-
     # --- the handshake -----------------------------------------------------------------------------------------------
 
     def handshake(self) -> None:
