@@ -147,7 +147,7 @@ def test_no_topics_are_none(consumer: KafkaConsumer[Any, Any]) -> None:
         (ProducerConfig, "foo", "docs/configuration.md lists all"),
         (ProducerConfig, "name", "docs/configuration.md lists all"),
         (ProducerConfig, "timeout", "docs/configuration.md lists all"),
-        (ProducerConfig, "transactional_ids", "docs/configuration.md lists all"),
+        (ProducerConfig, "transactional_ids", "did you mean 'transactional_id'?"),
     ],
 )
 def test_unknown_keys(config: type[ProducerConfig | ConsumerConfig], name: str, said: str) -> None:

@@ -14,9 +14,7 @@ import java.util.Set;
 import java.util.concurrent.Future;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
-import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
-import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -30,8 +28,6 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  *
  *   write BOOTSTRAP             stdin: codec, topic, timestamp or -, key, value, headers (name=value,...); stdout: partition, offset
  *   transactions BOOTSTRAP TOPIC   stdin: commit or abort, values separated by commas; stdout: nothing
- *   copy BOOTSTRAP GROUP FROM TO COUNT  reads COUNT records as a member, and writes them and its offsets in transactions;
- *                               every other transaction is aborted first, and done again
  *   read BOOTSTRAP              stdin: topic, count; stdout: topic, partition, offset, type, timestamp, key, value, headers
  *   group BOOTSTRAP GROUP TOPIC VALUE  reads as a member until VALUE was read from each partition, commits, leaves;
  *                               stdout: partition, offset
@@ -44,7 +40,6 @@ public class JavaClient {
         switch (args[0]) {
             case "write" -> write(args[1]);
             case "transactions" -> transactions(args[1], args[2]);
-            case "copy" -> copy(args[1], args[2], args[3], args[4], Integer.parseInt(args[5]));
             case "read" -> read(args[1]);
             case "group" -> group(args[1], args[2], args[3], args[4]);
             default -> throw new IllegalArgumentException(args[0]);
@@ -86,41 +81,6 @@ public class JavaClient {
                     producer.commitTransaction();
                 else
                     producer.abortTransaction();
-            }
-        }
-    }
-
-    private static void copy(String bootstrap, String group, String from, String to, int count) {
-        Map<String, String> settings = Map.of("group.id", group, "enable.auto.commit", "false",
-            "auto.offset.reset", "earliest", "isolation.level", "read_committed", "max.poll.records", "7");
-        try (KafkaConsumer<byte[], byte[]> consumer = consumer(bootstrap, settings);
-             KafkaProducer<byte[], byte[]> producer = producer(bootstrap, Map.of("transactional.id", group))) {
-            producer.initTransactions();
-            consumer.subscribe(List.of(from));
-            long deadline = System.currentTimeMillis() + 40_000;
-            for (int done = 0, round = 0; done < count; ) {
-                if (System.currentTimeMillis() > deadline)
-                    throw new IllegalStateException("only " + done + " of " + count);
-                ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofMillis(200));
-                if (records.isEmpty())
-                    continue;
-                for (boolean aborted = round++ % 2 == 1; ; aborted = false) {
-                    producer.beginTransaction();
-                    Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
-                    for (ConsumerRecord<byte[], byte[]> record : records) {
-                        producer.send(new ProducerRecord<>(to, record.value()));
-                        offsets.put(new TopicPartition(record.topic(), record.partition()),
-                            new OffsetAndMetadata(record.offset() + 1));
-                    }
-                    producer.sendOffsetsToTransaction(offsets, consumer.groupMetadata());
-                    if (!aborted) {
-                        producer.commitTransaction();
-                        break;
-                    }
-                    producer.flush();
-                    producer.abortTransaction();
-                }
-                done += records.count();
             }
         }
     }

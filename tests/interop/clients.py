@@ -12,6 +12,7 @@ from tests.kafka import artifacts
 from tests.support.java import run_java
 
 JAVA_CLIENT = Path(__file__).with_name("JavaClient.java")
+TRANSACTIONAL_COPY = Path(__file__).with_name("TransactionalCopy.java")
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 

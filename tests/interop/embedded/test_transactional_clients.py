@@ -12,7 +12,7 @@ import kafka as kafka_python
 import pytest
 from confluent_kafka import KafkaException
 
-from tests.interop.clients import JAVA_CLIENT
+from tests.interop.clients import JAVA_CLIENT, TRANSACTIONAL_COPY
 from tests.support.embedded_kafka import EmbeddedKafka
 from tests.support.java import run_java
 from tests.support.wait import eventually
@@ -240,7 +240,7 @@ def copy_by_kafka_python(servers: str, group: str, source: str, target: str, cou
 
 
 def copy_by_java(servers: str, group: str, source: str, target: str, count: int) -> None:
-    run_java(JAVA_CLIENT, "copy", servers, group, source, target, str(count))
+    run_java(TRANSACTIONAL_COPY, servers, group, source, target, str(count))
 
 
 def committed_offsets(servers: str, group: str, topic: str) -> list[int]:
