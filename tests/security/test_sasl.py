@@ -38,15 +38,22 @@ class SecureCluster(Protocol):
     def bootstrap(self, listener: str) -> str:
         """Return the addresses of a listener."""
 
+    def path(self, name: str) -> str:
+        """Return the path of a file: ca.pem has the certificate of the authority."""
+
 
 class EmbeddedSecureCluster:
     """Two embedded clusters, because the limit of sessions is a setting of brokers."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: Path) -> None:
+        self._files = files
         users = {USER: PASSWORD}
+        over_tls = Security("SASL_SSL", users=users)
+        (files / "ca.pem").write_text(over_tls.client_config()["ssl.ca.pem"])
         listeners: dict[str, str | Security] = {
             "PLAINTEXT": "PLAINTEXT",
             "SASL_PLAINTEXT": Security("SASL_PLAINTEXT", users=users),
+            "SASL_SSL": over_tls,
         }
         self.cluster = EmbeddedCluster(security=listeners)
         self.short_sessions = EmbeddedCluster(
@@ -58,13 +65,16 @@ class EmbeddedSecureCluster:
             return self.short_sessions.bootstrap_servers
         return str(self.cluster.client_config(listener)["bootstrap.servers"])
 
+    def path(self, name: str) -> str:
+        return str(self._files / name)
+
 
 @pytest.fixture(scope="module", params=[EMBEDDED, REAL])
-def secure(request: pytest.FixtureRequest) -> Iterator[SecureCluster]:
+def secure(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
     if request.param == "real":
         yield request.getfixturevalue("secure_kafka")
         return
-    clusters = EmbeddedSecureCluster()
+    clusters = EmbeddedSecureCluster(tmp_path_factory.mktemp("secure"))
     with clusters.cluster, clusters.short_sessions:
         yield clusters
 
@@ -79,7 +89,8 @@ def settings(kafka: SecureCluster, mechanism: str, listener: str = "SASL_PLAINTE
     credentials = {"sasl.username": USER, "sasl.password": PASSWORD}
     return {
         "bootstrap.servers": kafka.bootstrap(listener),
-        "security.protocol": "SASL_PLAINTEXT",
+        "security.protocol": "SASL_SSL" if listener == "SASL_SSL" else "SASL_PLAINTEXT",
+        **({"ssl.ca.location": kafka.path("ca.pem")} if listener == "SASL_SSL" else {}),
         "sasl.mechanism": mechanism,
         **({"oauth_cb": a_token} if mechanism == "OAUTHBEARER" else credentials),
         **more,
@@ -125,8 +136,9 @@ def consume_with_librdkafka(config: Mapping[str, Any], topic: str, count: int = 
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_records_both_ways(secure: SecureCluster, topic: str, mechanism: str) -> None:
-    config = settings(secure, mechanism)
+@pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
+def test_records_both_ways(secure: SecureCluster, topic: str, listener: str, mechanism: str) -> None:
+    config = settings(secure, mechanism, listener)
     values = produce(config, topic)
     assert consume(config, topic) == values
     assert consume_with_librdkafka(config, topic) == values

@@ -13,9 +13,10 @@ import pytest
 from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.config.producer_config import ProducerConfig
-from pykclient.errors import ConfigError, KafkaError, SslAuthenticationError
+from pykclient.errors import ConfigError, KafkaError, SaslAuthenticationError, SslAuthenticationError
 from pykclient.testing import EmbeddedCluster, Security
 from pykclient.testing.certificates import CertificateAuthority
+from tests.security.tokens import TokenServer, unsecured_token
 
 SECRET = "correct-horse-battery-staple"
 
@@ -59,6 +60,75 @@ def test_a_run_at_debug(
     everything = "\n".join(found)
     for secret in secrets_in(config, encrypted):
         assert secret not in everything
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_passwords_at_debug(mechanism: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    security = Security(users={"alice": SECRET})
+    found = [repr(security)]
+    with EmbeddedCluster(security=security, connections_max_reauth_ms=60_000) as cluster:
+        config = cluster.client_config(mechanism=mechanism)
+        with KafkaProducer(config) as producer:
+            producer.send("t", b"x").get(30)
+        for wrong in ({"sasl.password": f"not {SECRET}"}, {"sasl.username": "bob"}):
+            with KafkaProducer({**config, **wrong}) as producer:
+                with pytest.raises(SaslAuthenticationError) as caught:
+                    producer.partitions_for("t")
+                found.append(forms_of(caught.value))
+    found.append(caplog.text)
+    assert "Authentication of connection" in caplog.text
+    assert SECRET not in "\n".join(found)
+
+
+def test_tokens_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    found = []
+    token = unsecured_token("alice", 3600)
+    expired = unsecured_token("alice", -5)
+    with EmbeddedCluster(security="SASL_PLAINTEXT") as cluster, TokenServer("alice") as provider:
+        config = cluster.client_config(mechanism="OAUTHBEARER")
+        endpoint = {
+            "sasl.oauthbearer.token.endpoint.url": provider.url,
+            "sasl.oauthbearer.client.credentials.client.id": "client",
+            "sasl.oauthbearer.client.credentials.client.secret": SECRET,
+        }
+        for good in ({"oauth_cb": lambda: token}, endpoint):
+            with KafkaProducer({**config, **good}) as producer:
+                producer.send("t", b"x").get(30)
+        provider.status = 401
+        for bad in ({"oauth_cb": lambda: expired}, endpoint):
+            with KafkaProducer({**config, **bad}) as producer:
+                with pytest.raises(SaslAuthenticationError) as caught:
+                    producer.partitions_for("t")
+                found.append(forms_of(caught.value))
+    everything = "\n".join([*found, caplog.text])
+    for secret in (SECRET, token, expired, "hush-query"):
+        assert secret not in everything
+
+
+def test_credentials_in_configurations_and_their_errors() -> None:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    base = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    jaas = {**base, "sasl.jaas.config": f'{module} username="u" password="{SECRET}";'}
+    found = [
+        forms_of_config(config(settings))
+        for config in (ProducerConfig, ConsumerConfig)
+        for settings in (jaas, {**base, "sasl.username": "u", "sasl.password": SECRET})
+    ]
+    for wrong in (
+        {**jaas, "sasl.jaas.config": f"{module} username=u password={SECRET}"},
+        {**jaas, "sasl.jaas.config": f"{module} username=u password= {SECRET} {SECRET};"},
+        {**jaas, "sasl.jaas.config": f'{module} password="{SECRET};'},
+        {**jaas, "sasl.mechanism": "SCRAM-SHA-256"},
+        {**jaas, "sasl.password": SECRET},
+        {**base, "sasl.password": SECRET},
+        {**base, "sasl.username": "u", "sasl.password": [SECRET]},
+    ):
+        with pytest.raises(ConfigError) as caught:
+            KafkaProducer(wrong)
+        found.append(forms_of(caught.value))
+    assert SECRET not in "\n".join(found)
 
 
 def test_configurations_and_their_errors(authority: CertificateAuthority, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pykclient.config.config_def import ConfigKey, ForeignKey, Importance, Type
-from pykclient.config.security_keys import SECURITY_LATER
 from pykclient.config.validators import CaseInsensitiveValidString, ValidList, ValidString, at_least
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
@@ -323,8 +322,6 @@ KAFKA_PYTHON_KEYS = (
     ForeignKey("net", _OWN_NETWORK),
     ForeignKey("proxy.url", _PROXY),
     ForeignKey("socks5.proxy", _PROXY),
-    ForeignKey("sasl.kerberos.name", SECURITY_LATER),
-    ForeignKey("sasl.kerberos.domain.name", SECURITY_LATER),
 )
 
 # --- rules that span keys --------------------------------------------------------------------------------------------

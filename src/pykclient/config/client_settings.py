@@ -43,9 +43,11 @@ class CommonSettings(TypedDict, total=False):
     request_timeout_ms: float
     retry_backoff_max_ms: float
     retry_backoff_ms: float
+    sasl_aws_credentials_provider: Any
     sasl_jaas_config: str | None
-    sasl_kerberos_domain_name: Any
+    sasl_kerberos_domain_name: str | None
     sasl_kerberos_name: Any
+    sasl_kerberos_service_name: str | None
     sasl_login_connect_timeout_ms: float | None
     sasl_login_read_timeout_ms: float | None
     sasl_login_refresh_buffer_seconds: int

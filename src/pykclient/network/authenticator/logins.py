@@ -13,6 +13,7 @@ from pykclient.config.config_def import Password
 from pykclient.config.jaas_config import JaasEntry, parse_jaas_config
 from pykclient.errors import ConfigError
 from pykclient.network.authenticator import scram_formatter
+from pykclient.network.authenticator.aws_msk_iam import MECHANISM as AWS_MSK_IAM
 from pykclient.network.authenticator.oauth_bearer import MECHANISM as OAUTHBEARER
 from pykclient.network.authenticator.oauth_bearer import BearerToken, OAuthBearerSaslClient
 from pykclient.network.authenticator.plain import MECHANISM as PLAIN
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pykclient.network.authenticator.refreshing_login import RefreshWindow
 
 #: The mechanisms that this client knows.
-MECHANISMS: Final = (PLAIN, *scram_formatter.HASHES, OAUTHBEARER)
+MECHANISMS: Final = (PLAIN, *scram_formatter.HASHES, OAUTHBEARER, "GSSAPI", AWS_MSK_IAM)
 
 _ENDPOINT_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 _CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
@@ -47,6 +48,10 @@ def login_for(config: Mapping[str, Any]) -> Login:
     options = {} if entry is None else entry.options
     if mechanism == OAUTHBEARER:
         return _oauth_bearer_login(config, options)
+    if mechanism == AWS_MSK_IAM:
+        return _aws_msk_iam_login(config, options)
+    if mechanism == "GSSAPI":
+        return _gssapi_login(config, options)
     username, password = _username_and_password(config, mechanism, options)
     if mechanism == PLAIN:
         return PlainLogin(username, password)
@@ -88,6 +93,39 @@ def _username_and_password(
             key="sasl.username" if not username else "sasl.password",
         )
     return username, password
+
+
+def _aws_msk_iam_login(config: Mapping[str, Any], options: Mapping[str, str]) -> Login:
+    from pykclient.network.authenticator.aws_msk_iam import credentials_source, new_client
+    from pykclient.network.authenticator.refreshing_login import RefreshingLogin
+
+    unknown = sorted(options.keys() - {"awsProfileName"})
+    if unknown:
+        raise ConfigError(
+            f"{jaas_config.KEY}: the only option of IAMLoginModule that is supported is awsProfileName, not "
+            f"{', '.join(unknown)}; a profile may name a role",
+            key=jaas_config.KEY,
+        )
+    return RefreshingLogin(
+        AWS_MSK_IAM,
+        "check the AWS credentials, the cluster's policy, and this machine's clock",
+        credentials_source(config["sasl.aws.credentials.provider"], options.get("awsProfileName")),
+        lambda credentials, host: new_client(credentials, host, SYSTEM_CLOCK.wall_ms()),
+    )
+
+
+def _gssapi_login(config: Mapping[str, Any], options: Mapping[str, str]) -> Login:
+    from pykclient.network.authenticator.gssapi_client import GssapiLogin, KerberosSettings
+
+    return GssapiLogin(
+        KerberosSettings(
+            service=config["sasl.kerberos.service.name"] or options.get("serviceName") or "kafka",
+            target=config["sasl.kerberos.name"],
+            domain=config["sasl.kerberos.domain.name"],
+            principal=options.get("principal"),
+            keytab=options.get("keyTab"),
+        )
+    )
 
 
 def _oauth_bearer_login(config: Mapping[str, Any], options: Mapping[str, str]) -> Login:

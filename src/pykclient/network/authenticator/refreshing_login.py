@@ -111,7 +111,8 @@ class RefreshingLogin(Generic[C]):
     def _want(self, on_ready: Callable[[], object]) -> None:
         if self._is_closed:
             raise SaslAuthenticationError("the client is closed")
-        self._waiting.append(on_ready)
+        if on_ready not in self._waiting:
+            self._waiting.append(on_ready)
         self._is_wanted = True
         self._condition.notify_all()
         if not self._is_running:
