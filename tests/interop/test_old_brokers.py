@@ -216,3 +216,25 @@ def test_transactions_of_another_client(old_kafka: OldBroker, topic: str) -> Non
         with consumer(old_kafka, isolation_level=level) as reader:
             reader.assign([TopicPartition(topic, 0)])
             assert [next(reader).value for _ in values] == values
+
+
+@pytest.mark.parametrize("old_kafka", of_versions(REAL, *VERSIONS), indirect=True)
+def test_transactions_of_this_client(old_kafka: OldBroker, topic: str) -> None:
+    """Also with offsets, of a group without members: brokers before 2.5 cannot check those of a member."""
+    old_kafka.create_topic(topic)
+    tp = TopicPartition(topic, 0)
+    with producer(old_kafka, transactional_id=topic) as ours:
+        ours.init_transactions(20)
+        for number, (value, commit) in enumerate(((b"kept", True), (b"dropped", False), (b"kept too", True))):
+            ours.begin_transaction()
+            ours.send(topic, value).get(10)
+            ours.send_offsets_to_transaction({tp: number}, topic)
+            if commit:
+                ours.commit_transaction()
+            else:
+                ours.abort_transaction()
+    with consumer(old_kafka, isolation_level="read_committed", group_id=topic) as reader:
+        reader.assign([tp])
+        reader.seek_to_beginning()
+        assert [next(reader).value for _ in range(2)] == [b"kept", b"kept too"]
+        assert reader.committed(tp) == 2
