@@ -1,4 +1,4 @@
-"""What an admin API must define to be called (Java: AdminApiHandler, AdminApiLookupStrategy).
+"""The interface of admin calls: handlers and lookup strategies (Java: AdminApiHandler, AdminApiLookupStrategy).
 
 A call has *keys*: topics, groups, partitions, brokers. A lookup strategy finds the broker for each key. A handler makes
 the requests for the keys of one broker, and says what each response means for each key: its result, an error, or
@@ -44,7 +44,7 @@ class ApiRequest(Generic[K]):
 
 
 class ApiResult(Generic[K, V]):
-    """What a response means for the keys of its request.
+    """The meaning of a response for the keys of its request.
 
     ``completed`` and ``failed`` are final. Keys in ``retry`` are sent to the same broker again; for those in
     ``unmapped``, the broker is looked up first. ``error_of_all`` is the error of the request as a whole, if that is why

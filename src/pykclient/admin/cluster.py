@@ -193,7 +193,7 @@ def describe_quorum(context: CallContext) -> Operation[DescribeQuorumResponse]:
 
 
 class RaftVoterEndpoint(NamedTuple):
-    """Where a voter of the quorum listens."""
+    """An endpoint of a voter of the quorum."""
 
     name: str
     host: str
@@ -253,7 +253,7 @@ def _accepted(response: Any) -> None:
 def api_versions(
     context: CallContext, name: str, lookup: LookupStrategy[None] | None = None
 ) -> Operation[ApiVersionsResponse]:
-    """Return what a broker says of its versions and features."""
+    """Return a broker's versions and features."""
 
     def read(response: ApiVersionsResponse) -> ApiVersionsResponse:
         checked(response.error_code)

@@ -198,7 +198,7 @@ class GroupDescription(NamedTuple):
 
 
 class ShareGroupOffset(NamedTuple):
-    """Where a share group begins to read a partition, None if nowhere yet; ``lag`` is None if it is unknown."""
+    """The offset at which a share group begins to read a partition, or None. ``lag`` is None if it is unknown."""
 
     start_offset: int | None
     leader_epoch: int | None

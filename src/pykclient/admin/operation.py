@@ -1,4 +1,4 @@
-"""An operation: what one method of the admin client does, as a generator of calls of APIs.
+"""Operations: the methods of the admin client as generators of API calls.
 
 An operation yields the calls that it needs, and goes on once each is done. So the same code runs on a thread that
 waits, and on an event loop.

@@ -32,7 +32,7 @@ from pykclient.protocol.messages.list_partition_reassignments import (
 )
 from pykclient.types import TopicPartition
 
-#: What ``delete_records`` takes for all records up to the high watermark.
+#: The offset that stands for the high watermark in ``delete_records``.
 HIGH_WATERMARK = -1
 
 

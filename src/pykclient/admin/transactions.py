@@ -289,7 +289,7 @@ def fence_producers(context: CallContext, transactional_ids: Sequence[str]) -> O
     return (yield from context.run(handler, transactional_ids))
 
 
-# --- what hangs ---
+# --- hanging transactions ---
 
 
 class HangingTransaction(NamedTuple):

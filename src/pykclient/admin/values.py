@@ -152,7 +152,7 @@ class AlterConfigOp(_IntKind):
 
 
 class ConfigSourceType(_IntKind):
-    """Where the value of a configuration key comes from."""
+    """The origin of the value of a configuration key."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -342,7 +342,7 @@ class ACLOperation(_IntKind):
 
 
 class ACLPermissionType(_IntKind):
-    """Whether an ACL allows or denies. ANY is for filters."""
+    """The effect of an ACL: allow or deny. ANY is for filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -351,7 +351,7 @@ class ACLPermissionType(_IntKind):
 
 
 class ACLResourcePatternType(_IntKind):
-    """How the name of an ACL's resource is matched (KIP-290). ANY and MATCH are for filters."""
+    """The kind of match for the name of an ACL's resource (KIP-290). ANY and MATCH are for filters."""
 
     UNKNOWN = 0
     ANY = 1
