@@ -20,15 +20,26 @@ from confluent_kafka.admin._resource import ResourceType
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.consumer.subscription_pattern import SubscriptionPattern
 from pykclient.errors import (
+    BrokerError,
     CommitFailedError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
     InvalidRegularExpressionError,
+    NotCoordinatorError,
     UnreleasedInstanceIdError,
     UnsupportedAssignorError,
+    for_code,
 )
+from pykclient.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from pykclient.types import OffsetAndMetadata, TopicPartition
 from tests.consumer.test_groups_kafka import Consumer, Events, partitions_of, poll_until, produce
 from tests.support.any_kafka import EMBEDDED, REAL, AnyKafka
 from tests.support.embedded_kafka import EmbeddedKafka
+from tests.testing.handlers.raw_client import RawClient
 
 Join = Callable[..., Consumer]
 
@@ -337,3 +348,87 @@ def test_a_live_migration_between_the_protocols(brokers: AnyKafka, topic: str, j
     counts = Counter((record.partition, record.offset) for record in seen)
     assert sorted(counts) == [(partition, offset) for partition in range(4) for offset in range(50)]
     assert set(counts.values()) == {1}
+
+
+#: The member epoch of the last answer.
+_CURRENT = 1_000
+
+_JOIN: dict[str, Any] = {
+    "member_id": "a",
+    "member_epoch": 0,
+    "rebalance_timeout_ms": 60_000,
+    "subscribed_topic_names": ["a-topic"],
+    "topic_partitions": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({}, None),
+        ({"member_id": ""}, "INVALID_REQUEST"),
+        ({"instance_id": ""}, "INVALID_REQUEST"),
+        ({"rack_id": ""}, "INVALID_REQUEST"),
+        ({"rebalance_timeout_ms": -1}, "INVALID_REQUEST"),
+        ({"topic_partitions": None}, "INVALID_REQUEST"),
+        ({"subscribed_topic_names": None}, "INVALID_REQUEST"),
+        ({"member_epoch": -2}, "INVALID_REQUEST"),
+        ({"member_epoch": -3}, "INVALID_REQUEST"),
+        ({"member_epoch": 5}, "GROUP_ID_NOT_FOUND"),
+        ({"member_epoch": -1}, "GROUP_ID_NOT_FOUND"),
+        ({"server_assignor": "mine"}, "UNSUPPORTED_ASSIGNOR"),
+        ({"subscribed_topic_regex": "("}, "INVALID_REGULAR_EXPRESSION"),
+        ({"group_id": ""}, "INVALID_REQUEST"),
+    ],
+)
+def test_heartbeats_are_refused_alike(
+    brokers: AnyKafka, group_id: str, changes: dict[str, Any], error: str | None
+) -> None:
+    assert ask(brokers, group_id, [{**_JOIN, **changes}]) == [error]
+
+
+def test_members_are_refused_alike(brokers: AnyKafka, group_id: str) -> None:
+    beat = {"member_id": "a", "instance_id": "i"}
+    dialogue: list[tuple[dict[str, Any], str | None]] = [
+        ({**_JOIN, "instance_id": "i"}, None),
+        ({**beat, "member_epoch": _CURRENT}, None),
+        ({**beat, "member_epoch": 70}, "FENCED_MEMBER_EPOCH"),
+        ({"member_id": "b", "member_epoch": _CURRENT}, "UNKNOWN_MEMBER_ID"),
+        ({"member_id": "b", "instance_id": "i", "member_epoch": _CURRENT}, "FENCED_INSTANCE_ID"),
+        ({"member_id": "b", "instance_id": "j", "member_epoch": _CURRENT}, "UNKNOWN_MEMBER_ID"),
+        ({**_JOIN, "member_id": "b", "instance_id": "i"}, "UNRELEASED_INSTANCE_ID"),
+        ({**_JOIN, "instance_id": "i"}, "UNRELEASED_INSTANCE_ID"),
+        ({**beat, "member_epoch": -2}, None),
+        ({**beat, "member_epoch": _CURRENT}, "FENCED_MEMBER_EPOCH"),
+        ({**_JOIN, "member_id": "b", "instance_id": "i"}, None),
+        ({**beat, "member_epoch": -1}, "FENCED_INSTANCE_ID"),
+        ({"member_id": "b", "instance_id": "i", "member_epoch": -1}, None),
+        ({"member_id": "b", "instance_id": "i", "member_epoch": -1}, "UNKNOWN_MEMBER_ID"),
+        ({"member_id": "b", "member_epoch": -1}, "UNKNOWN_MEMBER_ID"),
+    ]
+    assert ask(brokers, group_id, [request for request, _ in dialogue]) == [error for _, error in dialogue]
+
+
+#: The coordinator is not ready yet.
+_NOT_YET = (CoordinatorNotAvailableError, CoordinatorLoadInProgressError, NotCoordinatorError)
+
+
+def ask(brokers: AnyKafka, group_id: str, requests: list[dict[str, Any]]) -> list[str | None]:
+    """Return the names of the errors that these heartbeats are answered with."""
+    found: list[str | None] = []
+    epoch = 0
+    with RawClient(brokers.bootstrap_servers) as client:
+        # Creates the topic of offsets, if nobody has needed it yet.
+        client.ask(FindCoordinatorRequest(coordinator_keys=[group_id]), 4, FindCoordinatorResponse)
+        for fields in requests:
+            request = ConsumerGroupHeartbeatRequest(**{"group_id": group_id, **fields})
+            if request.member_epoch == _CURRENT:
+                request.member_epoch = epoch
+            error: BrokerError | None = CoordinatorLoadInProgressError()
+            deadline_s = time.monotonic() + 20
+            while isinstance(error, _NOT_YET) and time.monotonic() < deadline_s:
+                response = client.ask(request, 1, ConsumerGroupHeartbeatResponse)
+                error = for_code(response.error_code)
+                epoch = max(epoch, response.member_epoch)
+            found.append(None if error is None else error.error_name)
+    return found

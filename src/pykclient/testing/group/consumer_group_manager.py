@@ -64,7 +64,6 @@ class ConsumerGroupManager:
         """Handle ConsumerGroupHeartbeat."""
         if not self._broker.cluster.features.group_version:
             raise UnsupportedVersionError("the feature group.version is at level 0, which has no consumer groups")
-        self._validate(body)
         if body.member_epoch < 0:
             self._leave(body, respond)
             return
@@ -94,7 +93,12 @@ class ConsumerGroupManager:
         )
         self._write(group, records, lambda code: respond(response if not code else _refusal(code)))
 
-    def _validate(self, body: ConsumerGroupHeartbeatRequest) -> None:
+    def validate(self, body: ConsumerGroupHeartbeatRequest) -> None:
+        """Check the fields of a heartbeat.
+
+        Raises:
+            InvalidRequestError, UnsupportedAssignorError, InvalidRegularExpressionError: one of them is not valid.
+        """
         for what, value in (
             ("GroupId", body.group_id),
             ("InstanceId", body.instance_id),

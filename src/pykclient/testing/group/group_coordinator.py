@@ -284,6 +284,7 @@ class GroupCoordinator:
         self, body: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str, respond: HeartbeatCallback
     ) -> None:
         """Handle ConsumerGroupHeartbeat."""
+        self._consumer_groups.validate(body)
         self.validate_group_status(body.group_id)
         self._consumer_groups.heartbeat(body, client_id, client_host, respond)
 
