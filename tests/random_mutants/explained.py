@@ -26,6 +26,20 @@ EXPLAINED: tuple[Explained, ...] = (
         "epoch 0 is never newer than a known one",
     ),
     Explained(
+        "consumer/arguments",
+        "milliseconds",
+        "bound shifted",
+        "return FOREVER_MS if value > FOREVER_MS else int(value)",
+        "at the bound both are the same number",
+    ),
+    Explained(
+        "producer/sender_driver",
+        "SenderDriver.step_for_send",
+        "return value dropped",
+        "return False",
+        "its only caller asks whether it is true, and None is not",
+    ),
+    Explained(
         "network/selector",
         "Selector._handle",
         "bound shifted",
@@ -36,7 +50,7 @@ EXPLAINED: tuple[Explained, ...] = (
         "network/selector",
         "Selector._handle",
         "bound shifted",
-        "if self._memory_pool.available_memory <= self._low_memory_bytes:",
+        "if self._low_memory_bytes and self._memory_pool.available_memory <= self._low_memory_bytes:",
         "where memory begins to be scarce is a choice; one byte more or less makes no difference",
     ),
     Explained(

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError, KafkaError
 from pykclient.record import Compression, MemoryRecords, Record, arrow, columns
-from pykclient.record.columns import COLUMN_NAMES, ColumnCursor, ColumnMemory, Columns, ViewBuffers
+from pykclient.record.columns import (
+    COLUMN_NAMES,
+    ColumnCursor,
+    ColumnMemory,
+    Columns,
+    HeadersBuffers,
+    ViewBuffers,
+)
 from pykclient.record.default_record_batch import DefaultRecordBatch
 from tests.record.column_state import state
 from tests.record.strategies import CODECS, build, legacy_batches, v2_batches
@@ -258,6 +265,18 @@ def test_memory_is_used_again_once_nothing_looks_at_it(views: bool) -> None:
     fourth, four = read_one(batch)
     assert id(fourth.offsets) in buffers
     assert rows_of(four) == records
+
+
+def test_headers_buffers_are_given_back() -> None:
+    memory = ColumnMemory()
+    column = HeadersBuffers(memory)
+    column.extend(0, [[(f"name {row}", b"value")] for row in range(1000)])
+    own = [column.offsets, column.names.offsets, column.values.offsets]
+    column.give_back(memory)
+    again = HeadersBuffers(memory)
+    assert again.offsets is own[0]
+    assert again.names.offsets is own[1]
+    assert again.values.offsets is own[2]
 
 
 def test_few_rows_do_not_keep_much_memory() -> None:

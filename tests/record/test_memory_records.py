@@ -56,6 +56,13 @@ def test_the_size_of_a_first_batch_that_is_cut_off() -> None:
     assert MemoryRecords(TWO[:16]).first_batch_size() is None
 
 
+def test_a_corrupt_size_is_noticed_as_soon_as_it_is_there() -> None:
+    start = bytes(8) + (3).to_bytes(4, "big")  # an offset and a size
+    assert list(MemoryRecords(start[:11]).batches()) == []
+    with pytest.raises(CorruptRecordError, match="a batch of 3 bytes"):
+        list(MemoryRecords(start).batches())
+
+
 @pytest.mark.parametrize(
     ("size", "text"),
     [(-1, "smaller than the smallest"), (13, "smaller than the smallest"), (48, "smaller than its header of 61")],
