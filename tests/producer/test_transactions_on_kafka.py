@@ -66,7 +66,11 @@ def transactional(servers: str, transactional_id: str, **settings: Any) -> Kafka
     return producer
 
 
-@pytest.fixture(params=[2, 1, 0], ids=lambda version: f"transaction.version={version}")
+@pytest.fixture(
+    scope="module",  # a change takes seconds
+    params=[2, 1, pytest.param(0, marks=pytest.mark.exhaustive)],
+    ids=lambda version: f"transaction.version={version}",
+)
 def generation(request: pytest.FixtureRequest, kafka: KafkaCluster) -> Iterator[int]:
     """Real Kafka with a finalized transaction.version."""
     version: int = request.param
