@@ -37,6 +37,7 @@ from pykclient.protocol.messages.consumer_group_heartbeat import (
 from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from pykclient.types import OffsetAndMetadata, TopicPartition
 from tests.consumer.test_groups_kafka import Consumer, Events, partitions_of, poll_until, produce
+from tests.interop.group_members import CONSUMER_PROTOCOL, Java, Place
 from tests.support.any_kafka import EMBEDDED, REAL, AnyKafka
 from tests.support.embedded_kafka import EmbeddedKafka
 from tests.testing.handlers.raw_client import RawClient
@@ -328,6 +329,19 @@ def test_in_one_group_with_confluent_kafka(brokers: AnyKafka, topic: str, group_
     poll_until(shared(4, ours), ours)
 
 
+@pytest.mark.java
+def test_in_one_group_with_java(brokers: AnyKafka, topic: str, group_id: str, join: Join) -> None:
+    brokers.create_topic(topic, partitions=4)
+    ours = join()
+    theirs = Java(Place(brokers.bootstrap_servers, group_id, topic, CONSUMER_PROTOCOL))
+    try:
+        poll_until(lambda: len(ours.assignment()) == len(theirs.heard.owned) == 2, ours)
+        assert theirs.heard.owned == {0, 1, 2, 3} - {tp.partition for tp in ours.assignment()}
+    finally:
+        theirs.close()
+    poll_until(shared(4, ours), ours)
+
+
 @pytest.mark.parametrize("brokers", [REAL], indirect=True)  # the embedded cluster converts only empty groups
 def test_a_live_migration_between_the_protocols(brokers: AnyKafka, topic: str, join: Join) -> None:
     """Members of the classic protocol are replaced one by one, and then the other way round."""
@@ -345,9 +359,9 @@ def test_a_live_migration_between_the_protocols(brokers: AnyKafka, topic: str, j
     seen += poll_until(
         lambda: all(member.position(tp) == 50 for member in members for tp in member.assignment()), *members
     )
-    counts = Counter((record.partition, record.offset) for record in seen)
-    assert sorted(counts) == [(partition, offset) for partition in range(4) for offset in range(50)]
-    assert set(counts.values()) == {1}
+    # A commit of a member that the conversion of the group overtakes may fail: its records come again.
+    read = {(record.partition, record.offset) for record in seen}
+    assert read == {(partition, offset) for partition in range(4) for offset in range(50)}
 
 
 #: The member epoch of the last answer.

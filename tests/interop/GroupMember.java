@@ -10,7 +10,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * A member of a group: GroupMember BOOTSTRAP GROUP TOPIC [ASSIGNOR]
+ * A member of a group: GroupMember BOOTSTRAP GROUP TOPIC [ASSIGNOR | "consumer", for the protocol of KIP-848]
  *
  * Prints "assigned", "revoked" or "lost" and the partitions, separated by commas, as its listener hears of them. Leaves
  * when stdin ends.
@@ -22,7 +22,10 @@ public class GroupMember {
         Map<String, Object> settings = new HashMap<>(Map.of(
             "bootstrap.servers", args[0], "group.id", args[1], "heartbeat.interval.ms", "100",
             "enable.auto.commit", "false"));
-        if (args.length > 3)
+        if (args.length > 3 && args[3].equals("consumer")) {
+            settings.put("group.protocol", "consumer");
+            settings.remove("heartbeat.interval.ms");
+        } else if (args.length > 3)
             settings.put("partition.assignment.strategy", args[3]);
         try (KafkaConsumer<byte[], byte[]> consumer =
                  new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {

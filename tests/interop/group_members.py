@@ -20,6 +20,8 @@ _JAVA_CLASSES = {
     "cooperative-sticky": "CooperativeStickyAssignor",
 }
 HEARTBEAT_MS = 100
+#: As an assignor: the brokers assign (KIP-848). Only for members of Java's client.
+CONSUMER_PROTOCOL = "consumer"
 _ROUNDS = 10
 
 
@@ -187,7 +189,9 @@ class Java:
     def __init__(self, place: Place) -> None:
         self.heard = Heard()
         arguments = [place.bootstrap_servers, place.group_id, place.topic]
-        if place.assignor:
+        if place.assignor == CONSUMER_PROTOCOL:
+            arguments.append(place.assignor)
+        elif place.assignor:
             arguments.append(f"org.apache.kafka.clients.consumer.{_JAVA_CLASSES[place.assignor]}")
         self._process = subprocess.Popen(
             java_command(_JAVA_MEMBER, *arguments),
