@@ -178,6 +178,9 @@ def _match(pattern: re.Pattern[str], message: bytes) -> tuple[str, re.Match[str]
 
 def _decoded(text: str) -> bytes:
     try:
-        return base64.b64decode(text, validate=True)
+        value = base64.b64decode(text, validate=True)
     except binascii.Error:
         raise ValueError("a value is not valid base 64") from None
+    if encoded(value) != text:  # its unused bits are not 0 (RFC 4648, section 3.5)
+        raise ValueError("a value is not canonical base 64")
+    return value
