@@ -235,7 +235,14 @@ def test_a_listener_without_sasl_says_so(secure: SecureCluster, topic: str) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        pytest.param("PLAIN", marks=pytest.mark.exhaustive),
+        pytest.param("SCRAM-SHA-256", marks=pytest.mark.exhaustive),
+        "OAUTHBEARER",
+    ],
+)
 def test_steady_traffic_over_five_sessions(secure: SecureCluster, topic: str, mechanism: str) -> None:
     """No record fails, is lost or comes twice, and all over one connection to the broker."""
     config = settings(secure, mechanism, "SHORT_SESSIONS")

@@ -26,6 +26,8 @@ _FILES = (
     "tests/network/test_real_broker.py",
     "tests/producer/test_producer_on_kafka.py",
     "tests/producer/test_transactions_on_kafka.py",
+    "tests/security/test_sasl.py",
+    "tests/security/test_tls_on_kafka.py",
 )
 #: What the embedded cluster answers beside what a real broker answers.
 _COMPARISON = "/test_as_kafka.py"
