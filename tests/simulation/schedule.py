@@ -143,7 +143,9 @@ def make_with_consumer_groups(seed: int) -> Schedule:
     """Return the schedule of ``make``; its groups are of the consumer protocol and have more members and partitions."""
     schedule = make(seed)
     settings = schedule.settings
-    if not (settings.groups and settings.consumers and settings.release is None):
+    if not (settings.groups and settings.consumers and settings.release is None) or settings.extra:
+        # The brokers assign topics by id. So the partitions of a topic that was created again may have other owners
+        # than those of the deleted one, which the checks know by the same name.
         return schedule
     rng = random.Random(seed)
     settings = settings._replace(
