@@ -543,6 +543,8 @@ def _sort_partitions(message: Message) -> None:
                     _sort_partitions(one)
             if value and hasattr(value[0], "partition_index"):
                 value.sort(key=lambda one: one.partition_index)
+            elif name == "partitions" and all(isinstance(one, int) for one in value):
+                value.sort()
 
 
 ROUNDS = (
