@@ -111,7 +111,8 @@ def test_sound_requests(target: Target, api_key: int, random: Random, data: st.D
     request = Plausible(random, target.topic_ids).request(ApiKeys.message_class(api_key), version)
     answer = target.attack(request)
     target.check()
-    if answer is not None:
+    # Kafka itself answers markers of an impossible producer with an unknown error (tests/testing/transaction).
+    if answer is not None and api_key != ApiKeys.WRITE_TXN_MARKERS:
         response = parse_response(answer, api_key, version)[1]
         assert "error_code=-1" not in repr(response)
 

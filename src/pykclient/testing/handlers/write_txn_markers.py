@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
-from pykclient.errors import InvalidRequestError
+from pykclient.errors import UnknownServerError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
@@ -48,8 +48,8 @@ def handle(broker: Broker, request: Request) -> None:
 def _write(broker: Broker, marker: Marker, respond: Callable[[MarkerResult], None]) -> None:
     partitions = [TopicPartition(topic.name, number) for topic in marker.topics for number in topic.partition_indexes]
     if marker.producer_id < 0 or marker.producer_epoch < 0 or not partitions:
-        # Nothing can be written for such a producer.
-        respond(_result(marker, dict.fromkeys(partitions, InvalidRequestError.code)))
+        # Nothing can be written for such a producer. Kafka gives the same error.
+        respond(_result(marker, dict.fromkeys(partitions, UnknownServerError.code)))
         return
     builder = MemoryRecordsBuilder(
         producer_id=marker.producer_id,
