@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import ssl
 
 import pytest
@@ -44,15 +45,16 @@ def read_all(engine: SslEngine, sizes: list[int]) -> bytes:
 FRAMES = st.lists(st.lists(st.integers(0, 12_000) | st.integers(60_000, 80_000), min_size=1, max_size=4), max_size=3)
 
 
-@given(FRAMES, SIZES, SIZES, st.randoms())
+@given(FRAMES, SIZES, SIZES, st.integers(0, 1 << 32))
 @settings(max_examples=50)
 def test_any_cut_of_the_stream_is_the_same_stream(
-    frames: list[list[int]], arriving: list[int], taken: list[int], rng: object
+    frames: list[list[int]], arriving: list[int], taken: list[int], seed: int
 ) -> None:
+    rng = random.Random(seed)  # hypothesis cannot draw this many bytes
     client, server = connected()
     sent, encrypted = b"", b""
     for frame in frames:
-        buffers = [rng.randbytes(size) for size in frame]  # type: ignore[attr-defined]
+        buffers = [rng.randbytes(size) for size in frame]
         sent += b"".join(buffers)
         encrypted += client.encrypt(buffers)
     received = b""
