@@ -803,7 +803,7 @@ class AIOKafkaConsumer:
 
     @property
     def client(self) -> ClientView:
-        """What the consumer knows of the cluster, under aiokafka's name."""
+        """The consumer's view of the cluster, under aiokafka's name."""
         return ClientView(self._usable().components.metadata, self._update_metadata)
 
     async def _update_metadata(self) -> bool:

@@ -93,7 +93,7 @@ _LEFT_BEHIND = (UnknownMemberIdError, IllegalGenerationError, StaleMemberEpochEr
 
 
 class Outcome(NamedTuple):
-    """What a response leads to, and the error that says why."""
+    """The action that a response leads to, and the error that is its reason."""
 
     action: str
     error: Exception | None = None

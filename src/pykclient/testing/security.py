@@ -28,7 +28,7 @@ ONLY_LISTENER: Final = "CLIENT"
 
 
 class ValidToken(NamedTuple):
-    """What a validator found in an OAUTHBEARER token: who it is for, and the wall clock time at which it expires."""
+    """The principal of a valid OAUTHBEARER token, and the wall clock time at which the token expires."""
 
     principal: str
     expiry_ms: int

@@ -18,7 +18,7 @@ _MOST_KEPT: Final = 64
 
 
 class KerberosSettings(NamedTuple):
-    """Who the client is, and as which service it knows the brokers. None: as the environment says."""
+    """The client's own identity, and the service under which brokers are known. None: as the environment says."""
 
     service: str
     target: Any = None

@@ -25,7 +25,7 @@ LEFT_STATIC_EPOCH: Final = -2
 
 
 class CurrentAssignment(NamedTuple):
-    """How far a member has come on its way to its target."""
+    """The progress of a member towards its target."""
 
     epoch: int = 0
     previous_epoch: int = -1

@@ -13,7 +13,7 @@ Partitions = Mapping["UUID", frozenset[int]]
 
 
 class MemberSpec(NamedTuple):
-    """What an assignor knows of a member."""
+    """A member as an assignor sees it."""
 
     member_id: str
     instance_id: str | None

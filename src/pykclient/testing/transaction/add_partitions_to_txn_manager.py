@@ -52,7 +52,7 @@ _RETRIABLE = (
 
 
 class TransactionSupportedOperation(IntEnum):
-    """What a client's request lets its broker do, by the version of the request."""
+    """The ways in which a broker may handle a client's request, by the version of the request."""
 
     #: The broker checks; the client does not know TRANSACTION_ABORTABLE.
     DEFAULT_ERROR = 0
