@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import os
-import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.clock import FOREVER_MS, Timer
@@ -29,6 +28,7 @@ from pykclient.consumer.coordinator.consumer_member_state import (
 )
 from pykclient.consumer.coordinator.leave_group_request_manager import LEAVE_GROUP, REMAIN_IN_GROUP
 from pykclient.consumer.coordinator.member_state import NO_GENERATION, Generation, MemberState
+from pykclient.consumer.coordinator.signalled_state import SignalledState
 
 if TYPE_CHECKING:
     import random
@@ -68,7 +68,7 @@ class Beat(NamedTuple):
         return self.member_epoch < JOIN_GROUP_EPOCH
 
 
-class ConsumerMembership:
+class ConsumerMembership(SignalledState):
     """State, member epoch, target and current assignment, and the heartbeat's timers. Implements Membership.
 
     Each time that the member joins or ends its membership, its ``incarnation`` rises: responses and steps of the
@@ -83,14 +83,13 @@ class ConsumerMembership:
         retry_backoff: ExponentialBackoff,
         rng: random.Random | None = None,
     ) -> None:
+        super().__init__(clock)
         self._config = config
         self._log = log_context.logger(__name__)
-        self._clock = clock
         self._retry_backoff = retry_backoff
         #: Chosen once for the life of the consumer (KIP-1082).
         self.member_id = _new_member_id(rng)
-        self._lock = threading.Lock()  # guards: all below
-        self._condition = clock.new_condition(self._lock)
+        # The lock of SignalledState guards all below.
         self._state = UNSUBSCRIBED
         self._incarnation = 0
         self._epoch = JOIN_GROUP_EPOCH
@@ -110,32 +109,6 @@ class ConsumerMembership:
         self._not_before_ms = 0  # the end of the backoff
         self._rebalance_start_ms: int | None = None
         self._rebalance_end_ms: int | None = None
-        self._signals = 0
-
-    # --- waiting -----------------------------------------------------------------------------------------------------
-
-    @property
-    def signals(self) -> int:
-        """A counter that rises with every change that the heartbeat thread must see."""
-        return self._signals
-
-    def signal(self) -> None:
-        """Make the heartbeat thread check again."""
-        with self._lock:
-            self._signal()
-
-    def _signal(self) -> None:
-        self._signals += 1
-        self._condition.notify_all()
-
-    def wait_for_signal(self, seen: int, timeout_ms: int) -> None:
-        """Wait until ``signals`` is not ``seen``, or for ``timeout_ms``.
-
-        The caller reads ``seen`` before it decides to wait, so that it cannot miss a signal in between.
-        """
-        with self._lock:
-            if self._signals == seen:
-                self._clock.wait(self._condition, timeout_ms)
 
     # --- questions; single reads need no lock ------------------------------------------------------------------------
 

@@ -6,8 +6,6 @@ the lock, so no thread ever waits for the network while holding it.
 
 from __future__ import annotations
 
-import threading
-
 from pykclient.clock import Clock
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.coordinator.heartbeat import Heartbeat
@@ -21,6 +19,7 @@ from pykclient.consumer.coordinator.member_state import (
     MemberState,
     move,
 )
+from pykclient.consumer.coordinator.signalled_state import SignalledState
 from pykclient.log_context import LogContext
 from pykclient.network.exponential_backoff import ExponentialBackoff
 
@@ -31,7 +30,7 @@ SESSION_EXPIRED = "session expired"
 POLL_EXPIRED = "poll expired"
 
 
-class GroupMembership:
+class GroupMembership(SignalledState):
     """State, generation, the need to rejoin, and the heartbeat's timers. Thread: any."""
 
     def __init__(
@@ -41,10 +40,9 @@ class GroupMembership:
         clock: Clock,
         retry_backoff: ExponentialBackoff,
     ) -> None:
+        super().__init__(clock)
         self._log = log_context.logger(__name__)
-        self._clock = clock
-        self._lock = threading.Lock()  # guards: all below
-        self._condition = clock.new_condition(self._lock)
+        # The lock of SignalledState guards all below.
         self.heartbeat = Heartbeat(config, clock, retry_backoff)
         self._state = UNJOINED
         self._generation = NO_GENERATION
@@ -54,32 +52,6 @@ class GroupMembership:
         self._lost_because: str | None = None
         self._last_rebalance_start_ms: int | None = None
         self._last_rebalance_end_ms: int | None = None
-        self._signals = 0
-
-    # --- waiting -----------------------------------------------------------------------------------------------------
-
-    @property
-    def signals(self) -> int:
-        """A counter that rises with every change that the heartbeat thread must see."""
-        return self._signals
-
-    def signal(self) -> None:
-        """Make the heartbeat thread check again."""
-        with self._lock:
-            self._signal()
-
-    def _signal(self) -> None:
-        self._signals += 1
-        self._condition.notify_all()
-
-    def wait_for_signal(self, seen: int, timeout_ms: int) -> None:
-        """Wait until ``signals`` is not ``seen``, or for ``timeout_ms``.
-
-        The caller reads ``seen`` before it decides to wait, so that it cannot miss a signal in between.
-        """
-        with self._lock:
-            if self._signals == seen:
-                self._clock.wait(self._condition, timeout_ms)
 
     # --- questions; single reads, which need no lock -----------------------------------------------------------------
 
