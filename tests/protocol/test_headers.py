@@ -125,6 +125,8 @@ def test_clients_know_nothing_of_the_brokers_own_apis() -> None:
     assert {ApiKeys.name_of(key) for key in set(ApiKeys.all()) - set(ApiKeys.client_apis())} == {
         *("ALLOCATE_PRODUCER_IDS", "ALTER_PARTITION", "CONTROLLED_SHUTDOWN", "ENVELOPE"),
         *("LEADER_AND_ISR", "STOP_REPLICA", "UPDATE_METADATA"),
+        *("INITIALIZE_SHARE_GROUP_STATE", "READ_SHARE_GROUP_STATE", "READ_SHARE_GROUP_STATE_SUMMARY"),
+        *("WRITE_SHARE_GROUP_STATE", "DELETE_SHARE_GROUP_STATE"),
     }
     assert all(ApiKeys.is_broker_only(key) != (key in ApiKeys.client_apis()) for key in ApiKeys.all())
 

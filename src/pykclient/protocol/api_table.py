@@ -76,9 +76,17 @@ class ApiConstants:
     PUSH_TELEMETRY = 72
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
     SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
     ADD_RAFT_VOTER = 80
     REMOVE_RAFT_VOTER = 81
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
+    READ_SHARE_GROUP_STATE_SUMMARY = 87
     STREAMS_GROUP_DESCRIBE = 89
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
@@ -159,14 +167,22 @@ API_TABLE: dict[int, tuple[str, int, int, int, int, int]] = {
     72: ("PushTelemetry", 0, 0, 0, 0, 0),
     74: ("ListConfigResources", 0, 1, 1, 0, 0),
     75: ("DescribeTopicPartitions", 0, 0, 0, 0, 0),
+    76: ("ShareGroupHeartbeat", 1, 1, 1, 1, 1),
     77: ("ShareGroupDescribe", 1, 1, 1, 1, 1),
+    78: ("ShareFetch", 1, 2, 2, 1, 1),
+    79: ("ShareAcknowledge", 1, 2, 2, 1, 1),
     80: ("AddRaftVoter", 0, 1, 1, 0, 0),
     81: ("RemoveRaftVoter", 0, 0, 0, 0, 0),
+    83: ("InitializeShareGroupState", 0, 0, 0, 0, 0),
+    84: ("ReadShareGroupState", 0, 0, 0, 0, 0),
+    85: ("WriteShareGroupState", 0, 1, 1, 0, 0),
+    86: ("DeleteShareGroupState", 0, 0, 0, 0, 0),
+    87: ("ReadShareGroupStateSummary", 0, 1, 1, 0, 0),
     89: ("StreamsGroupDescribe", 0, 0, 0, 0, 0),
     90: ("DescribeShareGroupOffsets", 0, 1, 1, 0, 0),
     91: ("AlterShareGroupOffsets", 0, 0, 0, 0, 0),
     92: ("DeleteShareGroupOffsets", 0, 0, 0, 0, 0),
 }
 
-BROKER_APIS = frozenset((4, 5, 6, 7, 56, 58, 67))
+BROKER_APIS = frozenset((4, 5, 6, 7, 56, 58, 67, 83, 84, 85, 86, 87))
 """APIs that brokers and their controller use among themselves; clients know nothing of them."""
