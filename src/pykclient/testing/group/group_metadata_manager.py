@@ -3,70 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING
 
-from pykclient.errors import (
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    CorruptRecordError,
-    InvalidFetchSizeError,
-    KafkaStorageError,
-    NetworkError,
-    NotCoordinatorError,
-    NotEnoughReplicasAfterAppendError,
-    NotEnoughReplicasError,
-    NotLeaderOrFollowerError,
-    OffsetOutOfRangeError,
-    RecordBatchTooLargeError,
-    RecordTooLargeError,
-    RemoteProtocolError,
-    RequestTimedOutError,
-    UnknownServerError,
-    UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
-)
+from pykclient.errors import RemoteProtocolError, UnsupportedVersionError
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
-from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
-from pykclient.record.memory_records_builder import MemoryRecordsBuilder
+from pykclient.record.memory_records import AnyRecordBatch
 from pykclient.record.record_batch import Record
-from pykclient.testing.coordinator_partitions import partition_for
+from pykclient.testing.coordinator_log import AppendCallback, CoordinatorLog
 from pykclient.testing.group import consumer_group_records, group_records
 from pykclient.testing.group.consumer_group import ConsumerGroup
 from pykclient.testing.group.group_metadata import GroupMetadata
 from pykclient.testing.group.group_offsets import CommittedOffset
 from pykclient.testing.group.group_records import GROUP_METADATA_TOPIC
 from pykclient.testing.group.group_state import DEAD, EMPTY, STABLE
-from pykclient.testing.log.log_types import AppendOrigin, FetchIsolation
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.protocol.messages.produce import ProduceResponse
     from pykclient.testing.broker import Broker
     from pykclient.testing.log.producer_state_entry import VerificationState
     from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
 
-#: The response error for each error of an append.
-_RESPONSE_ERRORS: Final = {
-    UnknownTopicOrPartitionError.code: CoordinatorNotAvailableError.code,
-    NotEnoughReplicasError.code: CoordinatorNotAvailableError.code,
-    NotEnoughReplicasAfterAppendError.code: CoordinatorNotAvailableError.code,
-    RequestTimedOutError.code: CoordinatorNotAvailableError.code,
-    NotLeaderOrFollowerError.code: NotCoordinatorError.code,
-    KafkaStorageError.code: NotCoordinatorError.code,
-    NetworkError.code: CoordinatorLoadInProgressError.code,
-    RecordTooLargeError.code: UnknownServerError.code,
-    RecordBatchTooLargeError.code: UnknownServerError.code,
-    InvalidFetchSizeError.code: UnknownServerError.code,
-}
-
-#: Bytes of the log to read per step while groups are loaded. Other events run between the steps.
-_LOAD_STEP_BYTES: Final = 1 << 20
-
-#: The sequence number in each batch of offsets that a transaction sends. Nobody checks it.
-_BASE_SEQUENCE: Final = 0
-
-#: Called with an error code and, if that is 0, the offset of the first record.
-AppendCallback = Callable[[int, int], None]
 Group = GroupMetadata | ConsumerGroup
 GroupCallback = Callable[[Group], None]
 
@@ -85,11 +42,13 @@ class GroupMetadataManager:
         self.groups: dict[str, Group] = {}
         self._broker = broker
         self._log = broker.log_context.logger(__name__)
-        self._partition_count: int = broker.config["offsets.topic.num.partitions"]
-        self._commit_timeout_ms: int = broker.config["offsets.commit.timeout.ms"]
+        self._storage = CoordinatorLog(
+            broker,
+            GROUP_METADATA_TOPIC,
+            broker.config.get_int("offsets.topic.num.partitions"),
+            broker.config.get_int("offsets.commit.timeout.ms"),
+        )
         self._owned: set[int] = set()
-        self._loading: dict[int, int] = {}
-        self._epochs: dict[int, int] = {}
         #: The groups that open transactions have sent offsets to, by producer id.
         self._open_groups: dict[int, dict[str, None]] = {}
 
@@ -97,14 +56,10 @@ class GroupMetadataManager:
 
     def partition_for(self, group_id: str) -> int:
         """Return the partition of __consumer_offsets that stores the group."""
-        count = self._broker.metadata_cache.num_partitions(GROUP_METADATA_TOPIC)
-        if count is not None:
-            # Remembered for unloading groups after the topic is deleted.
-            self._partition_count = count
-        return partition_for(group_id, self._partition_count)
+        return self._storage.partition_for(group_id)
 
     def is_group_loading(self, group_id: str) -> bool:
-        return self.partition_for(group_id) in self._loading
+        return self._storage.is_loading(self.partition_for(group_id))
 
     def is_group_local(self, group_id: str) -> bool:
         """Return whether this broker coordinates the group and has loaded it."""
@@ -112,7 +67,7 @@ class GroupMetadataManager:
 
     @property
     def is_loading(self) -> bool:
-        return bool(self._loading)
+        return self._storage.is_any_loading
 
     def get_or_create_group(self, group_id: str) -> Group:
         """Return the group, which is of the classic protocol if it is new."""
@@ -268,29 +223,7 @@ class GroupMetadataManager:
         producer: ProducerIdAndEpoch | None = None,
         verification: VerificationState | None = None,
     ) -> None:
-        now_ms = self._broker.loop.wall_ms
-        builder = MemoryRecordsBuilder()
-        if producer is not None:
-            builder.set_producer_state(producer.producer_id, producer.epoch, _BASE_SEQUENCE, True)
-        for key, value in records:
-            builder.append(now_ms, key, value)
-        tp = TopicPartition(GROUP_METADATA_TOPIC, self.partition_for(group_id))
-
-        def appended(responses: dict[TopicPartition, ProduceResponse.PartitionProduceResponse]) -> None:
-            response = responses[tp]
-            error_code = response.error_code
-            if error_code:
-                self._log.info("Group %s: nothing was written to %s, error code %d", group_id, tp, error_code)
-            then(_RESPONSE_ERRORS.get(error_code, error_code), response.base_offset)
-
-        self._broker.replica_manager.append_records(
-            self._commit_timeout_ms,
-            -1,
-            {tp: builder.build()},
-            appended,
-            origin=AppendOrigin.COORDINATOR,
-            verifications={tp: verification},
-        )
+        self._storage.append(self.partition_for(group_id), records, then, producer=producer, verification=verification)
 
     # --- expiry
 
@@ -330,21 +263,13 @@ class GroupMetadataManager:
 
         ``on_loaded`` is called for each group.
         """
-        if not self._update_epoch(partition, epoch) or partition in self._owned or partition in self._loading:
-            return
-        self._loading[partition] = epoch
-        self._broker.call_soon(
-            self._load_step, partition, epoch, None, _LoadedGroups(self._broker.loop.wall_ms), on_loaded
-        )
+        loaded = _LoadedGroups(self._broker.loop.wall_ms)
+        self._storage.load(partition, epoch, loaded.add, partial(self._on_loaded, partition, loaded, on_loaded))
 
     def unload(self, partition: int, epoch: int | None, on_unloaded: GroupCallback) -> None:
         """Unload the groups of a partition that another broker leads now, in ``epoch``, or that was deleted (None)."""
-        if epoch is None:
-            # The topic is deleted; a new one would start with epoch 0 again.
-            self._epochs.pop(partition, None)
-        elif not self._update_epoch(partition, epoch):
+        if not self._storage.unload(partition, epoch):
             return
-        self._loading.pop(partition, None)
         self._owned.discard(partition)
         for group in list(self.groups.values()):
             if self.partition_for(group.group_id) == partition:
@@ -356,40 +281,7 @@ class GroupMetadataManager:
             if not group_ids:
                 del self._open_groups[producer_id]
 
-    def _update_epoch(self, partition: int, epoch: int) -> bool:
-        """Store a leader epoch; return False if a later one is known."""
-        if epoch < self._epochs.get(partition, -1):
-            return False
-        self._epochs[partition] = epoch
-        return True
-
-    def _load_step(
-        self, partition: int, epoch: int, offset: int | None, loaded: _LoadedGroups, on_loaded: GroupCallback
-    ) -> None:
-        if self._loading.get(partition) != epoch:
-            return  # no longer the leader
-        tp = TopicPartition(GROUP_METADATA_TOPIC, partition)
-        replica = self._broker.replica_manager.partition(tp)
-        log = None if replica is None else replica.log
-        if log is None:
-            self._log.warning("There is no log of %s to load groups from", tp)
-        else:
-            start = log.log_start_offset if offset is None else offset
-            try:
-                data = log.read(start, _LOAD_STEP_BYTES, FetchIsolation.LOG_END, min_one_message=True)
-                for view in data.records:
-                    for batch in MemoryRecords(view).batches():
-                        loaded.add(batch)
-            except (OffsetOutOfRangeError, KafkaStorageError, CorruptRecordError) as error:
-                self._log.error("Loading groups from %s failed at offset %d: %s", tp, start, error)
-            else:
-                if data.next_offset > start:
-                    self._broker.call_soon(self._load_step, partition, epoch, data.next_offset, loaded, on_loaded)
-                    return
-        self._finish_loading(partition, loaded, on_loaded)
-
-    def _finish_loading(self, partition: int, loaded: _LoadedGroups, on_loaded: GroupCallback) -> None:
-        del self._loading[partition]
+    def _on_loaded(self, partition: int, loaded: _LoadedGroups, on_loaded: GroupCallback) -> None:
         self._owned.add(partition)
         transactional = loaded.open_offsets()
         for group_id in {**loaded.groups, **loaded.consumer_groups, **loaded.offsets, **transactional}:

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pykclient.errors import (
     CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    CorruptRecordError,
-    KafkaStorageError,
     NotCoordinatorError,
-    NotEnoughReplicasAfterAppendError,
-    NotEnoughReplicasError,
-    NotLeaderOrFollowerError,
-    OffsetOutOfRangeError,
-    RecordBatchTooLargeError,
-    RecordTooLargeError,
     RemoteProtocolError,
-    RequestTimedOutError,
-    UnknownServerError,
-    UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from pykclient.record.memory_records import MemoryRecords
-from pykclient.record.memory_records_builder import MemoryRecordsBuilder
+from pykclient.record.memory_records import AnyRecordBatch
 from pykclient.record.record_batch import Record
-from pykclient.testing.coordinator_partitions import partition_for
-from pykclient.testing.log.log_types import AppendOrigin, FetchIsolation
+from pykclient.testing.coordinator_log import CoordinatorLog
 from pykclient.testing.transaction import transaction_log
 from pykclient.testing.transaction.transaction_metadata import TransactionMetadata, TxnTransitMetadata
 from pykclient.testing.transaction.transaction_state import (
@@ -38,26 +25,9 @@ from pykclient.testing.transaction.transaction_state import (
     PREPARE_COMMIT,
 )
 from pykclient.topic_names import TRANSACTION_STATE_TOPIC_NAME
-from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.protocol.messages.produce import ProduceResponse
     from pykclient.testing.broker import Broker
-
-#: The response error for each error of an append.
-_RESPONSE_ERRORS: Final = {
-    UnknownTopicOrPartitionError.code: CoordinatorNotAvailableError.code,
-    NotEnoughReplicasError.code: CoordinatorNotAvailableError.code,
-    NotEnoughReplicasAfterAppendError.code: CoordinatorNotAvailableError.code,
-    RequestTimedOutError.code: CoordinatorNotAvailableError.code,
-    NotLeaderOrFollowerError.code: NotCoordinatorError.code,
-    KafkaStorageError.code: NotCoordinatorError.code,
-    RecordTooLargeError.code: UnknownServerError.code,
-    RecordBatchTooLargeError.code: UnknownServerError.code,
-}
-
-#: Bytes of the log to read per step while a partition is loaded. Other events run between the steps.
-_LOAD_STEP_BYTES: Final = 1 << 20
 
 #: The maximum number of tombstones in one batch.
 _MAX_EXPIRED_PER_BATCH: Final = 500
@@ -91,29 +61,28 @@ class TransactionStateManager:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._log = broker.log_context.logger(__name__)
-        self._partition_count: int = broker.config["transaction.state.log.num.partitions"]
-        self._append_timeout_ms: int = broker.config["request.timeout.ms"]
+        self._storage = CoordinatorLog(
+            broker,
+            TRANSACTION_STATE_TOPIC_NAME,
+            broker.config.get_int("transaction.state.log.num.partitions"),
+            broker.config.get_int("request.timeout.ms"),
+        )
         self._loaded: dict[int, _LoadedPartition] = {}
-        self._loading: dict[int, int] = {}
-        self._epochs: dict[int, int] = {}
 
     # --- which transactional ids
 
     def partition_for(self, transactional_id: str) -> int:
         """Return the partition of __transaction_state that stores the transactional id."""
-        count = self._broker.metadata_cache.num_partitions(TRANSACTION_STATE_TOPIC_NAME)
-        if count is not None:
-            self._partition_count = count
-        return partition_for(transactional_id, self._partition_count)
+        return self._storage.partition_for(transactional_id)
 
     @property
     def is_loading(self) -> bool:
-        return bool(self._loading)
+        return self._storage.is_any_loading
 
     @property
     def has_partitions(self) -> bool:
         """True if this broker coordinates, or is about to coordinate, any transactional ids."""
-        return bool(self._loaded or self._loading)
+        return bool(self._loaded) or self._storage.is_any_loading
 
     def get(self, transactional_id: str) -> tuple[int, TransactionMetadata | None]:
         """Return the coordinator's epoch, and the transactional id's state if it has one.
@@ -141,7 +110,7 @@ class TransactionStateManager:
 
     def _partition(self, transactional_id: str) -> _LoadedPartition:
         number = self.partition_for(transactional_id)
-        if number in self._loading:
+        if self._storage.is_loading(number):
             raise CoordinatorLoadInProgressError(f"broker {self._broker.id} is loading {transactional_id!r}")
         partition = self._loaded.get(number)
         if partition is None:
@@ -171,7 +140,7 @@ class TransactionStateManager:
         key = transaction_log.key_to_bytes(transactional_id)
         value = transaction_log.value_to_bytes(transit, self._broker.cluster.features.transaction_version)
 
-        def appended(error_code: int) -> None:
+        def appended(error_code: int, _: int) -> None:
             current = self.current(transactional_id, coordinator_epoch)
             if current is None:
                 error_code = error_code or NotCoordinatorError.code
@@ -181,24 +150,7 @@ class TransactionStateManager:
                 current.pending_state = None
             then(error_code)
 
-        self._append(self.partition_for(transactional_id), [(key, value)], appended)
-
-    def _append(self, partition: int, records: Iterable[tuple[bytes, bytes | None]], then: ErrorCallback) -> None:
-        now_ms = self._broker.loop.wall_ms
-        builder = MemoryRecordsBuilder()
-        for key, value in records:
-            builder.append(now_ms, key, value)
-        tp = TopicPartition(TRANSACTION_STATE_TOPIC_NAME, partition)
-
-        def appended(responses: dict[TopicPartition, ProduceResponse.PartitionProduceResponse]) -> None:
-            error_code = responses[tp].error_code
-            if error_code:
-                self._log.info("Nothing was written to %s, error code %d", tp, error_code)
-            then(_RESPONSE_ERRORS.get(error_code, error_code))
-
-        self._broker.replica_manager.append_records(
-            self._append_timeout_ms, -1, {tp: builder.build()}, appended, origin=AppendOrigin.COORDINATOR
-        )
+        self._storage.append(self.partition_for(transactional_id), [(key, value)], appended)
 
     # --- time
 
@@ -231,7 +183,7 @@ class TransactionStateManager:
         for metadata in expired:
             metadata.prepare_dead()
 
-        def removed(error_code: int) -> None:
+        def removed(error_code: int, _: int) -> None:
             partition = self._loaded.get(number)
             if partition is None or partition.coordinator_epoch != coordinator_epoch:
                 return
@@ -241,7 +193,7 @@ class TransactionStateManager:
                     metadata.state = DEAD
                     del partition.metadata[metadata.transactional_id]
 
-        self._append(
+        self._storage.append(
             number, [(transaction_log.key_to_bytes(metadata.transactional_id), None) for metadata in expired], removed
         )
 
@@ -252,63 +204,27 @@ class TransactionStateManager:
 
         ``on_decided`` is then called for each transaction whose markers may not all be written.
         """
-        if not self._update_epoch(partition, epoch):
-            return
-        self._loaded.pop(partition, None)
-        self._loading[partition] = epoch
-        self._broker.call_soon(self._load_step, partition, epoch, None, {}, on_decided)
+        loaded: dict[str, TransactionMetadata] = {}
 
-    def unload(self, partition: int, epoch: int | None) -> None:
-        """Unload a partition that another broker leads now, in ``epoch``, or that was deleted (None)."""
-        if epoch is None:
-            # The topic is deleted; a new one would start with epoch 0 again.
-            self._epochs.pop(partition, None)
-        elif not self._update_epoch(partition, epoch):
-            return
-        self._loading.pop(partition, None)
-        self._loaded.pop(partition, None)
+        def add(batch: AnyRecordBatch) -> None:
+            _add(loaded, batch.records())
 
-    def _update_epoch(self, partition: int, epoch: int) -> bool:
-        """Store a leader epoch; return False if a later one is known."""
-        if epoch < self._epochs.get(partition, -1):
-            return False
-        self._epochs[partition] = epoch
-        return True
+        if self._storage.load(partition, epoch, add, partial(self._on_loaded, partition, epoch, loaded, on_decided)):
+            self._loaded.pop(partition, None)
 
-    def _load_step(
-        self,
-        partition: int,
-        epoch: int,
-        offset: int | None,
-        loaded: dict[str, TransactionMetadata],
-        on_decided: DecidedCallback,
+    def _on_loaded(
+        self, partition: int, epoch: int, loaded: dict[str, TransactionMetadata], on_decided: DecidedCallback
     ) -> None:
-        if self._loading.get(partition) != epoch:
-            return  # no longer the leader
-        tp = TopicPartition(TRANSACTION_STATE_TOPIC_NAME, partition)
-        replica = self._broker.replica_manager.partition(tp)
-        log = None if replica is None else replica.log
-        if log is None:
-            self._log.warning("There is no log of %s to load transactional ids from", tp)
-        else:
-            start = log.log_start_offset if offset is None else offset
-            try:
-                data = log.read(start, _LOAD_STEP_BYTES, FetchIsolation.LOG_END, min_one_message=True)
-                for piece in data.records:
-                    for batch in MemoryRecords(piece).batches():
-                        _add(loaded, batch.records())
-            except (OffsetOutOfRangeError, CorruptRecordError, KafkaStorageError) as error:
-                self._log.error("Could not load the rest of %s from offset %d: %s", tp, start, error)
-            else:
-                if start < data.next_offset < log.log_end_offset:
-                    self._broker.call_soon(self._load_step, partition, epoch, data.next_offset, loaded, on_decided)
-                    return
-        del self._loading[partition]
         self._loaded[partition] = _LoadedPartition(epoch, loaded)
-        self._log.info("Loaded %d transactional ids from %s", len(loaded), tp)
+        self._log.info("Loaded %d transactional ids from partition %d", len(loaded), partition)
         for metadata in list(loaded.values()):
             if metadata.state in (PREPARE_COMMIT, PREPARE_ABORT):
                 on_decided(epoch, metadata)
+
+    def unload(self, partition: int, epoch: int | None) -> None:
+        """Unload a partition that another broker leads now, in ``epoch``, or that was deleted (None)."""
+        if self._storage.unload(partition, epoch):
+            self._loaded.pop(partition, None)
 
 
 def _add(loaded: dict[str, TransactionMetadata], records: Iterable[Record]) -> None:

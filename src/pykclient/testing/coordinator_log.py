@@ -1,0 +1,204 @@
+"""A topic that a coordinator keeps its state in (Java: CoordinatorLoader, CoordinatorPartitionWriter)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from pykclient.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    CorruptRecordError,
+    InvalidFetchSizeError,
+    KafkaStorageError,
+    NetworkError,
+    NotCoordinatorError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
+    RecordBatchTooLargeError,
+    RecordTooLargeError,
+    RequestTimedOutError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
+)
+from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
+from pykclient.record.memory_records_builder import MemoryRecordsBuilder
+from pykclient.testing.coordinator_partitions import partition_for
+from pykclient.testing.log.log_types import AppendOrigin, FetchIsolation
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.protocol.messages.produce import ProduceResponse
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.log.producer_state_entry import VerificationState
+    from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
+
+#: The response error for each error of an append.
+_RESPONSE_ERRORS: Final = {
+    UnknownTopicOrPartitionError.code: CoordinatorNotAvailableError.code,
+    NotEnoughReplicasError.code: CoordinatorNotAvailableError.code,
+    NotEnoughReplicasAfterAppendError.code: CoordinatorNotAvailableError.code,
+    RequestTimedOutError.code: CoordinatorNotAvailableError.code,
+    NotLeaderOrFollowerError.code: NotCoordinatorError.code,
+    KafkaStorageError.code: NotCoordinatorError.code,
+    NetworkError.code: CoordinatorLoadInProgressError.code,
+    RecordTooLargeError.code: UnknownServerError.code,
+    RecordBatchTooLargeError.code: UnknownServerError.code,
+    InvalidFetchSizeError.code: UnknownServerError.code,
+}
+
+#: Bytes of the log to read per step while a partition is loaded. Other events run between the steps.
+_LOAD_STEP_BYTES: Final = 1 << 20
+
+#: The sequence number in each batch of a transaction. Nobody checks it.
+_BASE_SEQUENCE: Final = 0
+
+#: A key, and a value or None for a tombstone.
+KeyValue = tuple[bytes, bytes | None]
+#: Called with an error code and, if that is 0, the offset of the first record.
+AppendCallback = Callable[[int, int], None]
+
+
+class CoordinatorLog:
+    """The partitions of a coordinator's topic: appends to them, and loading them after an election.
+
+    A new leader reads its partition from the start. Until it is done, the partition is *loading*. Each election or
+    resignation has a leader epoch; one that arrives after a later one has no effect.
+
+    Thread: loop
+    """
+
+    __slots__ = ("_append_timeout_ms", "_broker", "_epochs", "_loading", "_log", "_partition_count", "_topic")
+
+    def __init__(self, broker: Broker, topic: str, partition_count: int, append_timeout_ms: int) -> None:
+        self._broker = broker
+        self._log = broker.log_context.logger(__name__)
+        self._topic = topic
+        self._partition_count = partition_count
+        self._append_timeout_ms = append_timeout_ms
+        self._loading: dict[int, int] = {}
+        self._epochs: dict[int, int] = {}
+
+    def partition_for(self, key: str) -> int:
+        """Return the partition that stores a key, such as a group id."""
+        count = self._broker.metadata_cache.num_partitions(self._topic)
+        if count is not None:
+            # Remembered for unloading after the topic is deleted.
+            self._partition_count = count
+        return partition_for(key, self._partition_count)
+
+    # --- appends
+
+    def append(
+        self,
+        partition: int,
+        records: Iterable[KeyValue],
+        then: AppendCallback,
+        *,
+        producer: ProducerIdAndEpoch | None = None,
+        verification: VerificationState | None = None,
+    ) -> None:
+        """Append records, as part of the transaction of ``producer`` if there is one.
+
+        ``then`` is called when all in-sync replicas have them, or after an error.
+        """
+        now_ms = self._broker.loop.wall_ms
+        builder = MemoryRecordsBuilder()
+        if producer is not None:
+            builder.set_producer_state(producer.producer_id, producer.epoch, _BASE_SEQUENCE, True)
+        for key, value in records:
+            builder.append(now_ms, key, value)
+        tp = TopicPartition(self._topic, partition)
+
+        def appended(responses: dict[TopicPartition, ProduceResponse.PartitionProduceResponse]) -> None:
+            response = responses[tp]
+            error_code = response.error_code
+            if error_code:
+                self._log.info("Nothing was written to %s, error code %d", tp, error_code)
+            then(_RESPONSE_ERRORS.get(error_code, error_code), response.base_offset)
+
+        self._broker.replica_manager.append_records(
+            self._append_timeout_ms,
+            -1,
+            {tp: builder.build()},
+            appended,
+            origin=AppendOrigin.COORDINATOR,
+            verifications={tp: verification},
+        )
+
+    # --- loading
+
+    @property
+    def is_any_loading(self) -> bool:
+        """True while a partition is being loaded."""
+        return bool(self._loading)
+
+    def is_loading(self, partition: int) -> bool:
+        """Return whether a partition is being loaded."""
+        return partition in self._loading
+
+    def load(self, partition: int, epoch: int, add: Callable[[AnyRecordBatch], None], then: Callable[[], None]) -> bool:
+        """Read a partition that this broker leads from leader epoch ``epoch`` on.
+
+        ``add`` is called for each batch, and ``then`` at the end of the log, unless the broker resigns before.
+        Return False, and read nothing, if a later epoch is known.
+        """
+        if not self._update_epoch(partition, epoch):
+            return False
+        self._loading[partition] = epoch
+        self._broker.call_soon(self._load_step, partition, epoch, None, add, then)
+        return True
+
+    def unload(self, partition: int, epoch: int | None) -> bool:
+        """Stop loading a partition that another broker leads from ``epoch`` on, or that was deleted (None).
+
+        Return False, and do nothing, if a later epoch is known.
+        """
+        if epoch is None:
+            # The topic is deleted; a new one would start with epoch 0 again.
+            self._epochs.pop(partition, None)
+        elif not self._update_epoch(partition, epoch):
+            return False
+        self._loading.pop(partition, None)
+        return True
+
+    def _update_epoch(self, partition: int, epoch: int) -> bool:
+        """Store a leader epoch; return False if a later one is known."""
+        if epoch < self._epochs.get(partition, -1):
+            return False
+        self._epochs[partition] = epoch
+        return True
+
+    def _load_step(
+        self,
+        partition: int,
+        epoch: int,
+        offset: int | None,
+        add: Callable[[AnyRecordBatch], None],
+        then: Callable[[], None],
+    ) -> None:
+        if self._loading.get(partition) != epoch:
+            return  # no longer the leader
+        tp = TopicPartition(self._topic, partition)
+        replica = self._broker.replica_manager.partition(tp)
+        log = None if replica is None else replica.log
+        if log is None:
+            self._log.warning("There is no log of %s to load", tp)
+        else:
+            start = log.log_start_offset if offset is None else offset
+            try:
+                data = log.read(start, _LOAD_STEP_BYTES, FetchIsolation.LOG_END, min_one_message=True)
+                for view in data.records:
+                    for batch in MemoryRecords(view).batches():
+                        add(batch)
+            except (OffsetOutOfRangeError, KafkaStorageError, CorruptRecordError) as error:
+                self._log.error("Could not load the rest of %s from offset %d: %s", tp, start, error)
+            else:
+                # Compaction can leave a log without records before its end, so the end alone does not tell.
+                if start < data.next_offset < log.log_end_offset:
+                    self._broker.call_soon(self._load_step, partition, epoch, data.next_offset, add, then)
+                    return
+        del self._loading[partition]
+        then()
