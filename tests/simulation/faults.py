@@ -91,7 +91,7 @@ class FaultMaker:
                 self._cluster.pause_broker(broker)
                 self._later(a[1], self._resume, broker)
         elif step.what == steps.MOVE_LEADER:
-            self._move_leader(self._partitions[a[0] % len(self._partitions)], self._broker(a[1]))
+            self.move_leader(self._partitions[a[0] % len(self._partitions)], self._broker(a[1]))
         elif step.what == steps.DROP_REQUEST:
             faults.drop_requests(APIS[a[0]], times=a[1], disconnect=a[1] == 1)
         elif step.what == steps.DROP_RESPONSE:
@@ -194,10 +194,11 @@ class FaultMaker:
     def _speed_up(self, broker: int) -> None:
         self._cluster.disk(broker).write_delay_ms = 0
 
-    def _move_leader(self, tp: TopicPartition, broker: int) -> None:
+    def move_leader(self, tp: TopicPartition, broker: int) -> None:
+        """Make the broker the leader of the partition, if it runs and the controller allows it."""
         try:
             self._cluster.move_leader(tp, broker)
-        except IllegalStateError:  # no controller, no such replica, or not in sync, as on real clusters
+        except IllegalStateError:  # a broker that is down, no controller, or no such replica, as on real clusters
             return
 
     def all_running(self) -> bool:

@@ -557,9 +557,7 @@ class Pipeline:
                 self._replace(worker)
                 worker.stopping = True
         elif what == TXN_MOVE:
-            tp = TopicPartition((OFFSETS, TRANSACTIONS)[a[0]], 0)
-            if a[1] in self.cluster.isr(tp) and self.cluster.active_controller() is not None:
-                self.cluster.move_leader(tp, a[1])
+            self.faults.move_leader(TopicPartition((OFFSETS, TRANSACTIONS)[a[0]], 0), a[1])
         elif what in (TXN_DROP_REQUEST, TXN_DROP_RESPONSE, TXN_HOLD, TXN_ERROR):
             api, party, _ = TXN_APIS[a[0]]
             if what == TXN_DROP_REQUEST:
