@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.kafka_consumer import KafkaConsumer
     from pykclient.consumer.subscription_pattern import SubscriptionPattern
     from pykclient.errors import KafkaError
+    from pykclient.explanation import explain_clients, explain_on_signal
     from pykclient.producer.future import FutureRecordMetadata
     from pykclient.producer.interceptors import ProducerInterceptor
     from pykclient.producer.kafka_producer import KafkaProducer
@@ -69,6 +70,8 @@ _HOME = {
     "StringSerializer": "serialization",
     "SubscriptionPattern": "consumer.subscription_pattern",
     "TopicPartition": "types",
+    "explain_clients": "explanation",
+    "explain_on_signal": "explanation",
 }
 _MODULES = frozenset({"errors"})
 
@@ -100,6 +103,8 @@ __all__ = [
     "TopicPartition",
     "__version__",
     "errors",
+    "explain_clients",
+    "explain_on_signal",
 ]
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name

@@ -115,6 +115,9 @@ class MockClient:
     def ready(self, node: Node, now_ms: int) -> bool:
         return self._connection(node.id_string).ready(now_ms)
 
+    def explain(self, now_ms: int) -> list[str]:
+        return [f"a mock, {len(self.requests)} requests in flight at {now_ms}"]
+
     def connection_delay_ms(self, node: Node, now_ms: int) -> int:
         return self._connection(node.id_string).connection_delay_ms(now_ms)
 

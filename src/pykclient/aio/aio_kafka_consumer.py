@@ -10,6 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
+from pykclient import explanation
 from pykclient.aio import consumer_arguments
 from pykclient.aio.client_view import ClientView
 from pykclient.aio.consumer_settings import consumer_config
@@ -21,6 +22,7 @@ from pykclient.aio.threadless_consumer import ThreadlessConsumer
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.consumer import arguments
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
+from pykclient.consumer.explanation import explain_consumer
 from pykclient.consumer.fetch import AnyFetch, Fetch
 from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
 from pykclient.consumer.kafka_consumer import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS, INTERNAL_TOPICS
@@ -195,6 +197,7 @@ class AIOKafkaConsumer:
                 await self._await_assignment(consumer, waits)
             if self._closed:
                 raise ConsumerStoppedError("the consumer was stopped while it started")
+            explanation.opened(self)
         except BaseException:
             # The attempt may have changed the subscription's state. Another one starts from what was asked for.
             self._consumer = None
@@ -824,6 +827,14 @@ class AIOKafkaConsumer:
         metrics = self._usable().components.metrics
         return metrics.metrics if raw else metrics.by_group()
 
+    def explain(self) -> str:
+        """Return a page of text on what the consumer is doing and waiting for, as ``KafkaConsumer.explain``.
+
+        Raises:
+            Exception: the errors of any call of a consumer that is not started, or closed.
+        """
+        return explain_consumer(repr(self), self._usable().components)
+
     # --- stopping --------------------------------------------------------------------------------------------------
 
     async def stop(self, timeout: float | None = None) -> None:
@@ -861,6 +872,7 @@ class AIOKafkaConsumer:
     def _end_reading(self, consumer: ThreadlessConsumer) -> None:
         """Let waiting calls end. Decide here, where an exception can be seen, what an automatic commit includes."""
         self._closed = True
+        explanation.closed(self)
         self._records = iter(())
         consumer.consumer.hold_back_last()
         consumer.components.are_records_at_hand = False

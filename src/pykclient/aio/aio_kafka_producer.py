@@ -592,6 +592,14 @@ class AIOKafkaProducer(TransactionalCoroutines):
         """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName."""
         return self._usable().metrics(raw)
 
+    def explain(self) -> str:
+        """Return a page of text on what the producer is doing and waiting for, as ``KafkaProducer.explain``.
+
+        Raises:
+            Exception: the errors of any call of a producer that is not started, or closed.
+        """
+        return self._usable().explain()
+
     # --- stopping --------------------------------------------------------------------------------------------------
 
     async def stop(self, timeout: float | None = None) -> None:

@@ -94,7 +94,7 @@ class ConsumerComponents:
         subscriptions: SubscriptionState | None,
     ) -> None:
         config, environment, clock = self.config, self.environment, self.clock
-        fetch_config = FetchConfig.from_config(config)
+        self.fetch_config = fetch_config = FetchConfig.from_config(config)
         self.subscriptions = subscriptions or SubscriptionState(
             self.log_context, AutoOffsetResetStrategy.from_string(config["auto.offset.reset"])
         )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
+from pykclient import explanation
 from pykclient.clock import Timer
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer import arguments
@@ -16,6 +17,7 @@ from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrateg
 from pykclient.consumer.classic_consumer import DEFAULT_REBALANCE_REASON, ClassicConsumer
 from pykclient.consumer.consumer_components import ConsumerComponents
 from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
+from pykclient.consumer.explanation import explain_consumer
 from pykclient.consumer.iteration import Iteration
 from pykclient.consumer.offset_commit_future import OffsetCommitFuture
 from pykclient.consumer.subscription_pattern import SubscriptionPattern
@@ -153,6 +155,7 @@ class KafkaConsumer(Generic[K, V]):
         )
         self._guard.recover = self._consumer.recover
         self._guard.has_leftovers = self._consumer.has_leftovers
+        explanation.opened(self)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -707,6 +710,21 @@ class KafkaConsumer(Generic[K, V]):
         metrics = self._consumer.metrics
         return metrics.metrics if raw else metrics.by_group()
 
+    def explain(self) -> str:
+        """Return a page of text on what the consumer is doing and waiting for.
+
+        It names the call in progress, the membership in the group, each partition's position and lag, the connections
+        with their requests in flight, and the last warnings and errors. May be called from any thread;
+        ``pykclient.explain_on_signal`` prints it on a signal.
+
+        Raises:
+            IllegalStateError: called by a signal handler or destructor that interrupts another call of this thread.
+            UseAfterForkError: this is a forked child process.
+        """
+        self._guard.check_process()
+        self._guard.check_not_interrupting()
+        return explain_consumer(repr(self), self._consumer.components)
+
     def wakeup(self) -> None:
         """Make the call in progress in another thread, or else the next call that waits, raise WakeupError.
 
@@ -756,9 +774,11 @@ class KafkaConsumer(Generic[K, V]):
                 self._consumer.recover(in_middle=True)
                 self._run(self._consumer.close(0, operation, auto_commit=False))
                 self._guard.closed = True
+                explanation.closed(self)
                 raise
             self._iterator = None
             self._guard.closed = True
+            explanation.closed(self)
         if failure is not None:
             raise failure
 

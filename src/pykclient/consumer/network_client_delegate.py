@@ -116,6 +116,10 @@ class NetworkClientDelegate:
         """End the wait of the poll in progress, or else of the next. Safe in a signal handler."""
         self._client.wakeup()
 
+    def explain(self, now_ms: int) -> list[str]:
+        """Return a line for each broker. Thread: any."""
+        return self._client.explain(now_ms)
+
     # --- polling ---------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int, now_ms: int, *, background: bool = False) -> int:

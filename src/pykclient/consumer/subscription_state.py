@@ -49,8 +49,9 @@ class SubscriptionState:
 
     Every change of a partition's state ends with ``_file``, which updates the indexes.
 
-    Thread: application. Metadata, which the heartbeat thread may refresh, calls ``metadata_topics``, ``needs_metadata``
-    and ``matches_subscribed_pattern`` from any thread. They read values that are replaced as a whole and never changed.
+    Thread: application, but for ``states``. Metadata, which the heartbeat thread may refresh, calls
+    ``metadata_topics``, ``needs_metadata`` and ``matches_subscribed_pattern`` from any thread. They read values that
+    are replaced as a whole and never changed.
     """
 
     def __init__(self, log_context: LogContext, default_reset_strategy: AutoOffsetResetStrategy) -> None:
@@ -70,8 +71,7 @@ class SubscriptionState:
         self._read_only: frozenset[TopicPartition] | None = None
 
     def _file(self, tp: TopicPartition, state: TopicPartitionState) -> None:
-        # Between a change of subscription and the following rebalance, the consumer may own partitions it no longer
-        # wants.
+        # Until the rebalance that follows a change of subscription, it may own partitions it no longer wants.
         self._index.file(tp, state, self._is_wanted(tp) and (self._read_only is None or tp in self._read_only))
 
     def _is_wanted(self, tp: TopicPartition) -> bool:
@@ -284,6 +284,10 @@ class SubscriptionState:
 
     def assigned_partitions_list(self) -> list[TopicPartition]:
         return list(self._index.assignment)
+
+    def states(self) -> list[tuple[TopicPartition, TopicPartitionState]]:
+        """Return the state of each assigned partition. Thread: any, which may read the states."""
+        return list(self._index.assignment.copy().items())
 
     def num_assigned_partitions(self) -> int:
         return len(self._index.assignment)
@@ -727,5 +731,5 @@ class SubscriptionState:
         if self._broker_pattern is not None:
             return f"subscribe({self._broker_pattern})"
         if self._type == USER_ASSIGNED:
-            return f"assign({', '.join(map(str, self._index.assignment))})"
+            return f"assign({', '.join(map(str, self._index.assignment.copy()))})"
         return "no subscription"

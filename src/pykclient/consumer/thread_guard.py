@@ -135,6 +135,12 @@ class ThreadGuard:
         holder = self._held.get(_HOLDER)
         return holder is not None and holder.outer is not None
 
+    @property
+    def present_call(self) -> str | None:
+        """The name of the call in progress, and of its thread; None without one. Thread: any."""
+        holder = self._held.get(_HOLDER)
+        return None if holder is None else f"{holder.method} in {_name(holder.thread_id)}"
+
     def require_outermost(self) -> None:
         """Raise IllegalStateError if a callback made the current call."""
         entry = self._held.get(_HOLDER)

@@ -7,6 +7,7 @@ from typing import Final
 
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import AuthenticationError, IllegalStateError
+from pykclient.explanation import shown_duration
 from pykclient.log_context import LogContext
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.host_resolver import Lookup
@@ -123,7 +124,7 @@ class ClusterConnectionStates:
 
     ``MOVES`` is the table of transitions. A node in CONNECTING may still be waiting for the lookup of its host.
 
-    Thread: owner.
+    Thread: owner, but for ``explain``.
     """
 
     __slots__ = ("_connecting", "_connection_setup_timeout", "_log", "_nodes", "_reconnect_backoff", "lookups")
@@ -268,6 +269,27 @@ class ClusterConnectionStates:
         return min(
             [node.last_connect_attempt_ms + node.connection_setup_timeout_ms for node in attempts], default=FOREVER_MS
         )
+
+    def explain(self, id: str, now_ms: int) -> str:
+        """Return the state of the connection in words. Thread: any."""
+        node = self._nodes.get(id)
+        if node is None:
+            return "not connected, as nothing has been sent to it"
+        state = node.state
+        for_ms = now_ms - node.last_connect_attempt_ms
+        if state == READY:
+            throttle_ms = node.throttle_until_ms - now_ms
+            return f"throttled by a quota for {shown_duration(throttle_ms)}" if throttle_ms > 0 else "connected"
+        if state == CONNECTING:
+            step = "its host is being looked up" if id in self.lookups else "connecting"
+            return f"{step} for {shown_duration(for_ms)}"
+        if state == CHECKING_API_VERSIONS:
+            return "connected, and asked for its API versions"
+        what = "authentication failed" if state == AUTHENTICATION_FAILED else "not connected"
+        backoff_ms = node.reconnect_backoff_ms - for_ms
+        if backoff_ms <= 0:
+            return f"{what}, and not needed since" if state == DISCONNECTED else what
+        return f"{what}; the next attempt is in {shown_duration(backoff_ms)} at the earliest"
 
     # --- moves -----------------------------------------------------------------------------------------------------
 

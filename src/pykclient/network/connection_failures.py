@@ -184,6 +184,10 @@ class ConnectionFailures:
         """Return the last failure of each address that does not work now."""
         return list(self._failures.values())
 
+    def of_node(self, node: Node) -> ConnectionFailure | None:
+        """Return the last failure of the node's address, or None if it works or was not tried."""
+        return self._failures.get((node.host, node.port))
+
     def report(self, cluster: Cluster, bootstrap: Sequence[tuple[str, int]], now_ms: int) -> str:
         """Return a sentence for an error message, such as ``2 of 3 bootstrap servers could not be reached (...)``.
 

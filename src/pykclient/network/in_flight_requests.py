@@ -84,7 +84,9 @@ class InFlightRequest:
 
 
 class InFlightRequests:
-    """The requests in flight, in one queue per node, because nodes respond in order. Thread: owner."""
+    """The requests in flight, in one queue per node, because nodes respond in order. Thread: owner,
+    but for ``of_node``.
+    """
 
     __slots__ = ("_count", "_max_per_connection", "_queues")
 
@@ -128,6 +130,11 @@ class InFlightRequests:
         """Return whether the last request is completely sent and the limit is not reached."""
         queue = self._queues.get(node_id)
         return not queue or (queue[-1].send.completed and len(queue) < self._max_per_connection)
+
+    def of_node(self, node_id: str) -> list[InFlightRequest]:
+        """Return the requests to a node, oldest first. Thread: any."""
+        queue = self._queues.get(node_id)
+        return list(queue.copy()) if queue else []
 
     def count(self, node_id: str | None = None) -> int:
         if node_id is None:

@@ -123,6 +123,9 @@ class KafkaClient(Protocol):
     def connection_report(self) -> str:
         """Return which addresses cannot be reached and why, for error messages; empty if none."""
 
+    def explain(self, now_ms: int) -> list[str]:
+        """Return a line for each node: its connection, its requests in flight and its last failure. Thread: any."""
+
     @property
     def is_unreachable(self) -> bool:
         """True if the last attempt to connect has failed for every known node."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pykclient import errors
 from pykclient.errors import IllegalStateError, InvalidMetadataError, InvalidTopicError, KafkaError
 from pykclient.network.cluster import ZERO_UUID, Cluster, ClusterResourceListeners
+from pykclient.network.connection_explanation import explain_metadata
 from pykclient.network.connection_failures import shown_address
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.lower_epochs import LowerEpochs, Note
@@ -141,6 +142,12 @@ class Metadata:
         """The ``now_ms`` of the last successful full update; far in the past before the first one."""
         with self._lock:
             return self._last_successful_refresh_ms
+
+    def explain(self, now_ms: int) -> str:
+        """Return a line about the age and content of the metadata."""
+        age_ms = now_ms - self.last_successful_update
+        wanted = self.update_requested
+        return explain_metadata(self._snapshot.cluster, self._bootstrap_addresses, age_ms, is_update_requested=wanted)
 
     @property
     def update_requested(self) -> bool:

@@ -29,6 +29,7 @@ from pykclient.network.api_versions_exchange import (
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
 from pykclient.network.cluster_connection_states import ClusterConnectionStates
+from pykclient.network.connection_explanation import explain_connections
 from pykclient.network.connection_failures import ConnectionFailures, cause_of, reason_of, setup_failure, shown_node
 from pykclient.network.in_flight_requests import InFlightRequest, InFlightRequests
 from pykclient.network.kafka_client import LeastLoadedNode
@@ -59,7 +60,7 @@ class NetworkClient:
     It holds no socket, and reads no clock but the one it is given. It does not trust what a node sends: a frame that
     cannot be the response to the oldest request in flight closes the connection.
 
-    Thread: owner, but for ``wakeup``, ``initiate_close``, ``active`` and ``connection_report``.
+    Thread: owner, but for ``wakeup``, ``initiate_close``, ``active``, ``connection_report`` and ``explain``.
     """
 
     def __init__(
@@ -661,6 +662,11 @@ class NetworkClient:
         """
         updater = self._updater
         return self._failures.report(updater.fetch_cluster(), updater.bootstrap_addresses, self._clock.now_ms())
+
+    def explain(self, now_ms: int) -> list[str]:
+        nodes = {node.id_string: node for node in self._updater.fetch_nodes()}
+        nodes.update((id, node) for id, (node, _) in self._nodes.copy().items() if id not in nodes and node.id >= 0)
+        return explain_connections(nodes, self._connection_states, self._in_flight, self._failures, now_ms)
 
     @property
     def is_unreachable(self) -> bool:

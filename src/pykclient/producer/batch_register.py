@@ -124,6 +124,10 @@ class BatchRegister:
         """True while the network client has a request with a batch, even one that was given up."""
         return bool(self._in_flight)
 
+    def in_flight(self) -> list[ProducerBatch]:
+        """Return the batches in flight. Thread: any."""
+        return list(self._in_flight.copy())
+
     def expired_in_flight(self, delivery_timeout_ms: int, now_ms: int) -> list[ProducerBatch]:
         """Return the batches in flight whose delivery.timeout.ms has passed, oldest first.
 

@@ -23,6 +23,7 @@ from pykclient.implementation import compiled
 from pykclient.network.cluster import Cluster
 from pykclient.network.environment import Environment
 from pykclient.producer import arguments, lifecycle
+from pykclient.producer.explanation import explain_producer
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery, failed_future, run_listeners
 from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelivery, headers_of
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_cached
@@ -620,6 +621,22 @@ class KafkaProducer(TransactionalMethods, Generic[K, V]):
         with HERE.mark:
             self._parts.sender_metrics.publish(self._clock.now_ms())
             return self._parts.metrics.metrics if is_raw else self._parts.metrics.by_group()
+
+    def explain(self) -> str:
+        """Return a page of text on what the producer is doing and waiting for.
+
+        It names the batches that wait and why, those in flight, the memory in use, the transaction, the connections
+        with their requests in flight, and the last warnings and errors. May be called from any thread, also after
+        ``close``; ``pykclient.explain_on_signal`` prints it on a signal.
+
+        Raises:
+            IllegalStateError: called by a signal handler or destructor that interrupts another call of this thread.
+            UseAfterForkError: this is a forked child process.
+        """
+        if self._refusal == _FORKED:
+            raise self._refused()
+        ensure_not_interrupting("explain()")
+        return explain_producer(repr(self), self._parts, self._config)
 
     def close(self, timeout: float | None = None) -> None:
         """Send the remaining records and release all resources.

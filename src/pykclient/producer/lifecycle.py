@@ -15,6 +15,7 @@ import os
 import weakref
 from typing import Protocol
 
+from pykclient import explanation
 from pykclient.clock import SYSTEM_CLOCK
 
 EXIT_TIMEOUT_S = 0.8
@@ -27,6 +28,8 @@ class Closable(Protocol):
 
     def refuse_after_fork(self) -> None: ...
 
+    def explain(self) -> str: ...
+
 
 _open: weakref.WeakSet[Closable] = weakref.WeakSet()
 
@@ -34,10 +37,12 @@ _open: weakref.WeakSet[Closable] = weakref.WeakSet()
 def opened(client: Closable) -> None:
     """Register ``client`` until ``closed`` is called."""
     _open.add(client)
+    explanation.opened(client)
 
 
 def closed(client: Closable) -> None:
     _open.discard(client)
+    explanation.closed(client)
 
 
 def _close_all() -> None:
@@ -49,6 +54,7 @@ def _close_all() -> None:
 def _refuse_all() -> None:
     for client in list(_open):
         client.refuse_after_fork()
+        explanation.closed(client)
     _open.clear()
 
 

@@ -21,6 +21,7 @@ from pykclient.errors import (
     TransactionAbortedError,
     UnknownProducerIdError,
 )
+from pykclient.explanation import counted, shown_duration
 from pykclient.log_context import LogContext
 from pykclient.producer import transaction_state as state
 from pykclient.producer import transaction_steps as steps
@@ -329,6 +330,20 @@ class TransactionalManager(TransactionManager):
         )
         fenced.__cause__ = error
         self.transition_to_fatal_error(fenced)
+
+    def explain(self, now_ms: int) -> str:
+        """Return a line about the transaction and the producer id. Thread: any."""
+        current, id = self.current_state, self.producer_id_and_epoch
+        line = f"transactional.id {self.transactional_id!r}, {current}"
+        if current in state.ONGOING:
+            line += f", begun {shown_duration(now_ms - self._begun_ms)} ago"
+            line += f" (transaction.timeout.ms={self.transaction_timeout_ms})"
+            line += f", {counted(len(self._partitions_in_transaction.copy()), 'partition')}"
+        if id.is_valid:
+            line += f"; producer id {id.producer_id}, epoch {id.epoch}"
+        if self.last_error is not None:
+            line += f"; {type(self.last_error).__name__}: {self.last_error}"
+        return line
 
     @property
     def has_ongoing_transaction(self) -> bool:

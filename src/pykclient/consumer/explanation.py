@@ -1,0 +1,94 @@
+"""The text of ``KafkaConsumer.explain``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykclient.consumer.fetch_config import READ_COMMITTED
+from pykclient.explanation import counted, page, shown_duration
+from pykclient.network.connection_failures import shown_node
+
+if TYPE_CHECKING:
+    from pykclient.consumer.consumer_components import ConsumerComponents
+    from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
+
+#: The most partitions that are listed, those with the largest lag.
+_MOST_PARTITIONS = 20
+
+
+def explain_consumer(name: str, components: ConsumerComponents) -> str:
+    """Return a page of text on the state of a consumer. Thread: any."""
+    now_ms = components.clock.now_ms()
+    subscriptions = components.subscriptions
+    config = components.config
+    sections: list[tuple[str, str | list[str]]] = [("Now", _present_call(components))]
+    if components.coordinator is not None:
+        sections.append(("Group", _group(components.coordinator, now_ms)))
+    assigned = counted(subscriptions.num_assigned_partitions(), "partition")
+    sections += [
+        ("Subscription", str(subscriptions)),
+        (f"Assignment, {assigned}", _partitions(components)),
+        ("Metadata", components.metadata.explain(now_ms)),
+        ("Brokers", components.client.explain(now_ms)),
+        (
+            "Settings",
+            ", ".join(
+                f"{key}={config[key]}"
+                for key in ("max.poll.records", "enable.auto.commit", "auto.offset.reset", "isolation.level")
+            ),
+        ),
+    ]
+    return page(name, sections, components.log_context.problems)
+
+
+def _present_call(components: ConsumerComponents) -> str:
+    call = components.guard.present_call
+    return "no call of the application is in progress" if call is None else f"in {call}"
+
+
+def _group(coordinator: ConsumerCoordinator, now_ms: int) -> list[str]:
+    config, membership = coordinator.config, coordinator.membership
+    generation, state = membership.snapshot()
+    node = coordinator.lookup.node
+    line = f"{config.group_id}, protocol {config.group_protocol}: {state}, {generation}"
+    lines = [line, "coordinator: " + ("not known" if node is None else shown_node(node))]
+    timing = f"last poll {shown_duration(now_ms - membership.last_poll_ms)} ago"
+    timing += f" (max.poll.interval.ms={config.rebalance_timeout_ms})"
+    sent_ms = membership.last_send_ms
+    timing += "; no heartbeat yet" if sent_ms is None else f"; last heartbeat {shown_duration(now_ms - sent_ms)} ago"
+    ended_ms = membership.last_rebalance_end_ms
+    if ended_ms is not None:
+        timing += f"; last rebalance {shown_duration(now_ms - ended_ms)} ago"
+    lines.append(timing)
+    if membership.lost_because is not None:
+        lines.append(f"the last membership ended because {membership.lost_because}")
+    return lines
+
+
+def _partitions(components: ConsumerComponents) -> list[str]:
+    """Return a line for each assigned partition, those without a position and those with the largest lag first."""
+    is_committed = components.fetch_config.isolation_level == READ_COMMITTED
+    lines: list[tuple[float, str]] = []
+    for tp, state in components.subscriptions.states():
+        position = state.position
+        if position is None:
+            lines.append((float("inf"), f"{tp}: no position yet ({state.fetch_state})"))
+            continue
+        end = state.last_stable_offset if is_committed else state.high_watermark
+        lag = "lag unknown, as nothing has been fetched" if end is None else f"lag {max(end - position.offset, 0):,}"
+        leader = position.current_leader.leader
+        line = f"{tp}: position {position.offset:,}, {lag}"
+        if state.paused:
+            line += ", paused"
+        elif leader is None:
+            line += ", the leader is unknown"
+        elif not state.is_fetchable:
+            line += f", not fetched ({state.fetch_state})"
+        else:
+            line += f", fetched from broker {state.fetch_node_id}"
+        lines.append((0 if end is None else end - position.offset, line))
+    lines.sort(key=lambda line: -line[0])
+    texts = [text for _, text in lines[:_MOST_PARTITIONS]]
+    if len(lines) > _MOST_PARTITIONS:
+        texts.append(f"and {len(lines) - _MOST_PARTITIONS} more")
+    return texts or ["none"]
