@@ -154,6 +154,14 @@ def test_a_session_is_as_long_as_the_limit_and_the_token_allow() -> None:
         assert (client.reauthenticate_ms is None) == (expected_ms is None)
 
 
+def test_a_token_that_never_expires_gives_a_session_that_can_be_sent() -> None:
+    broker = server()
+    client = connect(TokenLogin(unsecured_token(exp=1e300)), broker)
+    assert client.complete
+    assert broker.expiry_ms is not None
+    assert broker.expiry_ms > WALL_MS
+
+
 def test_authenticating_again_keeps_user_and_mechanism() -> None:
     broker = server(max_reauth_ms=30_000)
     client = connect(PlainLogin("alice", Password("hush")), broker)

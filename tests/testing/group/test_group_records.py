@@ -6,7 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from pykclient.errors import IllegalStateError
+from pykclient.errors import IllegalStateError, UnsupportedVersionError
+from pykclient.protocol.messages.group_metadata_value import GroupMetadataValue
+from pykclient.protocol.wire import Writer
 from pykclient.testing.coordinator_partitions import java_hash
 from pykclient.testing.group import group_records, group_state
 from pykclient.testing.group.group_metadata import GroupMetadata
@@ -73,6 +75,19 @@ def test_a_group_without_members_is_written_and_read() -> None:
     assert read.state is EMPTY
     assert read.protocol_type is None
     assert not read.members
+
+
+@pytest.mark.parametrize("ids", [("m", None, "m", None), ("m", "i", "n", "i")])
+def test_a_group_with_two_members_of_one_id_is_unreadable(ids: tuple[str, str | None, str, str | None]) -> None:
+    members = [
+        GroupMetadataValue.MemberMetadata(member_id=member_id, group_instance_id=instance_id)
+        for member_id, instance_id in (ids[:2], ids[2:])
+    ]
+    writer = Writer()
+    writer.int16(3)
+    GroupMetadataValue(protocol_type="consumer", protocol="range", members=members).write(writer, 3)
+    with pytest.raises(UnsupportedVersionError, match="two members of one id"):
+        group_records.read_group("g", writer.getvalue())
 
 
 def test_states() -> None:

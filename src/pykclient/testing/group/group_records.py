@@ -131,6 +131,9 @@ def read_group(group_id: str, value: BytesLike) -> GroupMetadata:
     read = GroupMetadataValue.read(reader, version)
     if read.members and read.protocol is None:
         raise UnsupportedVersionError(f"group {group_id} was written with members and without a protocol")
+    instances = [member.group_instance_id for member in read.members if member.group_instance_id is not None]
+    if len(set(instances)) < len(instances) or len({member.member_id for member in read.members}) < len(read.members):
+        raise UnsupportedVersionError(f"group {group_id} was written with two members of one id")
     members = [
         MemberMetadata(
             member.member_id,

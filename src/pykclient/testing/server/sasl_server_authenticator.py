@@ -48,6 +48,9 @@ MOVES: Final[dict[str, frozenset[str]]] = {
 #: The largest request of a client that has not authenticated, in bytes (Kafka: sasl.server.max.receive.size).
 _MOST_BYTES: Final = 524_288
 
+#: The longest session, which a token with an expiration time beyond all calendars gets.
+_LONGEST_SESSION_MS: Final = 1 << 53
+
 
 class SaslServerAuthenticator:
     """An ``Authenticator`` for brokers. Thread: loop."""
@@ -187,7 +190,7 @@ class SaslServerAuthenticator:
         self._respond(response, header)
 
     def _evaluate(self, token: bytes, now_ms: int) -> bytes:
-        """Return the server's answer to a token; if it is the last one, note the user."""
+        """Return the server's answer to a token. If it is the last one, store the user and the end of the session."""
         server = self._server
         if server is None:
             raise SaslAuthenticationError("Cannot change the mechanism during re-authentication")
@@ -202,7 +205,7 @@ class SaslServerAuthenticator:
         if self._max_reauth_ms > 0:
             lifetimes_ms.append(self._max_reauth_ms)
         if server.expiry_ms is not None:
-            lifetimes_ms.append(server.expiry_ms - self._wall_ms())
+            lifetimes_ms.append(min(server.expiry_ms - self._wall_ms(), _LONGEST_SESSION_MS))
         self.expiry_ms = now_ms + min(lifetimes_ms) if lifetimes_ms else None
         self._move_to(COMPLETE)
         return challenge
