@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
 from types import FrameType
-from typing import Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.errors import IllegalArgumentError
@@ -26,6 +26,8 @@ class Explainable(Protocol):
     """A client that describes its own state."""
 
     def explain(self) -> str: ...
+
+    def metrics(self, raw: bool = False) -> dict[Any, Any]: ...
 
 
 _open: weakref.WeakSet[Explainable] = weakref.WeakSet()
@@ -41,7 +43,8 @@ def closed(client: Explainable) -> None:
     _open.discard(client)
 
 
-def _clients() -> list[Explainable]:
+def open_clients() -> list[Explainable]:
+    """Return the open producers and consumers of this process. Thread: any."""
     for _ in range(_ATTEMPTS):
         try:
             return list(_open)
@@ -56,7 +59,7 @@ def explain_clients() -> str:
     Thread: any, but not a signal handler, which may interrupt a client that holds a lock; see ``explain_on_signal``.
     """
     texts = []
-    for client in _clients():
+    for client in open_clients():
         try:
             texts.append(client.explain())
         except Exception as error:  # noqa: BLE001 - one client's failure must not hide the others

@@ -239,19 +239,25 @@ class AIOKafkaConsumer:
             IllegalStateError: it has not been started, or belongs to another loop.
             UseAfterForkError: it belongs to the parent process.
         """
+        consumer = self._started()
+        if _get_running_loop() is not self._loop:
+            raise IllegalStateError("this consumer was started in another event loop: create one in each loop")
+        return consumer
+
+    def _started(self) -> ThreadlessConsumer:
+        """Return the consumer for calls that any thread may make; raise what ``_usable`` does but for another loop."""
         consumer = self._consumer
         if self._closed and not self._is_called_by_stop():
             raise ConsumerStoppedError("the consumer is stopped")
         if consumer is None:
             raise IllegalStateError("the consumer has not been started: await start(), or use `async with`")
         consumer.components.guard.check_process()
-        if _get_running_loop() is not self._loop:
-            raise IllegalStateError("this consumer was started in another event loop: create one in each loop")
         return consumer
 
     def _is_called_by_stop(self) -> bool:
         """Return True in a rebalance listener that ``stop`` calls, and that may use the consumer still."""
-        return self._stopping is not None and not self._stopping.done() and asyncio.current_task() is self._stopping
+        is_stopping = self._stopping is not None and not self._stopping.done()
+        return is_stopping and _get_running_loop() is self._loop and asyncio.current_task() is self._stopping
 
     def _changeable(self) -> ThreadlessConsumer | None:
         """Return the consumer to change the subscription of; None before ``start``.
@@ -823,17 +829,22 @@ class AIOKafkaConsumer:
         return self._config
 
     def metrics(self, raw: bool = False) -> dict[Any, Any]:
-        """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName."""
-        metrics = self._usable().components.metrics
+        """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName.
+
+        Thread: any.
+        """
+        metrics = self._started().components.metrics
         return metrics.metrics if raw else metrics.by_group()
 
     def explain(self) -> str:
         """Return a page of text on what the consumer is doing and waiting for, as ``KafkaConsumer.explain``.
 
+        Thread: any.
+
         Raises:
             Exception: the errors of any call of a consumer that is not started, or closed.
         """
-        return explain_consumer(repr(self), self._usable().components)
+        return explain_consumer(repr(self), self._started().components)
 
     # --- stopping --------------------------------------------------------------------------------------------------
 

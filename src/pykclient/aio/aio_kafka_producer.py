@@ -209,6 +209,13 @@ class AIOKafkaProducer(TransactionalCoroutines):
             IllegalStateError: it has not been started, or belongs to another loop.
             UseAfterForkError: it belongs to the parent process.
         """
+        producer = self._started()
+        if _get_running_loop() is not self._loop:
+            raise IllegalStateError("this producer was started in another event loop: create one in each loop")
+        return producer
+
+    def _started(self) -> ThreadlessProducer:
+        """Return the producer for calls that any thread may make; raise what ``_usable`` does but for another loop."""
         producer = self._producer
         if self._closed:
             raise ProducerClosed("the producer is closed")
@@ -216,8 +223,6 @@ class AIOKafkaProducer(TransactionalCoroutines):
             raise IllegalStateError("the producer has not been started: await start(), or use `async with`")
         if (refusal := producer.refusal) is not None:
             raise refusal
-        if _get_running_loop() is not self._loop:
-            raise IllegalStateError("this producer was started in another event loop: create one in each loop")
         return producer
 
     # --- sending ---------------------------------------------------------------------------------------------------
@@ -589,16 +594,21 @@ class AIOKafkaProducer(TransactionalCoroutines):
         return self._config
 
     def metrics(self, raw: bool = False) -> dict[Any, Any]:
-        """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName."""
-        return self._usable().metrics(raw)
+        """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName.
+
+        Thread: any.
+        """
+        return self._started().metrics(raw)
 
     def explain(self) -> str:
         """Return a page of text on what the producer is doing and waiting for, as ``KafkaProducer.explain``.
 
+        Thread: any.
+
         Raises:
             Exception: the errors of any call of a producer that is not started, or closed.
         """
-        return self._usable().explain()
+        return self._started().explain()
 
     # --- stopping --------------------------------------------------------------------------------------------------
 

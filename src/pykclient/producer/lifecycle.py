@@ -13,7 +13,7 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
-from typing import Protocol
+from typing import Any, Protocol
 
 from pykclient import explanation
 from pykclient.clock import SYSTEM_CLOCK
@@ -29,6 +29,8 @@ class Closable(Protocol):
     def refuse_after_fork(self) -> None: ...
 
     def explain(self) -> str: ...
+
+    def metrics(self, raw: bool = False) -> dict[Any, Any]: ...
 
 
 _open: weakref.WeakSet[Closable] = weakref.WeakSet()
