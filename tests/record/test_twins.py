@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pykclient import types
 from pykclient._speedups import record as compiled
 from pykclient.record import Compression, CursorOwner, DefaultRecordBatch, Record, default_record, record_cursor
 from pykclient.record.default_record import encode_headers, summarize_records, summarize_records_python
@@ -49,6 +50,7 @@ class PythonCursor(RecordCursor):
 def both(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bind the compiled functions for these tests, even under PYKCLIENT_IMPL=python."""
     monkeypatch.setattr(record_cursor, "_compiled", compiled)
+    monkeypatch.setattr(types, "ConsumerRecord", compiled.ConsumerRecord)  # pickling looks it up
     monkeypatch.setattr(default_record, "_compiled", compiled)
 
 
@@ -367,7 +369,7 @@ def compiled_records(owner: CursorOwner = OWNER, value: bytes = b"v") -> list[Co
 
 def test_records_are_ordinary_objects() -> None:
     record = compiled_records()[7]
-    assert type(record) is ConsumerRecord
+    assert type(record) is compiled.ConsumerRecord
     assert pickle.loads(pickle.dumps(record)) == record
     assert repr(record) == (
         "ConsumerRecord(topic='orders', partition=3, leader_epoch=None, offset=7, timestamp=5, timestamp_type=0, "
@@ -426,7 +428,7 @@ def test_a_cycle_through_what_a_deserializer_made_is_collected() -> None:
     assert [each() for each in gone] == [None] * len(gone)
 
 
-class Subclass(ConsumerRecord[Any, Any]):
+class Subclass(compiled.ConsumerRecord[Any, Any]):
     pass
 
 

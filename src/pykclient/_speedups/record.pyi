@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from pykclient.types import ConsumerRecord
+from pykclient.types import ConsumerRecord as ConsumerRecord
 
 def decode(
     data: bytes | memoryview,

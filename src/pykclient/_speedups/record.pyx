@@ -1,17 +1,17 @@
 """Decodes records of format v2 from the bytes of a batch.
 
-Twins: ``record/record_cursor.py`` and ``record/default_record.py``.
+Twins: ``record/record_cursor.py`` and ``record/default_record.py``; of ConsumerRecord, ``types.py``.
 
 Both functions stop before anything broken or unusual and tell their callers where. The twin continues from there. So
 errors are raised in one place only, and the C code handles only well-formed records.
 
-A ConsumerRecord is a Python class with slots. This module fills the slots in place, without calling ``__init__``, which
-is most of the cost of a record in Python.
+ConsumerRecord is a C type whose fields are members, so ``decode`` stores them without calling ``__init__``, which is most
+of the cost of a record in Python. It inherits all methods from the Python class that its twin inherits from.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.ref cimport Py_INCREF
+from cpython.ref cimport Py_INCREF, PyObject
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
@@ -19,36 +19,44 @@ from libc.string cimport memcmp
 
 from pykclient._speedups.record_layout cimport Fields, add, read_bytes, read_record
 
-from pykclient.types import ConsumerRecord
+from pykclient.consumer_record_base import RECORD_SLOTS, ConsumerRecordBase
 
 cdef extern from *:
     """
     #include <structmember.h>
 
-    /* The offset of a slot in the instances of a class; -1 with an error set if there is no such slot. */
-    static Py_ssize_t slot_offset(PyObject *type, PyObject *name) {
-        PyObject *slot = PyObject_GetAttr(type, name);
-        Py_ssize_t offset = -1;
-        if (slot == NULL) return -1;
-        if (Py_TYPE(slot) == &PyMemberDescr_Type && ((PyMemberDescrObject *)slot)->d_member->type == T_OBJECT_EX)
-            offset = ((PyMemberDescrObject *)slot)->d_member->offset;
-        else
-            PyErr_Format(PyExc_ImportError, "%R is not a slot", slot);
-        Py_DECREF(slot);
-        return offset;
-    }
-
-    /* True if instances have the slots and nothing else. */
-    static int has_nothing_but_slots(PyObject *type, Py_ssize_t count) {
-        return ((PyTypeObject *)type)->tp_basicsize == (Py_ssize_t)(sizeof(PyObject) + count * sizeof(PyObject *))
-            && ((PyTypeObject *)type)->tp_dictoffset == 0;
-    }
-
-    #define FILL_SLOT(record, offset, value) (*(PyObject **)((char *)(record) + (offset)) = Py_NewRef(value))
-    #define SLOTS(record) ((PyObject **)((record) + 1))
+    typedef struct {
+        PyObject_HEAD
+        PyObject *topic;
+        PyObject *partition;
+        PyObject *leader_epoch;
+        PyObject *offset;
+        PyObject *timestamp;
+        PyObject *timestamp_type;
+        PyObject *key;
+        PyObject *value;
+        PyObject *headers;
+        PyObject *serialized_key_size;
+        PyObject *serialized_value_size;
+    } RecordObject;
 
     static PyTypeObject *record_type;
-    static Py_ssize_t slot_count;
+
+    #define FIELD(name, field) {name, T_OBJECT_EX, offsetof(RecordObject, field), 0, NULL}
+    static PyMemberDef record_members[] = {
+        FIELD("topic", topic),
+        FIELD("partition", partition),
+        FIELD("leader_epoch", leader_epoch),
+        FIELD("offset", offset),
+        FIELD("timestamp", timestamp),
+        FIELD("timestamp_type", timestamp_type),
+        FIELD("key", key),
+        FIELD("value", value),
+        FIELD("_headers", headers),
+        FIELD("serialized_key_size", serialized_key_size),
+        FIELD("serialized_value_size", serialized_value_size),
+        {NULL, 0, 0, 0, NULL}
+    };
 
     #ifdef Py_GIL_DISABLED
     #define LOCK_RECORD(record) Py_BEGIN_CRITICAL_SECTION(record)
@@ -56,7 +64,24 @@ cdef extern from *:
     #else
     #define LOCK_RECORD(record)
     #define UNLOCK_RECORD()
+    /* A linked list of freed records whose memory is reused, about as many as two polls return. */
+    #define MAX_SPARE 1024
+    static RecordObject *spare = NULL;
+    static Py_ssize_t spare_count = 0;
     #endif
+
+    /* Return a record that the GC does not track; its fields are not set. */
+    static inline PyObject *new_record(void) {
+    #ifndef Py_GIL_DISABLED
+        RecordObject *record = spare;
+        if (record != NULL) {
+            spare = (RecordObject *)record->topic;
+            spare_count--;
+            return PyObject_Init((PyObject *)record, record_type);
+        }
+    #endif
+        return (PyObject *)PyObject_GC_New(RecordObject, record_type);
+    }
 
     /* Let the GC track a record as soon as an object is assigned that could be part of a cycle. */
     static int record_setattro(PyObject *record, PyObject *name, PyObject *value) {
@@ -69,37 +94,64 @@ cdef extern from *:
         return PyObject_GenericSetAttr(record, name, value);
     }
 
-    #ifdef Py_GIL_DISABLED
-    #define NEW_INSTANCE() ((PyObject *)PyObject_GC_New(PyObject, record_type))
-    #else
-    /* A linked list of freed records whose memory is reused, about as many as two polls return. */
-    #define MAX_SPARE 1024
-    static PyObject *spare = NULL;
-    static Py_ssize_t spare_count = 0;
-
-    static inline PyObject *NEW_INSTANCE(void) {
-        PyObject *record = spare;
-        if (record == NULL) return (PyObject *)PyObject_GC_New(PyObject, record_type);
-        spare = SLOTS(record)[0];
-        spare_count--;
-        return PyObject_Init(record, record_type);
+    static int record_traverse(PyObject *self, visitproc visit, void *arg) {
+        RecordObject *record = (RecordObject *)self;
+        Py_VISIT(Py_TYPE(self));
+        Py_VISIT(record->topic);
+        Py_VISIT(record->partition);
+        Py_VISIT(record->leader_epoch);
+        Py_VISIT(record->offset);
+        Py_VISIT(record->timestamp);
+        Py_VISIT(record->timestamp_type);
+        Py_VISIT(record->key);
+        Py_VISIT(record->value);
+        Py_VISIT(record->headers);
+        Py_VISIT(record->serialized_key_size);
+        Py_VISIT(record->serialized_value_size);
+        return 0;
     }
 
-    static void release_record(PyObject *record) {
-        PyTypeObject *type = Py_TYPE(record);
-        PyObject **slots = SLOTS(record);
-        for (Py_ssize_t i = 0; i < slot_count; i++) Py_XDECREF(slots[i]);
+    static int record_clear(PyObject *self) {
+        RecordObject *record = (RecordObject *)self;
+        Py_CLEAR(record->topic);
+        Py_CLEAR(record->partition);
+        Py_CLEAR(record->leader_epoch);
+        Py_CLEAR(record->offset);
+        Py_CLEAR(record->timestamp);
+        Py_CLEAR(record->timestamp_type);
+        Py_CLEAR(record->key);
+        Py_CLEAR(record->value);
+        Py_CLEAR(record->headers);
+        Py_CLEAR(record->serialized_key_size);
+        Py_CLEAR(record->serialized_value_size);
+        return 0;
+    }
+
+    static void release_record(PyObject *self) {
+        RecordObject *record = (RecordObject *)self;
+        PyTypeObject *type = Py_TYPE(self);
+        Py_XDECREF(record->topic);
+        Py_XDECREF(record->partition);
+        Py_XDECREF(record->leader_epoch);
+        Py_XDECREF(record->offset);
+        Py_XDECREF(record->timestamp);
+        Py_XDECREF(record->timestamp_type);
+        Py_XDECREF(record->key);
+        Py_XDECREF(record->value);
+        Py_XDECREF(record->headers);
+        Py_XDECREF(record->serialized_key_size);
+        Py_XDECREF(record->serialized_value_size);
+    #ifndef Py_GIL_DISABLED
         if (type == record_type && spare_count < MAX_SPARE) {
-            slots[0] = spare;
+            record->topic = (PyObject *)spare;
             spare = record;
             spare_count++;
-        } else {
-            type->tp_free(record);
-        }
+        } else
+    #endif
+            type->tp_free(self);
         Py_DECREF(type);
     }
 
-    /* As Python's own tp_dealloc, which would inspect the class for each instance. */
     static void record_dealloc(PyObject *record) {
         if (PyObject_GC_IsTracked(record)) {
             /* Its values may refer to other records, and a long chain of records must not exhaust the stack. */
@@ -111,42 +163,52 @@ cdef extern from *:
             release_record(record);
         }
     }
-    #endif
 
-    /* Install the functions above in the type of the records. */
-    static void take_charge_of(PyObject *type, Py_ssize_t count) {
-        record_type = (PyTypeObject *)Py_NewRef(type);
-        slot_count = count;
-        record_type->tp_setattro = record_setattro;
-    #ifndef Py_GIL_DISABLED
-        record_type->tp_dealloc = record_dealloc;
-    #endif
-        PyType_Modified(record_type);
+    static PyType_Slot record_slots[] = {
+        {Py_tp_members, record_members},
+        {Py_tp_setattro, record_setattro},
+        {Py_tp_traverse, record_traverse},
+        {Py_tp_clear, record_clear},
+        {Py_tp_dealloc, record_dealloc},
+        {0, NULL}
+    };
+
+    static PyType_Spec record_spec = {
+        .name = "pykclient.types.ConsumerRecord",
+        .basicsize = sizeof(RecordObject),
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+        .slots = record_slots,
+    };
+
+    static PyObject *new_record_type(PyObject *base) {
+        PyObject *type = PyType_FromSpecWithBases(&record_spec, base);
+        record_type = (PyTypeObject *)Py_XNewRef(type);
+        return type;
     }
     """
-    Py_ssize_t slot_offset(object type, object name) except -1
-    bint has_nothing_but_slots(object type, Py_ssize_t count)
-    void take_charge_of(object type, Py_ssize_t count)
-    object NEW_INSTANCE()  # not tracked by the GC; its slots must be filled before anything else happens
-    void FILL_SLOT(object record, Py_ssize_t offset, object value)
+    ctypedef struct RecordObject:
+        PyObject *topic
+        PyObject *partition
+        PyObject *leader_epoch
+        PyObject *offset
+        PyObject *timestamp
+        PyObject *timestamp_type
+        PyObject *key
+        PyObject *value
+        PyObject *headers
+        PyObject *serialized_key_size
+        PyObject *serialized_value_size
+
+    object new_record_type(object base)
+    object new_record()
+    PyObject *Py_NewRef(object value)
     bint PyObject_IS_GC(object value)
     void PyObject_GC_Track(object record)
 
-if not has_nothing_but_slots(ConsumerRecord, len(ConsumerRecord.__slots__)):
-    raise ImportError("the slots of ConsumerRecord are not those that this module was compiled for; build it again")
-
-take_charge_of(ConsumerRecord, len(ConsumerRecord.__slots__))
-cdef Py_ssize_t _TOPIC = slot_offset(ConsumerRecord, "topic")
-cdef Py_ssize_t _PARTITION = slot_offset(ConsumerRecord, "partition")
-cdef Py_ssize_t _LEADER_EPOCH = slot_offset(ConsumerRecord, "leader_epoch")
-cdef Py_ssize_t _OFFSET = slot_offset(ConsumerRecord, "offset")
-cdef Py_ssize_t _TIMESTAMP = slot_offset(ConsumerRecord, "timestamp")
-cdef Py_ssize_t _TIMESTAMP_TYPE = slot_offset(ConsumerRecord, "timestamp_type")
-cdef Py_ssize_t _KEY = slot_offset(ConsumerRecord, "key")
-cdef Py_ssize_t _VALUE = slot_offset(ConsumerRecord, "value")
-cdef Py_ssize_t _HEADERS = slot_offset(ConsumerRecord, "_headers")
-cdef Py_ssize_t _KEY_SIZE = slot_offset(ConsumerRecord, "serialized_key_size")
-cdef Py_ssize_t _VALUE_SIZE = slot_offset(ConsumerRecord, "serialized_value_size")
+ConsumerRecord = new_record_type(ConsumerRecordBase)
+ConsumerRecord.__name__ = "ConsumerRecord"  # messages then leave the module out, as for a class of Python
+ConsumerRecord.__doc__ = ConsumerRecordBase.__doc__
+ConsumerRecord.__slots__ = RECORD_SLOTS  # copying and pickling go by it
 
 
 cdef tuple _headers(Fields *fields):
@@ -248,6 +310,7 @@ cdef tuple _decode(
     cdef Py_ssize_t headers_size, last_headers_size = 0
     cdef tuple no_headers = (), shared_headers = no_headers, headers
     cdef bint has_time = log_append_time is not None
+    cdef RecordObject *new
     cdef object record, offset_object, key, value, raw_key, raw_value, part
     cdef object failure = None
     topic, partition, deserialize_key, deserialize_value = owner
@@ -310,20 +373,21 @@ cdef tuple _decode(
                 except BaseException as error:
                     failure = error
                     break
-            # From here on nothing can fail and leave a slot empty.
+            # From here on nothing can fail and leave a field without a value.
             offset_object = offset
-            record = NEW_INSTANCE()
-            FILL_SLOT(record, _TOPIC, topic)
-            FILL_SLOT(record, _PARTITION, partition)
-            FILL_SLOT(record, _LEADER_EPOCH, epoch)
-            FILL_SLOT(record, _OFFSET, offset_object)
-            FILL_SLOT(record, _TIMESTAMP, timestamp)
-            FILL_SLOT(record, _TIMESTAMP_TYPE, timestamp_type)
-            FILL_SLOT(record, _KEY, key)
-            FILL_SLOT(record, _VALUE, value)
-            FILL_SLOT(record, _HEADERS, headers)
-            FILL_SLOT(record, _KEY_SIZE, key_size)
-            FILL_SLOT(record, _VALUE_SIZE, value_size)
+            record = new_record()
+            new = <RecordObject *>record
+            new.topic = Py_NewRef(topic)
+            new.partition = Py_NewRef(partition)
+            new.leader_epoch = Py_NewRef(epoch)
+            new.offset = Py_NewRef(offset_object)
+            new.timestamp = Py_NewRef(timestamp)
+            new.timestamp_type = Py_NewRef(timestamp_type)
+            new.key = Py_NewRef(key)
+            new.value = Py_NewRef(value)
+            new.headers = Py_NewRef(headers)
+            new.serialized_key_size = Py_NewRef(key_size)
+            new.serialized_value_size = Py_NewRef(value_size)
             # Objects that the GC does not track cannot be part of a cycle. Tracking thousands of records costs more
             # than making them. Headers are tuples of immutable objects until the application asks for the list.
             # `record_setattro` handles that, and later assignments.
