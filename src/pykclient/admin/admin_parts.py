@@ -13,6 +13,7 @@ from pykclient.admin.admin_metadata import AdminMetadata
 from pykclient.errors import IllegalStateError, UseAfterForkError
 from pykclient.log_context import LogContext
 from pykclient.metrics import MetricConfig, Metrics
+from pykclient.metrics.app_info import register_app_info
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses
 from pykclient.network.cluster import ClusterResourceListeners
@@ -65,6 +66,7 @@ class AdminParts:
         self.metrics = Metrics(
             MetricConfig.of(config, self.client_id), config.configured_instances("metric.reporters"), clock
         )
+        register_app_info(self.metrics)
         try:
             if metadata is None:
                 listeners = ClusterResourceListeners([*self.metrics.reporters])

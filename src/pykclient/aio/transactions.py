@@ -109,9 +109,11 @@ class TransactionalCoroutines:
     async def _result(self, manager: TransactionalManager, result: TransactionalRequestResult, timeout_ms: int) -> None:
         """Wait for the result of a call, and raise its error."""
         self._driver.wake()
+        parts = self._usable().parts
         if not await self._waits.until(lambda: result.completed, timeout_ms):
-            raise timed_out(result, manager, self._usable().parts, timeout_ms)
+            raise timed_out(result, manager, parts, timeout_ms)
         manager.acknowledge(result)
+        parts.producer_metrics.record_transactional(result.operation, result.duration_ms)
         if result.error is not None:
             raise result.error
 

@@ -34,6 +34,7 @@ from pykclient.consumer.topic_metadata_request_manager import TopicMetadataReque
 from pykclient.errors import ConfigError
 from pykclient.log_context import LogContext
 from pykclient.metrics import MetricConfig, Metrics
+from pykclient.metrics.app_info import register_app_info
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.kafka_client import KafkaClient
@@ -128,6 +129,7 @@ class ConsumerComponents:
         )
         self.client.managers.add(self.topic_metadata, self.offsets, self.fetches)
         self.consumer_metrics = KafkaConsumerMetrics(self.metrics)
+        register_app_info(self.metrics)
 
     def _network_client(
         self, api_versions: ApiVersions, fetch_metrics: FetchMetricsManager, rng: random.Random

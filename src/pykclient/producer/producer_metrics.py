@@ -241,6 +241,7 @@ class KafkaProducerMetrics:
         self._clock = clock
         self._flush = self._latency("flush", "flush()")
         self._metadata_wait = self._latency("metadata-wait", "waiting for metadata")
+        self._transactional: dict[str, Sensor] = {}
         #: Sends that raised or failed before their record reached a batch; the sender counts the others.
         self.errors = metrics.sensor("errors")
 
@@ -250,6 +251,14 @@ class KafkaProducerMetrics:
             self._metrics.metric_name(f"{name}-time-ns-total", GROUP, f"Nanoseconds spent in {where}"), CumulativeSum()
         )
         return sensor
+
+    def measure_transactions(self, names: Mapping[str, str]) -> None:
+        """Measure the transactional calls: ``names`` maps each call to its name in the metrics."""
+        self._transactional = {call: self._latency(f"txn-{name}", call) for call, name in names.items()}
+
+    def record_transactional(self, call: str, duration_ms: int) -> None:
+        """Record the duration of a transactional call."""
+        self._transactional[call].record(duration_ms * _NS_PER_MS, self._clock.now_ms())
 
     def record_flush(self, duration_ms: int) -> None:
         self._flush.record(duration_ms * _NS_PER_MS, self._clock.now_ms())

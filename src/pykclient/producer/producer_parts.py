@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import BufferExhaustedError
 from pykclient.log_context import LogContext
+from pykclient.metrics.app_info import register_app_info
 from pykclient.metrics.metric_config import MetricConfig
 from pykclient.metrics.metrics import Metrics
 from pykclient.metrics.metrics_reporter import MetricsReporter
@@ -144,6 +145,7 @@ class ProducerParts:
     ) -> None:
         environment, clock = self.environment, self.clock
         self.producer_metrics = KafkaProducerMetrics(self.metrics, clock)
+        register_app_info(self.metrics)
         self.metadata = metadata or self._metadata(config, addresses, rng)
         api_versions = ApiVersions()
         self.client = client or create_network_client(
@@ -195,8 +197,9 @@ class ProducerParts:
     def _transactional_manager(
         self, config: ProducerConfig, api_versions: ApiVersions, rng: Random
     ) -> TransactionalManager:
-        from pykclient.producer.transactional_manager import TransactionalManager, TransactionalSettings
+        from pykclient.producer.transactional_manager import CALLS, TransactionalManager, TransactionalSettings
 
+        self.producer_metrics.measure_transactions(CALLS)
         backoff_ms: int = config["retry.backoff.ms"]
         return TransactionalManager(
             self.log_context,

@@ -52,6 +52,9 @@ SEND_OFFSETS = "send_offsets_to_transaction()"
 COMMIT = "commit_transaction()"
 ABORT = "abort_transaction()"
 
+#: The calls, by the names of their metrics.
+CALLS = {INIT: "init", BEGIN: "begin", SEND_OFFSETS: "send-offsets", COMMIT: "commit", ABORT: "abort"}
+
 _FIRST_INIT_VERSION_WITH_EPOCH = 3
 #: The finalized level of the feature from which on transactions are of the second generation (KIP-890).
 _TRANSACTION_VERSION = "transaction.version"

@@ -23,13 +23,16 @@ class TransactionalRequestResult:
     Thread: any.
     """
 
-    __slots__ = ("_clock", "_done", "_thread", "_waiting", "error", "operation")
+    __slots__ = ("_clock", "_created_ms", "_done", "_thread", "_waiting", "duration_ms", "error", "operation")
 
     def __init__(self, operation: str, clock: Clock, thread: SenderThread) -> None:
         self.operation = operation
         #: The error that the call failed with; None if it succeeded or is still going on.
         self.error: Exception | None = None
+        #: The time in milliseconds that the call took; 0 while it is going on.
+        self.duration_ms = 0
         self._clock = clock
+        self._created_ms = clock.now_ms()
         self._thread = thread
         self._done = False
         self._waiting: list[Signal] = []  # one for each thread in ``await_until``
@@ -50,6 +53,7 @@ class TransactionalRequestResult:
     def _complete(self, error: Exception | None) -> None:
         if not self._done:
             self.error = error
+            self.duration_ms = self._clock.now_ms() - self._created_ms
             # A thread that waits adds its signal before it looks at _done, so either it is found here or it sees this.
             self._done = True
         for signal in [*self._waiting]:

@@ -184,6 +184,7 @@ class TransactionalMethods:
         if not result.await_until(deadline_ms):
             raise timed_out(result, manager, self._parts, deadline_ms - start_ms)
         manager.acknowledge(result)
+        self._parts.producer_metrics.record_transactional(result.operation, result.duration_ms)
         if result.error is not None:
             raise result.error
 
