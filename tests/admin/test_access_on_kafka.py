@@ -299,9 +299,6 @@ def test_what_the_embedded_cluster_does_not_have_is_unsupported() -> None:
     with EmbeddedCluster() as cluster, KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
         typed = admin.typed
         calls: list[Callable[[], Any]] = [
-            lambda: admin.describe_acls(filter_of(pykclient.admin, None)),
-            lambda: admin.create_acls([acl_of(pykclient.admin, "t")]),
-            lambda: admin.delete_acls([filter_of(pykclient.admin, None)]),
             typed.create_delegation_token,
             typed.describe_delegation_tokens,
             lambda: typed.renew_delegation_token(b"x"),
@@ -310,6 +307,41 @@ def test_what_the_embedded_cluster_does_not_have_is_unsupported() -> None:
         for call in calls:
             with pytest.raises(UnsupportedVersionError, match="do not implement it"):
                 call()
+
+
+def test_without_an_authorizer_there_are_no_acls() -> None:
+    acl = acl_of(pykclient.admin, "t")
+    with EmbeddedCluster() as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        calls: list[Callable[[], Any]] = [
+            lambda: admin.describe_acls(filter_of(pykclient.admin, None)),
+            lambda: admin.create_acls([acl]).all(),
+            lambda: admin.delete_acls([filter_of(pykclient.admin, None)]).all(),
+        ]
+        for call in calls:
+            with pytest.raises(errors.SecurityDisabledError):
+                call()
+
+
+def test_acls_on_the_embedded_cluster(topic: str) -> None:
+    """ACLs are created, described by filters and deleted; wrong ones are refused one by one."""
+    acls = [acl_of(pykclient.admin, topic), acl_of(pykclient.admin, topic, "WRITE"), acl_of(pykclient.admin, "other")]
+    wrong = ACL(
+        "User:carol", "*", ACLOperation.ALTER, ACLPermissionType.ALLOW, ResourcePattern(ResourceType.CLUSTER, "mine")
+    )
+    nameless = acl_of(pykclient.admin, topic, principal="carol")
+    with (
+        EmbeddedCluster(acls=[], super_users="User:ANONYMOUS") as cluster,
+        Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
+    ):
+        results = admin.create_acls([*acls, wrong, nameless])
+        assert set(results.succeeded) == set(acls)
+        assert {type(error) for error in results.failed.values()} == {errors.InvalidRequestError}
+        admin.create_acls(acls[:1]).all()  # exists already
+        of_topic = filter_of(pykclient.admin, topic)
+        assert set(admin.describe_acls(of_topic)) == set(acls[:2])
+        assert set(admin.describe_acls(filter_of(pykclient.admin, None))) == set(acls)
+        assert set(admin.delete_acls([of_topic])[of_topic].succeeded) == set(acls[:2])
+        assert admin.describe_acls(filter_of(pykclient.admin, None)) == acls[2:]
 
 
 def test_wrong_arguments_are_errors_that_show_no_secret() -> None:

@@ -140,6 +140,11 @@ class TxnStep(ABC):
     def errors_in(self, body: Any) -> Iterable[Exception | None]:
         """Return the errors of a response, with None for each part that succeeded."""
 
+    @property
+    def is_about_offsets(self) -> bool:
+        """True if the request is part of ``send_offsets_to_transaction``, which then raises its errors itself."""
+        return False
+
     def action_for(self, error: Exception) -> str:
         """Return what ``error`` leads to."""
         for action, classes in _ACTIONS:
@@ -192,6 +197,10 @@ class FindCoordinatorStep(TxnStep):
     def __init__(self, wanted: CoordinatorKey, on_success: OnSuccess) -> None:
         super().__init__(None, on_success)
         self.wanted = wanted
+
+    @property
+    def is_about_offsets(self) -> bool:
+        return self.wanted.type == GROUP
 
     def builder(self) -> RequestBuilder:
         return _FindCoordinatorBuilder(self.wanted)
@@ -309,6 +318,10 @@ class AddOffsetsStep(TxnStep):
         self._producer = producer
         self.group_id = group_id
 
+    @property
+    def is_about_offsets(self) -> bool:
+        return True
+
     def builder(self) -> RequestBuilder:
         from pykclient.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 
@@ -350,6 +363,10 @@ class TxnOffsetCommitStep(TxnStep):
         self._offsets = offsets
         self._group = group
         self._is_v2 = is_v2
+
+    @property
+    def is_about_offsets(self) -> bool:
+        return True
 
     def builder(self) -> RequestBuilder:
         from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest

@@ -450,7 +450,7 @@ class TransactionalManager(TransactionManager):
             if isinstance(error, UnknownProducerIdError):
                 self._gap_left()
             offsets = self._offsets[0] if self._offsets else None
-            if offsets is not None and isinstance(step, (steps.AddOffsetsStep, steps.TxnOffsetCommitStep)):
+            if offsets is not None and step.is_about_offsets:
                 offsets.result.fail(error)  # the error itself, of the call that caused it
             self.transition_to_abortable_error(error)
 

@@ -15,6 +15,7 @@ TYPE_CHECKING = False  # typing's own costs more to import than all of this modu
 if TYPE_CHECKING:
     from typing import Any
 
+    from pykclient.testing.acls import Acl
     from pykclient.testing.embedded_cluster import EmbeddedCluster
     from pykclient.testing.faults import DISCONNECT, DISCONNECT_AFTER, DROP_REQUEST, DROP_RESPONSE, HOLD
     from pykclient.testing.history import RequestRecord
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 #: Public names and the modules that they live in.
 _HOME = {
+    "Acl": "acls",
     "DISCONNECT": "faults",
     "DISCONNECT_AFTER": "faults",
     "DROP_REQUEST": "faults",
@@ -33,6 +35,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Acl",
     "DISCONNECT",
     "DISCONNECT_AFTER",
     "DROP_REQUEST",

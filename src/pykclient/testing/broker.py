@@ -79,6 +79,7 @@ class Broker:
         self.faults = cluster.faults
         self.history = cluster.history
         self.quotas = cluster.quotas
+        self.auth = cluster.auth
         self.coordination = CoordinationClient(self)
         self.log_manager = LogManager(self)
         self.metadata_cache = MetadataCache(self)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.log_context import LogContext
+from pykclient.testing.acls import bindings_of
 from pykclient.testing.broker import Broker
 from pykclient.testing.config import ClusterConfig
 from pykclient.testing.coordination.coordination_service import CoordinationService
@@ -18,8 +19,10 @@ from pykclient.testing.log.broker_disk import BrokerDisk
 from pykclient.testing.log.memory_budget import MemoryBudget
 from pykclient.testing.memory_network import MemoryNetwork
 from pykclient.testing.release_profiles import ReleaseProfile
+from pykclient.testing.server.auth_helper import AuthHelper
 from pykclient.testing.server.memory_server import MemoryServer
 from pykclient.testing.server.quotas import Quotas
+from pykclient.testing.server.standard_authorizer import StandardAuthorizer
 from pykclient.types import ConsumerRecord, Node, TopicPartition
 
 #: The first broker's port in clusters without sockets.
@@ -37,6 +40,17 @@ class Gateway(Protocol):
 
     def resume(self, broker: Broker) -> None:
         """Handle the requests that arrived while a broker was paused."""
+
+
+def _authorizer(config: ClusterConfig) -> StandardAuthorizer | None:
+    if config.acls is None:
+        return None
+    settings = config.broker_config
+    return StandardAuthorizer(
+        bindings_of(config.acls),
+        super_users=config.super_users,
+        allow_without_acls=settings.get_bool("allow.everyone.if.no.acl.found"),
+    )
 
 
 class Cluster:
@@ -63,6 +77,7 @@ class Cluster:
         self.faults = Faults(loop, rng)
         self.history = History(loop, config.history_size)
         self.quotas = Quotas(config.broker_config, loop)
+        self.auth = AuthHelper(_authorizer(config))
         self.profile = ReleaseProfile.of(config.release or ReleaseProfile.CURRENT)
         transaction_version = config.transaction_version
         if transaction_version is None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 from pykclient.config.abstract_config import AbstractConfig
 from pykclient.config.config_def import ConfigDef, ConfigKey, Importance, Type
 from pykclient.config.validators import Validator, ValidString, at_least
 from pykclient.errors import ConfigError
+from pykclient.testing.acls import Acl, check_principal
 from pykclient.testing.finalized_features import TRANSACTION_VERSION, FinalizedFeatures
 from pykclient.testing.release_profiles import ReleaseProfile
 from pykclient.testing.security import GivenSecurity, UserCredentials, listeners_of
+
+#: The only authorizer. Clusters with ACLs have it without a setting.
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 _INT_MAX = (1 << 31) - 1
 _LONG_MAX = (1 << 63) - 1
@@ -107,6 +112,20 @@ _KEYS = (
         100,
         "The time for which a connection that failed to authenticate stays open.",
         at_least(0),
+    ),
+    _key(
+        "authorizer.class.name",
+        Type.STRING,
+        "",
+        "The class that decides about access; empty: everything is allowed.",
+        ValidString("", STANDARD_AUTHORIZER),
+    ),
+    _key("super.users", Type.STRING, "", "The principals that may do anything, separated by semicolons."),
+    _key(
+        "allow.everyone.if.no.acl.found",
+        Type.BOOLEAN,
+        False,
+        "Whether everyone may do anything with a resource that has no ACLs.",
     ),
     _key(
         "max.connections",
@@ -350,14 +369,16 @@ class ClusterConfig:
     the following ones; 0 means any free ports. ``racks`` maps broker ids to racks. With ``release``, such as "2.1", the
     brokers imitate an older Kafka. ``transaction_version`` is the level of the feature transaction.version, by default
     the release's. ``proxies`` maps broker ids to the addresses of the application's own proxies: the broker gets a
-    second port for its proxy, and advertises the proxies' addresses to clients on that port. ``security`` is
-    the protocol or the ``Security`` of the brokers' listener, or of several listeners by name. ``memory_limit_bytes``
-    bounds the total size of all logs. ``config`` has broker settings, see ``BrokerConfig``. Brokers listen on ``host``
-    and advertise ``advertised_host``, by default the same. With ``host`` "0.0.0.0" or "::" they listen on all addresses
-    and advertise the loopback address. "{id}" in ``advertised_host`` stands for the broker's id.
+    second port for its proxy, and advertises the proxies' addresses to clients on that port. ``security`` is the
+    protocol or the ``Security`` of the brokers' listener, or of several listeners by name. ``acls``, even if there are
+    none, turn the authorizer on, as ``authorizer.class.name`` does. ``memory_limit_bytes`` bounds the total size of all
+    logs. ``config`` has broker settings, see ``BrokerConfig``. Brokers listen on ``host`` and advertise
+    ``advertised_host``, by default the same. With ``host`` "0.0.0.0" or "::" they listen on all addresses and advertise
+    the loopback address. "{id}" in ``advertised_host`` stands for the broker's id.
     """
 
     __slots__ = (
+        "acls",
         "advertised_host",
         "broker_config",
         "broker_ids",
@@ -371,6 +392,7 @@ class ClusterConfig:
         "proxies",
         "racks",
         "release",
+        "super_users",
         "transaction_version",
     )
 
@@ -389,6 +411,7 @@ class ClusterConfig:
         history_size: int = 10_000,
         cluster_id: str = "pykclient-embedded-0001",
         security: GivenSecurity = None,
+        acls: Iterable[Acl] | None = None,
         config: dict[str, Any] | None = None,
     ) -> None:
         """Check the settings.
@@ -427,3 +450,21 @@ class ClusterConfig:
         self.listeners = listeners_of(security)
         self.credentials = UserCredentials(self.listeners)
         self.broker_config = BrokerConfig(config or {})
+        if acls is None and self.broker_config["authorizer.class.name"]:
+            acls = ()
+        #: The ACLs at the start; None without an authorizer.
+        self.acls: tuple[Acl, ...] | None = None if acls is None else tuple(acls)
+        #: The principals that may do anything.
+        self.super_users = _super_users(self.broker_config["super.users"])
+        if self.acls is None and (self.super_users or self.broker_config.is_set("allow.everyone.if.no.acl.found")):
+            raise ConfigError(
+                "super.users and allow.everyone.if.no.acl.found have no effect without an authorizer; give the cluster "
+                "acls, or an empty list of them"
+            )
+
+
+def _super_users(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(";") if name.strip())
+    for name in names:
+        check_principal(name)
+    return names

@@ -22,6 +22,7 @@ from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.message import Request, Response
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from pykclient.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from pykclient.testing.acls import Acl, bindings_of
 from pykclient.testing.cluster import Cluster
 from pykclient.testing.cluster_state import ClusterState
 from pykclient.testing.config import ClusterConfig
@@ -33,6 +34,7 @@ from pykclient.testing.loop_thread import LoopThread, T
 from pykclient.testing.security import GivenSecurity
 from pykclient.testing.server.local_requests import LocalRequest
 from pykclient.testing.server.socket_server import SocketServer
+from pykclient.testing.server.standard_authorizer import StandardAuthorizer
 from pykclient.types import ConsumerRecord, Node, TopicPartition
 
 #: The limit for starting, stopping and moving, which normally take much less.
@@ -54,9 +56,10 @@ class EmbeddedCluster:
     ``transaction_version`` is the level of Kafka's feature transaction.version, 0 to 2, by default the release's: with
     2, each transaction has its own producer epoch (KIP-890). ``security`` is the protocol of the brokers' listener,
     such as "SASL_PLAINTEXT", or a ``Security`` with mechanisms and users, or a mapping of names to these for several
-    listeners; ``client_config`` has the clients' settings. All logs together hold at most ``memory_limit_bytes``;
-    writes beyond that fail with PolicyViolationError. ``config`` and additional keywords are Kafka's broker settings,
-    for example ``num_partitions=6``.
+    listeners; ``client_config`` has the clients' settings. ``acls`` are access control lists: clients may do what they
+    allow, and nothing else, unless they are among the ``super_users`` (Kafka's ``super.users``). All logs together hold
+    at most ``memory_limit_bytes``; writes beyond that fail with PolicyViolationError. ``config`` and additional
+    keywords are Kafka's broker settings, for example ``num_partitions=6``.
 
     Nothing is written to disk, but the contents of a broker's log survive its ``kill`` and ``restart``. Methods that
     change something return when the change is complete, and raise KafkaTimeoutError if that takes more than half a
@@ -77,6 +80,7 @@ class EmbeddedCluster:
         release: str | None = None,
         transaction_version: int | None = None,
         security: GivenSecurity = None,
+        acls: Iterable[Acl] | None = None,
         memory_limit_bytes: int = 512 * 1024 * 1024,
         history_size: int = 10_000,
         seed: int | None = None,
@@ -98,6 +102,7 @@ class EmbeddedCluster:
             release=release,
             transaction_version=transaction_version,
             security=security,
+            acls=acls,
             memory_limit_bytes=memory_limit_bytes,
             history_size=history_size,
             config={**(config or {}), **settings},
@@ -374,6 +379,34 @@ class EmbeddedCluster:
         """
         self._call(lambda cluster: cluster.features.update(name, level))
 
+    # --- access ------------------------------------------------------------------------------------------------------
+
+    def add_acls(self, *acls: Acl) -> None:
+        """Add access control lists. All brokers apply them from the next request on.
+
+        Raises:
+            IllegalStateError: the cluster has no authorizer, because it was created without ``acls``.
+        """
+
+        def add(cluster: Cluster) -> None:
+            for acl in bindings_of(acls):
+                _authorizer(cluster).add(acl)
+
+        self._call(add)
+
+    def remove_acls(self, *acls: Acl) -> None:
+        """Remove access control lists, as far as they exist.
+
+        Raises:
+            IllegalStateError: the cluster has no authorizer, because it was created without ``acls``.
+        """
+
+        def remove(cluster: Cluster) -> None:
+            for acl in bindings_of(acls):
+                _authorizer(cluster).remove(acl)
+
+        self._call(remove)
+
     # --- brokers -----------------------------------------------------------------------------------------------------
 
     def kill(self, broker: int) -> None:
@@ -524,6 +557,13 @@ def _abandon_all() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_abandon_all)
+
+
+def _authorizer(cluster: Cluster) -> StandardAuthorizer:
+    authorizer = cluster.auth.authorizer
+    if authorizer is None:
+        raise IllegalStateError("the cluster has no authorizer: create it with acls, or with an empty list of them")
+    return authorizer
 
 
 def _addresses(nodes: Iterable[Node]) -> str:

@@ -25,6 +25,7 @@ from pykclient.testing.group.group_join import JoinAttempt
 from pykclient.testing.group.group_metadata import GroupMetadata
 from pykclient.testing.group.group_offsets import CommittedOffset
 from pykclient.testing.log.log_types import FetchDataInfo
+from pykclient.testing.server.auth_helper import AuthHelper
 from pykclient.types import TopicPartition
 from tests.support.mock_clock import MockClock
 
@@ -189,6 +190,7 @@ class FakeBroker:
         self.rng = rng
         self.alive = True
         self.cluster = FakeCluster()
+        self.auth = AuthHelper(None)
         self.log_context = LogContext(f"[Broker id={id}] ")
         self.metadata_cache = FakeMetadataCache()
         self.replica_manager = FakeReplicaManager(log)

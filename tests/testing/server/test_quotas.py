@@ -15,6 +15,7 @@ from pykclient.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasResponse,
 )
 from pykclient.testing.handlers import alter_client_quotas, describe_client_quotas
+from pykclient.testing.server.auth_helper import AuthHelper
 from tests.testing.server.support import VirtualCluster
 
 
@@ -111,7 +112,8 @@ def test_what_cannot_be_set(entity: dict[str, str | None], changes: dict[str, fl
 
 def call(module: Any, cluster: VirtualCluster, body: Any) -> Any:
     answers: list[Any] = []
-    module.handle(SimpleNamespace(quotas=cluster.quotas), SimpleNamespace(body=body, respond=answers.append))
+    broker = SimpleNamespace(quotas=cluster.quotas, auth=AuthHelper(None))
+    module.handle(broker, SimpleNamespace(body=body, respond=answers.append))
     return answers[0]
 
 

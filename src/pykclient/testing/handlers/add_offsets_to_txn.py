@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 from pykclient.errors import InvalidProducerEpochError, ProducerFencedError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from pykclient.testing import acls
 from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
 from pykclient.topic_names import GROUP_METADATA_TOPIC_NAME
 from pykclient.types import TopicPartition
@@ -28,6 +29,8 @@ _CLIENT_VERSION: Final = 0
 def handle(broker: Broker, request: Request) -> None:
     """Add the partition of __consumer_offsets that stores the group."""
     body = cast(AddOffsetsToTxnRequest, request.body)
+    broker.auth.check_transactional_id(request, acls.WRITE, body.transactional_id)
+    broker.auth.check_group(request, acls.READ, body.group_id)
 
     def respond(error_code: int) -> None:
         if error_code == ProducerFencedError.code and request.api_version < _TELLS_FENCED:

@@ -11,10 +11,12 @@ from pykclient.errors import (
     InvalidProducerEpochError,
     OperationNotAttemptedError,
     ProducerFencedError,
+    TopicAuthorizationError,
     UnknownTopicOrPartitionError,
 )
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from pykclient.testing import acls
 from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
 from pykclient.types import TopicPartition
 
@@ -47,7 +49,10 @@ def handle(broker: Broker, request: Request) -> None:
     """Respond when the partitions are in the log of the coordinator."""
     body = cast(AddPartitionsToTxnRequest, request.body)
     version = request.api_version
+    if version >= _BATCHED:
+        broker.auth.check_cluster(request, acls.CLUSTER_ACTION)
     if version < _BATCHED:
+        broker.auth.check_transactional_id(request, acls.WRITE, body.v3_and_below_transactional_id)
         transaction = Transaction(
             transactional_id=body.v3_and_below_transactional_id,
             producer_id=body.v3_and_below_producer_id,
@@ -60,7 +65,7 @@ def handle(broker: Broker, request: Request) -> None:
                 AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(transaction.topics, errors, version))
             )
 
-        _handle(broker, transaction, _CLIENT_VERSION, respond)
+        _handle(broker, request, transaction, _CLIENT_VERSION, respond)
         return
     answers: dict[int, TransactionResult] = {}
 
@@ -77,17 +82,24 @@ def handle(broker: Broker, request: Request) -> None:
     if not body.transactions:
         request.respond(AddPartitionsToTxnResponse())
     for index, transaction in enumerate(body.transactions):
-        _handle(broker, transaction, _BROKER_VERSION, partial(answered, index))
+        _handle(broker, request, transaction, _BROKER_VERSION, partial(answered, index))
 
 
-def _handle(broker: Broker, transaction: Transaction, client_version: int, respond: ResultCallback) -> None:
+def _handle(
+    broker: Broker, request: Request, transaction: Transaction, client_version: int, respond: ResultCallback
+) -> None:
     partitions = [TopicPartition(topic.name, number) for topic in transaction.topics for number in topic.partitions]
+    authorized = broker.auth.filter(request, acls.WRITE, acls.TOPIC, (topic.name for topic in transaction.topics))
     cache = broker.metadata_cache
-    unknown = {tp for tp in partitions if cache.partition_info(tp) is None}
-    if unknown:
+    failed: dict[TopicPartition, int] = {}
+    for tp in partitions:
+        if tp.topic not in authorized:
+            failed[tp] = TopicAuthorizationError.code
+        elif cache.partition_info(tp) is None:
+            failed[tp] = UnknownTopicOrPartitionError.code
+    if failed:
         # All or nothing.
-        codes = {True: UnknownTopicOrPartitionError.code, False: OperationNotAttemptedError.code}
-        respond({tp: codes[tp in unknown] for tp in partitions})
+        respond({tp: failed.get(tp, OperationNotAttemptedError.code) for tp in partitions})
         return
     coordinator = broker.transaction_coordinator
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pykclient.errors import BrokerError, InvalidRequestError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
+from pykclient.testing import acls
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
@@ -22,6 +23,7 @@ _Response = AlterClientQuotasResponse
 def handle(broker: Broker, request: Request) -> None:
     body = request.body
     assert isinstance(body, AlterClientQuotasRequest)
+    broker.auth.check_cluster(request, acls.ALTER_CONFIGS)
     entries = []
     for entry in body.entries:
         try:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, cast
 from pykclient.errors import BrokerError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from pykclient.testing import acls
 from pykclient.testing.controller.config_manager import SET, AlterConfigOp, ConfigResource
+from pykclient.testing.handlers.describe_configs import check_resource
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
@@ -24,8 +26,17 @@ def handle(broker: Broker, request: Request) -> None:
     """Respond, from the controller, once the settings are stored. Brokers learn of them a moment later."""
     body = cast(AlterConfigsRequest, request.body)
 
+    denied: list[tuple[ConfigResource, BrokerError | None]] = []
+    resources = []
+    for resource in body.resources:
+        try:
+            check_resource(broker, request, acls.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+            resources.append(resource)
+        except BrokerError as error:
+            denied.append((ConfigResource(resource.resource_type, resource.resource_name), error))
+
     def respond(outcomes: Sequence[tuple[ConfigResource, BrokerError | None]]) -> None:
-        request.respond(AlterConfigsResponse(responses=[_result(*outcome) for outcome in outcomes]))
+        request.respond(AlterConfigsResponse(responses=[_result(*outcome) for outcome in (*outcomes, *denied)]))
 
     changes = [
         (
@@ -33,7 +44,7 @@ def handle(broker: Broker, request: Request) -> None:
             [AlterConfigOp(config.name, SET, config.value) for config in resource.configs],
             True,
         )
-        for resource in body.resources
+        for resource in resources
     ]
     broker.controller.config_manager.alter(changes, body.validate_only, respond)
 

@@ -10,6 +10,7 @@ from pykclient.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
+from pykclient.testing import acls
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ Result = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
 def handle(broker: Broker, request: Request) -> None:
     """Respond, from the controller, once the moves are stored. They complete later."""
     body = cast(AlterPartitionReassignmentsRequest, request.body)
+    broker.auth.check_cluster(request, acls.ALTER)
     wanted: dict[TopicPartition, Sequence[int] | None] = {
         TopicPartition(topic.name, partition.partition_index): partition.replicas
         for topic in body.topics

@@ -17,6 +17,7 @@ from pykclient.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
 )
+from pykclient.testing import acls
 from pykclient.testing.security import UserCredentials
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ _Result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 def handle(broker: Broker, request: Request) -> None:
     """Change each user as a whole: either all changes to it are made, or none."""
     body = cast(AlterUserScramCredentialsRequest, request.body)
+    broker.auth.check_cluster(request, acls.ALTER)
     changes: dict[str, list[_Change]] = {}
     for change in _changes(body):
         changes.setdefault(change.name, []).append(change)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from pykclient.errors import BrokerError
+from pykclient.errors import BrokerError, TopicAuthorizationError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
+from pykclient.testing import acls
 from pykclient.testing.group.server_assignors import ASSIGNORS
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 API_KEY = ApiKeys.CONSUMER_GROUP_DESCRIBE
 VERSIONS = (0, 1)
 
-#: Everything is allowed without authentication: read, delete, describe, describe and alter configs.
-_ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 #: The member type of the consumer protocol.
 _CONSUMER: Final = 1
 
@@ -34,25 +33,34 @@ def handle(broker: Broker, request: Request) -> None:
     body = cast(ConsumerGroupDescribeRequest, request.body)
     groups = []
     for group_id in body.group_ids:
-        described = _describe(broker, group_id)
+        described = _describe(broker, request, group_id)
         if body.include_authorized_operations and not described.error_code:
-            described.authorized_operations = _ALL_OPERATIONS
+            described.authorized_operations = broker.auth.authorized_operations(request, acls.GROUP, group_id)
         groups.append(described)
     request.respond(ConsumerGroupDescribeResponse(groups=groups))
 
 
-def _describe(broker: Broker, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
+def _describe(broker: Broker, request: Request, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
     try:
+        broker.auth.check_group(request, acls.DESCRIBE, group_id)
         group = broker.group_coordinator.describe_consumer_group(group_id)
     except BrokerError as error:
         return Described(group_id=group_id, error_code=error.code, error_message=str(error))
+    members = [_member(broker, group, member) for member in group.members.values()]
+    topics = {name for member in members for name in _topics_of(member)}
+    if broker.auth.filter(request, acls.DESCRIBE, acls.TOPIC, topics) != topics:
+        return Described(
+            group_id=group_id,
+            error_code=TopicAuthorizationError.code,
+            error_message="The group has described topic(s) that the client is not authorized to describe.",
+        )
     return Described(
         group_id=group_id,
         group_state=group.state.name,
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor(next(iter(ASSIGNORS))),
-        members=[_member(broker, group, member) for member in group.members.values()],
+        members=members,
     )
 
 
@@ -70,6 +78,11 @@ def _member(broker: Broker, group: ConsumerGroup, member: ConsumerGroupMember) -
         target_assignment=_assignment(broker, group.targets.get(member.member_id, {})),
         member_type=_CONSUMER,
     )
+
+
+def _topics_of(member: ConsumerGroupDescribeResponse.Member) -> set[str]:
+    assigned = (*member.assignment.topic_partitions, *member.target_assignment.topic_partitions)
+    return {*member.subscribed_topic_names, *(topic.topic_name for topic in assigned if topic.topic_name)}
 
 
 def _assignment(broker: Broker, partitions: Partitions) -> ConsumerGroupDescribeResponse.Assignment:

@@ -9,6 +9,7 @@ from pykclient.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from pykclient.testing import acls
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
@@ -21,6 +22,10 @@ VERSIONS = (0, 1)
 def handle(broker: Broker, request: Request) -> None:
     """Respond when all that the response tells is in the log."""
     body = cast(ConsumerGroupHeartbeatRequest, request.body)
+    auth = broker.auth
+    auth.check_group(request, acls.READ, body.group_id)
+    for topic in body.subscribed_topic_names or ():
+        auth.check_topic(request, acls.DESCRIBE, topic)
     # Java's notation of addresses.
     client_host = f"/{request.client_host}"
     broker.group_coordinator.consumer_group_heartbeat(body, request.client_id or "", client_host, request.respond)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from pykclient.errors import BrokerError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from pykclient.testing import acls
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
@@ -38,6 +39,7 @@ def handle(broker: Broker, request: Request) -> None:
         request.respond(DeleteGroupsResponse())
     for group_id in list(error_codes):
         try:
+            broker.auth.check_group(request, acls.DELETE, group_id)
             broker.group_coordinator.delete_group(group_id, partial(deleted, group_id))
         except BrokerError as error:
             deleted(group_id, error.code)

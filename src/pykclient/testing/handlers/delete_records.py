@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
-from pykclient.errors import UnknownTopicOrPartitionError
+from pykclient.errors import (
+    TopicAuthorizationError,
+    UnknownTopicOrPartitionError,
+)
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from pykclient.testing import acls
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -25,9 +29,11 @@ def handle(broker: Broker, request: Request) -> None:
     """Respond once all live replicas have deleted the records, or the request's time is up."""
     body = cast(DeleteRecordsRequest, request.body)
     cache = broker.metadata_cache
+    authorized = broker.auth.filter(request, acls.DELETE, acls.TOPIC, (topic.name for topic in body.topics))
     offsets = {
         topic_partition: one.offset
         for topic in body.topics
+        if topic.name in authorized
         for one in topic.partitions
         if cache.partition_info(topic_partition := TopicPartition(topic.name, one.partition_index)) is not None
     }
@@ -40,6 +46,8 @@ def handle(broker: Broker, request: Request) -> None:
                         name=topic.name,
                         partitions=[
                             _result(one.partition_index, results.get(TopicPartition(topic.name, one.partition_index)))
+                            if topic.name in authorized
+                            else _failed(one.partition_index, TopicAuthorizationError.code)
                             for one in topic.partitions
                         ],
                     )
@@ -56,8 +64,12 @@ def handle(broker: Broker, request: Request) -> None:
 
 def _result(index: int, result: DeleteRecordsResult | None) -> DeleteRecordsResponse.DeleteRecordsPartitionResult:
     if result is None:
-        return _PartitionResult(partition_index=index, low_watermark=-1, error_code=UnknownTopicOrPartitionError.code)
+        return _failed(index, UnknownTopicOrPartitionError.code)
     return _PartitionResult(partition_index=index, low_watermark=result.low_watermark, error_code=result.error_code)
+
+
+def _failed(index: int, code: int) -> DeleteRecordsResponse.DeleteRecordsPartitionResult:
+    return _PartitionResult(partition_index=index, low_watermark=-1, error_code=code)
 
 
 def error_response(body: DeleteRecordsRequest, code: int, message: str | None = None) -> DeleteRecordsResponse:  # noqa: ARG001
@@ -65,10 +77,7 @@ def error_response(body: DeleteRecordsRequest, code: int, message: str | None = 
         topics=[
             DeleteRecordsResponse.DeleteRecordsTopicResult(
                 name=topic.name,
-                partitions=[
-                    _PartitionResult(partition_index=one.partition_index, low_watermark=-1, error_code=code)
-                    for one in topic.partitions
-                ],
+                partitions=[_failed(one.partition_index, code) for one in topic.partitions],
             )
             for topic in body.topics
         ]

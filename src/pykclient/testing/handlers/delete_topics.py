@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
-from pykclient.errors import BrokerError, InvalidRequestError, TopicDeletionDisabledError, UnknownTopicIdError
+from pykclient.errors import (
+    BrokerError,
+    InvalidRequestError,
+    TopicAuthorizationError,
+    TopicDeletionDisabledError,
+    UnknownTopicIdError,
+)
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from pykclient.protocol.wire import ZERO_UUID
+from pykclient.testing import acls
 from pykclient.testing.controller.admin_manager import TopicOutcome
 
 if TYPE_CHECKING:
@@ -28,13 +35,20 @@ def handle(broker: Broker, request: Request) -> None:
     """Respond once the topics are completely deleted, or time is up."""
     body = cast(DeleteTopicsRequest, request.body)
     states = body.topics or [DeleteTopicsRequest.DeleteTopicState(name=name) for name in body.topic_names]
+    auth = broker.auth
     results: list[Result] = []
     ids = {}
     for index, state in enumerate(states):
         if state in states[:index]:
             continue  # the first occurrence was rejected for both
         try:
-            ids[_name(broker, state, states)] = state.topic_id
+            name = _name(broker, state, states)
+            auth.check_topic(request, acls.DELETE, name)
+            ids[name] = state.topic_id
+        except TopicAuthorizationError as error:
+            # By id, the response does not tell the name of a topic that the client may not describe.
+            may_see = state.name is not None or auth.authorize(request, acls.DESCRIBE, acls.TOPIC, name)
+            results.append(_failed(name if may_see else None, error, state))
         except BrokerError as error:
             results.append(_failed(state.name, error, state))
 

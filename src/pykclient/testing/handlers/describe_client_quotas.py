@@ -11,6 +11,7 @@ from pykclient.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
+from pykclient.testing import acls
 from pykclient.testing.server.quotas import CLIENT_ID, USER, Entity
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _Response = DescribeClientQuotasResponse
 def handle(broker: Broker, request: Request) -> None:
     body = request.body
     assert isinstance(body, DescribeClientQuotasRequest)
+    broker.auth.check_cluster(request, acls.DESCRIBE_CONFIGS)
     components: dict[str, DescribeClientQuotasRequest.ComponentData] = {}
     for component in body.components:
         if component.entity_type not in {CLIENT_ID, USER} or component.match_type not in {_EXACT, _DEFAULT, _SPECIFIED}:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 from pykclient.errors import MismatchedEndpointTypeError, UnsupportedEndpointTypeError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from pykclient.testing.handlers.metadata import ALL_CLUSTER_OPERATIONS
+from pykclient.testing.handlers.metadata import cluster_authorized_operations
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
@@ -41,7 +41,7 @@ def handle(broker: Broker, request: Request) -> None:
         ],
     )
     if body.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_authorized_operations(broker, request)
     request.respond(response)
 
 

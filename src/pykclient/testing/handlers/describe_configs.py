@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, cast
 from pykclient.errors import BrokerError, NotControllerError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from pykclient.testing.controller.config_manager import ConfigResource, select
+from pykclient.testing import acls
+from pykclient.testing.controller.config_manager import GROUP, TOPIC, ConfigResource, select
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
@@ -26,7 +27,7 @@ def handle(broker: Broker, request: Request) -> None:
     body = cast(DescribeConfigsRequest, request.body)
 
     def process() -> None:
-        results = [_describe(broker, resource, body, request.api_version) for resource in body.resources]
+        results = [_describe(broker, request, resource, body) for resource in body.resources]
         request.respond(DescribeConfigsResponse(results=results))
 
     broker.controller.put(
@@ -36,12 +37,13 @@ def handle(broker: Broker, request: Request) -> None:
 
 def _describe(
     broker: Broker,
+    request: Request,
     resource: DescribeConfigsRequest.DescribeConfigsResource,
     body: DescribeConfigsRequest,
-    version: int,
 ) -> Result:
     result = Result(resource_type=resource.resource_type, resource_name=resource.resource_name)
     try:
+        check_resource(broker, request, acls.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
         entries = broker.controller.config_manager.describe(
             ConfigResource(resource.resource_type, resource.resource_name), documentation=body.include_documentation
         )
@@ -53,10 +55,24 @@ def _describe(
     for entry in result.configs:
         if not body.include_synonyms:
             entry.synonyms = []
-        if version < _FIRST_VERSION_WITH_TYPES:
+        if request.api_version < _FIRST_VERSION_WITH_TYPES:
             entry.config_type = 0
             entry.documentation = ""
     return result
+
+
+def check_resource(broker: Broker, request: Request, operation: int, resource_type: int, name: str) -> None:
+    """Check that a client may describe or alter the settings of a resource.
+
+    Raises:
+        AuthorizationError: it may not.
+    """
+    if resource_type == TOPIC:
+        broker.auth.check_topic(request, operation, name)
+    elif resource_type == GROUP:
+        broker.auth.check_group(request, operation, name)
+    else:
+        broker.auth.check_cluster(request, operation)
 
 
 def error_response(body: DescribeConfigsRequest, code: int, message: str | None = None) -> DescribeConfigsResponse:

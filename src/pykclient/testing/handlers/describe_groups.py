@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from pykclient.errors import BrokerError, GroupIdNotFoundError
+from pykclient.errors import BrokerError, GroupAuthorizationError, GroupIdNotFoundError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from pykclient.testing import acls
 from pykclient.testing.group import group_state
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ VERSIONS = (0, 6)
 #: Earlier versions describe a missing group as a dead one (KIP-1043).
 _TELLS_MISSING_GROUP = 6
 
-#: Everything is allowed without authentication: read, delete, describe, describe and alter configs.
-_ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-
 Described = DescribeGroupsResponse.DescribedGroup
 
 
@@ -31,9 +29,12 @@ def handle(broker: Broker, request: Request) -> None:
     body = cast(DescribeGroupsRequest, request.body)
     groups = []
     for group_id in body.groups:
+        if not broker.auth.authorize(request, acls.DESCRIBE, acls.GROUP, group_id):
+            groups.append(Described(group_id=group_id, error_code=GroupAuthorizationError.code))
+            continue
         described = _describe(broker, group_id, request.api_version)
         if body.include_authorized_operations and not described.error_code:
-            described.authorized_operations = _ALL_OPERATIONS
+            described.authorized_operations = broker.auth.authorized_operations(request, acls.GROUP, group_id)
         groups.append(described)
     request.respond(DescribeGroupsResponse(groups=groups))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from pykclient.errors import KafkaStorageError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from pykclient.testing import acls
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ VERSIONS = (0, 5)
 def handle(broker: Broker, request: Request) -> None:
     """Respond with one directory. Its free space is what remains of the cluster's memory limit."""
     body = cast(DescribeLogDirsRequest, request.body)
+    broker.auth.check_cluster(request, acls.DESCRIBE)
     disk = broker.disk
     result = DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=f"/memory/broker-{broker.id}")
     if disk.offline:

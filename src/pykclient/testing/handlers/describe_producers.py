@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from pykclient.errors import BrokerError, UnknownTopicOrPartitionError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from pykclient.testing import acls
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def handle(broker: Broker, request: Request) -> None:
                 DescribeProducersResponse.TopicResponse(
                     name=topic.name,
                     partitions=[
-                        _describe(broker, TopicPartition(topic.name, index)) for index in topic.partition_indexes
+                        _describe(broker, request, TopicPartition(topic.name, index))
+                        for index in topic.partition_indexes
                     ],
                 )
                 for topic in body.topics
@@ -37,9 +39,12 @@ def handle(broker: Broker, request: Request) -> None:
     )
 
 
-def _describe(broker: Broker, topic_partition: TopicPartition) -> DescribeProducersResponse.PartitionResponse:
+def _describe(
+    broker: Broker, request: Request, topic_partition: TopicPartition
+) -> DescribeProducersResponse.PartitionResponse:
     index = topic_partition.partition
     try:
+        broker.auth.check_topic(request, acls.READ, topic_partition.topic)
         if not broker.metadata_cache.contains(topic_partition.topic):
             raise UnknownTopicOrPartitionError(f"there is no topic {topic_partition.topic!r}")
         log = broker.replica_manager.get_partition_or_raise(topic_partition).local_log_or_raise()

@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from pykclient import topic_names
-from pykclient.errors import InvalidRequestError, InvalidTopicError, UnknownTopicOrPartitionError
+from pykclient.errors import (
+    InvalidRequestError,
+    InvalidTopicError,
+    TopicAuthorizationError,
+    UnknownTopicOrPartitionError,
+)
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
 from pykclient.protocol.wire import ZERO_UUID
-from pykclient.testing.handlers.metadata import ALL_TOPIC_OPERATIONS
+from pykclient.testing import acls
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
@@ -37,14 +42,20 @@ def handle(broker: Broker, request: Request) -> None:
     response = DescribeTopicPartitionsResponse()
     remaining = max(min(_MAX_PARTITIONS, body.response_partition_limit), 1)
     first_topic = body.cursor.topic_name if body.cursor is not None else ""
+    denied = []
     for name in _names(snapshot, body):
+        if not broker.auth.authorize(request, acls.DESCRIBE, acls.TOPIC, name):
+            if body.topics:
+                denied.append(Topic(error_code=TopicAuthorizationError.code, name=name))
+            continue
         if remaining == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         states = snapshot.partition_states.get(name)
         if states is None:
             if body.topics:
-                response.topics.append(_missing(name))
+                operations = broker.auth.authorized_operations(request, acls.TOPIC, name)
+                response.topics.append(_missing(name, operations))
             continue
         start = body.cursor.partition_index if body.cursor is not None and name == first_topic else 0
         end = min(len(states), start + remaining)
@@ -55,13 +66,14 @@ def handle(broker: Broker, request: Request) -> None:
                 topic_id=snapshot.topic_ids.get(name, ZERO_UUID),
                 is_internal=topic_names.is_internal(name),
                 partitions=partitions,
-                topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+                topic_authorized_operations=broker.auth.authorized_operations(request, acls.TOPIC, name),
             )
         )
         if end < len(states):
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
             break
         remaining -= len(partitions)
+    response.topics += denied
     request.respond(response)
 
 
@@ -84,13 +96,13 @@ def _names(snapshot: MetadataSnapshot, body: DescribeTopicPartitionsRequest) -> 
     return sorted(name for name in wanted if name >= cursor.topic_name)
 
 
-def _missing(name: str) -> Topic:
+def _missing(name: str, authorized_operations: int) -> Topic:
     error = UnknownTopicOrPartitionError if topic_names.is_valid(name) else InvalidTopicError
     return Topic(
         error_code=error.code,
         name=name,
         is_internal=topic_names.is_internal(name),
-        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+        topic_authorized_operations=authorized_operations,
     )
 
 

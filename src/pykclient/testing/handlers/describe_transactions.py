@@ -10,6 +10,7 @@ from pykclient.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
+from pykclient.testing import acls
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
@@ -25,19 +26,23 @@ def handle(broker: Broker, request: Request) -> None:
     body = cast(DescribeTransactionsRequest, request.body)
     request.respond(
         DescribeTransactionsResponse(
-            transaction_states=[_describe(broker, transactional_id) for transactional_id in body.transactional_ids]
+            transaction_states=[
+                _describe(broker, request, transactional_id) for transactional_id in body.transactional_ids
+            ]
         )
     )
 
 
-def _describe(broker: Broker, transactional_id: str) -> _State:
+def _describe(broker: Broker, request: Request, transactional_id: str) -> _State:
     try:
+        broker.auth.check_transactional_id(request, acls.DESCRIBE, transactional_id)
         metadata = broker.transaction_coordinator.describe_transaction(transactional_id)
     except BrokerError as error:
         return _State(transactional_id=transactional_id, error_code=error.code)
     topics: dict[str, list[int]] = {}
     for topic, partition in metadata.topic_partitions:
-        topics.setdefault(topic, []).append(partition)
+        if broker.auth.authorize(request, acls.DESCRIBE, acls.TOPIC, topic):
+            topics.setdefault(topic, []).append(partition)
     return _State(
         transactional_id=transactional_id,
         transaction_state=metadata.state.name,

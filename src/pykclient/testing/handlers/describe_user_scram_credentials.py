@@ -10,6 +10,7 @@ from pykclient.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
+from pykclient.testing import acls
 from pykclient.testing.handlers.alter_user_scram_credentials import MECHANISM_NAMES
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ _Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResul
 
 def handle(broker: Broker, request: Request) -> None:
     body = cast(DescribeUserScramCredentialsRequest, request.body)
+    broker.auth.check_cluster(request, acls.DESCRIBE)
     known = broker.cluster.config.credentials.scram_users()
     asked = list(known) if not body.users else [user.name for user in body.users]
     results = []

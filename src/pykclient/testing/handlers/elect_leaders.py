@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from pykclient.errors import ElectionNotNeededError, InvalidRequestError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from pykclient.testing import acls
 from pykclient.testing.controller.replica_elector import PREFERRED, UNCLEAN
 from pykclient.types import TopicPartition
 
@@ -27,6 +28,7 @@ Result = ElectLeadersResponse.PartitionResult
 def handle(broker: Broker, request: Request) -> None:
     """Respond, from the controller, with the result of each partition."""
     body = cast(ElectLeadersRequest, request.body)
+    broker.auth.check_cluster(request, acls.ALTER)
     if body.election_type not in (PREFERRED, UNCLEAN):
         raise InvalidRequestError(f"Unknown election type {body.election_type}")
 

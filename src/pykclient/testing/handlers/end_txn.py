@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 from pykclient.errors import InvalidProducerEpochError, ProducerFencedError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from pykclient.testing import acls
 from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _BUMPS_EPOCH: Final = 5
 def handle(broker: Broker, request: Request) -> None:
     """Respond when the decision is in the log of the coordinator. The markers follow."""
     body = cast(EndTxnRequest, request.body)
+    broker.auth.check_transactional_id(request, acls.WRITE, body.transactional_id)
     bumps_epoch = request.api_version >= _BUMPS_EPOCH
 
     def respond(error_code: int, producer: ProducerIdAndEpoch) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final, cast
 
 from pykclient.errors import (
     BrokerError,
     FencedLeaderEpochError,
     NotLeaderOrFollowerError,
+    TopicAuthorizationError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     UnsupportedCompressionTypeError,
@@ -18,6 +20,7 @@ from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykclient.record.compression_type import CompressionType
 from pykclient.record.record_batch import MAGIC_VALUE_V0, MAGIC_VALUE_V1
 from pykclient.record.records_util import down_convert
+from pykclient.testing import acls
 from pykclient.testing.replica.fetch_params import (
     ClientMetadata,
     FetchParams,
@@ -90,8 +93,9 @@ def handle(broker: Broker, request: Request) -> None:
     )
     known: list[PartitionFetch] = []
     refused: list[tuple[PartitionFetch, FetchPartitionData]] = []
+    authorized = _authorized_topics(broker, request, context, is_from_follower=replica_id >= 0)
     for fetch in context.partitions:
-        error_code = _error_before_reading(broker, fetch, version)
+        error_code = _error_before_reading(broker, fetch, version, authorized)
         if error_code:
             refused.append((fetch, FetchPartitionData(error_code)))
         else:
@@ -140,7 +144,22 @@ def _client_metadata(body: FetchRequest, request: Request) -> ClientMetadata:
     return ClientMetadata(body.rack_id, request.client_id or "", request.client_host)
 
 
-def _error_before_reading(broker: Broker, fetch: PartitionFetch, version: int) -> int:
+def _authorized_topics(
+    broker: Broker, request: Request, context: FetchContext, *, is_from_follower: bool
+) -> set[str] | None:
+    """Return the topics that may be read; None if all may be."""
+    auth = broker.auth
+    if auth.authorizer is None or request.is_privileged:
+        return None
+    if is_from_follower:
+        return None if auth.authorize(request, acls.CLUSTER_ACTION, acls.CLUSTER, acls.CLUSTER_NAME) else set()
+    topics = {fetch.topic_partition.topic for fetch in context.partitions}
+    return auth.filter(request, acls.READ, acls.TOPIC, topics)
+
+
+def _error_before_reading(
+    broker: Broker, fetch: PartitionFetch, version: int, authorized: AbstractSet[str] | None
+) -> int:
     """Return the code of an error that does not depend on the log.
 
     The response still waits for the other partitions.
@@ -148,6 +167,8 @@ def _error_before_reading(broker: Broker, fetch: PartitionFetch, version: int) -
     topic_partition = fetch.topic_partition
     if not topic_partition.topic:
         return UnknownTopicIdError.code
+    if authorized is not None and topic_partition.topic not in authorized:
+        return TopicAuthorizationError.code
     partition = broker.replica_manager.partition(topic_partition)
     if partition is None and broker.metadata_cache.partition_info(topic_partition) is None:
         return UnknownTopicOrPartitionError.code

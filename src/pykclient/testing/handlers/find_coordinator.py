@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from pykclient.errors import BrokerError, CoordinatorNotAvailableError, InvalidRequestError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from pykclient.testing import acls
 from pykclient.topic_names import GROUP_METADATA_TOPIC_NAME, TRANSACTION_STATE_TOPIC_NAME
 from pykclient.types import Node, TopicPartition
 
@@ -45,6 +46,10 @@ def handle(broker: Broker, request: Request) -> None:
 
 def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> Coordinator:
     try:
+        if key_type == _GROUP:
+            broker.auth.check_group(request, acls.DESCRIBE, key)
+        elif key_type == _TRANSACTION:
+            broker.auth.check_transactional_id(request, acls.DESCRIBE, key)
         node = request.advertised(_find(broker, key_type, key))
     except BrokerError as error:
         return Coordinator(key=key, node_id=-1, port=-1, error_code=error.code, error_message=str(error))

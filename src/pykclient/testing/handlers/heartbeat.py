@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from pykclient.testing import acls
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
@@ -17,7 +18,9 @@ VERSIONS = (0, 4)
 
 def handle(broker: Broker, request: Request) -> None:
     """Respond immediately."""
-    broker.group_coordinator.heartbeat(cast(HeartbeatRequest, request.body))
+    body = cast(HeartbeatRequest, request.body)
+    broker.auth.check_group(request, acls.READ, body.group_id)
+    broker.group_coordinator.heartbeat(body)
     request.respond(HeartbeatResponse())
 
 

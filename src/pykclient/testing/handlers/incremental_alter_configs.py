@@ -11,7 +11,9 @@ from pykclient.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from pykclient.testing import acls
 from pykclient.testing.controller.config_manager import AlterConfigOp, ConfigResource
+from pykclient.testing.handlers.describe_configs import check_resource
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
@@ -27,8 +29,19 @@ def handle(broker: Broker, request: Request) -> None:
     """Respond, from the controller, once the settings are stored. Brokers learn of them a moment later."""
     body = cast(IncrementalAlterConfigsRequest, request.body)
 
+    denied: list[tuple[ConfigResource, BrokerError | None]] = []
+    resources = []
+    for resource in body.resources:
+        try:
+            check_resource(broker, request, acls.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+            resources.append(resource)
+        except BrokerError as error:
+            denied.append((ConfigResource(resource.resource_type, resource.resource_name), error))
+
     def respond(outcomes: Sequence[tuple[ConfigResource, BrokerError | None]]) -> None:
-        request.respond(IncrementalAlterConfigsResponse(responses=[_result(*outcome) for outcome in outcomes]))
+        request.respond(
+            IncrementalAlterConfigsResponse(responses=[_result(*outcome) for outcome in (*outcomes, *denied)])
+        )
 
     changes = [
         (
@@ -36,7 +49,7 @@ def handle(broker: Broker, request: Request) -> None:
             [AlterConfigOp(config.name, config.config_operation, config.value) for config in resource.configs],
             False,
         )
-        for resource in body.resources
+        for resource in resources
     ]
     broker.controller.config_manager.alter(changes, body.validate_only, respond)
 

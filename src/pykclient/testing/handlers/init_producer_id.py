@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from pykclient.errors import InvalidProducerEpochError, InvalidRequestError, ProducerFencedError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pykclient.testing import acls
 from pykclient.testing.transaction.transaction_coordinator import NO_PRODUCER
 from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
 
@@ -27,6 +28,11 @@ def handle(broker: Broker, request: Request) -> None:
     A producer without a transactional id increments its epoch itself, so its current id does not matter.
     """
     body = cast(InitProducerIdRequest, request.body)
+    auth = broker.auth
+    if body.transactional_id is not None:
+        auth.check_transactional_id(request, acls.WRITE, body.transactional_id)
+    elif not auth.authorize_by_resource_type(request, acls.WRITE, acls.TOPIC):  # enough since KIP-679
+        auth.check_cluster(request, acls.IDEMPOTENT_WRITE)
     given = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
     if (given.producer_id == NO_PRODUCER.producer_id) != (given.epoch == NO_PRODUCER.epoch):
         raise InvalidRequestError("a producer id and its epoch are given together, or neither of them")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from pykclient.testing import acls
 from pykclient.testing.group.group_join import JoinAttempt
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ _NULLABLE_PROTOCOL = 7
 def handle(broker: Broker, request: Request) -> None:
     """Respond once all members have joined, or the time for that is over."""
     body = cast(JoinGroupRequest, request.body)
+    broker.auth.check_group(request, acls.READ, body.group_id)
 
     def respond(response: JoinGroupResponse) -> None:
         if response.error_code and request.api_version >= _NULLABLE_PROTOCOL:

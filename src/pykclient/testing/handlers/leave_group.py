@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from pykclient.testing import acls
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
@@ -21,6 +22,7 @@ _BATCHED = 3
 def handle(broker: Broker, request: Request) -> None:
     """Respond immediately."""
     body = cast(LeaveGroupRequest, request.body)
+    broker.auth.check_group(request, acls.READ, body.group_id)
     if request.api_version >= _BATCHED:
         request.respond(LeaveGroupResponse(members=broker.group_coordinator.leave_group(body.group_id, body.members)))
         return

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from pykclient.testing import acls
 from pykclient.testing.group.consumer_group import ConsumerGroup
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ def handle(broker: Broker, request: Request) -> None:
     body = cast(ListGroupsRequest, request.body)
     states = {state.lower() for state in body.states_filter}
     types = {type.lower() for type in body.types_filter}
+    auth = broker.auth
+    sees_all = auth.authorize(request, acls.DESCRIBE, acls.CLUSTER, acls.CLUSTER_NAME)
     groups = [
         ListGroupsResponse.ListedGroup(
             group_id=group.group_id,
@@ -33,7 +36,9 @@ def handle(broker: Broker, request: Request) -> None:
             group_type=_type_of(group),
         )
         for group in broker.group_coordinator.list_groups()
-        if (not states or group.state.name.lower() in states) and (not types or _type_of(group) in types)
+        if (sees_all or auth.authorize(request, acls.DESCRIBE, acls.GROUP, group.group_id))
+        and (not states or group.state.name.lower() in states)
+        and (not types or _type_of(group) in types)
     ]
     request.respond(ListGroupsResponse(groups=groups))
 

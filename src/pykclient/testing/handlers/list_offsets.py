@@ -14,6 +14,7 @@ from pykclient.errors import (
 )
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from pykclient.testing import acls
 from pykclient.testing.log.log_types import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
@@ -58,6 +59,7 @@ def handle(broker: Broker, request: Request) -> None:
         for one in topic.partitions:
             topic_partition = TopicPartition(topic.name, one.partition_index)
             try:
+                broker.auth.check_topic(request, acls.DESCRIBE, topic.name)
                 if asked[topic_partition] > 1:
                     raise InvalidRequestError(f"{topic_partition} is in the request twice")
                 if one.timestamp < 0 and version < _SINCE.get(one.timestamp, version + 1):

@@ -10,6 +10,7 @@ from pykclient.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from pykclient.testing import acls
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ Response = ListPartitionReassignmentsResponse
 def handle(broker: Broker, request: Request) -> None:
     """Respond, from the controller."""
     body = cast(ListPartitionReassignmentsRequest, request.body)
+    broker.auth.check_cluster(request, acls.DESCRIBE)
     if not broker.controller.is_active:
         raise NotControllerError
     wanted = None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 from pykclient.errors import InvalidRegularExpressionError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from pykclient.testing import acls
 from pykclient.testing.transaction.transaction_state import BY_NAME, DEAD
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def handle(broker: Broker, request: Request) -> None:
         if metadata.state is DEAD:
             return False
         return (
-            (not producer_ids or metadata.producer_id in producer_ids)
+            broker.auth.authorize(request, acls.DESCRIBE, acls.TRANSACTIONAL_ID, metadata.transactional_id)
+            and (not producer_ids or metadata.producer_id in producer_ids)
             and (not body.state_filters or metadata.state in states)
             and (body.duration_filter < 0 or now_ms - metadata.txn_start_ms > body.duration_filter)
             and (pattern is None or pattern.fullmatch(metadata.transactional_id) is not None)

@@ -12,12 +12,14 @@ from pykclient.errors import (
     InvalidTopicError,
     LeaderNotAvailableError,
     ReplicaNotAvailableError,
+    TopicAuthorizationError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pykclient.protocol.wire import ZERO_UUID
+from pykclient.testing import acls
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
@@ -32,22 +34,18 @@ Partition = MetadataResponse.MetadataResponsePartition
 
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 12
 
-#: Everything is allowed. Java's AclOperation: READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS,
-#: ALTER_CONFIGS.
-ALL_TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-#: CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE.
-ALL_CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-
 
 def handle(broker: Broker, request: Request) -> None:
     """Respond with this broker's knowledge, which may be outdated."""
     body = cast(MetadataRequest, request.body)
     version = request.api_version
     snapshot = broker.metadata_cache.snapshot
-    topics = _topics(broker, snapshot, body, version)
+    auth = broker.auth
+    topics = _topics(broker, request, snapshot, body)
     if version >= 8 and body.include_topic_authorized_operations:
         for topic in topics:
-            topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+            if topic.name is not None and topic.error_code != TopicAuthorizationError.code:
+                topic.topic_authorized_operations = auth.authorized_operations(request, acls.TOPIC, topic.name)
     response = MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
@@ -58,14 +56,24 @@ def handle(broker: Broker, request: Request) -> None:
         topics=topics,
     )
     if 8 <= version <= 10 and body.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_authorized_operations(broker, request)
     request.respond(response)
 
 
-def _topics(broker: Broker, snapshot: MetadataSnapshot, body: MetadataRequest, version: int) -> list[Topic]:
+def cluster_authorized_operations(broker: Broker, request: Request) -> int:
+    """Return the allowed operations on the cluster, for clients that may describe it."""
+    if not broker.auth.authorize(request, acls.DESCRIBE, acls.CLUSTER, acls.CLUSTER_NAME):
+        return 0
+    return broker.auth.authorized_operations(request, acls.CLUSTER)
+
+
+def _topics(broker: Broker, request: Request, snapshot: MetadataSnapshot, body: MetadataRequest) -> list[Topic]:
+    version = request.api_version
+    auth = broker.auth
     # Version 0 has no null, so an empty list means all topics.
     if body.topics is None or (version == 0 and not body.topics):
-        return [_topic(snapshot, topic, version) for topic in snapshot.partition_states]
+        names = auth.filter(request, acls.DESCRIBE, acls.TOPIC, snapshot.partition_states)
+        return [_topic(snapshot, topic, version) for topic in snapshot.partition_states if topic in names]
     for wanted in body.topics:
         if wanted.name is None and version < _FIRST_VERSION_WITH_TOPIC_IDS:
             raise InvalidRequestError(f"Topic name can not be null for version {version}")
@@ -73,22 +81,32 @@ def _topics(broker: Broker, snapshot: MetadataSnapshot, body: MetadataRequest, v
             raise InvalidRequestError(f"Topic IDs are not supported in requests for version {version}")
     ids = [wanted.topic_id for wanted in body.topics if wanted.topic_id != ZERO_UUID]
     if ids:
-        return [_topic_of_id(snapshot, topic_id, version) for topic_id in dict.fromkeys(ids)]
-    names = dict.fromkeys(wanted.name for wanted in body.topics if wanted.name is not None)
-    found = [_topic(snapshot, name, version) for name in names if name in snapshot.partition_states]
-    missing = [name for name in names if name not in snapshot.partition_states]
-    if not missing:
-        return found
-    if body.allow_auto_topic_creation and broker.config.get_bool("auto.create.topics.enable"):
-        return found + broker.auto_topic_creation.create_topics(missing)
-    return found + [_missing(name) for name in missing]
+        return [_topic_of_id(broker, request, snapshot, topic_id) for topic_id in dict.fromkeys(ids)]
+    wanted_names = dict.fromkeys(wanted.name for wanted in body.topics if wanted.name is not None)
+    # The response does not tell whether a topic exists that the client may not describe.
+    denied = [name for name in wanted_names if not auth.authorize(request, acls.DESCRIBE, acls.TOPIC, name)]
+    rest = [name for name in wanted_names if name not in denied]
+    found = [_topic(snapshot, name, version) for name in rest if name in snapshot.partition_states]
+    missing = [name for name in rest if name not in snapshot.partition_states]
+    if missing and body.allow_auto_topic_creation and broker.config.get_bool("auto.create.topics.enable"):
+        creatable = missing
+        if not auth.authorize(request, acls.CREATE, acls.CLUSTER, acls.CLUSTER_NAME):
+            creatable = [name for name in missing if auth.authorize(request, acls.CREATE, acls.TOPIC, name)]
+            denied += [name for name in missing if name not in creatable]
+        if creatable:
+            found += broker.auto_topic_creation.create_topics(creatable)
+    else:
+        found += [_missing(name) for name in missing]
+    return found + [Topic(error_code=TopicAuthorizationError.code, name=name) for name in denied]
 
 
-def _topic_of_id(snapshot: MetadataSnapshot, topic_id: UUID, version: int) -> Topic:
+def _topic_of_id(broker: Broker, request: Request, snapshot: MetadataSnapshot, topic_id: UUID) -> Topic:
     name = snapshot.topic_names.get(topic_id)
     if name is None:
         return Topic(error_code=UnknownTopicIdError.code, name=None, topic_id=topic_id)
-    return _topic(snapshot, name, version)
+    if not broker.auth.authorize(request, acls.DESCRIBE, acls.TOPIC, name):
+        return Topic(error_code=TopicAuthorizationError.code, name=None, topic_id=topic_id)
+    return _topic(snapshot, name, request.api_version)
 
 
 def _missing(name: str) -> Topic:

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
-from pykclient.errors import BrokerError, UnknownTopicIdError, UnknownTopicOrPartitionError
+from pykclient.errors import (
+    BrokerError,
+    TopicAuthorizationError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from pykclient.testing import acls
 from pykclient.testing.group.group_offsets import CommittedOffset
 from pykclient.types import TopicPartition
 
@@ -28,12 +34,15 @@ ResponsePartition = OffsetCommitResponse.OffsetCommitResponsePartition
 def handle(broker: Broker, request: Request) -> None:
     """Answered when the offsets are on all in-sync replicas. What does not exist is refused."""
     body = cast(OffsetCommitRequest, request.body)
+    auth = broker.auth
+    auth.check_group(request, acls.READ, body.group_id)
     use_topic_ids = request.api_version >= _TOPIC_IDS
     unknown = (UnknownTopicIdError if use_topic_ids else UnknownTopicOrPartitionError).code
     cache = broker.metadata_cache
     wall_ms = broker.loop.wall_ms
     expire_ms = wall_ms + body.retention_time_ms if body.retention_time_ms >= 0 else -1
     names: list[str | None] = []
+    denied: set[str] = set()
     no_partition = UnknownTopicOrPartitionError.code
     offsets: dict[TopicPartition, CommittedOffset] = {}
     for topic in body.topics:
@@ -42,6 +51,9 @@ def handle(broker: Broker, request: Request) -> None:
             name = None
         names.append(name)
         if name is None:
+            continue
+        if not auth.authorize(request, acls.READ, acls.TOPIC, name):
+            denied.add(name)
             continue
         topic_id = cache.topic_id(name)
         for one in topic.partitions:
@@ -57,6 +69,13 @@ def handle(broker: Broker, request: Request) -> None:
                 topic_id,
             )
 
+    def error_code(name: str | None, index: int, error_codes: Mapping[TopicPartition, int]) -> int:
+        if name is None:
+            return unknown
+        if name in denied:
+            return TopicAuthorizationError.code
+        return error_codes.get(TopicPartition(name, index), no_partition)
+
     def respond(error_codes: Mapping[TopicPartition, int]) -> None:
         request.respond(
             OffsetCommitResponse(
@@ -67,9 +86,7 @@ def handle(broker: Broker, request: Request) -> None:
                         partitions=[
                             ResponsePartition(
                                 partition_index=one.partition_index,
-                                error_code=unknown
-                                if name is None
-                                else error_codes.get(TopicPartition(name, one.partition_index), no_partition),
+                                error_code=error_code(name, one.partition_index, error_codes),
                             )
                             for one in topic.partitions
                         ],

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
-from pykclient.errors import UnknownTopicOrPartitionError
+from pykclient.errors import TopicAuthorizationError, UnknownTopicOrPartitionError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from pykclient.testing import acls
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -21,12 +22,14 @@ VERSIONS = (0, 0)
 def handle(broker: Broker, request: Request) -> None:
     """Respond once the tombstones are on all in-sync replicas."""
     body = cast(OffsetDeleteRequest, request.body)
+    broker.auth.check_group(request, acls.DELETE, body.group_id)
+    authorized = broker.auth.filter(request, acls.READ, acls.TOPIC, (topic.name for topic in body.topics))
     partition_info = broker.metadata_cache.partition_info
     asked = [TopicPartition(topic.name, one.partition_index) for topic in body.topics for one in topic.partitions]
-    known = [tp for tp in asked if partition_info(tp) is not None]
+    known = [tp for tp in asked if tp.topic in authorized and partition_info(tp) is not None]
 
     def respond(error_codes: Mapping[TopicPartition, int]) -> None:
-        unknown = UnknownTopicOrPartitionError.code
+        denied, unknown = TopicAuthorizationError.code, UnknownTopicOrPartitionError.code
         request.respond(
             OffsetDeleteResponse(
                 topics=[
@@ -35,7 +38,9 @@ def handle(broker: Broker, request: Request) -> None:
                         partitions=[
                             OffsetDeleteResponse.OffsetDeleteResponsePartition(
                                 partition_index=one.partition_index,
-                                error_code=error_codes.get(TopicPartition(topic.name, one.partition_index), unknown),
+                                error_code=denied
+                                if topic.name not in authorized
+                                else error_codes.get(TopicPartition(topic.name, one.partition_index), unknown),
                             )
                             for one in topic.partitions
                         ],

@@ -6,10 +6,16 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from pykclient.errors import BrokerError, UnknownTopicIdError, UnstableOffsetCommitError
+from pykclient.errors import (
+    BrokerError,
+    TopicAuthorizationError,
+    UnknownTopicIdError,
+    UnstableOffsetCommitError,
+)
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from pykclient.protocol.wire import ZERO_UUID
+from pykclient.testing import acls
 from pykclient.testing.group.group_offsets import CommittedOffset
 from pykclient.types import TopicPartition
 
@@ -41,7 +47,7 @@ def handle(broker: Broker, request: Request) -> None:
     body = cast(OffsetFetchRequest, request.body)
     version = request.api_version
     if version < _BATCHED:
-        _fetch(broker, version, _as_group(body), body.require_stable, lambda group: _respond_one(request, group))
+        _fetch(broker, request, _as_group(body), body.require_stable, lambda group: _respond_one(request, group))
         return
     answers: dict[int, Group] = {}
 
@@ -53,7 +59,7 @@ def handle(broker: Broker, request: Request) -> None:
     if not body.groups:
         request.respond(OffsetFetchResponse())
     for index, group in enumerate(body.groups):
-        _fetch(broker, version, group, body.require_stable, partial(answered, index))
+        _fetch(broker, request, group, body.require_stable, partial(answered, index))
 
 
 def _as_group(body: OffsetFetchRequest) -> RequestGroup:
@@ -98,18 +104,21 @@ def _respond_one(request: Request, group: Group) -> None:
 
 
 def _fetch(
-    broker: Broker, version: int, asked: RequestGroup, require_stable: bool, respond: Callable[[Group], None]
+    broker: Broker, request: Request, asked: RequestGroup, require_stable: bool, respond: Callable[[Group], None]
 ) -> None:
+    auth = broker.auth
     cache = broker.metadata_cache
-    use_topic_ids = version >= _TOPIC_IDS
+    use_topic_ids = request.api_version >= _TOPIC_IDS
     partitions: Collection[TopicPartition] | None = None
     names: list[str | None] = []
+    authorized: set[str] = set()
     if asked.topics is not None:
         names = [cache.topic_name(topic.topic_id) if use_topic_ids else topic.name for topic in asked.topics]
+        authorized = auth.filter(request, acls.DESCRIBE, acls.TOPIC, (name for name in names if name is not None))
         partitions = [
             TopicPartition(name, index)
             for topic, name in zip(asked.topics, names, strict=True)
-            if name is not None
+            if name in authorized
             for index in topic.partition_indexes
         ]
 
@@ -122,9 +131,16 @@ def _fetch(
         if error_code:
             pass
         elif asked.topics is None:
-            group.topics = _all_topics(offsets, cache.topic_id, use_topic_ids)
+            may_see = auth.filter(request, acls.DESCRIBE, acls.TOPIC, {tp.topic for tp in offsets})
+            visible = {tp: offset for tp, offset in offsets.items() if tp.topic in may_see}
+            group.topics = _all_topics(visible, cache.topic_id, use_topic_ids)
         else:
-            group.topics = [_topic(topic, name, offsets) for topic, name in zip(asked.topics, names, strict=True)]
+            group.topics = [
+                _topic(topic, name, offsets)
+                if name is None or name in authorized
+                else _failed_topic(topic, TopicAuthorizationError.code)
+                for topic, name in zip(asked.topics, names, strict=True)
+            ]
         if unstable:
             _mark_unstable(
                 group, names if asked.topics is not None else [topic.name for topic in group.topics], unstable
@@ -132,6 +148,7 @@ def _fetch(
         respond(group)
 
     try:
+        auth.check_group(request, acls.DESCRIBE, asked.group_id)
         broker.group_coordinator.fetch_offsets(
             asked.group_id,
             partitions,
@@ -156,13 +173,23 @@ def _mark_unstable(group: Group, names: list[str | None] | list[str], unstable: 
 
 
 def _topic(asked: RequestTopics, name: str | None, offsets: Mapping[TopicPartition, CommittedOffset | None]) -> Topics:
-    topic = Topics(name=asked.name, topic_id=asked.topic_id)
-    for index in asked.partition_indexes:
-        if name is None:
-            topic.partitions.append(_no_offset(index, UnknownTopicIdError.code))
-        else:
-            topic.partitions.append(_partition(index, offsets[TopicPartition(name, index)], asked.topic_id))
-    return topic
+    if name is None:
+        return _failed_topic(asked, UnknownTopicIdError.code)
+    return Topics(
+        name=asked.name,
+        topic_id=asked.topic_id,
+        partitions=[
+            _partition(index, offsets[TopicPartition(name, index)], asked.topic_id) for index in asked.partition_indexes
+        ],
+    )
+
+
+def _failed_topic(asked: RequestTopics, error_code: int) -> Topics:
+    return Topics(
+        name=asked.name,
+        topic_id=asked.topic_id,
+        partitions=[_no_offset(index, error_code) for index in asked.partition_indexes],
+    )
 
 
 def _all_topics(

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from pykclient.errors import BrokerError
+from pykclient.errors import (
+    BrokerError,
+    TopicAuthorizationError,
+)
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from pykclient.testing import acls
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -25,13 +29,21 @@ _EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
 def handle(broker: Broker, request: Request) -> None:
     """Respond if this broker leads. A request without a current epoch is not fenced."""
     body = cast(OffsetForLeaderEpochRequest, request.body)
+    auth = broker.auth
+    names = {topic.topic for topic in body.topics}
+    authorized = names
+    if not auth.authorize(request, acls.CLUSTER_ACTION, acls.CLUSTER, acls.CLUSTER_NAME):
+        authorized = auth.filter(request, acls.DESCRIBE, acls.TOPIC, names)
     request.respond(
         OffsetForLeaderEpochResponse(
             topics=[
                 OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
                     topic=topic.topic,
                     partitions=[
-                        _end_offset(broker, TopicPartition(topic.topic, one.partition), one) for one in topic.partitions
+                        _end_offset(broker, TopicPartition(topic.topic, one.partition), one)
+                        if topic.topic in authorized
+                        else _EpochEndOffset(partition=one.partition, error_code=TopicAuthorizationError.code)
+                        for one in topic.partitions
                     ],
                 )
                 for topic in body.topics

@@ -17,6 +17,7 @@ from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pykclient.record.compression_type import CompressionType
 from pykclient.record.record_batch import LOG_OVERHEAD, MAGIC_OFFSET, MAGIC_VALUE_V2, RECORD_BATCH_OVERHEAD
+from pykclient.testing import acls
 from pykclient.testing.transaction.add_partitions_to_txn_manager import (
     FirstBatch,
     TransactionSupportedOperation,
@@ -63,6 +64,7 @@ def handle(broker: Broker, request: Request) -> None:
     """
     body = cast(ProduceRequest, request.body)
     version = request.api_version
+    auth = broker.auth
     entries: dict[TopicPartition, Buffer] = {}
     transactional: dict[TopicPartition, FirstBatch] = {}
     refused: dict[TopicPartition, PartitionResponse] = {}
@@ -74,6 +76,7 @@ def handle(broker: Broker, request: Request) -> None:
             try:
                 if name is None:
                     raise UnknownTopicIdError(f"broker {broker.id} knows of no topic with id {topic.topic_id}")
+                auth.check_topic(request, acls.WRITE, name)
                 entries[topic_partition] = records = _validated(data.records, version)
                 if version >= _FIRST_VERSION_WITH_V2 and _is_transactional(records):
                     transactional[topic_partition] = _first_batch(records)
@@ -108,6 +111,8 @@ def handle(broker: Broker, request: Request) -> None:
     if not entries:
         respond({})
     elif transactional:
+        if body.transactional_id is not None:
+            auth.check_transactional_id(request, acls.WRITE, body.transactional_id)
         _append_transactional(broker, body, version, entries, transactional, respond)
     else:
         broker.replica_manager.append_records(body.timeout_ms, body.acks, entries, respond)

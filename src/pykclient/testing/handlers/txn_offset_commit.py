@@ -9,10 +9,12 @@ from pykclient.errors import (
     BrokerError,
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
+    TopicAuthorizationError,
     UnknownTopicOrPartitionError,
 )
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from pykclient.testing import acls
 from pykclient.testing.group.group_offsets import CommittedOffset
 from pykclient.testing.transaction.add_partitions_to_txn_manager import TransactionSupportedOperation
 from pykclient.types import TopicPartition
@@ -36,6 +38,16 @@ ResponsePartition = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
 def handle(broker: Broker, request: Request) -> None:
     """Respond when the offsets are on all in-sync replicas. They can be read when the transaction is committed."""
     body = cast(TxnOffsetCommitRequest, request.body)
+    auth = broker.auth
+    auth.check_transactional_id(request, acls.WRITE, body.transactional_id)
+    auth.check_group(request, acls.READ, body.group_id)
+    authorized = auth.filter(request, acls.READ, acls.TOPIC, (topic.name for topic in body.topics))
+    denied = {
+        TopicPartition(topic.name, one.partition_index): TopicAuthorizationError.code
+        for topic in body.topics
+        if topic.name not in authorized
+        for one in topic.partitions
+    }
     version = request.api_version
     cache = broker.metadata_cache
     wall_ms = broker.loop.wall_ms
@@ -49,11 +61,12 @@ def handle(broker: Broker, request: Request) -> None:
         )
         for topic in body.topics
         for one in topic.partitions
-        if cache.partition_info(tp := TopicPartition(topic.name, one.partition_index)) is not None
+        if (tp := TopicPartition(topic.name, one.partition_index)) not in denied
+        and cache.partition_info(tp) is not None
     }
 
     def respond(error_codes: Mapping[TopicPartition, int]) -> None:
-        request.respond(_response(body, error_codes, version))
+        request.respond(_response(body, {**error_codes, **denied}, version))
 
     operation = TransactionSupportedOperation.DEFAULT_ERROR
     if version >= _FIRST_VERSION_WITH_ADDING:

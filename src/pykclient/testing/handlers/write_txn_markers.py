@@ -11,6 +11,7 @@ from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
+from pykclient.testing import acls
 from pykclient.testing.log.log_types import AppendOrigin
 from pykclient.topic_names import GROUP_METADATA_TOPIC_NAME
 from pykclient.types import TopicPartition
@@ -32,6 +33,8 @@ MarkerResult = WriteTxnMarkersResponse.WritableTxnMarkerResult
 def handle(broker: Broker, request: Request) -> None:
     """Append a marker to each partition, and respond when all in-sync replicas have them."""
     body = cast(WriteTxnMarkersRequest, request.body)
+    if not broker.auth.authorize(request, acls.ALTER, acls.CLUSTER, acls.CLUSTER_NAME):
+        broker.auth.check_cluster(request, acls.CLUSTER_ACTION)
     answers: dict[int, MarkerResult] = {}
 
     def written(index: int, result: MarkerResult) -> None:

@@ -44,6 +44,7 @@ class LocalRequest:
             broker.node.host,
             broker.loop.now_ms,
         )
+        request.is_local = True
         request.body = message
         broker.apis.serve(request)
 

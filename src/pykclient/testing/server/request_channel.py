@@ -54,6 +54,7 @@ class Request:
         "endpoints",
         "fate",
         "header",
+        "is_local",
         "party",
         "principal",
         "reader",
@@ -91,6 +92,8 @@ class Request:
         self.connection_id = connection_id
         self.party = party
         self.principal = ANONYMOUS
+        #: True if the application has sent the request without a connection.
+        self.is_local = False
         self.client_host = client_host
         self.received_ms = received_ms
         self.size_bytes = reader.end + 4
@@ -122,6 +125,11 @@ class Request:
     @property
     def is_from_broker(self) -> bool:
         return self.party.startswith("broker-")
+
+    @property
+    def is_privileged(self) -> bool:
+        """True if the sender may do anything: another broker, or the application itself."""
+        return self.is_local or self.is_from_broker
 
     @property
     def answered(self) -> bool:
