@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
-from itertools import permutations
 
 import pytest
 
@@ -204,6 +204,29 @@ def test_memory_shortage_makes_everything_due() -> None:
     assert not thread.is_alive()
 
 
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_many_partitions_share_little_memory(codec: str) -> None:
+    """Batches start small when memory is short, grow with their records, and return all that they have borrowed."""
+    h = Harness(batch_size=16 * 1024, memory=512 * 1024, linger_ms=10_000, compression=Compression.of(codec))
+    partitions = range(120)
+    h.snapshot = snapshot({TopicPartition(TOPIC, number): 0 for number in partitions})
+    value = random.Random(1).randbytes(100)
+    for _ in range(4):
+        for number in partitions:
+            h.append(number, value)
+    assert [len(h.queue(number)) for number in partitions] == [1] * 120
+    numbers = itertools.cycle(partitions)
+    with pytest.raises(BufferExhaustedError):
+        all(h.append(number, value) for number in numbers)
+    while batches := h.drain():
+        if codec == "none":
+            held = sum(len(batch.records) for batch in batches) + h.pool.available_memory
+            assert held <= h.pool.total_memory
+        for batch in batches:
+            h.accumulator.register.succeed(batch, 0, -1)
+    assert h.pool.available_memory == h.pool.total_memory
+
+
 def test_exhausted_memory_leaves_no_trace() -> None:
     h = Harness(memory=1024)
     h.append()
@@ -271,7 +294,7 @@ def test_retried_batches_go_in_front_in_order() -> None:
     assert h.queue()[:3] == batches
 
 
-@pytest.mark.parametrize("order", [*permutations(range(3))])
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
 def test_batches_without_numbers_go_back_by_age_whatever_the_order(order: tuple[int, ...]) -> None:
     """Re-enqueued batches without sequence numbers are sorted by age.
 

@@ -363,7 +363,8 @@ def test_memory_is_borrowed_ahead_only_if_there_is_plenty(is_plenty: bool, borro
             lent.append(size)
             return True
 
-        def give_back(self) -> None:
+        def give_back(self, kept: int = 0) -> None:
+            assert not kept
             lent.clear()
 
     builder = MemoryRecordsBuilder(

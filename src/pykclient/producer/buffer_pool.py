@@ -72,7 +72,7 @@ class Waiter:
 
 
 class BorrowedMemory(Loan):
-    """The memory that a batch has borrowed beyond its buffer, for records that are not compressed yet.
+    """The memory that a batch has borrowed beyond its buffer, as it grew.
 
     Thread: owner (the thread that holds the lock of the batch's queue, then the sender).
     """
@@ -97,10 +97,10 @@ class BorrowedMemory(Loan):
         """
         return self._pool.lend_more(self, size, self._pool.total_memory // 2 if if_plenty else 0)
 
-    def give_back(self) -> None:
-        """Return all borrowed memory to the pool."""
-        if self.size:
-            self._pool.take_back(self)
+    def give_back(self, kept: int = 0) -> None:
+        """Return all borrowed memory but ``kept`` bytes to the pool."""
+        if self.size > kept:
+            self._pool.take_back(self, kept)
 
 
 class BufferPool:
@@ -221,11 +221,11 @@ class BufferPool:
             borrowed.size += size
         return True
 
-    def take_back(self, borrowed: BorrowedMemory) -> None:
-        """Take back memory lent without a buffer."""
+    def take_back(self, borrowed: BorrowedMemory, kept: int) -> None:
+        """Take back all memory lent without a buffer but ``kept`` bytes."""
         with HERE.mark, self._lock:
-            self._available += borrowed.size
-            borrowed.size = 0
+            self._available += borrowed.size - kept
+            borrowed.size = kept
             self._take_in()
             self._wake_first_waiter()
 

@@ -203,7 +203,7 @@ class ProducerBatch(BatchState):
             self._builder.abort()
 
     def give_back_memory(self) -> None:
-        """Return memory borrowed beyond the buffer to the pool. A closed batch has already done so."""
+        """Return the memory borrowed beyond the buffer to the pool."""
         self._builder.give_back_memory()
 
     # --- sending -----------------------------------------------------------------------------------------------

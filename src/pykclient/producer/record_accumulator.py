@@ -50,8 +50,8 @@ T = TypeVar("T")
 _BACKOFF_MULTIPLIER = 2
 _BACKOFF_JITTER = 0.2
 
-#: The smallest part of ``buffer.memory`` for a batch, unless ``batch.size`` is less.
-_SMALLEST_CAPACITY = 4096
+#: The smallest part of ``buffer.memory`` that a batch starts with, unless ``batch.size`` is less.
+_SMALLEST_CAPACITY = 512
 
 #: The largest uncompressed size of a batch, unless one record is larger: far below the limit up to which consumers
 #: decompress (max.decompressed.batch.bytes). A batch may also take at most this part of ``buffer.memory``.
@@ -343,17 +343,17 @@ class RecordAccumulator:
         return int(min(size / ratio - size, BORROWED_AT_ONCE * size, self._max_uncompressed_size)) if ratio < 1 else 0
 
     def _capacity_of_next_batch(self, queue: PartitionQueue) -> int:
-        """Return ``batch.size``, or less if memory is short.
+        """Return how many bytes the partition's next batch starts with: ``batch.size``, or less if memory is short.
 
-        Then it returns not much more than the size of the partition's last batch. So memory suffices for more
-        partitions than with ``batch.size`` bytes each.
+        Then it is a little more than the size of the partition's last batch. The batch borrows more as it grows. So
+        memory suffices for more partitions than with ``batch.size`` bytes each, and is full of records when it is out.
         """
         # With a codec, batches borrow ahead until half of the memory is left, so that does not mean that memory is
         # short.
         part = 2 if self._compression_type is CompressionType.NONE else 4
         if self._pool.available_about * part >= self._pool.total_memory:
             return self._batch_size
-        return min(max(2 * queue.last_batch_bytes, _SMALLEST_CAPACITY), self._batch_size)
+        return min(max(queue.last_batch_bytes * 9 // 8, _SMALLEST_CAPACITY), self._batch_size)
 
     def _partition_changed(
         self, queue: PartitionQueue, info: TopicInfo, sticky: StickyPartitionInfo | None, cluster: Cluster
@@ -368,14 +368,16 @@ class RecordAccumulator:
         return partitioner.sticky is not sticky
 
     def _builder(self, topic: str, buffer: bytearray) -> MemoryRecordsBuilder:
+        size = len(buffer)
+        is_compressed = self._compression_type is not CompressionType.NONE
         builder = MemoryRecordsBuilder(
             buffer,
             compression=self._config.compression,
-            write_limit=len(buffer),
-            memory=None if self._compression_type is CompressionType.NONE else BorrowedMemory(self._pool),
-            max_uncompressed_size=max(self._max_uncompressed_size, len(buffer)),
+            write_limit=max(size, self._batch_size),
+            memory=BorrowedMemory(self._pool) if is_compressed or size < self._batch_size else None,
+            max_uncompressed_size=max(self._max_uncompressed_size, size),
         )
-        if self._compression_type is CompressionType.NONE:
+        if not is_compressed:
             return builder
         builder.set_estimated_compression_ratio(CompressionRatioEstimator.estimation(topic, self._compression_type))
         builder.borrow_ahead()

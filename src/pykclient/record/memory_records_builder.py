@@ -42,7 +42,8 @@ _compiled = compiled("producer")
 #: The factor by which size estimates exceed those of the compression ratio alone.
 COMPRESSION_RATE_ESTIMATION_FACTOR = 1.05
 
-#: The multiple of its current memory that a batch borrows at once, because each loan costs as much as some records.
+#: The multiple of its current memory that a batch with a codec borrows at once, because each loan costs as much as
+#: some records.
 BORROWED_AT_ONCE = 3
 
 #: Buffers from which records were compressed, kept for reuse: fresh memory of this size costs more than the records
@@ -59,7 +60,7 @@ def _spare_records() -> bytearray:
 
 
 class Memory(Protocol):
-    """The source from which a builder borrows memory for its uncompressed records (producer: BorrowedMemory)."""
+    """The source from which a builder borrows memory beyond its buffer (producer: BorrowedMemory)."""
 
     def borrow(self, size: int, if_plenty: bool = False) -> bool:
         """Borrow ``size`` more bytes without waiting; return True if they were available.
@@ -67,8 +68,8 @@ class Memory(Protocol):
         With ``if_plenty``, many more than that must be available.
         """
 
-    def give_back(self) -> None:
-        """Return all borrowed memory."""
+    def give_back(self, kept: int = 0) -> None:
+        """Return all borrowed memory but ``kept`` bytes."""
 
 
 class RecordsInfo(NamedTuple):
@@ -113,9 +114,11 @@ class MemoryRecordsBuilder(AppendState):
     Uncompressed records are encoded into ``buffer``, in v2 behind a gap for the header. With a codec, records are
     encoded into a separate buffer, and ``close_for_record_appends`` compresses them into ``buffer`` together:
     compression is cheap in Python with one call into the codec per batch. So a batch that still accepts records holds
-    up to ``write_limit`` divided by its compression ratio. With ``memory``, the batch borrows the memory that it uses
-    above ``write_limit``. It accepts no more records when it cannot borrow more, or when it holds
-    ``max_uncompressed_size`` bytes. Once compressed, it returns all borrowed memory.
+    up to ``write_limit`` divided by its compression ratio.
+
+    With ``memory``, the batch borrows the memory that it uses above the size of ``buffer``. It accepts no more records
+    when it cannot borrow more, or when it holds ``max_uncompressed_size`` bytes. Once compressed, it returns the
+    borrowed memory that it no longer needs.
 
     Until the batch is compressed its size is an estimate, from ``set_estimated_compression_ratio``. A batch that
     compresses worse becomes larger than ``write_limit``, as in Java. The first record always fits.
@@ -217,7 +220,7 @@ class MemoryRecordsBuilder(AppendState):
         self._memory = memory
         self._max_uncompressed_size = max_uncompressed_size
         # The current limit of uncompressed bytes. Only the first record may exceed it.
-        self._size_limit = MAX_INT64 if memory is None or not is_compressed else write_limit
+        self._size_limit = MAX_INT64 if memory is None else len(self._buffer) - self._position
         # With a delete horizon, the timestamps of the records are relative to the horizon (KIP-534).
         self._base_timestamp = delete_horizon_ms if delete_horizon_ms >= 0 else None
         self._max_timestamp = NO_TIMESTAMP
@@ -402,9 +405,10 @@ class MemoryRecordsBuilder(AppendState):
         return False
 
     def _expected_need(self) -> int:
-        """Return the bytes that the compression estimate calls for, limited to a multiple of the current memory."""
+        """Return the bytes that a full batch lacks by the compression estimate, up to a multiple of what it has."""
         limit = self._size_limit
-        return min(BORROWED_AT_ONCE * limit, int(self._room / self._size_factor) - limit)
+        times = BORROWED_AT_ONCE if self.is_compressed else 1
+        return min(times * limit, int(self._room / self._size_factor) - limit)
 
     def borrow_ahead(self) -> None:
         """Borrow memory for later records if there is plenty. A later loan costs as much as some records."""
@@ -622,12 +626,14 @@ class MemoryRecordsBuilder(AppendState):
         records = self._records
         if records is self._buffer:
             return
+        outgrown = 0
         try:
             with memoryview(records) as view, view[: self._position] as used:
                 compressed = self.compression.compress(used, self.magic)
+            end = self._header_size + len(compressed)
+            outgrown = max(0, end - len(self._buffer))
         finally:
-            self.give_back_memory()
-        end = self._header_size + len(compressed)
+            self.give_back_memory(outgrown)
         try:
             self._buffer[self._header_size : end] = compressed
         except BufferError:
@@ -737,10 +743,10 @@ class MemoryRecordsBuilder(AppendState):
         self._position = 0
         self.give_back_memory()
 
-    def give_back_memory(self) -> None:
-        """Return the memory borrowed for uncompressed records. Closing and aborting a batch does this, too."""
+    def give_back_memory(self, kept: int = 0) -> None:
+        """Return the borrowed memory but ``kept`` bytes. Compressing and aborting a batch does this, too."""
         if self._memory is not None:
-            self._memory.give_back()
+            self._memory.give_back(kept)
 
     def info(self) -> RecordsInfo:
         """Return the largest timestamp, and the offset for looking it up: the last offset if records share a batch."""
