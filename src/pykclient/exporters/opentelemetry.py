@@ -1,0 +1,249 @@
+"""The clients' metrics and traces for OpenTelemetry.
+
+``KafkaInstruments`` exports the metrics. ``TracingProducerInterceptor`` and ``TracingConsumerInterceptor`` carry the
+trace context through the headers of records, and make spans of sends and polls.
+"""
+
+from __future__ import annotations
+
+import _thread
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+try:
+    from opentelemetry import metrics, propagate, trace
+except ImportError as error:
+    raise ImportError("this needs opentelemetry-api: pip install pykclient[opentelemetry]") from error
+
+from opentelemetry.context import Context
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from opentelemetry.propagators.textmap import Getter, Setter
+
+from pykclient.clock import SYSTEM_CLOCK, Clock
+from pykclient.consumer.consumer_interceptors import ConsumerInterceptor
+from pykclient.explanation import open_clients
+from pykclient.exporters.samples import Families, Family, MeasuredClient, samples
+from pykclient.producer.interceptors import ProducerInterceptor
+from pykclient.types import Header, Headers, ProducerRecord, RecordMetadata, TopicPartition
+from pykclient.version import __version__
+
+_SCOPE: Final = "pykclient"
+#: The callbacks of one collection share the values that the first of them has read.
+_SHARED_FOR_MS: Final = 500
+#: The most links of a span, OpenTelemetry's own default.
+_MOST_LINKS: Final = 128
+#: The most records whose spans wait for an acknowledgement. Further records get no span.
+_MOST_SPANS: Final = 100_000
+
+
+class KafkaInstruments:
+    """Exports the metrics of producers and consumers as observable instruments of OpenTelemetry.
+
+        from pykclient.exporters.opentelemetry import KafkaInstruments
+
+        KafkaInstruments()
+
+    Without ``clients`` it observes all open clients of the process, also those that are created later. A metric of
+    Kafka keeps its name, after ``kafka`` and its group: ``record-send-total`` of ``producer-metrics`` is
+    ``kafka.producer.record_send_total``. Tags become attributes. Metrics that appear later, such as those of a topic,
+    are exported from the collection after the first that sees them. The client does no work for this between
+    collections.
+
+    Thread: any.
+    """
+
+    def __init__(
+        self,
+        clients: Iterable[MeasuredClient] | None = None,
+        meter: Meter | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._clients = None if clients is None else tuple(clients)
+        self._meter = metrics.get_meter(_SCOPE, __version__) if meter is None else meter
+        self._clock = clock
+        self._families = Families()
+        self._lock = threading.Lock()  # guards: _instruments, _values and _read_ms
+        self._instruments: set[Family] = set()
+        self._values: dict[Family, list[Observation]] = {}
+        self._read_ms: int | None = None
+        self._meter.create_observable_up_down_counter(
+            "kafka.clients", [self._count], description="Open producers and consumers"
+        )
+        self._create(self._read().keys())
+
+    def _count(self, _options: CallbackOptions) -> Iterator[Observation]:
+        new = self._read().keys() - self._instruments
+        if new:
+            # The SDK holds a lock in this callback that it also takes to register an instrument.
+            _thread.start_new_thread(self._create, (new,))
+        yield Observation(len(open_clients() if self._clients is None else self._clients))
+
+    def _create(self, families: Iterable[Family]) -> None:
+        for family in families:
+            with self._lock:
+                if family in self._instruments:
+                    continue
+                self._instruments.add(family)
+            create = self._meter.create_observable_counter if family.is_counter else self._meter.create_observable_gauge
+            create(".".join(family.words), [self._observer(family)], description=family.description)
+
+    def _observer(self, family: Family) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        return lambda _options: self._read().get(family, ())
+
+    def _read(self) -> dict[Family, list[Observation]]:
+        """Return the present values, or those of a moment ago. Metrics without values are left out."""
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            if self._read_ms is not None and now_ms - self._read_ms < _SHARED_FOR_MS:
+                return self._values
+        values: dict[Family, list[Observation]] = {}
+        for sample in samples(self._families, self._clients):
+            if sample.value == sample.value:  # NaN differs from itself
+                attributes = dict(zip(sample.family.labels, sample.values, strict=True))
+                values.setdefault(sample.family, []).append(Observation(sample.value, attributes))
+        with self._lock:
+            self._values, self._read_ms = values, now_ms
+        return values
+
+
+class _HeaderSetter(Setter[list[Header]]):
+    def set(self, carrier: list[Header], key: str, value: str) -> None:
+        carrier.append((key, value.encode()))
+
+
+class _HeaderGetter(Getter[Iterable[Header]]):
+    def get(self, carrier: Iterable[Header], key: str) -> list[str] | None:
+        found = [value.decode("utf-8", "replace") for name, value in carrier if name.lower() == key and value]
+        return found or None
+
+    def keys(self, carrier: Iterable[Header]) -> list[str]:
+        return [name for name, _ in carrier]
+
+
+_SETTER = _HeaderSetter()
+_GETTER = _HeaderGetter()
+
+
+def context_of(headers: Headers) -> Context:
+    """Return the trace context in a record's headers, to be the parent of what processes the record."""
+    return propagate.extract(headers, getter=_GETTER)
+
+
+class TracingProducerInterceptor(ProducerInterceptor):
+    """Puts the trace context into the headers of each record, and makes a span of its way to the broker.
+
+        KafkaProducer(interceptor_classes=[TracingProducerInterceptor()])
+
+    The span ``send orders`` lasts from ``send`` to the acknowledgement, and holds the partition and the offset, or the
+    error. A record that is not sampled costs no span. Headers that a record has already are kept, and so is a trace
+    context among them.
+
+    Thread: any.
+    """
+
+    def __init__(self, tracer: trace.Tracer | None = None) -> None:
+        self._tracer = trace.get_tracer(_SCOPE, __version__) if tracer is None else tracer
+        self._spans: dict[bytes, trace.Span] = {}  # of records in flight, by the trace context in their headers
+        self._client_id = ""
+
+    def configure(self, configs: Mapping[str, Any]) -> None:
+        """Take the client's id from its configuration."""
+        self._client_id = configs.get("client.id") or ""
+
+    def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
+        """Return the record with the trace context in its headers."""
+        headers = list(record.headers)
+        if propagate.get_global_textmap().fields & {name.lower() for name, _ in headers}:
+            return record
+        span = self._tracer.start_span(
+            f"send {record.topic}",
+            kind=trace.SpanKind.PRODUCER,
+            attributes={
+                "messaging.system": "kafka",
+                "messaging.operation.type": "send",
+                "messaging.operation.name": "send",
+                "messaging.destination.name": record.topic,
+                "messaging.client.id": self._client_id,
+            },
+        )
+        propagate.inject(headers, trace.set_span_in_context(span), setter=_SETTER)
+        key = _key_of(headers)
+        if span.is_recording() and key is not None and len(self._spans) < _MOST_SPANS:
+            self._spans[key] = span
+        return ProducerRecord(record.topic, record.value, record.key, headers, record.partition, record.timestamp_ms)
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None, headers: Headers) -> None:
+        """End the span of the record."""
+        key = _key_of(headers)
+        span = None if key is None else self._spans.pop(key, None)
+        if span is None:
+            return
+        if error is None:
+            span.set_attribute("messaging.destination.partition.id", str(metadata.partition))
+            span.set_attribute("messaging.kafka.offset", metadata.offset)
+        else:
+            span.set_attribute("error.type", type(error).__name__)
+            span.set_status(trace.StatusCode.ERROR, str(error))
+        span.end()
+
+    def close(self) -> None:
+        """End the spans of records that were neither acknowledged nor failed."""
+        while self._spans:
+            _, span = self._spans.popitem()
+            span.end()
+
+
+class TracingConsumerInterceptor(ConsumerInterceptor):
+    """Makes a span of the records of each partition that a poll returns, with links to the traces that sent them.
+
+        KafkaConsumer("orders", interceptor_classes=[TracingConsumerInterceptor()])
+
+    To continue the trace of a single record, process it within ``context_of(record.headers)``.
+
+    Thread: application.
+    """
+
+    def __init__(self, tracer: trace.Tracer | None = None) -> None:
+        self._tracer = trace.get_tracer(_SCOPE, __version__) if tracer is None else tracer
+        self._attributes: dict[str, str] = {}
+
+    def configure(self, configs: Mapping[str, Any]) -> None:
+        """Take the ids of the client and its group from the configuration."""
+        ids = {"messaging.client.id": "client.id", "messaging.consumer.group.name": "group.id"}
+        self._attributes = {name: configs[key] for name, key in ids.items() if configs.get(key)}
+
+    def on_consume(self, records: Mapping[TopicPartition, list[Any]]) -> Mapping[TopicPartition, list[Any]]:
+        """Return the records as they are, once their spans are made."""
+        for (topic, partition), of_partition in records.items():
+            links = {}
+            for record in of_partition:
+                context = trace.get_current_span(context_of(record.headers)).get_span_context()
+                if context.is_valid:
+                    links[context.span_id] = trace.Link(context)
+                    if len(links) == _MOST_LINKS:
+                        break
+            self._tracer.start_span(
+                f"receive {topic}",
+                kind=trace.SpanKind.CONSUMER,
+                links=list(links.values()),
+                attributes={
+                    "messaging.system": "kafka",
+                    "messaging.operation.type": "receive",
+                    "messaging.operation.name": "poll",
+                    "messaging.destination.name": topic,
+                    "messaging.destination.partition.id": str(partition),
+                    "messaging.batch.message_count": len(of_partition),
+                    "messaging.kafka.offset": of_partition[0].offset,
+                    **self._attributes,
+                },
+            ).end()
+        return records
+
+
+def _key_of(headers: Headers) -> bytes | None:
+    """Return the trace context in the headers, which identifies the record's span."""
+    for name, value in headers:
+        if name == "traceparent" and value:
+            return bytes(value)
+    return None

@@ -1,0 +1,166 @@
+"""Metrics and traces for OpenTelemetry."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+from pykclient import KafkaConsumer, KafkaProducer, errors
+from pykclient.exporters.opentelemetry import (
+    KafkaInstruments,
+    TracingConsumerInterceptor,
+    TracingProducerInterceptor,
+    context_of,
+)
+from pykclient.testing import EmbeddedCluster
+from tests.support.mock_clock import MockClock
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=1) as cluster:
+        yield cluster
+
+
+def collected(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any], float]]]:
+    """Return the data points of a collection by the name of their metric."""
+    data = reader.get_metrics_data()
+    return {
+        metric.name: [
+            (dict(point.attributes or {}), point.value)
+            for point in metric.data.data_points
+            if isinstance(point, NumberDataPoint)
+        ]
+        for resource in (data.resource_metrics if data else ())
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+
+
+def test_metrics_are_observed(cluster: EmbeddedCluster) -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    clock = MockClock()
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, client_id="observed") as producer:
+        KafkaInstruments([producer], provider.get_meter("test"), clock)
+        for _ in range(3):
+            producer.send("traced", b"x")
+        producer.flush()
+        clock.advance(1_000)
+        first = collected(reader)
+        assert first["kafka.producer.record_send_total"] == [({"client_id": "observed"}, 3)]
+        assert first["kafka.clients"] == [({}, 1)]
+        # A topic's metrics are new, so they are exported from a later collection on.
+        deadline_s = time.monotonic() + 10
+        while "kafka.producer_topic.record_send_total" not in (values := collected(reader)):
+            assert time.monotonic() < deadline_s
+        attributes = {"client_id": "observed", "topic": "traced"}
+        assert values["kafka.producer_topic.record_send_total"] == [(attributes, 3)]
+        assert "kafka.producer.reauthentication_latency_avg" not in values  # it has no value
+    clock.advance(1_000)
+    assert "kafka.producer.record_send_total" not in collected(reader)
+    provider.shutdown()
+
+
+@pytest.fixture
+def spans() -> InMemorySpanExporter:
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+def tracer(spans: InMemorySpanExporter) -> trace.Tracer:
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    return provider.get_tracer("test")
+
+
+def named(spans: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
+    return [span for span in spans.get_finished_spans() if span.name == name]
+
+
+def attribute(span: ReadableSpan, name: str) -> Any:
+    return (span.attributes or {})[name]
+
+
+def test_a_trace_goes_through_the_topic(
+    cluster: EmbeddedCluster, spans: InMemorySpanExporter, tracer: trace.Tracer
+) -> None:
+    with (
+        KafkaProducer(
+            bootstrap_servers=cluster.bootstrap_servers,
+            interceptor_classes=[TracingProducerInterceptor(tracer)],
+        ) as producer,
+        KafkaConsumer(
+            "orders",
+            bootstrap_servers=cluster.bootstrap_servers,
+            auto_offset_reset="earliest",
+            interceptor_classes=[TracingConsumerInterceptor(tracer)],
+        ) as consumer,
+    ):
+        with tracer.start_as_current_span("checkout") as checkout:
+            futures = [producer.send("orders", b"%d" % number, headers=[("app", b"1")]) for number in range(2)]
+        offsets = [future.get(10).offset for future in futures]
+        records: list[Any] = []
+        while len(records) < 2:
+            records += [record for of in consumer.poll(1_000).values() for record in of]
+    sent = named(spans, "send orders")
+    assert [attribute(span, "messaging.kafka.offset") for span in sent] == offsets
+    assert {span.parent.span_id for span in sent if span.parent} == {checkout.get_span_context().span_id}
+    assert all(span.kind is trace.SpanKind.PRODUCER for span in sent)
+    assert [name for name, _ in records[0].headers] == ["app", "traceparent"]
+    parent = trace.get_current_span(context_of(records[0].headers)).get_span_context()
+    assert parent.span_id == sent[0].context.span_id
+    received = named(spans, "receive orders")
+    links = [link.context.span_id for span in received for link in span.links]
+    assert links == [span.context.span_id for span in sent]
+    assert sum(attribute(span, "messaging.batch.message_count") for span in received) == 2
+
+
+def test_a_failed_record_fails_its_span(
+    cluster: EmbeddedCluster, spans: InMemorySpanExporter, tracer: trace.Tracer
+) -> None:
+    with KafkaProducer(
+        bootstrap_servers=cluster.bootstrap_servers, interceptor_classes=[TracingProducerInterceptor(tracer)]
+    ) as producer:
+        future = producer.send("orders", b"x" * 2_000_000)
+        with pytest.raises(errors.RecordTooLargeError):
+            future.get(10)
+    (span,) = named(spans, "send orders")
+    assert span.status.status_code is trace.StatusCode.ERROR
+    assert attribute(span, "error.type") == "RecordTooLargeError"
+
+
+def test_records_that_are_not_sampled_pass_the_context_on(cluster: EmbeddedCluster) -> None:
+    interceptor = TracingProducerInterceptor(TracerProvider(sampler=ALWAYS_OFF).get_tracer("test"))
+    servers = cluster.bootstrap_servers
+    own = [("traceparent", b"00-" + b"1" * 32 + b"-" + b"2" * 16 + b"-01")]
+    with (
+        KafkaProducer(bootstrap_servers=servers, interceptor_classes=[interceptor]) as producer,
+        KafkaConsumer("unsampled", bootstrap_servers=servers, auto_offset_reset="earliest") as consumer,
+    ):
+        producer.send("unsampled", b"x").get(10)
+        producer.send("unsampled", b"x", headers=own).get(10)
+        records: list[Any] = []
+        while len(records) < 2:
+            records += [record for of in consumer.poll(1_000).values() for record in of]
+    flags = int(records[0].headers[0][1][-2:], 16)
+    assert not flags & trace.TraceFlags.SAMPLED
+    assert list(records[1].headers) == own
+
+
+def test_interceptors_made_from_their_names_know_the_client(cluster: EmbeddedCluster) -> None:
+    name = f"{TracingConsumerInterceptor.__module__}.TracingConsumerInterceptor"
+    with KafkaConsumer(
+        bootstrap_servers=cluster.bootstrap_servers, client_id="c", group_id="g", interceptor_classes=[name]
+    ):
+        pass
