@@ -477,8 +477,12 @@ class Sender:
         error = manager.undrained_error
         if error is not None and self._accumulator.has_incomplete:
             self._register.abort_undrained(error)
-        wait_ms = self._send_producer_data(now_ms)
-        manager.add_partitions_of(lambda: [*self._register.incomplete])
+        if self._accumulator.has_incomplete:
+            wait_ms = self._send_producer_data(now_ms)
+            manager.add_partitions_of(lambda: [*self._register.incomplete])
+        else:  # most rounds at the end of a transaction
+            self._metrics.maybe_publish(now_ms)
+            wait_ms = self._metrics.publication_delay_ms(now_ms)
         wait_ms = min(wait_ms, self._send_transactional_request(manager, now_ms))
         has_ended = self._state == state.DRAINING and not self._has_work_left(now_ms)
         return 0 if has_ended else wait_ms

@@ -212,6 +212,8 @@ class SenderDriver:
                     if result.completed or self._sender.is_closed:
                         self._is_unfinished = False
                         break
+                if thread.results:
+                    self._signal.set()  # the end of a transaction waits for the callbacks
                 self._poll(min(wait_ms, deadline_ms - now_ms, _LONGEST_POLL_MS), now_ms)
                 self._is_unfinished = False
         finally:

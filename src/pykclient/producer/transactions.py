@@ -120,7 +120,7 @@ class TransactionalMethods:
             KafkaError: the producer has failed permanently.
         """
         manager, deadline_ms = self._transactional_call(timeout)
-        self._end(manager, manager.begin_commit(), deadline_ms)
+        self._await_result(manager, manager.begin_commit(), deadline_ms)
 
     def abort_transaction(self, timeout: float | None = None) -> None:
         """Abort the transaction: consumers with ``isolation.level=read_committed`` never read its records.
@@ -137,7 +137,7 @@ class TransactionalMethods:
             KafkaError: the producer has failed permanently.
         """
         manager, deadline_ms = self._transactional_call(timeout)
-        self._end(manager, manager.begin_abort(), deadline_ms)
+        self._await_result(manager, manager.begin_abort(), deadline_ms)
 
     def transaction(self) -> Transaction:
         """Return a context manager for one transaction.
@@ -163,16 +163,6 @@ class TransactionalMethods:
         if manager is None:
             raise IllegalStateError(NO_TRANSACTIONS)
         return manager, parts.clock.now_ms() + timeout_ms
-
-    def _end(self, manager: TransactionalManager, result: TransactionalRequestResult, deadline_ms: int) -> None:
-        """Wait for the batches and their callbacks, which the end of a transaction waits for; then for the end."""
-        result.check_thread()
-        self._driver.wakeup_for_flush()
-        clock = self._parts.clock
-        for batch in self._parts.accumulator.incomplete_results():
-            if result.completed or not batch.await_all_dependents(max(0, deadline_ms - clock.now_ms())):
-                break
-        self._await_result(manager, result, deadline_ms)
 
     def _await_result(
         self, manager: TransactionalManager, result: TransactionalRequestResult, deadline_ms: int
