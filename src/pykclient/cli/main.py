@@ -1,23 +1,24 @@
-"""The command line: ``pykclient cluster`` runs an embedded cluster until Ctrl-C."""
+"""The command ``pykclient``: the entry point, and the exit code of each kind of error."""
 
 from __future__ import annotations
 
-import argparse
+import sys
 from collections.abc import Sequence
 
-from pykclient import implementation
-from pykclient.cli import cluster_command
-from pykclient.version import __version__
+_NEEDS_EXTRA = "pykclient: the command line needs {module}; install it with: pip install 'pykclient[cli]'\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit code. ``arguments`` default to the process's."""
-    parser = argparse.ArgumentParser(
-        prog="pykclient", description="The Apache Kafka clients for Python, and a cluster to try them on."
-    )
-    parser.add_argument("--version", action="version", version=f"pykclient {__version__} ({implementation.NAME})")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    cluster_command.add_to(commands)
-    options = parser.parse_args(arguments)
-    code: int = options.run(options)
-    return code
+    """Run a command; return the exit code.
+
+    ``arguments`` default to the process's. The code is 0 for success, 1 for a failure, 2 for bad input, 130 after
+    Ctrl-C, and 141 if the reader of stdout is gone.
+    """
+    try:
+        from pykclient.cli.app import run
+    except ModuleNotFoundError as error:
+        if error.name not in {"click", "rich"}:
+            raise
+        sys.stderr.write(_NEEDS_EXTRA.format(module=error.name))
+        return 2
+    return run(arguments)

@@ -1,4 +1,4 @@
-"""The output of ``pykclient cluster`` while it runs."""
+"""The output of ``pykclient embedded`` while it runs."""
 
 from __future__ import annotations
 

@@ -211,6 +211,8 @@ def _part(count: int, columns: dict[str, Any], now_ms: int) -> Part:
 def _bytes(given: Any, what: str) -> BytesColumn | None:
     if given is None:
         return None
+    if isinstance(given, BytesColumn):
+        return given
     if arrow.is_arrow(given):
         return arrow.bytes_column(given, what)
     return BytesColumn.of(given)

@@ -1,0 +1,156 @@
+"""Lines of text to columns and back. Python versions: ``record/lines.py``."""
+
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memchr, memcmp, memcpy
+
+cdef struct Text:
+    const char *data
+    Py_ssize_t size
+
+cdef inline const char *find(const char *start, const char *end, Text wanted) noexcept nogil:
+    """Return the first place of `wanted` between `start` and `end`, or NULL."""
+    cdef const char *place = start
+    while end - place >= wanted.size:
+        place = <const char *>memchr(place, wanted.data[0], end - place - wanted.size + 1)
+        if place == NULL or wanted.size == 1 or memcmp(place, wanted.data, wanted.size) == 0:
+            return place
+        place += 1
+    return NULL
+
+cdef class Filling:
+    # A column that rows are added to: as many as there are offsets for, with as many bytes as the text has.
+    cdef object offsets, data, validity
+    cdef int64_t *ends
+    cdef char *bytes
+    cdef uint8_t *bits
+    cdef Py_ssize_t rows, size
+
+    def __cinit__(self, Py_ssize_t rows, Py_ssize_t size):
+        self.offsets = bytearray()
+        PyByteArray_Resize(self.offsets, 8 * (rows + 1))
+        self.ends = <int64_t *>PyByteArray_AS_STRING(self.offsets)
+        self.ends[0] = 0
+        self.data = PyBytes_FromStringAndSize(NULL, size)
+        self.bytes = PyBytes_AS_STRING(self.data)
+
+    cdef int add(self, const char *start, Py_ssize_t size) except -1:
+        """Add a row; NULL adds a null."""
+        cdef Py_ssize_t row = self.rows
+        if start == NULL:
+            if self.validity is None:
+                self.validity = bytearray(b"\xff") * ((len(self.offsets) // 8 - 1 + 7) >> 3)
+                self.bits = <uint8_t *>PyByteArray_AS_STRING(self.validity)
+            self.bits[row >> 3] &= ~(1 << (row & 7))
+        else:
+            memcpy(self.bytes + self.size, start, size)
+            self.size += size
+        self.rows = row + 1
+        self.ends[self.rows] = self.size
+        return 0
+
+    cdef tuple parts(self):
+        validity = None if self.validity is None else memoryview(self.validity)
+        return memoryview(self.offsets).cast("q"), memoryview(self.data)[: self.size], validity
+
+def split_lines(bytes data not None, bytes delimiter not None, bytes key_delimiter, bint empty_is_null):
+    cdef Text ends_record, ends_key
+    cdef Py_ssize_t count = 0
+    cdef bint has_keys = key_delimiter is not None
+    if not delimiter or (has_keys and not key_delimiter):
+        raise ValueError("empty separator")
+    ends_record.data, ends_record.size = PyBytes_AS_STRING(delimiter), PyBytes_GET_SIZE(delimiter)
+    if has_keys:
+        ends_key.data, ends_key.size = PyBytes_AS_STRING(key_delimiter), PyBytes_GET_SIZE(key_delimiter)
+    cdef const char *place = PyBytes_AS_STRING(data)
+    cdef const char *end = place + PyBytes_GET_SIZE(data)
+    cdef const char *start = place
+    cdef const char *stop
+    cdef const char *key_end
+    with nogil:
+        while place != NULL and place < end:
+            count += 1
+            place = find(place, end, ends_record)
+            if place != NULL:
+                place += ends_record.size
+    cdef Filling values = Filling(count, end - start)
+    cdef Filling keys = Filling(count, end - start) if has_keys else None
+    while start < end:
+        stop = find(start, end, ends_record)
+        place = end if stop == NULL else stop + ends_record.size
+        if stop == NULL:
+            stop = end
+        if has_keys:
+            key_end = find(start, stop, ends_key)
+            if key_end == NULL or (empty_is_null and key_end == start):
+                keys.add(NULL, 0)
+            else:
+                keys.add(start, key_end - start)
+            if key_end != NULL:
+                start = key_end + ends_key.size
+        if empty_is_null and start == stop:
+            values.add(NULL, 0)
+        else:
+            values.add(start, stop - start)
+        start = place
+    return None if keys is None else keys.parts(), values.parts()
+
+cdef struct Rows:
+    const int32_t *ends
+    const char *data
+    const uint8_t *validity  # NULL: no row is null
+
+cdef inline char *put(char *place, const Rows *rows, Py_ssize_t row, Text null) noexcept nogil:
+    cdef Py_ssize_t size
+    if rows.validity != NULL and not rows.validity[row >> 3] >> (row & 7) & 1:
+        memcpy(place, null.data, null.size)
+        return place + null.size
+    size = rows.ends[row + 1] - rows.ends[row]
+    memcpy(place, rows.data + rows.ends[row], size)
+    return place + size
+
+cdef inline char *put_text(char *place, Text text) noexcept nogil:
+    memcpy(place, text.data, text.size)
+    return place + text.size
+
+cdef Rows rows_of(object column):
+    cdef Rows rows
+    cdef bytearray offsets = column.offsets, data = column.data, validity = column.validity
+    cdef Py_ssize_t count = column.rows
+    if len(offsets) < 4 * (count + 1) or len(data) < column.data_size or (
+        column.null_count and len(validity) < (count + 7) >> 3
+    ):
+        raise IndexError("a column's buffers are shorter than its rows")
+    rows.ends = <const int32_t *>PyByteArray_AS_STRING(offsets)
+    rows.data = PyByteArray_AS_STRING(data)
+    rows.validity = <const uint8_t *>PyByteArray_AS_STRING(validity) if column.null_count else NULL
+    return rows
+
+def join_lines(object keys, object values, bytes delimiter not None, bytes key_delimiter not None, bytes null not None):
+    cdef Py_ssize_t count = values.rows, row
+    cdef bint has_keys = keys is not None
+    if has_keys and keys.rows != count:
+        raise ValueError("the columns have different lengths")
+    cdef Text ends_record, ends_key, for_null
+    ends_record.data, ends_record.size = PyBytes_AS_STRING(delimiter), PyBytes_GET_SIZE(delimiter)
+    ends_key.data, ends_key.size = PyBytes_AS_STRING(key_delimiter), PyBytes_GET_SIZE(key_delimiter)
+    for_null.data, for_null.size = PyBytes_AS_STRING(null), PyBytes_GET_SIZE(null)
+    cdef Py_ssize_t size = values.data_size + count * ends_record.size + values.null_count * for_null.size
+    cdef Rows of_values = rows_of(values)
+    cdef Rows of_keys = of_values
+    if has_keys:
+        of_keys = rows_of(keys)
+        size += keys.data_size + count * ends_key.size + keys.null_count * for_null.size
+    text = PyBytes_FromStringAndSize(NULL, size)
+    cdef char *start = PyBytes_AS_STRING(text)
+    cdef char *place = start
+    with nogil:
+        for row in range(count):
+            if has_keys:
+                place = put(place, &of_keys, row, for_null)
+                place = put_text(place, ends_key)
+            place = put(place, &of_values, row, for_null)
+            place = put_text(place, ends_record)
+    assert place - start == size
+    return text

@@ -1,0 +1,149 @@
+"""The root of the command line: its commands, which are loaded on use, and what their errors look like."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import click
+
+from pykclient import implementation
+from pykclient.cli.options import Session, common_options, format_options_in_sections
+from pykclient.cli.problems import Interrupted, ReaderGoneError, explained, is_bad_input
+from pykclient.errors import KafkaError
+from pykclient.version import __version__
+
+#: The commands: the module and the object of each, and its line in the list of commands.
+COMMANDS: Final = {
+    "produce": ("produce:produce", "Write records from lines, JSON or files."),
+    "consume": ("consume:consume", "Read records as text, JSON, Parquet or Arrow."),
+    "embedded": ("embedded:embedded", "Run an embedded cluster until Ctrl-C."),
+}
+
+
+class Commands(click.Group):
+    """The commands, each of which is imported when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(f"pykclient.cli.{module}"), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(COMMANDS)}"
+            raise click.UsageError(f"There is no command {name!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        format_options_in_sections(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Closed pipes and Ctrl-C get errors of their own, which click does not act on."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Interrupted from error
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise ReaderGoneError from error
+            raise
+
+
+app = Commands(
+    name="pykclient",
+    params=common_options(),
+    help="Produce, consume and administer Apache Kafka. The options of a connection may stand before or after the "
+    "command. docs/cli.md is a guide.",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+app.params.insert(
+    0, click.Option(["--version"], is_flag=True, expose_value=False, is_eager=True, help="Show the version.")
+)
+
+
+def _show_version(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    if is_wanted and not context.resilient_parsing:
+        click.echo(f"pykclient {__version__} ({implementation.NAME})")
+        context.exit()
+
+
+app.params[0].callback = _show_version
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command, report its error on stderr, and return the exit code."""
+    session = Session()
+    with _logging(session):
+        try:
+            code = app.main(
+                None if arguments is None else list(arguments),
+                prog_name="pykclient",
+                standalone_mode=False,
+                obj=session,
+            )
+            sys.stdout.flush()
+        except (Interrupted, click.Abort):
+            return 130
+        except (ReaderGoneError, BrokenPipeError):
+            _forget_output()
+            return 141
+        except click.ClickException as error:
+            if session.is_debug:
+                raise
+            error.show()
+            return error.exit_code
+        except (KafkaError, OSError, ImportError) as error:
+            if session.is_debug:
+                raise
+            sys.stderr.write(f"pykclient: {explained(error)}\n")
+            return 2 if is_bad_input(error) else 1
+        return code if isinstance(code, int) else 0
+
+
+def _forget_output() -> None:
+    """Send what is still buffered for the closed pipe nowhere, so that the interpreter's last flush succeeds."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):  # stdout is no file
+        sys.stdout = None
+
+
+@contextmanager
+def _logging(session: Session) -> Iterator[None]:
+    """Show the library's warnings on stderr, more of them with ``--verbose`` and ``--debug``."""
+    logger = logging.getLogger("pykclient")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("pykclient: %(message)s"))
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    session.on_level = logger.setLevel
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.level, logger.propagate = before

@@ -1,0 +1,53 @@
+"""Errors of commands: which of them are bad input, and their texts with the next step."""
+
+from __future__ import annotations
+
+from pykclient.errors import (
+    ConfigError,
+    IllegalArgumentError,
+    InvalidTopicError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
+
+
+class Interrupted(Exception):  # noqa: N818 - no error: the user has pressed Ctrl-C
+    """Ctrl-C ended the command."""
+
+
+class ReaderGoneError(Exception):
+    """The reader of stdout closed its end of the pipe."""
+
+
+class CommandError(KafkaError):
+    """A command failed; its text says what to do."""
+
+
+class BadInputError(CommandError):
+    """The command's input, a file or stdin, is wrong."""
+
+
+_BAD_INPUT = (ConfigError, IllegalArgumentError, InvalidTopicError, BadInputError)
+
+
+def is_bad_input(error: BaseException) -> bool:
+    """Return True if the user must change the command or its input, and no cluster is to blame."""
+    cause = error.__cause__ if isinstance(error, CommandError) else None
+    return isinstance(error, _BAD_INPUT) or isinstance(cause, _BAD_INPUT)
+
+
+def explained(error: BaseException) -> str:
+    """Return the text of an error, with the next step if the text has none."""
+    text = str(error) or type(error).__name__
+    step = next_step(error)
+    return f"{text}\n{step}" if step else text
+
+
+def next_step(error: BaseException) -> str:
+    """Return what to do about an error, or an empty string if its text says so already."""
+    if isinstance(error, UnknownTopicOrPartitionError):
+        return "Next step: `pykclient topics list` shows the topics, `pykclient topics create` makes one."
+    if isinstance(error, TopicAuthorizationFailedError):
+        return "Next step: ask for an ACL; `pykclient acls list` shows them to those who may see them."
+    return ""

@@ -1,0 +1,230 @@
+"""Reading records for ``pykclient consume``: where to begin and to end, and how they get to the output."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pykclient.cli.options import Session
+from pykclient.cli.output import Filters, Output, Wanted
+from pykclient.cli.problems import Interrupted
+from pykclient.cli.text_output import LinesOutput, TextsOutput, formatter
+from pykclient.cli.values import Position
+from pykclient.errors import IllegalArgumentError, UnknownTopicOrPartitionError, WakeupError
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.cli.column_consumer import ColumnConsumer
+
+#: The longest single poll. Ctrl-C ends it at once.
+_POLL_MS = 1000
+_MAX_INT32 = (1 << 31) - 1
+
+
+def read(session: Session, wanted: Wanted) -> None:
+    """Read until the end that is wanted.
+
+    Raises:
+        Interrupted: the user pressed Ctrl-C. What was written is committed, if there is a group.
+        KafkaError: an error of the consumer.
+        click.UsageError: options contradict each other.
+    """
+    _check(wanted)
+    filters = Filters(wanted.grep, wanted.key_pattern, wanted.header_patterns)
+    output = _new_output(wanted, filters)
+    overrides: dict[str, Any] = {"group_id": wanted.group, "allow_auto_create_topics": False}
+    if wanted.group is None:
+        overrides |= {"enable_auto_commit": False, "auto_offset_reset": "earliest"}
+    elif wanted.start is not None:
+        overrides["auto_offset_reset"] = "earliest" if wanted.start.kind == "beginning" else "latest"
+    elif "auto.offset.reset" not in session.settings():
+        overrides["auto_offset_reset"] = "earliest"
+    consumer = session.consumer(**overrides)
+    with output, consumer, _ended_by_ctrl_c(consumer) as interrupted:
+        try:
+            _Reader(consumer, wanted, output).run()
+        except WakeupError:
+            output.flush()
+            if not interrupted.is_set():
+                raise
+    if interrupted.is_set():
+        raise Interrupted
+
+
+def _check(wanted: Wanted) -> None:
+    if wanted.group is not None:
+        if wanted.partitions:
+            raise click.UsageError("--partition is for reading without a group, which assigns partitions itself")
+        if wanted.start is not None and wanted.start.kind not in {"beginning", "end"}:
+            raise click.UsageError(
+                "with --group, --from takes beginning or end, for partitions without a committed offset; "
+                "`pykclient offsets reset` moves the group to another place"
+            )
+    if wanted.stop is not None and wanted.stop.kind not in {"end", "offset", "time"}:
+        raise click.UsageError("--until takes end, an offset or @TIME")
+
+
+def _new_output(wanted: Wanted, filters: Filters) -> Output:
+    """Return the output for the options.
+
+    Raises:
+        click.UsageError: the format is unknown, or options contradict each other.
+        OSError: the file cannot be written.
+    """
+    path, form = wanted.output, wanted.form
+    ending = "" if path is None else path.rpartition(".")[2].lower()
+    if ending in {"parquet", "arrow", "feather"}:
+        from pykclient.cli.arrow_output import ArrowOutput
+
+        assert path is not None
+        if form != "plain" or wanted.key_delimiter is not None:
+            raise click.UsageError(f"a file {path} has columns; --format and --key-delimiter are for text")
+        return ArrowOutput(path, ending == "parquet", filters)
+    if ending == "jsonl":
+        form = "json"
+    if form == "plain" and filters.is_empty:
+        return LinesOutput(path, wanted)
+    return TextsOutput(path, filters, formatter(form, wanted))
+
+
+@contextmanager
+def _ended_by_ctrl_c(consumer: ColumnConsumer) -> Iterator[threading.Event]:
+    """Let Ctrl-C wake the consumer; the second one interrupts at once. Only the main thread gets signals."""
+    interrupted = threading.Event()
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        interrupted.set()
+        signal.signal(number, signal.default_int_handler)
+        consumer.wakeup()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+    before = signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _Reader:
+    """Reads from the wanted place to the wanted end. Thread: owner."""
+
+    def __init__(self, consumer: ColumnConsumer, wanted: Wanted, output: Output) -> None:
+        self._consumer = consumer
+        self._wanted = wanted
+        self._output = output
+        self._left = wanted.most
+        self._ends: dict[TopicPartition, int] = {}
+
+    def run(self) -> None:
+        consumer, wanted = self._consumer, self._wanted
+        partitions = self._partitions()
+        if wanted.group is None:
+            consumer.assign(partitions)
+            self._seek(partitions)
+        else:
+            consumer.subscribe(list(wanted.topics))
+        if wanted.stop is not None:
+            self._ends = self._offsets(partitions, wanted.stop)
+        poll = self._poll_columns if self._output.columns else self._poll_records
+        while self._left != 0 and not self._is_at_end():
+            if not poll():
+                self._output.flush()
+        self._output.flush()
+
+    def _partitions(self) -> list[TopicPartition]:
+        """Return the partitions of the topics.
+
+        Raises:
+            UnknownTopicOrPartitionError: a topic does not exist.
+            IllegalArgumentError: a topic does not have a wanted partition.
+        """
+        found = []
+        for topic in dict.fromkeys(self._wanted.topics):
+            numbers = {info.partition for info in self._consumer.partitions_for(topic)}
+            if not numbers:
+                raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist{self._similar(topic)}")
+            if missing := set(self._wanted.partitions) - numbers:
+                raise IllegalArgumentError(
+                    f"topic {topic!r} has no partition {min(missing)}; it has 0 to {max(numbers)}"
+                )
+            found += [
+                TopicPartition(topic, number) for number in sorted(numbers & set(self._wanted.partitions or numbers))
+            ]
+        return found
+
+    def _similar(self, topic: str) -> str:
+        import difflib
+
+        near = difflib.get_close_matches(topic, self._consumer.topics(), n=1)
+        return f"; did you mean {near[0]!r}?" if near else ""
+
+    def _seek(self, partitions: list[TopicPartition]) -> None:
+        start = self._wanted.start or Position("beginning")
+        if start.kind == "beginning":
+            self._consumer.seek_to_beginning(*partitions)
+            return
+        for partition, offset in self._offsets(partitions, start).items():
+            self._consumer.seek(partition, offset)
+
+    def _offsets(self, partitions: list[TopicPartition], place: Position) -> dict[TopicPartition, int]:
+        """Return the offset of a place in each partition, within what the partition has."""
+        consumer = self._consumer
+        ends = consumer.end_offsets(partitions)
+        if place.kind == "end":
+            return ends
+        if place.kind == "time":
+            found = consumer.offsets_for_times(dict.fromkeys(partitions, place.number))
+            return {tp: end if (at := found.get(tp)) is None else at.offset for tp, end in ends.items()}
+        starts = consumer.beginning_offsets(partitions)
+        if place.kind == "last":
+            return {tp: max(starts[tp], end - place.number) for tp, end in ends.items()}
+        return {tp: min(max(starts[tp], place.number), end) for tp, end in ends.items()}
+
+    def _is_at_end(self) -> bool:
+        if self._wanted.stop is None:
+            return False
+        assigned = self._consumer.assignment()
+        return bool(assigned) and all(
+            self._consumer.position(tp) >= self._ends[tp] for tp in assigned if tp in self._ends
+        )
+
+    def _poll_columns(self) -> int:
+        columns = self._consumer.poll_columns(
+            _POLL_MS,
+            self._output.columns,
+            max_records=_MAX_INT32 if self._left is None else self._left,
+            max_bytes=self._output.max_bytes,
+            until=self._ends,
+        )
+        rows: int = columns.rows
+        if rows:
+            written = self._output.write_columns(columns)
+            if self._left is not None:
+                self._left -= written
+        return rows
+
+    def _poll_records(self) -> int:
+        """Poll, and write the records that pass the filters; go back to those that are not wanted any more."""
+        polled = self._consumer.poll(_POLL_MS)
+        written = 0
+        for partition, records in polled.items():
+            end = self._ends.get(partition)
+            for record in records:
+                if self._left == 0 or (end is not None and record.offset >= end):
+                    self._consumer.seek(partition, record.offset)
+                    if end is not None and record.offset >= end:
+                        self._consumer.pause(partition)
+                    break
+                if self._output.write(record):
+                    written += 1
+                    if self._left is not None:
+                        self._left -= 1
+        return written

@@ -1,0 +1,197 @@
+"""The configuration of a command's clients: from a file, the environment, and the command line.
+
+Later sources win: the file, ``PYKCLIENT_*`` in the environment, ``-X`` and ``--bootstrap-servers``. A file may have
+keys for several clients; each client takes those that it knows.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from pykclient.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pykclient.config.abstract_config import AbstractConfig
+    from pykclient.config.config_def import ConfigDef
+
+_PREFIX: Final = "PYKCLIENT_"
+#: Variables that are no settings of a client: the file's path, and those of the library, its build and its tests.
+_NO_SETTINGS: Final = frozenset({"CONFIG", "IMPL", "BUILD", "NO_EPOLL", "TEST_CACHE"})
+
+_DEFAULT_FILES: Final = ("config.toml", "config.properties")
+
+_PASSWORD_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+def merged(path: str | None, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of all sources by dotted name.
+
+    A SASL password that is missing is asked for, if there is a terminal. ``path`` is the file's, by default that of
+    ``PYKCLIENT_CONFIG`` or of the user's configuration folder.
+
+    Raises:
+        ConfigError: no client has a key of this name, or the file is not readable.
+        click.UsageError: a secret stands on the command line.
+    """
+    found: dict[str, str] = {"bootstrap.servers": "localhost:9092"}
+    found.update(_named(_of_file(path), "the configuration file"))
+    found.update(_named(_of_environment(), "the environment"))
+    for key in (explicit := _named(given, "-X")):
+        if is_secret(key):
+            variable = _PREFIX + key.upper().replace(".", "_")
+            raise click.UsageError(
+                f"{key} is a secret, which others can see on a command line; put it in a file for --config, "
+                f"or in {variable}" + (", or leave it out and type it when asked" if key == "sasl.password" else "")
+            )
+    found.update(explicit)
+    if _lacks_password(found):
+        found["sasl.password"] = _asked_for(found.get("sasl.username", ""))
+    return found
+
+
+def for_client(client: type[AbstractConfig], *sources: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those settings that a client has keys for, by dotted name; the first of ``sources`` are the user's.
+
+    The following sources are the command's: defaults, which the user's win over, and overrides, which win over all.
+    """
+    definition = client.DEFINITION
+    user, defaults, *overrides = sources
+    chosen = {key: value for key, value in defaults.items() if key in definition.keys}
+    chosen.update({key: value for key, value in user.items() if key in definition.keys or key in definition.foreign})
+    if "request.timeout.ms" not in user and "default.api.timeout.ms" in user:
+        chosen.pop("request.timeout.ms", None)
+    for override in overrides:
+        chosen.update({str(key).replace("_", "."): value for key, value in override.items()})
+    return chosen
+
+
+def assignments(texts: Iterable[str]) -> dict[str, str]:
+    """Return the settings in texts such as ``client.id=me``.
+
+    Raises:
+        click.BadParameter: a text has no name or no ``=``.
+    """
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key.strip() or not equals:
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="-X")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def is_secret(key: str) -> bool:
+    """Return True for the dotted name of a password, a private key or a client's secret."""
+    from pykclient.config.config_def import Type
+
+    return any(definition.keys[key].type == Type.PASSWORD for definition in _definitions() if key in definition.keys)
+
+
+def _definitions() -> tuple[ConfigDef, ...]:
+    from pykclient.config.admin_config import AdminClientConfig
+    from pykclient.config.consumer_config import ConsumerConfig
+    from pykclient.config.producer_config import ProducerConfig
+
+    return ProducerConfig.DEFINITION, ConsumerConfig.DEFINITION, AdminClientConfig.DEFINITION
+
+
+def _named(given: Mapping[str, str], source: str) -> dict[str, str]:
+    """Return settings under their canonical names.
+
+    Raises:
+        ConfigError: no client has a key of this name.
+    """
+    found = {}
+    for name, value in given.items():
+        found[_canonical(name, source)] = value
+    return found
+
+
+def _canonical(name: str, source: str) -> str:
+    problems: list[ConfigError] = []
+    for definition in _definitions():
+        try:
+            return definition.canonical(name)
+        except ConfigError as error:
+            problems.append(error)
+    problem = next((error for error in problems if "did you mean" in str(error)), problems[0])
+    raise ConfigError(f"{problem} (in {source})", key=name) from problem
+
+
+def _of_environment() -> dict[str, str]:
+    return {
+        name.removeprefix(_PREFIX).lower().replace("_", "."): value
+        for name, value in os.environ.items()
+        if name.startswith(_PREFIX) and name.removeprefix(_PREFIX) not in _NO_SETTINGS
+    }
+
+
+def _of_file(path: str | None) -> dict[str, str]:
+    found = _path(path)
+    if found is None:
+        return {}
+    try:
+        if found.suffix == ".toml":
+            return _of_toml(found)
+        from pykclient.cli.properties import parse
+
+        return parse(found.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the configuration file {found} cannot be read: {error}") from error
+
+
+def _path(path: str | None) -> Path | None:
+    if given := path or os.environ.get(f"{_PREFIX}CONFIG"):
+        return Path(given)
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "pykclient"
+    return next((folder / name for name in _DEFAULT_FILES if (folder / name).is_file()), None)
+
+
+def _of_toml(path: Path) -> dict[str, str]:
+    """Return the settings of a TOML file, in which ``[sasl]`` with ``username`` is ``sasl.username``.
+
+    Raises:
+        OSError, ValueError: the file cannot be read, or is not TOML.
+    """
+    import tomllib
+
+    found: dict[str, str] = {}
+
+    def add(prefix: str, table: Mapping[str, Any]) -> None:
+        for name, value in table.items():
+            key = f"{prefix}{name}"
+            if isinstance(value, dict):
+                add(f"{key}.", value)
+            elif isinstance(value, list):
+                found[key] = ",".join(map(str, value))
+            else:
+                found[key] = str(value).lower() if isinstance(value, bool) else str(value)
+
+    add("", tomllib.loads(path.read_text(encoding="utf-8")))
+    return found
+
+
+def _lacks_password(found: Mapping[str, str]) -> bool:
+    return (
+        found.get("security.protocol", "").upper().startswith("SASL_")
+        and found.get("sasl.mechanism", "").upper() in _PASSWORD_MECHANISMS
+        and bool(found.get("sasl.username"))
+        and not {"sasl.password", "sasl.jaas.config"} & found.keys()
+    )
+
+
+def _asked_for(user: str) -> str:
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            f"there is no password for the SASL user {user!r}: set sasl.password in a file for --config, or "
+            f"{_PREFIX}SASL_PASSWORD in the environment",
+            key="sasl.password",
+        )
+    typed: str = click.prompt(f"Password of {user}", hide_input=True, err=True)
+    return typed

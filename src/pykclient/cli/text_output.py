@@ -1,0 +1,195 @@
+"""Text formats of ``pykclient consume``: lines, JSON, format strings."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import click
+
+from pykclient.cli.output import Filters, Output, Wanted
+from pykclient.cli.values import unescaped
+from pykclient.record.columns import BinaryBuffers, ViewBuffers
+from pykclient.record.lines import join_lines
+
+if TYPE_CHECKING:
+    from pykclient.record.columns import Columns
+    from pykclient.types import ConsumerRecord
+
+#: Text is collected to this size before it is written.
+_BUFFER_BYTES = 1 << 18
+
+
+class _TextOutput(Output):
+    """Text for stdout or a file."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._file: BinaryIO = sys.stdout.buffer if path is None else open(path, "wb", buffering=0)  # noqa: SIM115
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self.flush()
+        if self._path is not None:
+            self._file.close()
+
+
+class LinesOutput(_TextOutput):
+    """Values, or keys and values, as columns: no Python code runs per record."""
+
+    def __init__(self, path: str | None, wanted: Wanted) -> None:
+        super().__init__(path)
+        self.columns = ("value",) if wanted.key_delimiter is None else ("key", "value")
+        self._key_delimiter = wanted.key_delimiter or b""
+        self._delimiter = wanted.delimiter
+        self._null = wanted.null.encode()
+
+    def write_columns(self, columns: Columns) -> int:
+        keys, values = columns.keys, columns.values
+        assert not isinstance(keys, ViewBuffers)
+        assert isinstance(values, BinaryBuffers)
+        text = join_lines(keys, values, self._delimiter, self._key_delimiter, self._null)
+        columns.give_back()
+        _write_all(self._file, text)
+        return columns.rows
+
+
+def _write_all(file: BinaryIO, text: bytes | bytearray) -> None:
+    """Write to a raw or a buffered file; a raw one may take a part only."""
+    view = memoryview(text)
+    while view:
+        view = view[file.write(view) :]
+
+
+class TextsOutput(_TextOutput):
+    """A text for each record."""
+
+    def __init__(self, path: str | None, filters: Filters, formatter: Callable[[Any], bytes]) -> None:
+        super().__init__(path)
+        self._filters = filters
+        self._formatter = formatter
+        self._texts: list[bytes] = []
+        self._size = 0
+
+    def write(self, record: ConsumerRecord[Any, Any]) -> bool:
+        if not self._filters.match(record.key, record.value, record.headers):
+            return False
+        text = self._formatter(record)
+        self._texts.append(text)
+        self._size += len(text)
+        if self._size >= _BUFFER_BYTES:
+            self._write_buffered()
+        return True
+
+    def _write_buffered(self) -> None:
+        texts, self._texts, self._size = self._texts, [], 0
+        _write_all(self._file, b"".join(texts))
+
+    def flush(self) -> None:
+        self._write_buffered()
+        super().flush()
+
+
+def formatter(form: str, wanted: Wanted) -> Callable[[Any], bytes]:
+    """Return the function from a record to its text.
+
+    Raises:
+        click.UsageError: there is no such format.
+    """
+    null = wanted.null.encode()
+    if form == "json":
+        return lambda record: json_line(record, wanted.delimiter)
+    encode = {"plain": bytes, "hex": lambda data: data.hex().encode(), "base64": base64.b64encode}.get(form)
+    if encode is not None:
+        return _delimited(encode, null, wanted)
+    if "%" not in form:
+        raise click.UsageError(
+            f"--format: {form!r} is none of plain, json, hex and base64, nor a text with %s for the value and the like"
+        )
+    return _format_string(form, null)
+
+
+def _delimited(encode: Callable[[bytes], bytes], null: bytes, wanted: Wanted) -> Callable[[Any], bytes]:
+    between, after = wanted.key_delimiter, wanted.delimiter
+
+    def text(data: bytes | None) -> bytes:
+        return null if data is None else encode(data)
+
+    if between is None:
+        return lambda record: text(record.value) + after
+    return lambda record: text(record.key) + between + text(record.value) + after
+
+
+_FIELDS: Final[dict[str, Callable[[Any, bytes], bytes]]] = {
+    "t": lambda record, _: record.topic.encode(),
+    "p": lambda record, _: b"%d" % record.partition,
+    "o": lambda record, _: b"%d" % record.offset,
+    "k": lambda record, null: null if record.key is None else record.key,
+    "s": lambda record, null: null if record.value is None else record.value,
+    "K": lambda record, _: b"%d" % (-1 if record.key is None else len(record.key)),
+    "S": lambda record, _: b"%d" % (-1 if record.value is None else len(record.value)),
+    "T": lambda record, _: b"%d" % record.timestamp,
+    "h": lambda record, null: b",".join(
+        [name.encode() + b"=" + (null if value is None else value) for name, value in record.headers]
+    ),
+}
+_FIELD = re.compile(r"%(.|$)", re.DOTALL)
+
+
+def _format_string(form: str, null: bytes) -> Callable[[Any], bytes]:
+    """Return the function for a text with ``%`` and letters.
+
+    Raises:
+        click.UsageError: there is no such letter, or an escape is wrong.
+    """
+    parts: list[Callable[[Any, bytes], bytes]] = []
+
+    def literal(text: str) -> None:
+        if text:
+            data = unescaped(text)
+            parts.append(lambda _record, _null: data)
+
+    end = 0
+    try:
+        for found in _FIELD.finditer(form):
+            literal(form[end : found.start()])
+            end = found.end()
+            if found[1] == "%":
+                literal("%")
+            elif found[1] in _FIELDS:
+                parts.append(_FIELDS[found[1]])
+            else:
+                raise click.UsageError(f"--format: there is no %{found[1]}; there are %{', %'.join(_FIELDS)} and %%")
+        literal(form[end:])
+    except ValueError as error:
+        raise click.UsageError(f"--format: {error}") from error
+    return lambda record: b"".join([part(record, null) for part in parts])
+
+
+def json_line(record: ConsumerRecord[Any, Any], delimiter: bytes) -> bytes:
+    """Return a record as a JSON object. Bytes that are not UTF-8 get names that end with ``_base64``."""
+    fields: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": None if record.timestamp is None or record.timestamp < 0 else record.timestamp,
+        **_json_field("key", record.key),
+        **_json_field("value", record.value),
+        "headers": [{"key": name, **_json_field("value", value)} for name, value in record.headers],
+    }
+    return json.dumps(fields, ensure_ascii=False).encode() + delimiter
+
+
+def _json_field(name: str, data: bytes | None) -> dict[str, str | None]:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}

@@ -1,0 +1,286 @@
+"""Writing records for ``pykclient produce``: from input to the acknowledgements of the brokers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import sys
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
+
+import click
+
+from pykclient.cli.console import Progress, emit
+from pykclient.cli.options import Session
+from pykclient.cli.problems import BadInputError, CommandError
+from pykclient.record.lines import split_lines
+from pykclient.record.row_columns import BytesColumn
+
+if TYPE_CHECKING:
+    from pykclient.producer.batch_future import BatchFuture
+    from pykclient.producer.future import FutureRecordMetadata
+    from pykclient.producer.kafka_producer import KafkaProducer
+    from pykclient.types import Header
+
+#: What is read at once from a file.
+_CHUNK_BYTES = 4 << 20
+#: The calls whose results are not known yet, before the oldest one is waited for.
+_MOST_WAITING = 50_000
+
+
+class Wanted(NamedTuple):
+    """The options of ``produce``."""
+
+    topic: str
+    files: tuple[str, ...]
+    form: str
+    key: str | None
+    key_delimiter: bytes | None
+    delimiter: bytes
+    empty_is_null: bool
+    partition: int | None
+    headers: tuple[str, ...]
+    timestamp: int | None
+    compression: str | None
+    acks: str | None
+    progress: bool | None
+
+
+def write(session: Session, wanted: Wanted) -> None:
+    """Send all input, and wait until it is acknowledged.
+
+    Raises:
+        click.UsageError: options contradict each other.
+        BadInputError: a line is no JSON, or has a wrong field.
+        CommandError: records were not written.
+        KafkaError: an error of the producer.
+    """
+    if wanted.key is not None and wanted.key_delimiter is not None:
+        raise click.UsageError("--key is for all records, --key-delimiter for a key in each line: choose one")
+    if wanted.form != "lines" and wanted.key_delimiter is not None:
+        raise click.UsageError("--key-delimiter is for lines")
+    headers = _headers(wanted.headers)
+    overrides: dict[str, Any] = {}
+    if wanted.compression is not None:
+        overrides["compression.type"] = wanted.compression
+    if wanted.acks is not None:
+        overrides["acks"] = wanted.acks
+    names = wanted.files or ("-",)
+    is_shown = sys.stderr.isatty() and names != ("-",) if wanted.progress is None else wanted.progress
+    sizes = [os.stat(name).st_size for name in names if name != "-"]
+    with (
+        Progress(is_shown, None if "-" in names else sum(sizes)) as progress,
+        session.producer(**overrides) as producer,
+    ):
+        sending = _Sending(producer, wanted, headers, progress)
+        for name in names:
+            with _opened(name) as file:
+                sending.send_all(file, "stdin" if name == "-" else name)
+        sending.finish()
+    if session.is_json:
+        emit(session, [{"topic": wanted.topic, "records": sending.records, "bytes": sending.size_bytes}], ())
+
+
+def _headers(texts: tuple[str, ...]) -> list[Header]:
+    found: list[Header] = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name:
+            raise click.UsageError(f"--header: {text!r} is not NAME=VALUE")
+        found.append((name, value.encode() if equals else None))
+    return found
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[BinaryIO]:
+    if name == "-":
+        yield sys.stdin.buffer
+        return
+    with open(name, "rb", buffering=0) as file:
+        yield cast("BinaryIO", file)  # a raw file, which can do all that is used here
+
+
+class _Sending:
+    """Sends records and collects their results. Thread: owner."""
+
+    def __init__(
+        self, producer: KafkaProducer[bytes, bytes], wanted: Wanted, headers: list[Header], progress: Progress
+    ) -> None:
+        self._producer = producer
+        self._wanted = wanted
+        self._headers = headers
+        self._key = None if wanted.key is None else wanted.key.encode()
+        self._progress = progress
+        self._waiting: deque[BatchFuture | FutureRecordMetadata] = deque()
+        self.records = 0
+        self.size_bytes = 0
+
+    def send_all(self, file: BinaryIO, name: str) -> None:
+        if self._wanted.form == "file":
+            self._send_file(file)
+        elif self._wanted.form == "json":
+            for number, line in enumerate(_pieces(file, self._wanted.delimiter), 1):
+                for part in line.split(self._wanted.delimiter):
+                    if part.strip():
+                        self._send_json(part, f"{name}, near line {number}")
+        else:
+            for chunk in _pieces(file, self._wanted.delimiter):
+                self._send_lines(chunk)
+
+    def _send_lines(self, chunk: bytes) -> None:
+        wanted = self._wanted
+        keys, values = split_lines(chunk, wanted.delimiter, wanted.key_delimiter, wanted.empty_is_null)
+        count = len(values[0]) - 1
+        key: Any = None if keys is None else BytesColumn(count, *keys)
+        if self._key is not None:
+            key = [self._key] * count
+        future = self._producer.send_batch(
+            wanted.topic,
+            BytesColumn(count, *values),
+            key=key,
+            headers=self._headers or None,
+            timestamp=wanted.timestamp,
+            partition=wanted.partition,
+        )
+        self._sent(future, count, len(chunk))
+
+    def _send_file(self, file: BinaryIO) -> None:
+        value: bytes | None = file.read()
+        size = len(value or b"")
+        if self._wanted.empty_is_null:
+            value = value or None
+        self._send(value, self._key, self._headers, self._wanted.partition, self._wanted.timestamp, size)
+
+    def _send_json(self, line: bytes, where: str) -> None:
+        record = _parsed(line, where)
+        wanted = self._wanted
+        self._send(
+            _bytes(record, "value", where),
+            _bytes(record, "key", where) if {"key", "key_base64"} & record.keys() else self._key,
+            [*self._headers, *_headers_of(record.get("headers") or (), where)],
+            _number(record, "partition", where) if wanted.partition is None else wanted.partition,
+            _number(record, "timestamp", where) if wanted.timestamp is None else wanted.timestamp,
+            len(line),
+        )
+
+    def _send(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: list[Header],
+        partition: int | None,
+        timestamp: int | None,
+        size: int,
+    ) -> None:
+        future = self._producer.send(
+            self._wanted.topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp
+        )
+        self._sent(future, 1, size)
+
+    def _sent(self, future: BatchFuture | FutureRecordMetadata, count: int, size: int) -> None:
+        self.records += count
+        self.size_bytes += size
+        self._progress.advance(count, size)
+        self._waiting.append(future)
+        while self._waiting and (self._waiting[0].done() or len(self._waiting) > _MOST_WAITING):
+            self._settle(self._waiting.popleft())
+
+    def _settle(self, future: BatchFuture | FutureRecordMetadata) -> None:
+        """Wait for a result.
+
+        Raises:
+            CommandError: records were not written.
+        """
+        if not future.done():
+            self._producer.flush()
+        if (error := future.exception) is not None:
+            raise CommandError(f"not all records were written to {self._wanted.topic!r}: {error}") from error
+
+    def finish(self) -> None:
+        """Wait for all results.
+
+        Raises:
+            CommandError: records were not written.
+        """
+        self._producer.flush()
+        while self._waiting:
+            self._settle(self._waiting.popleft())
+
+
+def _pieces(file: BinaryIO, delimiter: bytes) -> Iterator[bytes]:
+    """Yield the contents in pieces that end with a delimiter, except the last one.
+
+    A pipe or a terminal is read as data arrives, so that nobody waits for a piece to fill.
+    """
+    read = getattr(file, "read1", file.read)
+    parts: list[bytes] = []
+    while chunk := read(_CHUNK_BYTES):
+        end = chunk.rfind(delimiter)
+        if end < 0 and parts and len(delimiter) > 1:  # the delimiter may be cut in two
+            chunk = b"".join([*parts, chunk])
+            parts = []
+            end = chunk.rfind(delimiter)
+        if end < 0:
+            parts.append(chunk)
+            continue
+        end += len(delimiter)
+        parts.append(chunk[:end] if end < len(chunk) else chunk)
+        yield b"".join(parts) if len(parts) > 1 else parts[0]
+        parts = [chunk[end:]] if end < len(chunk) else []
+    if parts:
+        yield b"".join(parts)
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def _parsed(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise BadInputError(f"{where}: this is no JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise BadInputError(f"{where}: a record is an object with a value, not {type(record).__name__}")
+    if not {"value", "value_base64"} & record.keys():
+        raise BadInputError(f'{where}: there is no "value"; write null for a tombstone')
+    return record
+
+
+def _bytes(record: dict[str, Any], name: str, where: str) -> bytes | None:
+    """Return a field as bytes: text as UTF-8, ``..._base64`` decoded, any other JSON as JSON."""
+    if (encoded := record.get(f"{name}_base64")) is not None:
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except (binascii.Error, ValueError, TypeError) as error:
+            raise BadInputError(f"{where}: {name}_base64 is not base64: {error}") from error
+    value = record.get(name)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def _headers_of(given: Any, where: str) -> list[Header]:
+    """Return headers, given as an object, or as a list of objects with key and value."""
+    if isinstance(given, dict):
+        given = [{"key": name, "value": value} for name, value in given.items()]
+    if not isinstance(given, (list, tuple)):
+        raise BadInputError(f"{where}: headers are an object, or a list of objects with key and value")
+    found: list[Header] = []
+    for header in given:
+        if not isinstance(header, dict) or not isinstance(header.get("key"), str):
+            raise BadInputError(f"{where}: a header is an object with a key, which is text, and a value")
+        found.append((header["key"], _bytes(header, "value", where)))
+    return found
+
+
+def _number(record: dict[str, Any], name: str, where: str) -> int | None:
+    number = record.get(name)
+    if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
+        raise BadInputError(f"{where}: {name} is {number!r}; it must be a whole number from 0 on")
+    return number

@@ -1,0 +1,80 @@
+"""Lines to columns and back, in both implementations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.twins import load
+
+_NAMES = ("pykclient.record.lines", "pykclient.record.row_columns", "pykclient.record.columns")
+
+#: Texts in which delimiters of one and of two bytes are frequent, whole and cut off.
+texts = st.text("ab;=\n", max_size=60).map(str.encode)
+delimiters = st.sampled_from([b"\n", b";", b";=", b"aa", b"a"])
+
+
+def rows(modules: dict[str, Any], parts: Any) -> list[bytes | None] | None:
+    if parts is None:
+        return None
+    column = modules["pykclient.record.row_columns"].BytesColumn(len(parts[0]) - 1, *parts)
+    return [column[row] for row in range(len(column))]
+
+
+def split(implementation: str, *arguments: Any) -> tuple[list[bytes | None] | None, list[bytes | None] | None]:
+    modules = load(implementation, _NAMES)
+    keys, values = modules["pykclient.record.lines"].split_lines(*arguments)
+    return rows(modules, keys), rows(modules, values)
+
+
+@given(texts, delimiters, st.none() | delimiters, st.booleans())
+def test_splitting_is_the_same_in_both(
+    data: bytes, delimiter: bytes, between: bytes | None, empty_is_null: bool
+) -> None:
+    arguments = data, delimiter, between, empty_is_null
+    assert split("c", *arguments) == split("python", *arguments)
+
+
+@pytest.mark.parametrize("implementation", ["c", "python"])
+def test_splitting(implementation: str) -> None:
+    assert split(implementation, b"", b"\n", None, False) == (None, [])
+    assert split(implementation, b"a\n\nb", b"\n", None, False) == (None, [b"a", b"", b"b"])
+    assert split(implementation, b"a\n\nb\n", b"\n", None, True) == (None, [b"a", None, b"b"])
+    assert split(implementation, b"k=v=w\nx\n=\n", b"\n", b"=", False) == ([b"k", None, b""], [b"v=w", b"x", b""])
+    assert split(implementation, b"k=v\n=\n", b"\n", b"=", True) == ([b"k", None], [b"v", None])
+    for delimiter, between in ((b"", None), (b"\n", b"")):
+        with pytest.raises(ValueError, match="empty separator"):
+            split(implementation, b"a", delimiter, between, False)
+
+
+def joined(implementation: str, keys: list[bytes | None] | None, values: list[bytes | None]) -> bytes:
+    modules = load(implementation, _NAMES)
+    columns = modules["pykclient.record.columns"]
+
+    def column(cells: list[bytes | None]) -> Any:
+        made = columns.BinaryBuffers(columns.ColumnMemory(), "values")
+        made.extend(cells)
+        return made
+
+    given_keys = None if keys is None else column(keys)
+    return bytes(modules["pykclient.record.lines"].join_lines(given_keys, column(values), b"\r\n", b"=", b"null"))
+
+
+cells = st.none() | st.binary(max_size=8)
+
+
+@given(st.lists(st.tuples(cells, cells), max_size=20), st.booleans())
+def test_joining_is_the_same_in_both(given_rows: list[tuple[bytes | None, bytes | None]], has_keys: bool) -> None:
+    keys = [key for key, _ in given_rows] if has_keys else None
+    values = [value for _, value in given_rows]
+    assert joined("c", keys, values) == joined("python", keys, values)
+
+
+@pytest.mark.parametrize("implementation", ["c", "python"])
+def test_joining(implementation: str) -> None:
+    assert joined(implementation, None, []) == b""
+    assert joined(implementation, None, [b"a", None, b""]) == b"a\r\nnull\r\n\r\n"
+    assert joined(implementation, [None, b"k"], [b"a", b"b"]) == b"null=a\r\nk=b\r\n"
