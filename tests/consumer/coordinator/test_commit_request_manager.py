@@ -524,6 +524,7 @@ class TestMembershipEnded:
         text = str(raised.value)
         for hint in ("a-group", "max.poll.records", "max.poll.interval.ms", "session.timeout.ms", "poll()"):
             assert hint in text
+        assert "Its generation was 1, and is none now" in text
         assert group.member.membership.state is UNJOINED
         assert not group.member.membership.generation.has_member_id
 
@@ -586,6 +587,21 @@ class TestMembershipEnded:
         assert "poll() was not called for 60." in text
         assert "max.poll.interval.ms=60000" in text
         assert "max.poll.records, now 500" in text
+        assert "Its generation was 1, and is none now" in text
+
+    def test_a_later_generation(self, group: GroupHarness) -> None:
+        """A commit in a former generation is refused after the member has joined the next one."""
+        called = Called()
+        group.coordinator.commit_async(OFFSETS, called)
+        committing = group.client.requests[0]
+        group.coordinator.request_rejoin("test")
+        group.prepare(join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        group.client.respond_to_request(committing, commit({TP0: ILLEGAL_GENERATION}))
+        group.step()
+        group.coordinator.poll(group.timer(0))
+        assert "generation 1" in str(called[0][1])
+        assert "Its generation was 1, and is none now" in str(called[0][1])
 
     def test_before_joining(self) -> None:
         group = GroupHarness()

@@ -90,6 +90,19 @@ class TestAssignments:
         assert group.coordinator.poll(group.timer())
         assert assignments_in(sent[0]) == {MEMBER: [TP0, TP1], "member-2": [OTHER]}
 
+    def test_it_is_told_in_one_line(self, group: GroupHarness, caplog: pytest.LogCaptureFixture) -> None:
+        """At info level: the time it took, the generation, what moved, and why."""
+        caplog.set_level("INFO", "pykclient")
+        group.join(TP0)
+        group.coordinator.request_rejoin("a test")
+        group.prepare(join(2), sync(TP1))
+        assert group.coordinator.poll(group.timer())
+        told = [record.getMessage() for record in caplog.records if "Rebalanced in" in record.getMessage()]
+        assert len(told) == 2
+        assert "to generation 1 (member " in told[0]
+        assert f"gained 1 ({TP0}), gave back none, has 1 partitions. Why: " in told[0]
+        assert f"gained 1 ({TP1}), gave back 1 ({TP0}), has 1 partitions. Why: a test" in told[1]
+
     def test_a_static_leader_that_returns_does_not_assign(self) -> None:
         group = GroupHarness(group={"group_instance_id": "i"})
         group.subscribe()

@@ -576,8 +576,9 @@ def test_a_static_member_that_does_not_poll_keeps_its_place() -> None:
 def test_a_commit_after_that_says_why_it_failed(member: Member) -> None:
     member.join(TP0)
     be_late(member)
-    with pytest.raises(CommitFailedError, match=r"poll\(\) was not called for 6\d\.\d s"):
+    with pytest.raises(CommitFailedError, match=r"poll\(\) was not called for 6\d\.\d s") as raised:
         member.coordinator.commit_sync({TP0: OffsetAndMetadata(1)}, member.group.timer(0))
+    assert "Its generation was 1, and is none now" in str(raised.value)
 
 
 def test_an_answer_that_comes_after_leaving_is_ignored() -> None:

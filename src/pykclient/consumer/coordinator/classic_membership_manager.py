@@ -7,9 +7,9 @@ assign).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
@@ -32,6 +32,7 @@ from pykclient.consumer.coordinator.member_state import (
     RebalanceStep,
     step,
 )
+from pykclient.consumer.coordinator.rebalance_listener_invoker import moved
 from pykclient.consumer.coordinator.response_handler import handled
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.errors import DisconnectError, KafkaError, KafkaTimeoutError, MemberIdRequiredError, RetriableError
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from pykclient.network.metadata import Metadata
     from pykclient.protocol.messages.join_group import JoinGroupResponse
     from pykclient.protocol.messages.sync_group import SyncGroupResponse
+    from pykclient.types import TopicPartition
 
     Members = Sequence[JoinGroupResponse.JoinGroupResponseMember]
 
@@ -66,6 +68,14 @@ _REJOIN_AT_ONCE = (
 )
 
 
+class _Rebalance(NamedTuple):
+    """A rebalance as its log line tells of it: its beginning, its reason, and the partitions owned before it."""
+
+    began_ms: int
+    reason: str
+    owned: frozenset[TopicPartition]
+
+
 class UnjoinedGroupError(RetriableError):
     """The member left the group while JoinGroup was in flight."""
 
@@ -76,6 +86,10 @@ class GroupProtocol(Protocol):
     @property
     def protocol_type(self) -> str:
         """The kind, which is equal for all members of a group."""
+
+    @property
+    def owned(self) -> Collection[TopicPartition]:
+        """The partitions that this member has."""
 
     @property
     def needs_fresh_metadata(self) -> bool:
@@ -157,6 +171,7 @@ class ClassicMembershipManager:
         self._failures = 0
         self._next_join_ms = clock.now_ms()
         self._generation: Generation | None = None  # of the rebalance in progress
+        self._rebalance: _Rebalance | None = None  # the one in progress, with all its attempts
         self._is_leader = False
         self._assignments: Mapping[str, bytes] = {}  # by the leader
         self._assignment = b""  # of this member
@@ -208,6 +223,9 @@ class ClassicMembershipManager:
                 self._events.add(self._assign())
 
     def _begin(self, now_ms: int) -> None:
+        if self._rebalance is None:
+            reason = self._membership.rejoin_reason or "this member is new"
+            self._rebalance = _Rebalance(now_ms, reason, frozenset(self._protocol.owned))
         # Taken first, so that an application callback that raises is not called again by the next poll().
         self._must_revoke = self._must_revoke or self._membership.take_join_prepare()
         if self._must_revoke and self._commits.auto_commit_enabled:
@@ -224,7 +242,7 @@ class ClassicMembershipManager:
     def stop(self) -> None:
         """End the rebalance, as the application leaves the group."""
         self._events.clear()
-        self._failure = None
+        self._failure = self._rebalance = None
         self._must_revoke = False
         if not self.is_joining:  # then the response ends it
             self._move(RESTING)
@@ -269,6 +287,24 @@ class ClassicMembershipManager:
         self._failures = 0
         self._membership.need_join_prepare()
         self._move(RESTING)
+        self._log_rebalance(generation)
+
+    def _log_rebalance(self, generation: Generation) -> None:
+        """Log who rebalanced, why, for how long, and what has moved."""
+        done, self._rebalance = self._rebalance, None
+        if done is None:
+            return
+        owned = frozenset(self._protocol.owned)
+        self._log.info(
+            "Rebalanced in %d ms to %s%s: gained %s, gave back %s, has %d partitions. Why: %s",
+            self._clock.now_ms() - done.began_ms,
+            generation,
+            " as leader" if self._is_leader else "",
+            moved(owned - done.owned),
+            moved(done.owned - owned),
+            len(owned),
+            done.reason,
+        )
 
     # --- metadata ----------------------------------------------------------------------------------------------------
 
@@ -495,7 +531,7 @@ class ClassicMembershipManager:
             self._log.info("%s ended before the response to SyncGroup arrived; joining again", sent)
             future.raise_error(errors.IllegalGenerationError("the membership ended during the rebalance"))
             return
-        self._log.info("The group is stable at %s", sent)
+        self._log.debug("The group is stable at %s", sent)
         self._sensors.successful_rebalance.record(duration_ms)
         future.complete(response.assignment)
 

@@ -471,18 +471,24 @@ class CommitRequestManager:
             )
         return self.commit_failed_error()
 
-    def commit_failed_error(self, cause: str | None = None) -> CommitFailedError:
-        """Return an error that says why the membership ended, and which settings are involved."""
-        config = self._config
-        idle_s = (self._clock.now_ms() - self._membership.last_poll_ms) / 1000
-        why = self._membership.lost_because or cause or "it has not joined yet, or the application has left the group"
+    def commit_failed_error(self, cause: str | None = None, sent: Generation | None = None) -> CommitFailedError:
+        """Return an error that says why the membership ended, with the figures and settings that matter.
+
+        ``sent`` is the generation of a commit that the coordinator refused.
+        """
+        config, membership = self._config, self._membership
+        idle_s = (self._clock.now_ms() - membership.last_poll_ms) / 1000
+        why = membership.lost_because or cause or "it has not joined yet, or the application has left the group"
+        before = membership.lost_generation if sent is None else sent.generation_id
+        now = membership.generation.generation_id
         return CommitFailedError(
             f"offsets were not committed: this consumer is not a member of group {config.group_id!r} any more, and its "
-            f"partitions may belong to others. Why: {why}. The last poll() was {idle_s:.1f} s ago. What to do: call "
-            f"poll() to join again; records since the last commit come again, here or elsewhere. If this repeats, "
-            f"process less per poll() (max.poll.records, now {config.max_poll_records}) or allow more time for it "
-            f"(max.poll.interval.ms, now {config.rebalance_timeout_ms}); for pauses of the whole process raise "
-            f"session.timeout.ms (now {config.session_timeout_ms})"
+            f"partitions may belong to others. Why: {why}. Its generation was {_shown_generation(before)}, and is "
+            f"{_shown_generation(now)} now. The last poll() was {idle_s:.1f} s ago "
+            f"(max.poll.interval.ms={config.rebalance_timeout_ms}). What to do: call poll() to join again; records "
+            f"since the last commit come again, here or elsewhere. If this repeats, process less per poll() "
+            f"(max.poll.records, now {config.max_poll_records}) or allow more time for it (max.poll.interval.ms); for "
+            f"pauses of the whole process raise session.timeout.ms (now {config.session_timeout_ms})"
         )
 
     def _handle(
@@ -545,7 +551,7 @@ class CommitRequestManager:
                 return fenced_error(self._config)
             if state is PREPARING_REBALANCE:
                 return self._stale(sent)
-            return self.commit_failed_error(f"{error}")
+            return self.commit_failed_error(f"{error}", sent)
         if isinstance(error, RebalanceInProgressError):
             # No member can commit between JoinGroup and SyncGroup. The generation is valid, and poll() completes the
             # rebalance.
@@ -564,7 +570,7 @@ class CommitRequestManager:
                 sent, cause, reset_member_id=reset_member_id, lost_because=cause
             ):
                 return self._stale(sent)
-            return self.commit_failed_error(cause)
+            return self.commit_failed_error(cause, sent)
         wrapped = KafkaError(f"unexpected error in the commit of {tp}: {error}")
         wrapped.__cause__ = error
         return wrapped
@@ -585,6 +591,10 @@ def _unknown_partitions(partitions: Iterable[TopicPartition]) -> errors.UnknownT
 
 def _coordinator_unknown() -> errors.CoordinatorNotAvailableError:
     return errors.CoordinatorNotAvailableError("the group coordinator is not known")
+
+
+def _shown_generation(generation_id: int | None) -> str:
+    return "none" if generation_id is None or generation_id < 0 else str(generation_id)
 
 
 def _retriable(error: Exception) -> RetriableCommitFailedError:

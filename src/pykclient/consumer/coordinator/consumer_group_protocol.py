@@ -135,6 +135,11 @@ class ConsumerGroupProtocol:
             return True
         return self._membership.rejoin_needed
 
+    @property
+    def owned(self) -> Collection[TopicPartition]:
+        """The partitions that this member has."""
+        return self._subscriptions.assigned_partitions()
+
     # --- before joining --------------------------------------------------------------------------------------------
 
     def suspend(self) -> None:

@@ -97,6 +97,7 @@ class ConsumerMembership(SignalledState):
         self._owned = NO_ASSIGNMENT
         self._failure: KafkaError | None = None
         self._lost_because: str | None = None
+        self._lost_generation: int | None = None
         self._leaves_for_good = False  # a static member that gives its instance id up
         self._poll_timer = Timer(clock, config.rebalance_timeout_ms)
         self._last_poll_ms = clock.now_ms()
@@ -151,6 +152,11 @@ class ConsumerMembership(SignalledState):
     def lost_because(self) -> str | None:
         """The reason why the last membership ended, unless the application ended it."""
         return self._lost_because
+
+    @property
+    def lost_generation(self) -> int | None:
+        """The member epoch in which the last membership ended, unless the application ended it."""
+        return self._lost_generation
 
     @property
     def failure(self) -> KafkaError | None:
@@ -228,7 +234,7 @@ class ConsumerMembership(SignalledState):
             self._owned = owned
             self._state = move(self._state, ACKNOWLEDGING)
             self._due_ms = 0
-            self._lost_because = None
+            self._lost_because = self._lost_generation = None
             self._signal()
             return self._rebalance_ended()
 
@@ -330,8 +336,8 @@ class ConsumerMembership(SignalledState):
                 return False
             self._state = move(move(state, PREPARE_LEAVING), LEAVING)
             self._is_late = True
+            self._note_loss(lost_because)
             self._begin_incarnation()
-            self._lost_because = lost_because
             return True
 
     def next_beat(self, now_ms: int, *, is_due: bool) -> tuple[Beat | None, int]:
@@ -460,9 +466,14 @@ class ConsumerMembership(SignalledState):
             self._state = move(LEAVING, STALE if self._is_late else UNSUBSCRIBED)
         else:
             self._state = move(self._state, UNSUBSCRIBED if self._state is PREPARE_LEAVING else state)
+        self._note_loss(lost_because)
         self._begin_incarnation()
-        self._lost_because = lost_because
         self._signal()
+
+    def _note_loss(self, lost_because: str) -> None:
+        self._lost_because = lost_because
+        if self._epoch > JOIN_GROUP_EPOCH:  # else the application was late before
+            self._lost_generation = self._epoch
 
     def _begin_incarnation(self) -> None:
         self._incarnation += 1

@@ -22,7 +22,7 @@ from pykclient.consumer.coordinator.consumer_member_state import (
 from pykclient.consumer.coordinator.coordinator_metrics import GroupCoordinatorMetrics
 from pykclient.consumer.coordinator.group_errors import raise_first
 from pykclient.consumer.coordinator.pattern_subscription import PatternSubscription
-from pykclient.consumer.coordinator.rebalance_listener_invoker import names
+from pykclient.consumer.coordinator.rebalance_listener_invoker import moved, names
 from pykclient.consumer.request_manager import NOTHING, PollResult
 from pykclient.errors import KafkaError
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
@@ -317,11 +317,12 @@ class ConsumerMembershipManager:
         if duration_ms is not None:
             self._sensors.successful_rebalance.record(duration_ms)
             self._log.info(
-                "Rebalanced in %d ms, epoch %d: gained %d, gave back %d, has %d partitions",
+                "Rebalanced in %d ms to %s: gained %s, gave back %s, has %d partitions. Why: "
+                "the coordinator assigned others",
                 duration_ms,
-                self.membership.generation.generation_id,
-                len(current.added),
-                len(current.revoked),
+                self.membership.generation,
+                moved(current.added),
+                moved(current.revoked),
                 len(current.partitions),
             )
         raise_first(current.failures)

@@ -50,6 +50,7 @@ class GroupMembership(SignalledState):
         self._rejoin_reason = ""
         self._needs_join_prepare = True
         self._lost_because: str | None = None
+        self._lost_generation: int | None = None
         self._last_rebalance_start_ms: int | None = None
         self._last_rebalance_end_ms: int | None = None
 
@@ -80,6 +81,11 @@ class GroupMembership(SignalledState):
     def lost_because(self) -> str | None:
         """The reason why the last membership ended, unless the application ended it."""
         return self._lost_because
+
+    @property
+    def lost_generation(self) -> int | None:
+        """The generation in which the last membership ended, unless the application ended it."""
+        return self._lost_generation
 
     @property
     def last_rebalance_end_ms(self) -> int | None:
@@ -171,7 +177,7 @@ class GroupMembership(SignalledState):
             self._state = move(self._state, STABLE)
             self._rejoin_reason = ""
             self._rejoin_needed = False
-            self._lost_because = None
+            self._lost_because = self._lost_generation = None
             end_ms = self._last_rebalance_end_ms = self._clock.now_ms()
             start_ms = end_ms if self._last_rebalance_start_ms is None else self._last_rebalance_start_ms
             self._last_rebalance_start_ms = None
@@ -232,14 +238,15 @@ class GroupMembership(SignalledState):
 
     def _reset(self, reason: str, reset_member_id: bool, lost_because: str | None) -> None:
         self._state = move(self._state, UNJOINED)
+        if lost_because is not None:
+            self._lost_because = lost_because
+            self._lost_generation = self._generation.generation_id
         # Keep a member id that may be valid: a new member would have to wait for its old id's session to expire.
         member_id = NO_GENERATION.member_id if reset_member_id else self._generation.member_id
         self._generation = Generation(NO_GENERATION.generation_id, member_id, None)
         self._rejoin_reason = reason
         self._rejoin_needed = True
         self._needs_join_prepare = True
-        if lost_because is not None:
-            self._lost_because = lost_because
 
     # --- the heartbeat -----------------------------------------------------------------------------------------------
 

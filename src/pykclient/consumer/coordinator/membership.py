@@ -28,6 +28,10 @@ class Membership(Protocol):
         """The reason why the last membership ended, unless the application ended it."""
 
     @property
+    def lost_generation(self) -> int | None:
+        """The generation, or member epoch, in which the last membership ended, unless the application ended it."""
+
+    @property
     def last_rebalance_end_ms(self) -> int | None:
         """The time of the last successful rebalance."""
 

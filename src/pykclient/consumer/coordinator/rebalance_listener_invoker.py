@@ -78,3 +78,16 @@ class RebalanceListenerInvoker:
 def names(partitions: Collection[TopicPartition]) -> str:
     """Format partitions for the log."""
     return ", ".join(map(str, sorted(partitions))) or "none"
+
+
+#: So many partitions are named in a line of the log about a rebalance.
+_NAMED = 10
+
+
+def moved(partitions: Collection[TopicPartition]) -> str:
+    """Return the number of partitions that a rebalance has moved, and the names of the first ones."""
+    if not partitions:
+        return "none"
+    left = len(partitions) - _NAMED
+    shown = ", ".join(map(str, sorted(partitions)[:_NAMED]))
+    return f"{len(partitions)} ({shown}{f' and {left} more' if left > 0 else ''})"
