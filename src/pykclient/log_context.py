@@ -26,13 +26,15 @@ class LoggedProblem(NamedTuple):
 class LogContext:
     """A factory of loggers whose messages start with ``prefix``, such as ``[Producer client_id=a] ``. Thread: any.
 
+    ``principal`` is whom the client authenticates as, if its configuration tells it, for messages about permissions.
     ``problems`` are the last warnings and errors of these loggers, for ``explain``, whatever the level of the log.
     """
 
-    __slots__ = ("prefix", "problems")
+    __slots__ = ("prefix", "principal", "problems")
 
-    def __init__(self, prefix: str = "") -> None:
+    def __init__(self, prefix: str = "", principal: str | None = None) -> None:
         self.prefix = prefix
+        self.principal = principal
         self.problems: deque[LoggedProblem] = deque(maxlen=_REMEMBERED)
 
     def logger(self, name: str) -> PrefixLogger:
@@ -49,6 +51,7 @@ class PrefixLogger(logging.LoggerAdapter[logging.Logger]):
         super().__init__(logger, {})
         self._prefix = context.prefix.replace("%", "%%")
         self._problems = context.problems
+        self.principal = context.principal
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         return f"{self._prefix}{msg}", kwargs

@@ -323,7 +323,7 @@ def test_a_failed_record_leaves_only_abort(h: TransactionHarness, error: type[Br
 def test_an_error_during_the_commit_is_raised_by_it(h: TransactionHarness) -> None:
     h.fail("Produce", TopicAuthorizationError)
     h.begin(TP0, TP1)
-    with pytest.raises(TransactionAbortableError, match="not authorized to write"):
+    with pytest.raises(TransactionAbortableError, match="is not authorized for WRITE"):
         h.commit()
     h.abort()
     assert h.log[-1][:2] in {("EndTxn", "abort"), ("InitProducerId", PRODUCER_ID)}

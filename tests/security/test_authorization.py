@@ -55,10 +55,12 @@ def given(guarded: Guarded, topic: str) -> str:
     return topic
 
 
-def denied(kind: type[errors.AuthorizationError], call: Callable[[], Any], *_words: str) -> None:
+def denied(kind: type[errors.AuthorizationError], call: Callable[[], Any], *words: str) -> None:
     """Check that a call fails with an error that has certain words, and not by a timeout."""
-    with pytest.raises(kind):
+    with pytest.raises(kind) as caught:
         call()
+    for word in (*words, "User:bob"):
+        assert word in str(caught.value)
 
 
 def poll_until_error(consumer: KafkaConsumer[Any, Any]) -> None:

@@ -9,6 +9,7 @@ from pykclient.admin.api import ApiResult
 from pykclient.admin.results import Results
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import (
+    AuthorizationError,
     DisconnectError,
     KafkaError,
     KafkaTimeoutError,
@@ -17,6 +18,7 @@ from pykclient.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from pykclient.network.authorization_errors import call_denied
 from pykclient.network.connection_failures import shown_node_id
 
 if TYPE_CHECKING:
@@ -29,11 +31,15 @@ V = TypeVar("V")
 
 
 class RetryPolicy(NamedTuple):
-    """The backoff between the attempts for a key, and the most retries (``retries``)."""
+    """The backoff between the attempts for a key, and the most retries (``retries``).
+
+    ``principal`` is whom the client authenticates as, if that is known, for messages.
+    """
 
     backoff: ExponentialBackoff
     retries: int
     request_timeout_ms: int
+    principal: str | None = None
 
 
 class Deadline(NamedTuple):
@@ -216,7 +222,7 @@ class AdminCall(Generic[K, V]):
                 else:
                     self.results.succeeded[key] = result.completed[key]
             elif key in result.failed:
-                self.results.failed[key] = result.failed[key]
+                self.results.failed[key] = self._explained(key, result.failed[key])
             elif key in result.retry:
                 self._retry(key, item, result.retry[key], now_ms, backoffs)
             elif key in result.unmapped:
@@ -227,6 +233,15 @@ class AdminCall(Generic[K, V]):
                     f"{self.name}: the broker's response says nothing about {key!r}"
                 )
         self._finish()
+
+    def _explained(self, key: K, error: KafkaError) -> KafkaError:
+        """Return the error of a key; if a permission is missing, with whose it is and how to grant it."""
+        if not isinstance(error, AuthorizationError):
+            return error
+        call = (
+            self.name if key is None else f"{self.name} of {key!r}" if isinstance(key, str) else f"{self.name} of {key}"
+        )
+        return call_denied(self._policy.principal, call, error)
 
     def _retry(self, key: K, item: _Item, error: KafkaError, now_ms: int, backoffs: dict[int, int]) -> None:
         item.last_error = error

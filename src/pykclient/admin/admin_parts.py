@@ -15,6 +15,7 @@ from pykclient.log_context import LogContext
 from pykclient.metrics import MetricConfig, Metrics
 from pykclient.metrics.app_info import register_app_info
 from pykclient.network.api_versions import ApiVersions
+from pykclient.network.authorization_errors import principal_of
 from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses
 from pykclient.network.cluster import ClusterResourceListeners
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
@@ -50,7 +51,7 @@ class AdminParts:
         self.clock = clock = environment.clock
         rng = environment.new_rng()
         self.client_id: str = config["client.id"] or f"adminclient-{next(_numbers)}"
-        self.log_context = LogContext(f"[AdminClient client_id={self.client_id}] ")
+        self.log_context = LogContext(f"[AdminClient client_id={self.client_id}] ", principal_of(config))
         self._default_timeout_ms: int = config["default.api.timeout.ms"]
         self._pid = os.getpid()
         self._are_plugins_closed = False
@@ -96,7 +97,7 @@ class AdminParts:
             RETRY_BACKOFF_JITTER,
             rng,
         )
-        self._policy = RetryPolicy(backoff, config["retries"], config["request.timeout.ms"])
+        self._policy = RetryPolicy(backoff, config["retries"], config["request.timeout.ms"], self.log_context.principal)
         self.calls = AdminCalls(self.client, metadata, clock, config["retry.backoff.ms"], self.log_context)
 
     def deadline(self, timeout_ms: int | None) -> Deadline:

@@ -182,6 +182,8 @@ class AdminApiHandler(Generic[K, V]):
         kind = type(error)
         if key is None or not isinstance(error, errors.BrokerError) or str(error) != str(kind()):
             return error
+        if isinstance(error, errors.AuthorizationError):
+            return error  # the call explains these
         shown = repr(key) if isinstance(key, str) else str(key)
         return kind(f"{self.name} of {shown}: {error}")
 

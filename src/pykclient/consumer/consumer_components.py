@@ -36,6 +36,7 @@ from pykclient.log_context import LogContext
 from pykclient.metrics import MetricConfig, Metrics
 from pykclient.metrics.app_info import register_app_info
 from pykclient.network.api_versions import ApiVersions
+from pykclient.network.authorization_errors import principal_of
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.kafka_client import KafkaClient
 from pykclient.serialization import BYTES, deserializer_for
@@ -69,7 +70,8 @@ class ConsumerComponents:
         if self.group_id is not None and not self.group_id.strip():
             raise ConfigError("group.id is empty; leave it out for a consumer without a group")
         self.client_id: str = config["client.id"] or _default_client_id(self.group_id, config["group.instance.id"])
-        self.log_context = LogContext(_log_prefix(self.client_id, self.group_id, config["group.instance.id"]))
+        prefix = _log_prefix(self.client_id, self.group_id, config["group.instance.id"])
+        self.log_context = LogContext(prefix, principal_of(config))
         # Whatever can fail because of a wrong configuration comes before whatever must be closed.
         self.key_deserializer = deserializer_for(config["key.deserializer"])
         self.value_deserializer = deserializer_for(config["value.deserializer"])
@@ -125,7 +127,11 @@ class ConsumerComponents:
             parts, config["retry.backoff.ms"], config["request.timeout.ms"], fetch_config.isolation_level
         )
         self.topic_metadata = TopicMetadataRequestManager(
-            self.client, config["retry.backoff.ms"], config["retry.backoff.max.ms"], rng
+            self.client,
+            config["retry.backoff.ms"],
+            config["retry.backoff.max.ms"],
+            rng,
+            self.log_context.principal,
         )
         self.client.managers.add(self.topic_metadata, self.offsets, self.fetches)
         self.consumer_metrics = KafkaConsumerMetrics(self.metrics)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pykclient.network.metadata import Metadata
 from pykclient.network.metadata_request import MetadataRequestBuilder
@@ -25,6 +25,8 @@ class ConsumerMetadata(Metadata):
 
     Transient topics are those that a lookup such as ``offsets_for_times`` needs while it runs. Thread: any.
     """
+
+    needed_operation: ClassVar[str] = "READ"
 
     def __init__(
         self,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from pykclient import errors
 from pykclient.consumer.fetch_state import FetchPosition
 from pykclient.consumer.fetch_utils import request_metadata_update
-from pykclient.errors import IllegalStateError, KafkaError, OffsetOutOfRangeError, TopicAuthorizationError
+from pykclient.errors import IllegalStateError, KafkaError, OffsetOutOfRangeError
+from pykclient.network.authorization_errors import topics_denied
 
 if TYPE_CHECKING:
     from pykclient.consumer.completed_fetch import CompletedFetch
@@ -276,7 +277,7 @@ class FetchCollector:
             self._handle_offset_out_of_range(tp, offset)
         elif code == errors.TopicAuthorizationError.code:
             self._log.warning("Not authorized to read %s", tp)
-            raise TopicAuthorizationError(f"not authorized to read topic {tp.topic} (partition {tp.partition})")
+            raise topics_denied(self._log.principal, [tp.topic], "READ")
         elif code == errors.UnknownLeaderEpochError.code:
             self._log.debug("The leader of %s does not know its epoch yet", tp)
         elif code == errors.UnknownServerError.code:

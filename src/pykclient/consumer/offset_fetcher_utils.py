@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pykclient import errors
 from pykclient.consumer.fetch_config import READ_COMMITTED
 from pykclient.errors import TopicAuthorizationError
+from pykclient.network.authorization_errors import topics_denied
 from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.messages.list_offsets import ListOffsetsRequest
 from pykclient.types import UNKNOWN_EPOCH, UNKNOWN_OFFSET, OffsetAndTimestamp, TopicPartition
@@ -100,7 +101,7 @@ def handle_list_offset_response(log: PrefixLogger, response: ListOffsetsResponse
                 tell("The offset lookup of %s will be retried: %s", tp, errors.for_code(code))
                 result.partitions_to_retry.add(tp)
     if unauthorized:
-        raise TopicAuthorizationError(f"not authorized to describe topics: {', '.join(sorted(unauthorized))}")
+        raise topics_denied(log.principal, unauthorized, "DESCRIBE", "to look up offsets")
     return result
 
 

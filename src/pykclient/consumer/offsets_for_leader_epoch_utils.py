@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pykclient import errors
 from pykclient.consumer.offset_fetcher_utils import RETRIED
 from pykclient.errors import TopicAuthorizationError
+from pykclient.network.authorization_errors import topics_denied
 from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from pykclient.types import TopicPartition
@@ -64,7 +65,7 @@ def handle_response(
                 tell = log.debug if partition.error_code in RETRIED else log.warning
                 tell("The validation of %s will be retried: %s", tp, errors.for_code(partition.error_code))
     if unauthorized:
-        raise TopicAuthorizationError(f"not authorized to read topics: {', '.join(sorted(unauthorized))}")
+        raise topics_denied(log.principal, unauthorized, "READ")
     return result
 
 

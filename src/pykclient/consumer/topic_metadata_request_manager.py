@@ -13,6 +13,7 @@ from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.consumer.timed_operation import TimedOperation
 from pykclient.errors import InvalidTopicError, KafkaError, RetriableError, TopicAuthorizationError
+from pykclient.network.authorization_errors import topics_denied
 from pykclient.network.cluster import ZERO_UUID
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.metadata import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER
@@ -52,8 +53,10 @@ class TopicMetadataRequestManager:
         retry_backoff_ms: int,
         retry_backoff_max_ms: int,
         rng: random.Random | None = None,
+        principal: str | None = None,
     ) -> None:
         self._client = client
+        self._principal = principal  # for messages
         self._lookups: list[_Lookup] = []
         self._backoff = ExponentialBackoff(
             retry_backoff_ms, RETRY_BACKOFF_EXP_BASE, retry_backoff_max_ms, RETRY_BACKOFF_JITTER, rng
@@ -115,7 +118,7 @@ class TopicMetadataRequestManager:
         return left_ms if lookup.in_flight else min(left_ms, lookup.next_ms - now_ms)
 
     def _on_response(self, lookup: _Lookup, response: ClientResponse) -> None:
-        error = _error_of(response.response_body)
+        error = _error_of(response.response_body, self._principal)
         if error is not None:
             self._on_failure(lookup, error)
         else:
@@ -130,13 +133,13 @@ class TopicMetadataRequestManager:
         lookup.attempts += 1
 
 
-def _error_of(response: MetadataResponse) -> Exception | None:
+def _error_of(response: MetadataResponse, principal: str | None) -> Exception | None:
     """Return the first error that is not retriable, or else a retriable one. Unknown topics are no error."""
     unauthorized = [
         topic.name for topic in response.topics if topic.error_code == TopicAuthorizationError.code and topic.name
     ]
     if unauthorized:
-        return TopicAuthorizationError(f"not authorized to describe topics: {', '.join(sorted(unauthorized))}")
+        return topics_denied(principal, unauthorized, "DESCRIBE")
     retriable: Exception | None = None
     for topic in response.topics:
         error = errors.for_code(topic.error_code)

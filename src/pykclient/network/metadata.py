@@ -7,10 +7,11 @@ import random
 import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from pykclient import errors
 from pykclient.errors import IllegalStateError, InvalidMetadataError, InvalidTopicError, KafkaError
+from pykclient.network.authorization_errors import topics_denied
 from pykclient.network.cluster import ZERO_UUID, Cluster, ClusterResourceListeners
 from pykclient.network.connection_explanation import explain_metadata
 from pykclient.network.connection_failures import shown_address
@@ -71,6 +72,9 @@ class Metadata:
     """
 
     __slots__ = ("__dict__", "__weakref__", "_snapshot")  # a slot, because C code looks it up for each record
+
+    #: The operation on topics that the client needs, for messages. It implies the one that brokers check for metadata.
+    needed_operation: ClassVar[str] = "DESCRIBE"
 
     def __init__(
         self,
@@ -597,11 +601,10 @@ class Metadata:
         if error is not None:
             raise error
 
-    @staticmethod
-    def _recoverable_error(unauthorized: frozenset[str], invalid: frozenset[str]) -> KafkaError | None:
+    def _recoverable_error(self, unauthorized: frozenset[str], invalid: frozenset[str]) -> KafkaError | None:
         """Return the error of topics from which the client recovers by dropping them."""
         if unauthorized:
-            return errors.TopicAuthorizationError(f"not authorized to access topics: {', '.join(sorted(unauthorized))}")
+            return topics_denied(self._log.principal, unauthorized, self.needed_operation)
         if invalid:
             return InvalidTopicError(f"invalid topic names: {', '.join(sorted(invalid))}")
         return None

@@ -26,6 +26,7 @@ from pykclient.errors import (
     UnsupportedVersionError,
 )
 from pykclient.log_context import LogContext
+from pykclient.network.authorization_errors import idempotence_denied, topics_denied
 from pykclient.network.client_request import ClientResponse
 from pykclient.network.metadata import LeaderIdAndEpoch
 from pykclient.producer.batch_state import ANSWERED
@@ -273,9 +274,9 @@ class ProduceResponseHandler:
         self, batch: ProducerBatch, error: Exception, response: PartitionResponse, refused: bool
     ) -> None:
         if isinstance(error, TopicAuthorizationError):
-            error = TopicAuthorizationError(f"not authorized to write to topic {batch.topic_partition.topic!r}")
+            error = topics_denied(self._log.principal, [batch.topic_partition.topic], "WRITE")
         elif isinstance(error, ClusterAuthorizationError):
-            error = ClusterAuthorizationError("not authorized to write with idempotence (enable.idempotence)")
+            error = idempotence_denied(self._log.principal)
         elif isinstance(error, RecordTooLargeError):
             size = batch.estimated_size_in_bytes
             error = RecordTooLargeError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pykclient import errors
 from pykclient.clock import Clock, Signal
@@ -25,6 +25,8 @@ class ProducerMetadata(Metadata):
 
     Thread: any.
     """
+
+    needed_operation: ClassVar[str] = "WRITE"
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from pykclient.metrics.metrics import Metrics
 from pykclient.metrics.metrics_reporter import MetricsReporter
 from pykclient.metrics.stats import Avg, Max
 from pykclient.network.api_versions import ApiVersions
+from pykclient.network.authorization_errors import principal_of
 from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses
 from pykclient.network.cluster import ClusterResourceListeners
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
@@ -100,7 +101,7 @@ class ProducerParts:
         transactional_id: str | None = config["transactional.id"]
         self.client_id: str = config["client.id"] or f"producer-{transactional_id or next(_client_numbers)}"
         of_transactions = f", transactional_id={transactional_id}" if transactional_id else ""
-        self.log_context = LogContext(f"[Producer client_id={self.client_id}{of_transactions}] ")
+        self.log_context = LogContext(f"[Producer client_id={self.client_id}{of_transactions}] ", principal_of(config))
         # Check the likeliest mistakes first, while there is nothing to clean up.
         addresses = (
             []

@@ -16,6 +16,7 @@ from pykclient.errors import (
     UnsupportedVersionError,
 )
 from pykclient.log_context import LogContext
+from pykclient.network.authorization_errors import idempotence_denied
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.producer import transaction_state as state
 from pykclient.producer.producer_batch import ProducerBatch
@@ -186,7 +187,7 @@ class TransactionManager(SequenceNumbers):
             elif isinstance(error, RetriableError):
                 self._log.debug("Requesting a producer id again after %r", error)
             elif isinstance(error, ClusterAuthorizationError):
-                self.transition_to_abortable_error(error)
+                self.transition_to_abortable_error(idempotence_denied(self._log.principal))
             else:
                 self.transition_to_fatal_error(error)
 

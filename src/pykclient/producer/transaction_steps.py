@@ -33,6 +33,7 @@ from pykclient.errors import (
     UnknownMemberIdError,
     UnknownProducerIdError,
 )
+from pykclient.network.authorization_errors import group_denied, topics_denied
 from pykclient.network.client_request import RequestBuilder
 from pykclient.types import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
 
@@ -123,7 +124,7 @@ OnSuccess = Callable[[Any], None]
 class TxnStep(ABC):
     """One request: where to send it, how to build it, and what its response means. Thread: io."""
 
-    __slots__ = ("coordinator", "on_success")
+    __slots__ = ("coordinator", "on_success", "principal")
 
     name: ClassVar[str]
 
@@ -131,6 +132,8 @@ class TxnStep(ABC):
         #: The coordinator to ask; None for any broker.
         self.coordinator = coordinator
         self.on_success = on_success
+        #: Whom the producer authenticates as, if that is known, for messages.
+        self.principal: str | None = None
 
     @abstractmethod
     def builder(self) -> RequestBuilder:
@@ -211,7 +214,7 @@ class FindCoordinatorStep(TxnStep):
         found = body.coordinators[0] if body.coordinators else body
         error = errors.for_code(found.error_code, found.error_message or None)
         if isinstance(error, GroupAuthorizationError):
-            error = GroupAuthorizationError(f"not authorized for the group {self.wanted.key!r}")
+            error = group_denied(self.principal, self.wanted.key)
         return (error,)
 
     def action_for(self, error: Exception) -> str:
@@ -299,7 +302,7 @@ class AddPartitionsStep(TxnStep):
             for partition in topic.results_by_partition:
                 error = errors.for_code(partition.partition_error_code)
                 if isinstance(error, TopicAuthorizationError):
-                    error = TopicAuthorizationError(f"not authorized to write to topic {topic.name!r}")
+                    error = topics_denied(self.principal, [topic.name], "WRITE")
                 yield error
 
 
@@ -337,7 +340,7 @@ class AddOffsetsStep(TxnStep):
     def errors_in(self, body: AddOffsetsToTxnResponse) -> Iterable[Exception | None]:
         error = errors.for_code(body.error_code)
         if isinstance(error, GroupAuthorizationError):
-            error = GroupAuthorizationError(f"not authorized for the group {self.group_id!r}")
+            error = group_denied(self.principal, self.group_id)
         return (error,)
 
 
@@ -400,7 +403,7 @@ class TxnOffsetCommitStep(TxnStep):
             for partition in topic.partitions:
                 error: Exception | None = errors.for_code(partition.error_code)
                 if isinstance(error, GroupAuthorizationError):
-                    error = GroupAuthorizationError(f"not authorized for the group {self._group.group_id!r}")
+                    error = group_denied(self.principal, self._group.group_id or "")
                 elif isinstance(error, _LEFT_BEHIND):
                     left_behind = CommitFailedError(
                         f"the group {self._group.group_id!r} has rebalanced since group_metadata() was read in "

@@ -19,10 +19,12 @@ from pykclient.errors import (
     RetriableError,
     TransactionAbortableError,
     TransactionAbortedError,
+    TransactionalIdAuthorizationError,
     UnknownProducerIdError,
 )
 from pykclient.explanation import counted, shown_duration
 from pykclient.log_context import LogContext
+from pykclient.network.authorization_errors import transactional_id_denied
 from pykclient.producer import transaction_state as state
 from pykclient.producer import transaction_steps as steps
 from pykclient.producer.producer_batch import ProducerBatch
@@ -442,7 +444,7 @@ class TransactionalManager(TransactionManager):
         elif action == steps.FATAL:
             self.transition_to_fatal_error(self._explained(step, error))
         elif action == steps.REFUSED:
-            self._init_refused(error)
+            self._init_refused(self._explained(step, error))
         elif action == steps.ABORTABLE:
             if self._state == state.INITIALIZING:
                 self._init_refused(error)
@@ -459,6 +461,8 @@ class TransactionalManager(TransactionManager):
             late = InvalidTxnStateError(f"{too_long}. Close this producer")
             late.__cause__ = error
             return late
+        if isinstance(error, TransactionalIdAuthorizationError):
+            return transactional_id_denied(self._log.principal, self.transactional_id, f"({step!r})")
         if isinstance(error, (AuthorizationError, AuthenticationError)):
             explained: KafkaError = type(error)(f"{step!r} for transactional.id {self.transactional_id!r}: {error}")
             explained.__cause__ = error
@@ -486,7 +490,11 @@ class TransactionalManager(TransactionManager):
         if self.dialogue.is_waiting(now_ms):
             return None
         step = self._derive_step(is_flushed)
-        return None if step is None else self.dialogue.first_step(step)
+        if step is None:
+            return None
+        first = self.dialogue.first_step(step)
+        first.principal = self._log.principal
+        return first
 
     def _derive_step(self, is_flushed: bool) -> TxnStep | None:
         current, producer = self._state, self.producer_id_and_epoch

@@ -504,7 +504,7 @@ def test_a_lost_connection_is_a_lost_coordinator(member: Member) -> None:
 
 FATAL = [
     (INVALID_REQUEST, InvalidRequestError, "because of the test"),
-    (GROUP_AUTHORIZATION_FAILED, GroupAuthorizationError, "READ on the group"),
+    (GROUP_AUTHORIZATION_FAILED, GroupAuthorizationError, "READ on group"),
     (GROUP_MAX_SIZE_REACHED, GroupMaxSizeReachedError, "group.consumer.max.size"),
     (UNSUPPORTED_ASSIGNOR, UnsupportedAssignorError, "group.remote.assignor='mine'"),
     (UNRELEASED_INSTANCE_ID, UnreleasedInstanceIdError, "group.instance.id='i'"),

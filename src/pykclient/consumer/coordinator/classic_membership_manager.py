@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
 from pykclient.consumer.coordinator import group_requests
-from pykclient.consumer.coordinator.group_errors import fenced_error, group_authorization_error
+from pykclient.consumer.coordinator.group_errors import fenced_error
 from pykclient.consumer.coordinator.member_state import (
     ASSIGNING,
     COMMITTING,
@@ -36,6 +36,7 @@ from pykclient.consumer.coordinator.rebalance_listener_invoker import moved
 from pykclient.consumer.coordinator.response_handler import handled
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.errors import DisconnectError, KafkaError, KafkaTimeoutError, MemberIdRequiredError, RetriableError
+from pykclient.network.authorization_errors import group_denied
 
 if TYPE_CHECKING:
     from pykclient.clock import Clock
@@ -498,7 +499,7 @@ class ClassicMembershipManager:
                 f"group {self._config.group_id!r} has as many members as the brokers allow (group.max.size)"
             )
         elif isinstance(error, errors.GroupAuthorizationError):
-            error = group_authorization_error(self._config.group_id)
+            error = group_denied(self._log.principal, self._config.group_id)
         elif isinstance(error, errors.InconsistentGroupProtocolError):
             error = self._inconsistent("has members that share no assignor with it")
             log.error("JoinGroup failed and is not retried: %s", error)
@@ -542,7 +543,7 @@ class ClassicMembershipManager:
     def _sync_failed(self, error: errors.BrokerError, sent: Generation) -> KafkaError:
         """Apply an error of the broker to the membership, and return the error of the attempt."""
         if isinstance(error, errors.GroupAuthorizationError):
-            return group_authorization_error(self._config.group_id)
+            return group_denied(self._log.principal, self._config.group_id)
         if isinstance(error, errors.RebalanceInProgressError):
             self._log.info("Another rebalance started before the response to SyncGroup arrived")
         elif isinstance(error, errors.FencedInstanceIdError):

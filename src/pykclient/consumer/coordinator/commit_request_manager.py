@@ -14,7 +14,7 @@ from pykclient.consumer.application_events import ApplicationCall
 from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.consumer_parts import ConsumerParts, Offsets
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
-from pykclient.consumer.coordinator.group_errors import StaleMemberError, fenced_error, group_authorization_error
+from pykclient.consumer.coordinator.group_errors import StaleMemberError, fenced_error
 from pykclient.consumer.coordinator.member_state import NO_GENERATION, PREPARING_REBALANCE, Generation
 from pykclient.consumer.coordinator.response_handler import handled
 from pykclient.consumer.request_future import RequestFuture
@@ -31,6 +31,7 @@ from pykclient.errors import (
     WakeupError,
 )
 from pykclient.metrics.sensor import Sensor
+from pykclient.network.authorization_errors import group_denied, topics_denied
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.protocol.messages.offset_commit import OffsetCommitResponse
 from pykclient.types import Node, TopicPartition
@@ -519,8 +520,7 @@ class CommitRequestManager:
                 future.raise_error(self._translate(error, tp, sent))
                 return
         if unauthorized:
-            names = ", ".join(sorted(unauthorized))
-            future.raise_error(errors.TopicAuthorizationError(f"not authorized to commit offsets of topics: {names}"))
+            future.raise_error(topics_denied(self._log.principal, unauthorized, "READ", "to commit offsets"))
         elif unknown:
             future.raise_error(self._refuse(unknown))
         else:
@@ -530,7 +530,7 @@ class CommitRequestManager:
         """Return the error for the application, after applying the broker's error to the membership."""
         membership = self._membership
         if isinstance(error, errors.GroupAuthorizationError):
-            return group_authorization_error(self._config.group_id)
+            return group_denied(self._log.principal, self._config.group_id)
         if isinstance(
             error,
             (

@@ -12,7 +12,7 @@ from pykclient.clock import FOREVER_MS, Clock
 from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.consumer_parts import ConsumerParts
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
-from pykclient.consumer.coordinator.group_errors import StaleMemberError, group_authorization_error
+from pykclient.consumer.coordinator.group_errors import StaleMemberError
 from pykclient.consumer.coordinator.member_state import Generation
 from pykclient.consumer.coordinator.response_handler import handled
 from pykclient.consumer.fetch_state import FetchPosition
@@ -20,6 +20,7 @@ from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest, timeout_error
 from pykclient.consumer.timed_operation import TimedOperation
 from pykclient.errors import KafkaError, RetriableError
+from pykclient.network.authorization_errors import group_denied, topics_denied
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.protocol.messages.offset_fetch import OffsetFetchResponse
 from pykclient.types import Node, OffsetAndMetadata, TopicPartition
@@ -323,8 +324,7 @@ class CommittedOffsetsRequestManager:
                 future.raise_error(KafkaError(f"unexpected error about the committed offset of {tp}: {error}"))
                 return
         if unauthorized:
-            names = ", ".join(sorted(unauthorized))
-            future.raise_error(errors.TopicAuthorizationError(f"not authorized to read offsets of topics: {names}"))
+            future.raise_error(topics_denied(self._log.principal, unauthorized, "READ", "to get committed offsets"))
         elif unstable:
             self._log.info(
                 "Offsets are not stable yet for %s: a transaction that commits them is open, or their replication is "
@@ -341,7 +341,7 @@ class CommittedOffsetsRequestManager:
             self._coordinator.mark_unknown(f"OffsetFetch: {error}")
             return error
         if isinstance(error, errors.GroupAuthorizationError):
-            return group_authorization_error(self._group_id)
+            return group_denied(self._log.principal, self._group_id)
         if isinstance(error, RetriableError):
             return error
         if isinstance(error, (errors.StaleMemberEpochError, errors.UnknownMemberIdError)):

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from pykclient import errors
 from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.consumer_member_state import LocalAssignment
-from pykclient.consumer.coordinator.group_errors import fenced_error, group_authorization_error
+from pykclient.consumer.coordinator.group_errors import fenced_error
 from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.errors import DisconnectError, KafkaError, RetriableError, UnsupportedVersionError
+from pykclient.network.authorization_errors import group_denied
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -228,7 +229,7 @@ class ConsumerHeartbeatRequestManager:
         """Return an error that says what to do."""
         config = self._config
         if isinstance(error, errors.GroupAuthorizationError):
-            return group_authorization_error(config.group_id)
+            return group_denied(self._log.principal, config.group_id)
         if isinstance(error, errors.FencedInstanceIdError):
             return fenced_error(config)
         if isinstance(error, errors.UnreleasedInstanceIdError):

@@ -8,7 +8,6 @@ import threading
 from pykclient import errors
 from pykclient.clock import Clock
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.coordinator.group_errors import group_authorization_error
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.coordinator.group_requests import FindCoordinatorBuilder, coordinators_of
 from pykclient.consumer.coordinator.membership import Membership
@@ -16,6 +15,7 @@ from pykclient.consumer.network_client_delegate import NetworkClientDelegate
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.errors import CoordinatorNotAvailableError, GroupAuthorizationError, KafkaError, RetriableError
 from pykclient.log_context import LogContext, PrefixLogger
+from pykclient.network.authorization_errors import group_denied
 from pykclient.network.client_request import ClientResponse
 from pykclient.network.connection_failures import COORDINATOR_ID_BASE, REMINDER_INTERVAL_MS, shown_node
 from pykclient.network.exponential_backoff import ExponentialBackoff
@@ -210,7 +210,7 @@ class CoordinatorRequestManager:
         found = coordinators[0]
         error = errors.for_code(found.error_code, found.error_message or None)
         if isinstance(error, GroupAuthorizationError):
-            self._failed(group_authorization_error(self._config.group_id))
+            self._failed(group_denied(self._log.principal, self._config.group_id))
         elif error is not None:
             self._failed(error)
         else:

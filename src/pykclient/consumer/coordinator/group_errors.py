@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykclient.errors import FencedInstanceIdError, GroupAuthorizationError, KafkaError, RetriableError
+from pykclient.errors import FencedInstanceIdError, KafkaError, RetriableError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,10 +14,6 @@ if TYPE_CHECKING:
 
 class StaleMemberError(RetriableError):
     """A request had an epoch that the coordinator has replaced meanwhile. The next heartbeat brings the new one."""
-
-
-def group_authorization_error(group_id: str) -> GroupAuthorizationError:
-    return GroupAuthorizationError(f"not authorized for group {group_id!r}: the principal needs READ on the group")
 
 
 def fenced_error(config: GroupRebalanceConfig) -> FencedInstanceIdError:
