@@ -111,8 +111,10 @@ class Timer:
 
     def __init__(self, clock: Clock, timeout_ms: int) -> None:
         self._clock = clock
-        self.now_ms = clock.now_ms()
-        self.reset(timeout_ms)
+        self.now_ms = self._start_ms = now_ms = clock.now_ms()
+        self.timeout_ms = timeout_ms = timeout_ms if timeout_ms > 0 else 0
+        deadline_ms = now_ms + timeout_ms
+        self._deadline_ms = deadline_ms if deadline_ms < FOREVER_MS else FOREVER_MS
 
     def reset(self, timeout_ms: int) -> None:
         """Restart with ``timeout_ms`` from the last seen instant. Negative values count as 0."""

@@ -348,7 +348,7 @@ _NAMES = (
     Mutant(
         "an offset outlives its topic",
         "consumer/fetch_state",
-        "        return self.topic_id is not None and topic_id is not None and self.topic_id != topic_id\n",
+        "        return own is not None and topic_id is not None and own != topic_id\n",
         "        return False\n",
     ),
     Mutant(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykclient.consumer.application_events import Round, Wait
 from pykclient.errors import WakeupError
@@ -112,7 +112,7 @@ class ApplicationDriver:
 
         An exception that ends a call or a wait, also one of a signal handler, is raised in the steps.
         """
-        generator = cast("GeneratorType[Asked, Any, T]", steps)
+        generator: GeneratorType[Asked, Any, T] = steps  # type: ignore[assignment]
         value: Any = None
         error: BaseException | None = None
         while True:

@@ -70,6 +70,7 @@ class ClassicConsumer:
         self._metadata = components.metadata
         self._consumer_metrics = components.consumer_metrics
         self._offsets = components.offsets
+        self._positions_validator = components.offsets.positions_validator
         self._subscriptions = components.subscriptions
         self._sole_reader = SoleReader(components.metadata, components.subscriptions)
         self._max_poll_records: int = components.config["max.poll.records"]
@@ -174,7 +175,7 @@ class ClassicConsumer:
         records from the application. Until then, commits are held back to where the fetch starts.
         """
         fetch = yield from self._poll(timer, partial(self.collect, max_records))
-        return self.intercept(fetch)
+        return self.intercept(fetch) if self.is_intercepted else fetch
 
     def collect(self, max_records: int | None = None, partitions: Collection[TopicPartition] | None = None) -> Fetch:
         """Take records that wait for a loop, or else records from the buffer; only of ``partitions`` if given.
@@ -190,7 +191,7 @@ class ClassicConsumer:
             if fetch.num_records:
                 return fetch
         self._fetches.raise_unsupported()
-        return self.collect_more(fetch, max_records, partitions)
+        return self._fetch_collector.collect_fetch(self._fetch_buffer, fetch, max_records, partitions)
 
     def collect_more(
         self, fetch: Fetch, max_records: int | None, partitions: Collection[TopicPartition] | None = None
@@ -218,7 +219,7 @@ class ClassicConsumer:
         self.give_back()
         for tp in fetch.until:
             position = self._subscriptions.position_or_none(tp)
-            if position is not None and fetch.has_reached_end(tp, position.offset):
+            if position is not None and position.offset >= fetch.end_offset(tp):
                 self._subscriptions.pause(tp)
 
     def collect_columns(self, fetch: ColumnsFetch, max_rows: int) -> ColumnsFetch:
@@ -297,8 +298,18 @@ class ClassicConsumer:
         try:
             while True:
                 self._driver.maybe_trigger_wakeup()
-                yield from self.update_assignment_metadata_if_needed()
-                fetch = yield from self._poll_for_fetches(timer, collect)
+                if self._coordinator is None:
+                    self._sole_reader.poll()
+                    self.update_fetch_positions()
+                else:
+                    yield from self.update_assignment_metadata_if_needed()
+                fetch = collect()
+                if fetch.is_empty:
+                    self.create_fetch_requests()
+                    wait = Timer(self._clock, min(timer.remaining_ms, self.time_to_next_poll()))
+                    yield Round(wait, self._fetches.has_available_fetches)
+                    timer.update(wait.now_ms)
+                    fetch = collect()
                 if not fetch.is_empty:
                     # Let the brokers work while the application processes records. There are records to return, so this
                     # raises neither wakeups nor errors of other requests.
@@ -322,12 +333,11 @@ class ClassicConsumer:
         ``max.poll.interval.ms`` expires, also while there is no coordinator. ``is_called`` is False if no call of the
         application waits for records, so that this does not show that the application is alive.
         """
-        at_once = Timer(self._clock, 0)
         has_assignment = True
         if self._coordinator is None:
             self._sole_reader.poll()
         else:
-            has_assignment = yield from self._coordinator.poll(at_once, is_called=is_called)
+            has_assignment = yield from self._coordinator.poll(Timer(self._clock, 0), is_called=is_called)
         self.update_fetch_positions(initialize=has_assignment)
 
     def update_between_calls(self) -> None:
@@ -337,16 +347,6 @@ class ClassicConsumer:
         """
         is_stable = self._coordinator is None or self._coordinator.auto_commit_between_calls(self._clock.now_ms())
         self.update_fetch_positions(initialize=is_stable)
-
-    def _poll_for_fetches(self, timer: Timer, collect: Callable[[], F]) -> Steps[F]:
-        fetch = collect()
-        if not fetch.is_empty:
-            return fetch
-        self.create_fetch_requests()
-        wait = Timer(self._clock, min(timer.remaining_ms, self.time_to_next_poll()))
-        yield Round(wait, self._fetches.has_available_fetches)
-        timer.update(wait.now_ms)
-        return collect()
 
     def time_to_next_poll(self) -> int:
         """Return the milliseconds that a wait for records may take before the next round of a poll is due."""
@@ -362,8 +362,9 @@ class ClassicConsumer:
         Raises:
             AuthenticationError: a broker refused the credentials.
         """
-        self._offsets.validate_positions_on_metadata_change()
-        self._drop_deleted_records()
+        if not self._positions_validator.has_seen_metadata:
+            self._offsets.validate_positions_on_metadata_change()
+            self._drop_deleted_records()
         self._fetches.create_fetch_requests()
 
     def _drop_deleted_records(self) -> None:

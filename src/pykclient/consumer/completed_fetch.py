@@ -195,7 +195,7 @@ class CompletedFetch:
         try:
             while count < wanted and self.next_fetch_offset < end_offset and not self.is_consumed:
                 cursor = self._cursor
-                if cursor is not None and isinstance(cursor, ColumnCursor) is not is_columnar:
+                if cursor is not None and cursor.is_columnar is not is_columnar:
                     # The last call was of the other kind and ended inside this batch.
                     self._count_cursor()
                     assert self._batch is not None
@@ -208,7 +208,14 @@ class CompletedFetch:
                     if cursor is None:
                         break
                     self._cursor = cursor
-                count += self._read(cursor, wanted - count, read)
+                try:
+                    count += read(cursor, wanted - count)
+                except RecordDeserializationError as error:  # a retry may succeed
+                    cause = error.__cause__ or error
+                    raise caused_by(error, innermost(cause)) from cause
+                except KafkaError as error:
+                    raise self._fail(error) from error
+                self.next_fetch_offset = max(self.next_fetch_offset, cursor.next_offset)
                 if cursor.exhausted:
                     self._finish_batch()
                 elif count < wanted:
@@ -216,17 +223,6 @@ class CompletedFetch:
         except KafkaError:
             if not count:
                 raise
-        return count
-
-    def _read(self, cursor: AnyCursor, wanted: int, read: Callable[[AnyCursor, int], int]) -> int:
-        try:
-            count = read(cursor, wanted)
-        except RecordDeserializationError as error:  # a retry may succeed
-            cause = error.__cause__ or error
-            raise caused_by(error, innermost(cause)) from cause
-        except KafkaError as error:
-            raise self._fail(error) from error
-        self.next_fetch_offset = max(self.next_fetch_offset, cursor.next_offset)
         return count
 
     def _read_ordinary_batches(

@@ -20,27 +20,26 @@ class AnyFetch:
     records have not reached the application, so commits are held back to these positions. Thread: owner.
     """
 
-    __slots__ = ("first_positions", "num_records", "position_advanced", "returned")
+    __slots__ = ("first_positions", "is_full", "num_records", "position_advanced", "returned", "until")
 
-    def __init__(self) -> None:
+    def __init__(self, until: Mapping[TopicPartition, int] | None = None) -> None:
         self.first_positions: dict[TopicPartition, FetchPosition] = {}
         self.num_records = 0
+        #: True if there is no room for more, however few records there are.
+        self.is_full = False
         self.position_advanced = False
         self.returned = False
+        #: For some partitions, the offset of the first record that is not taken.
+        self.until: Mapping[TopicPartition, int] = until or {}
 
     @property
     def is_empty(self) -> bool:
         """True if there are no records and no position moved; aborted transactions can move one without records."""
         return not self.num_records and not self.position_advanced
 
-    @property
-    def is_full(self) -> bool:
-        """True if there is no room for more, however few records there are."""
-        return False
-
-    def has_reached_end(self, tp: TopicPartition, offset: int) -> bool:  # noqa: ARG002
-        """Return True if the fetch takes nothing of the partition from ``offset`` on."""
-        return False
+    def end_offset(self, tp: TopicPartition) -> int:
+        """Return the offset of the first record that is not taken."""
+        return self.until.get(tp, MAX_INT64)
 
 
 class Fetch(AnyFetch):
@@ -67,20 +66,8 @@ class Fetch(AnyFetch):
 class ColumnsFetch(AnyFetch):
     """Records in columns. For a partition in ``until``, only records before that offset are taken. Thread: owner."""
 
-    __slots__ = ("columns", "until")
+    __slots__ = ("columns",)
 
     def __init__(self, columns: Columns, until: Mapping[TopicPartition, int] | None = None) -> None:
-        super().__init__()
+        super().__init__(until)
         self.columns = columns
-        self.until: Mapping[TopicPartition, int] = until or {}
-
-    @property
-    def is_full(self) -> bool:
-        return self.columns.is_full
-
-    def end_offset(self, tp: TopicPartition) -> int:
-        """Return the offset of the first record that is not taken."""
-        return self.until.get(tp, MAX_INT64)
-
-    def has_reached_end(self, tp: TopicPartition, offset: int) -> bool:
-        return offset >= self.end_offset(tp)

@@ -19,13 +19,15 @@ class FetchBuffer:
     Thread: application.
     """
 
-    __slots__ = ("_completed", "_log", "_queued", "next_in_line_fetch")
+    __slots__ = ("_completed", "_log", "_queued", "next_in_line_fetch", "removals")
 
     def __init__(self, log_context: LogContext) -> None:
         self._log = log_context.logger(__name__)
         self._completed: deque[CompletedFetch] = deque()
         self._queued: set[CompletedFetch] = set()  # the members of _completed, for fast lookup
         self.next_in_line_fetch: CompletedFetch | None = None
+        #: A number that changes whenever a fetch leaves the queue.
+        self.removals = 0
 
     @property
     def is_empty(self) -> bool:
@@ -48,6 +50,7 @@ class FetchBuffer:
     def poll(self) -> CompletedFetch | None:
         if not self._completed:
             return None
+        self.removals += 1
         fetch = self._completed.popleft()
         self._queued.discard(fetch)
         return fetch
@@ -64,6 +67,7 @@ class FetchBuffer:
 
     def retain_all(self, partitions: AbstractSet[TopicPartition]) -> None:
         """Drop the data of all other partitions."""
+        self.removals += 1
         kept: deque[CompletedFetch] = deque()
         for fetch in self._completed:
             if fetch.partition in partitions:
@@ -78,6 +82,7 @@ class FetchBuffer:
 
     def reset(self) -> None:
         """Drop everything, in whatever state it is."""
+        self.removals += 1
         self._completed = deque()
         self._queued = set()
         self.next_in_line_fetch = None

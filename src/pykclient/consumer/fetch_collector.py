@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pykclient import errors
-from pykclient.consumer.fetch_state import FetchPosition
 from pykclient.consumer.fetch_utils import request_metadata_update
 from pykclient.errors import IllegalStateError, KafkaError, OffsetOutOfRangeError
 from pykclient.network.authorization_errors import topics_denied
@@ -60,6 +60,7 @@ class FetchCollector:
         self._clock = parts.clock
         self._config = fetch_config
         self._last_taken: CompletedFetch | None = None
+        self._sampled_ms: int | None = None  # when the present call has recorded lag and lead
         self._unknown: set[TopicPartition] = set()  # partitions that brokers did not know at their last fetch
         self._deserializers = deserializers
         self._metrics_manager = metrics_manager
@@ -98,6 +99,7 @@ class FetchCollector:
         def take(completed: CompletedFetch, wanted: int) -> None:
             end_offset = fetch.end_offset(completed.partition)
             fetch.num_records += completed.fetch_columns(self._config, fetch.columns, wanted, end_offset)
+            fetch.is_full = fetch.columns.is_full
 
         self._collect(fetch_buffer, fetch, max_rows, take)
         return fetch
@@ -111,7 +113,6 @@ class FetchCollector:
         partitions: Collection[TopicPartition] | None = None,
     ) -> None:
         set_aside: list[CompletedFetch] = []
-        now_ms = self._clock.now_ms()
         try:
             while (remaining := limit - fetch.num_records) > 0 and not fetch.is_full:
                 next_in_line = fetch_buffer.next_in_line_fetch
@@ -125,12 +126,14 @@ class FetchCollector:
                     # Back into the buffer, because the partition may be resumed or asked for before the next poll.
                     set_aside.append(next_in_line)
                     fetch_buffer.next_in_line_fetch = None
-                elif not self._take(next_in_line, remaining, fetch, take, now_ms):
+                elif not self._take(next_in_line, remaining, fetch, take):
                     break
         finally:
             if set_aside:
                 fetch_buffer.add_all(set_aside)
-            self._metrics_manager.record_extremes(now_ms)
+            if self._sampled_ms is not None:
+                self._metrics_manager.record_extremes(self._sampled_ms)
+                self._sampled_ms = None
 
     def _next_in_line(self, fetch_buffer: FetchBuffer, completed: CompletedFetch, fetch: AnyFetch) -> bool:
         """Make ``completed`` the next in line. Return False for an error that must wait, as records come first."""
@@ -156,7 +159,6 @@ class FetchCollector:
         wanted: int,
         fetch: AnyFetch,
         take: Callable[[CompletedFetch, int], None],
-        now_ms: int,
     ) -> bool:
         """Take records of ``completed`` and move the position past them.
 
@@ -192,17 +194,16 @@ class FetchCollector:
                 raise
             return False
         if completed.next_fetch_offset > position.offset:
-            position = FetchPosition(
-                completed.next_fetch_offset, completed.last_epoch, position.current_leader, position.topic_id
-            )
-            subscriptions.set_position(tp, position)
+            subscriptions.advance(tp, completed.next_fetch_offset, completed.last_epoch)
             fetch.position_advanced = True
-        if fetch.has_reached_end(tp, position.offset):
+        if fetch.until and max(completed.next_fetch_offset, position.offset) >= fetch.end_offset(tp):
             subscriptions.pause(tp)
-        lag, lead = subscriptions.partition_lag_and_lead(tp, self._config.isolation_level)
-        is_sample = completed is not self._last_taken or completed.is_consumed
-        self._last_taken = completed
-        self._metrics_manager.record_partition(tp, lag, lead, now_ms, is_sample)
+        if completed is not self._last_taken or completed.is_consumed:
+            # Lag and lead change evenly between the first and the last poll of the data of one response.
+            self._last_taken = completed
+            self._sampled_ms = self._clock.now_ms()
+            lag_and_lead = partial(subscriptions.lag_and_lead, tp, self._config.isolation_level)
+            self._metrics_manager.record_partition(tp, lag_and_lead, self._sampled_ms)
         return True
 
     def initialize(self, completed: CompletedFetch) -> CompletedFetch | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -52,12 +52,11 @@ _PARTITION_METRICS = (
 
 
 class _PartitionMetrics:
-    """The latest values of a partition, and its sensors once there are samples. Thread: application."""
+    """The sensors of a partition, once there are samples. Thread: application."""
 
-    __slots__ = ("lag", "lag_sensor", "lead", "lead_sensor")
+    __slots__ = ("lag_sensor", "lead_sensor")
 
     def __init__(self) -> None:
-        self.lag = self.lead = float("nan")
         self.lag_sensor: Sensor | None = None
         self.lead_sensor: Sensor | None = None
 
@@ -135,39 +134,38 @@ class FetchMetricsManager:
         )
 
     def record_partition(
-        self, tp: TopicPartition, lag: int | None, lead: int | None, now_ms: int, is_sample: bool
+        self, tp: TopicPartition, lag_and_lead: Callable[[], tuple[int | None, int | None]], now_ms: int
     ) -> None:
-        """Record a partition's lag and lead, as far as they are known.
+        """Record a sample of a partition's lag and lead, as far as they are known.
 
-        Maximum, minimum and average use samples only: the first and the last poll of the data of one response. In
-        between, lag and lead change evenly.
+        Maximum, minimum and average are those of the samples. The present values are asked for when they are read, by
+        any thread.
         """
         partition = self._partitions.get(tp)
         if partition is None:
             partition = self._partitions[tp] = _PartitionMetrics()
+        lag, lead = lag_and_lead()
         if lag is not None:
-            partition.lag = lag
-            if is_sample:
-                if self._lag_max is None or lag > self._lag_max:
-                    self._lag_max = lag
-                if partition.lag_sensor is None:
-                    partition.lag_sensor = self._add_partition(tp, "records-lag", partition, "lag", "max", Max())
-                partition.lag_sensor.record(lag, now_ms)
+            if self._lag_max is None or lag > self._lag_max:
+                self._lag_max = lag
+            if partition.lag_sensor is None:
+                present = partial(_present, lag_and_lead, 0)
+                partition.lag_sensor = self._add_partition(tp, "records-lag", present, "max", Max())
+            partition.lag_sensor.record(lag, now_ms)
         if lead is not None:
-            partition.lead = lead
-            if is_sample:
-                if self._lead_min is None or lead < self._lead_min:
-                    self._lead_min = lead
-                if partition.lead_sensor is None:
-                    partition.lead_sensor = self._add_partition(tp, "records-lead", partition, "lead", "min", Min())
-                partition.lead_sensor.record(lead, now_ms)
+            if self._lead_min is None or lead < self._lead_min:
+                self._lead_min = lead
+            if partition.lead_sensor is None:
+                present = partial(_present, lag_and_lead, 1)
+                partition.lead_sensor = self._add_partition(tp, "records-lead", present, "min", Min())
+            partition.lead_sensor.record(lead, now_ms)
 
     def _add_partition(
-        self, tp: TopicPartition, name: str, partition: _PartitionMetrics, what: str, extreme: str, stat: MeasurableStat
+        self, tp: TopicPartition, name: str, present: Callable[..., float], extreme: str, stat: MeasurableStat
     ) -> Sensor:
         tags = _tags(tp)
         # A previous attempt may have been interrupted here by an exception of a signal handler.
-        self._metrics.add_metric_if_absent(self._name(name, tags), lambda *_: getattr(partition, what))
+        self._metrics.add_metric_if_absent(self._name(name, tags), present)
         sensor = self._metrics.sensor(f"{tp}.{name}")
         sensor.add(self._name(f"{name}-{extreme}", tags), stat)
         sensor.add(self._name(f"{name}-avg", tags), Avg())
@@ -231,6 +229,11 @@ class FetchMetricsAggregator:
 
 def _tags(tp: TopicPartition) -> dict[str, str]:
     return {"topic": tp.topic, "partition": str(tp.partition)}
+
+
+def _present(lag_and_lead: Callable[[], tuple[int | None, int | None]], index: int, *_: object) -> float:
+    value = lag_and_lead()[index]
+    return float("nan") if value is None else value
 
 
 def _preferred_read_replica(subscriptions: SubscriptionState, tp: TopicPartition, *_: object) -> int:

@@ -97,6 +97,9 @@ class FetchRequestManager:
         # then.
         self._resting_nodes: dict[int, tuple[int, int]] = {}
         self._last_buffered: dict[int, CompletedFetch] = {}  # by node id; see _has_buffered
+        # The changes of subscriptions, metadata and buffer at which each node with partitions was found to have a
+        # request in flight or buffered data; None: a request may be due.
+        self._all_busy_at: tuple[int, int, int] | None = None
         self._checked_replicas = (-1, -1)
         self._sessions_end = False
         self._unsupported: UnsupportedVersionError | None = None
@@ -131,7 +134,13 @@ class FetchRequestManager:
             AuthenticationError: authentication with a node failed.
         """
         subscriptions = self._subscriptions
+        line = self._fetch_buffer.next_in_line_fetch
+        changes = subscriptions.changes, self._metadata.update_version, self._fetch_buffer.removals
+        if changes == self._all_busy_at and line is not None and not line.is_consumed:
+            return 0
+        self._all_busy_at = None
         self._metrics_manager.maybe_update_assignment(subscriptions)
+        is_all_busy = not subscriptions.has_leases and not self._resting_nodes
         if subscriptions.has_leases:
             subscriptions.expire_preferred_read_replicas(self._clock.now_ms())
             self._drop_preferred_read_replicas_that_are_gone()
@@ -144,14 +153,18 @@ class FetchRequestManager:
             if node_id in self._nodes_with_pending_fetch_requests or node_id in self._resting_nodes:
                 continue
             if node_id == NO_NODE:
+                is_all_busy = False
                 self._log.debug("Requesting metadata, as a partition to fetch has no leader")
                 self._metadata.request_update(False)
             elif not self._has_buffered(node_id):
+                is_all_busy = False
                 node = self._available_node(node_id)
                 if node is not None:
                     nodes.append(node)
         for node in nodes:
             self._create(node, self._build(node.id), self._on_success, self._on_failure)
+        if is_all_busy:
+            self._all_busy_at = changes
         return len(nodes)
 
     def _create(
@@ -319,7 +332,12 @@ class FetchRequestManager:
                 self._let_rest(node.id)
             self._metrics_manager.record_latency(response.destination, response.request_latency_ms)
         finally:
-            self._nodes_with_pending_fetch_requests.discard(node.id)
+            self._is_answered(node)
+
+    def _is_answered(self, node: Node) -> None:
+        """Note that no request to ``node`` is in flight any more."""
+        self._all_busy_at = None
+        self._nodes_with_pending_fetch_requests.discard(node.id)
 
     def _is_of_present_topic(self, tp: TopicPartition, requested: PartitionData) -> bool:
         """Return False if the topic was created again since the request, because its leader epochs start again."""
@@ -346,14 +364,14 @@ class FetchRequestManager:
             for tp in handler.session_topic_partitions():
                 self._subscriptions.clear_preferred_read_replica(tp)
         finally:
-            self._nodes_with_pending_fetch_requests.discard(node.id)
+            self._is_answered(node)
 
     def _on_close_success(self, node: Node, data: FetchRequestData, _response: ClientResponse) -> None:
-        self._nodes_with_pending_fetch_requests.discard(node.id)
+        self._is_answered(node)
         self._log.debug("Node %d ended its fetch session (%s)", node.id, data.metadata)
 
     def _on_close_failure(self, node: Node, data: FetchRequestData, error: Exception) -> None:
-        self._nodes_with_pending_fetch_requests.discard(node.id)
+        self._is_answered(node)
         self._log.debug("Node %d keeps its fetch session (%s) for a while: %s", node.id, data.metadata, error)
 
     def raise_unsupported(self) -> None:
@@ -366,6 +384,7 @@ class FetchRequestManager:
         """Drop all requests, sessions and buffered data after an exception that may have struck anywhere."""
         self._fetch_buffer.reset()
         self._requests = []
+        self._all_busy_at = None
         self._nodes_with_pending_fetch_requests = set()
         self._session_handlers = {}
         self._last_buffered = {}

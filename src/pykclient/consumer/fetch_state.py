@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
+from pykclient.consumer.fetch_config import READ_COMMITTED
 from pykclient.errors import IllegalStateError
 from pykclient.network.metadata import NO_LEADER_OR_EPOCH, LeaderAndEpoch
 from pykclient.types import OffsetAndMetadata, TopicPartition
@@ -68,7 +69,10 @@ class FetchPosition(NamedTuple):
 
     def is_of_another_topic(self, topic_id: UUID | None) -> bool:
         """Return whether the offset is known to belong to a topic with another id than ``topic_id``."""
-        return self.topic_id is not None and topic_id is not None and self.topic_id != topic_id
+        own = self.topic_id
+        if own is topic_id:  # nearly always, and comparing UUIDs is slow
+            return False
+        return own is not None and topic_id is not None and own != topic_id
 
     def __str__(self) -> str:
         leader, leader_epoch = self.current_leader
@@ -230,6 +234,25 @@ class TopicPartitionState:
         if not self.fetch_state.has_valid_position:
             raise IllegalStateError(f"a partition that is {self.fetch_state} has no position to advance")
         self.position = position
+
+    def advance_to(self, offset: int, offset_epoch: int | None) -> None:
+        """Advance the offset past delivered records; the leader and the topic stay."""
+        position = self.position
+        if position is None or not self.fetch_state.has_valid_position:
+            raise IllegalStateError(f"a partition that is {self.fetch_state} has no position to advance")
+        self.position = FetchPosition(offset, offset_epoch, position.current_leader, position.topic_id)
+
+    def lag_and_lead(self, isolation_level: int) -> tuple[int | None, int | None]:
+        """Return the records from the position to the readable end, and from the start of the log to the position.
+
+        None stands for what is unknown. Thread: any.
+        """
+        position = self.position
+        if position is None:
+            return None, None
+        end = self.last_stable_offset if isolation_level == READ_COMMITTED else self.high_watermark
+        start = self.log_start_offset
+        return None if end is None else end - position.offset, None if start is None else position.offset - start
 
     def clear_preferred_read_replica(self) -> int | None:
         """Fetch from the leader again. Return the id of the previous replica."""

@@ -99,7 +99,7 @@ class OffsetsRequestManager:
         self._retry_backoff_ms = retry_backoff_ms
         self._request_timeout_ms = request_timeout_ms
         self._isolation_level = isolation_level
-        self._validator = PositionsValidator(parts)
+        self.positions_validator = PositionsValidator(parts)
         self._reset_error: Exception | None = None
         self._requests: list[UnsentRequest] = []  # for the next poll
         self._lookups: list[_Lookup] = []
@@ -262,15 +262,19 @@ class OffsetsRequestManager:
 
     def validate_positions_on_metadata_change(self) -> None:
         """Note new leaders without contacting them yet, and reset positions in topics that were created again."""
-        self._validator.validate_positions_on_metadata_change()
+        self.positions_validator.validate_positions_on_metadata_change()
 
     def take_recreated(self) -> set[TopicPartition]:
         """Return the partitions that were reset because their topic was created again, once."""
-        return self._validator.take_recreated()
+        return self.positions_validator.take_recreated()
 
     def can_skip_update_fetch_positions(self) -> bool:
-        """Return whether every assigned partition has a valid position, as far as the metadata shows."""
-        return self._reset_error is None and self._validator.can_skip_update_fetch_positions()
+        """Return whether every assigned partition has a valid position, as far as the metadata shows.
+
+        Raises:
+            KafkaError: a validation failed.
+        """
+        return self._reset_error is None and self.positions_validator.can_skip_update_fetch_positions()
 
     def validate_positions_if_needed(self) -> None:
         """Ask new leaders whether their logs still have the consumed records.
@@ -279,7 +283,7 @@ class OffsetsRequestManager:
             KafkaError: an earlier validation failed.
         """
         by_leader: dict[Node, dict[TopicPartition, FetchPosition]] = {}
-        for tp, position in self._validator.refresh_and_get_partitions_to_validate().items():
+        for tp, position in self.positions_validator.refresh_and_get_partitions_to_validate().items():
             if position.current_leader.leader is not None:
                 by_leader.setdefault(position.current_leader.leader, {})[tp] = position
         for node, positions in by_leader.items():
@@ -320,12 +324,12 @@ class OffsetsRequestManager:
             if truncation is not None:
                 truncations.append(truncation)
         if truncations:
-            self._validator.maybe_set_error(_log_truncation_error(truncations))
+            self.positions_validator.maybe_set_error(_log_truncation_error(truncations))
 
     def _on_validation_failure(self, positions: Mapping[TopicPartition, FetchPosition], error: Exception) -> None:
         self._retry_later(list(positions))
         if not isinstance(error, RetriableError):
-            self._validator.maybe_set_error(error)
+            self.positions_validator.maybe_set_error(error)
 
     # --- lookups for the application -------------------------------------------------------------------------------
 

@@ -39,6 +39,11 @@ class PositionsValidator:
             return {}
         return self._subscriptions.partitions_needing_validation(self._clock.now_ms())
 
+    @property
+    def has_seen_metadata(self) -> bool:
+        """True if there is no metadata to compare positions with, and ``take_recreated`` has nothing to return."""
+        return self._metadata_version == self._metadata.update_version and not self._recreated
+
     def validate_positions_on_metadata_change(self) -> None:
         """Compare all positions with the topic ids and leaders in the metadata, once per update."""
         version = self._metadata.update_version
@@ -87,7 +92,8 @@ class PositionsValidator:
         Raises:
             KafkaError: a validation failed.
         """
-        self.maybe_throw_error()
+        if self._error is not None:
+            self.maybe_throw_error()
         return self._metadata_version == self._metadata.update_version and self._subscriptions.has_all_fetch_positions()
 
     def maybe_set_error(self, error: Exception) -> None:

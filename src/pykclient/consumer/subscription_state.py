@@ -9,7 +9,7 @@ from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrateg
 from pykclient.consumer.consumer_rebalance_listener import (
     ConsumerRebalanceListener as ConsumerRebalanceListener,  # programs written for kafka-python import it from here
 )
-from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED
+from pykclient.consumer.fetch_config import READ_COMMITTED
 from pykclient.consumer.fetch_state import (
     AWAIT_RESET,
     AWAIT_VALIDATION,
@@ -67,10 +67,13 @@ class SubscriptionState:
         self._rebalance_listener: Any = None
         self._assignment_id = 0
         self._lease_id = 0
+        #: A number that changes whenever a partition may have become fetchable, or fetchable from another node.
+        self.changes = 0
         self._index = PartitionIndex()
         self._read_only: frozenset[TopicPartition] | None = None
 
     def _file(self, tp: TopicPartition, state: TopicPartitionState) -> None:
+        self.changes += 1
         # Until the rebalance that follows a change of subscription, it may own partitions it no longer wants.
         self._index.file(tp, state, self._is_wanted(tp) and (self._read_only is None or tp in self._read_only))
 
@@ -421,13 +424,19 @@ class SubscriptionState:
         return state is not None and state.has_valid_position
 
     def set_position(self, tp: TopicPartition, position: FetchPosition) -> None:
-        """Advance the position after a delivery (Java: ``position(tp, position)``)."""
+        """Move the position without changing the state (Java: ``position(tp, position)``)."""
         state = self._assigned(tp)
         state.advance(position)
         if state.group_node == state.fetch_node_id:
             self._index.touch(tp, state)
         else:
             self._file(tp, state)
+
+    def advance(self, tp: TopicPartition, offset: int, offset_epoch: int | None) -> None:
+        """Advance the position past delivered records; its leader and topic stay."""
+        state = self._assigned(tp)
+        state.advance_to(offset, offset_epoch)
+        self._index.touch(tp, state)
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets that can be committed: the position of each partition with a valid one."""
@@ -614,21 +623,15 @@ class SubscriptionState:
 
     def partition_lag(self, tp: TopicPartition, isolation_level: int) -> int | None:
         """Return the records between the position and the readable end as last reported, or None if unknown."""
-        return self.partition_lag_and_lead(tp, isolation_level)[0]
+        return self._assigned(tp).lag_and_lead(isolation_level)[0]
 
-    def partition_lead(self, tp: TopicPartition) -> int | None:
-        """Return the number of records between the start of the log and the position, or None if unknown."""
-        return self.partition_lag_and_lead(tp, READ_UNCOMMITTED)[1]
+    def lag_and_lead(self, tp: TopicPartition, isolation_level: int) -> tuple[int | None, int | None]:
+        """Return the records from the position to the readable end, and from the start of the log to the position.
 
-    def partition_lag_and_lead(self, tp: TopicPartition, isolation_level: int) -> tuple[int | None, int | None]:
-        """Return both at once, because each delivery needs both."""
-        state = self._assigned(tp)
-        position = state.position
-        if position is None:
-            return None, None
-        end = state.last_stable_offset if isolation_level == READ_COMMITTED else state.high_watermark
-        start = state.log_start_offset
-        return None if end is None else end - position.offset, None if start is None else position.offset - start
+        None stands for what is unknown, and for both if the partition is not assigned. Thread: any.
+        """
+        state = self._index.assignment.get(tp)
+        return (None, None) if state is None else state.lag_and_lead(isolation_level)
 
     def request_partition_end_offset(self, tp: TopicPartition) -> None:
         self._assigned(tp).end_offset_requested = True

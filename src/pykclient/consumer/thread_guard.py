@@ -172,7 +172,8 @@ class ThreadGuard:
             UseAfterForkError: this is a forked child process.
             IllegalStateError: the consumer is closed, or a signal handler or destructor interrupts a call.
         """
-        self.check_process()
+        if os.getpid() != self._pid:
+            self.check_process()
         if self.closed:
             raise IllegalStateError("this KafkaConsumer is closed")
         entry = _Entry(sys._getframe(1), self._get_ident())

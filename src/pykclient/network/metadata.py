@@ -92,7 +92,8 @@ class Metadata:
         )
         self.metadata_expire_ms = metadata_expire_ms
         self._listeners = cluster_resource_listeners or ClusterResourceListeners()
-        self._update_version = 0  # incremented by each response
+        #: A number that each response increments.
+        self.update_version = 0
         self._request_version = 0  # incremented by each new topic
         self._last_refresh_ms = _LONG_AGO_MS
         self._last_successful_refresh_ms = _LONG_AGO_MS
@@ -135,11 +136,6 @@ class Metadata:
     @property
     def topic_names(self) -> Mapping[uuid.UUID, str]:
         return self._snapshot.topic_names
-
-    @property
-    def update_version(self) -> int:
-        """A version that each response increments."""
-        return self._update_version
 
     @property
     def last_successful_update(self) -> int:
@@ -232,7 +228,7 @@ class Metadata:
             self._require_full_update()
             if reset_equivalent_response_backoff:
                 self._equivalent_response_count = 0
-            return self._update_version
+            return self.update_version
 
     def _require_full_update(self) -> None:
         self._need_full_update = True
@@ -249,7 +245,7 @@ class Metadata:
             self.quiet_until_ms = _LONG_AGO_MS
             self._equivalent_response_count = 0
             self._request_version += 1
-            return self._update_version
+            return self.update_version
 
     def new_metadata_request_and_version(self, now_ms: int) -> MetadataRequestAndVersion:
         """Return the request that is due now.
@@ -290,7 +286,7 @@ class Metadata:
         """Start from the configured ``(host, port)`` pairs. Their nodes get negative ids."""
         with self._lock:
             self._require_full_update()
-            self._update_version += 1
+            self.update_version += 1
             self._snapshot = MetadataSnapshot.bootstrap(addresses)
             self._bootstrap_addresses = tuple(addresses)
 
@@ -343,7 +339,7 @@ class Metadata:
             self.quiet_until_ms = _LONG_AGO_MS
             self._last_refresh_ms = now_ms
             self._attempts = 0
-            self._update_version += 1
+            self.update_version += 1
             if not is_partial_update:
                 self._need_full_update = False
                 self._last_successful_refresh_ms = now_ms
@@ -364,7 +360,7 @@ class Metadata:
                     self._topic_ids_of_epochs.pop(topic, None)
                     self._confirmed_epochs.pop(partition, None)
                     self._lower_epochs.forget(partition)
-            version = self._update_version
+            version = self.update_version
         if new_cluster:
             notes.append((logging.INFO, "Cluster ID: %s", (snapshot.cluster_id,)))
         notes.append((logging.DEBUG, "Updated cluster metadata to version %d: %r", (version, snapshot)))

@@ -113,7 +113,7 @@ class ProducerMetadata(Metadata):
         try:
             with HERE.mark, self._lock:
                 self._waiting += (signal,)
-            while self._update_version <= last_version and not self._is_closed:
+            while self.update_version <= last_version and not self._is_closed:
                 with HERE.mark:
                     self.maybe_throw_fatal_exception()
                 remaining_ms = deadline_ms - self._clock.now_ms()

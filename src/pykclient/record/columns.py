@@ -14,7 +14,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from struct import Struct
-from typing import Any
+from typing import Any, ClassVar
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError, KafkaError
 from pykclient.implementation import compiled
@@ -390,6 +390,7 @@ class ColumnCursor:
     Thread: owner.
     """
 
+    is_columnar: ClassVar[bool] = True
     __slots__ = (
         "_base_offset",
         "_base_timestamp",

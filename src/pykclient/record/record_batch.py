@@ -6,7 +6,7 @@ Java: RecordBatch, Record, Records and AbstractRecords.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from pykclient.record.compression_type import CompressionType
 from pykclient.record.varint import size_of_varint
@@ -68,6 +68,7 @@ class CursorOwner(NamedTuple):
 class Cursor(Protocol):
     """A position in a batch that is read in steps; see ``RecordCursor``."""
 
+    is_columnar: ClassVar[bool]
     next_offset: int
     bytes_read: int
     records_read: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pykclient.errors import KafkaError, RecordDeserializationError
 from pykclient.implementation import compiled
@@ -80,9 +80,11 @@ class RecordCursor:
     Thread: owner.
     """
 
+    is_columnar: ClassVar[bool] = False
     __slots__ = (
         "_batch",
         "_data",
+        "_decoded_from",
         "_limit",
         "_owner",
         "_pos",
@@ -98,6 +100,8 @@ class RecordCursor:
         self._owner = owner
         self._limit = limit
         self._data: bytes | memoryview | None = None
+        #: Base offset, base time, time of the append or None, kind of time, and epoch or None.
+        self._decoded_from: tuple[int, int, int | None, int, int | None] | None = None
         self._pos = 0
         self._remaining = batch.count
         self.next_offset = from_offset
@@ -138,19 +142,18 @@ class RecordCursor:
         batch = self._batch
         if self._data is None:
             self._data = batch.record_view(self._limit)
-        epoch = None if batch.partition_leader_epoch == NO_PARTITION_LEADER_EPOCH else batch.partition_leader_epoch
-        wanted = min(max_records, self._remaining)
+        if self._decoded_from is None:
+            epoch = None if batch.partition_leader_epoch == NO_PARTITION_LEADER_EPOCH else batch.partition_leader_epoch
+            times = batch.base_timestamp, batch.log_append_time, batch.timestamp_type
+            self._decoded_from = batch.base_offset, *times, epoch
+        wanted = max_records if max_records < self._remaining else self._remaining
         self._pos, self._remaining, self.next_offset, bytes_read, failure = _compiled.decode(
             self._data,
             self._pos,
             self._remaining,
             wanted,
             self.next_offset,
-            batch.base_offset,
-            batch.base_timestamp,
-            batch.log_append_time,
-            batch.timestamp_type,
-            epoch,
+            *self._decoded_from,
             self._owner,
             records,
             _deserialization_error,
@@ -302,6 +305,8 @@ class RecordCursor:
 
 class RecordIteratorCursor:
     """A cursor over an iterator of records, for old formats. Thread: owner."""
+
+    is_columnar: ClassVar[bool] = False
 
     __slots__ = (
         "_failure",
