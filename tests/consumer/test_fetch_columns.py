@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykclient.consumer.completed_fetch import CompletedFetch
+from pykclient.consumer.deserializers import Deserializers
 from pykclient.consumer.fetch import ColumnsFetch
 from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
 from pykclient.consumer.fetch_metrics import FetchMetricsAggregator, FetchMetricsManager
 from pykclient.errors import KafkaError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
-from pykclient.record import MemoryRecords, columns
+from pykclient.record import MemoryRecords, Record, columns
 from pykclient.record.arrow import record_batch
 from pykclient.record.checksum import crc32c
 from pykclient.record.columns import COLUMN_NAMES, Columns
@@ -25,7 +26,7 @@ from pykclient.record.record_batch import MAX_INT64
 from tests.consumer.harness import TP0, Harness
 from tests.consumer.responses import batch, fetch_response, marker, partition_data
 from tests.record.column_state import state
-from tests.record.strategies import legacy_batches, v2_batches
+from tests.record.strategies import build, legacy_batches, v2_batches
 
 compiled: Any = pytest.importorskip("pykclient._speedups.columns")
 
@@ -161,6 +162,21 @@ def test_with_hostile_bytes_and_a_checksum_that_is_right(records: bytes, chosen:
         hostile[start + 17 : start + 21] = crc32c(bytes(hostile[start + 21 : start + size])).to_bytes(4, "big")
         start += size
     compare(bytes(hostile), chosen)
+
+
+@pytest.mark.parametrize("check_crcs", [False, True])
+@pytest.mark.parametrize(("magic", "base_offset"), [(0, MAX_INT64), (1, MAX_INT64), (1, -1), (2, MAX_INT64), (2, -1)])
+def test_offsets_that_cannot_be(magic: int, base_offset: int, check_crcs: bool) -> None:
+    """The CRC does not cover them, so they are checked with check.crcs=false, too."""
+    records = bytearray(build([Record(0, 5, None, b"v")], magic=magic))
+    records[:8] = base_offset.to_bytes(8, "big", signed=True)
+    config = FetchConfig(check_crcs=check_crcs)
+    for way in WAYS:
+        seen = read(way, completed(bytes(records), [], 0), config, 9, 999, None, False, [])
+        assert [(isinstance(step[0], str), step[1]) for step in seen[:-1]] == [(True, 0)] * 2
+    fetch = completed(bytes(records), [], 0)
+    with pytest.raises(KafkaError, match="offset"):
+        fetch.fetch_records(config, Deserializers(), 9)
 
 
 @settings(max_examples=20)

@@ -35,7 +35,10 @@ def fuzz_guided(target: Target, seconds: int, seed: int, directory: Path) -> tup
     for each in (inputs, failures):
         each.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tests.fuzz.guided", target.name, *map(str, (seconds, seed, inputs, failures))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + _EXTRA_S, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + _EXTRA_S, check=False)
+    except subprocess.TimeoutExpired:
+        return 0, [failures / "it did not end"]
     found = re.search(r"stat::number_of_executed_units:\s*(\d+)", done.stderr)
     if found is None or done.returncode:
         (failures / "output.txt").write_text(done.stderr)

@@ -15,7 +15,7 @@ from pykclient.record import Compression, CursorOwner, MemoryRecords, MemoryReco
 from pykclient.record.checksum import crc32c
 from pykclient.record.columns import ColumnCursor, Columns
 from pykclient.record.default_record_batch import OFFSET_OF_ATTRIBUTES, DefaultRecordBatch
-from pykclient.record.record_batch import RECORD_BATCH_OVERHEAD
+from pykclient.record.record_batch import MAX_INT64, RECORD_BATCH_OVERHEAD
 from pykclient.record.record_cursor import RecordCursor
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME
 from tests.fuzz.protocol_targets import outcome
@@ -50,6 +50,7 @@ def _history(cursor: Any, step: int) -> list[Any]:
     while not cursor.exhausted:
         found = outcome(lambda: cursor.next_records(step), CorruptRecordError)
         seen.append((found, cursor.next_offset, cursor.records_read, cursor.bytes_read, cursor.exhausted))
+        assert 0 <= cursor.next_offset <= MAX_INT64
         if isinstance(found, tuple):
             break
     return seen
@@ -76,6 +77,8 @@ def _column_history(batch: Any, twin: Any, step: int, *, views: bool) -> list[An
 def _read_batch(batch: Any, step: int) -> None:
     repr(batch)
     outcome(batch.ensure_valid, CorruptRecordError)
+    if outcome(batch.ensure_offsets_valid, CorruptRecordError) is not None:
+        return  # consumers refuse the batch
     outcome(batch.first_record, CorruptRecordError)
     records = outcome(lambda: batch.records(LIMIT), CorruptRecordError)
     if isinstance(batch, DefaultRecordBatch):

@@ -458,8 +458,8 @@ def decode_batches(
                 if checksum is not None:
                     if <uint32_t>checksum(records[pos + 21 : pos + size]) != read_uint32(start + 17):
                         break
-                    if not 0 <= base_offset < INT64_MAX - INT32_MAX or start[23] & 0x80:
-                        break
+                if not 0 <= base_offset < INT64_MAX - INT32_MAX or start[23] & 0x80:
+                    break
                 if base_offset >= end_offset:
                     break
                 batch.at = start + HEADER_SIZE

@@ -264,6 +264,8 @@ class CompletedFetch:
             try:
                 if config.check_crcs:
                     batch.ensure_valid()
+                else:
+                    batch.ensure_offsets_valid()
                 if batch.is_control_batch:
                     self._read_marker(batch)
                 elif not (config.isolation_level == READ_COMMITTED and self._is_aborted(batch)):

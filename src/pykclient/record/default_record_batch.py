@@ -296,7 +296,15 @@ class DefaultRecordBatch:
             raise CorruptRecordError(
                 f"the batch at offset {self.base_offset} has CRC {self.checksum:#010x} but its bytes {computed:#010x}"
             )
-        # The CRC does not cover the base offset. One near 2^63 would overflow in the next fetch request.
+        self.ensure_offsets_valid()
+
+    def ensure_offsets_valid(self) -> None:
+        """Check the offsets in the header. The CRC does not cover the base offset.
+
+        Raises:
+            CorruptRecordError: they are negative, or so close to 2^63 that the next fetch request could not have the
+                offset after them.
+        """
         if not 0 <= self.base_offset < MAX_INT64 - MAX_INT32 or self.last_offset_delta < 0:
             raise CorruptRecordError(f"a batch cannot have offsets {self.base_offset} to {self.last_offset}")
 

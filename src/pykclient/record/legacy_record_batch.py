@@ -133,6 +133,14 @@ class LegacyRecordBatch:
             CorruptRecordError: the stored CRC does not match the bytes, or the offset is invalid.
         """
         self._message.ensure_valid()
+        self.ensure_offsets_valid()
+
+    def ensure_offsets_valid(self) -> None:
+        """Check the offset in the header, which the CRC does not cover.
+
+        Raises:
+            CorruptRecordError: it is negative, or there is no offset after it.
+        """
         if not 0 <= self.last_offset < MAX_INT64:
             raise CorruptRecordError(f"a message cannot have offset {self.last_offset}")
 
@@ -171,7 +179,10 @@ class LegacyRecordBatch:
             timestamp = message.timestamp
             if log_append_time is not None and message.magic == MAGIC_VALUE_V1:
                 timestamp = log_append_time
-            yield Record(message.offset + shift, timestamp, message.key, message.value)
+            offset = message.offset + shift
+            if offset >= MAX_INT64:
+                raise CorruptRecordError(f"a compressed message has a message with offset {offset} inside")
+            yield Record(offset, timestamp, message.key, message.value)
 
     def _shift_of_inner_offsets(self, last: int | None) -> int:
         """Return the amount to add to inner offsets.
