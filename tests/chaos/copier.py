@@ -25,6 +25,8 @@ Polled = dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]]
 class Copier:
     """A consumer of the source, and a producer to the target."""
 
+    transaction_timeout_ms = 20_000
+
     def __init__(self, servers: str, source: str, target: str, group: str, protocol: str, instance: str) -> None:
         self._source, self._target = source, target
         self._generation = 0
@@ -39,7 +41,10 @@ class Copier:
         if protocol == "classic":
             session = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": 500}
         self.producer = KafkaProducer[bytes, bytes](
-            **shared, transactional_id=f"{group}-{instance}", transaction_timeout_ms=20_000, delivery_timeout_ms=20_000
+            **shared,
+            transactional_id=f"{group}-{instance}",
+            transaction_timeout_ms=self.transaction_timeout_ms,
+            delivery_timeout_ms=20_000,
         )
         self.consumer = KafkaConsumer[bytes, bytes](
             **shared,

@@ -414,6 +414,19 @@ def test_a_transaction_that_was_open_for_too_long_is_named(h: TransactionHarness
         h.commit()
 
 
+def test_a_transaction_that_was_ended_for_a_successor_is_fenced() -> None:
+    """Until the successor has its epoch, the coordinator refuses the state and not the epoch."""
+    h = TransactionHarness(v2=True)
+    h.init()
+    h.begin(TP0)
+    h.rounds()
+    h.fail("EndTxn", InvalidTxnStateError)
+    with pytest.raises(ProducerFencedError, match=r"another producer with the same transactional\.id has started"):
+        h.commit()
+    with pytest.raises(ProducerFencedError):
+        h.transactions.begin_abort()
+
+
 @pytest.mark.parametrize(
     ("name", "error"),
     [

@@ -439,7 +439,7 @@ class TransactionalManager(TransactionManager):
     def _handle_failure(self, step: TxnStep, outcome: Outcome) -> None:
         action, error = outcome
         assert error is not None
-        if action == steps.FENCED:
+        if action == steps.FENCED or (action == steps.FATAL and self._is_ended_by_another(step, error)):
             self._fence(error)
         elif action == steps.FATAL:
             self.transition_to_fatal_error(self._explained(step, error))
@@ -455,6 +455,15 @@ class TransactionalManager(TransactionManager):
             if offsets is not None and step.is_about_offsets:
                 offsets.result.fail(error)  # the error itself, of the call that caused it
             self.transition_to_abortable_error(error)
+
+    def _is_ended_by_another(self, step: TxnStep, error: Exception) -> bool:
+        """Return whether the coordinator has ended the transaction before this producer could.
+
+        In the second generation it takes this producer's epoch for that of a retry until its successor has another one.
+        Until then it refuses the end of the transaction, which it has aborted, because of its state.
+        """
+        is_refused = isinstance(step, steps.EndTxnStep) and isinstance(error, InvalidTxnStateError)
+        return is_refused and self._is_v2 and not self._too_long()
 
     def _explained(self, step: TxnStep, error: Exception) -> Exception:
         if isinstance(error, InvalidTxnStateError) and (too_long := self._too_long()):
