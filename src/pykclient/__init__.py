@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pykclient.consumer.consumer_interceptors import ConsumerInterceptor
     from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
     from pykclient.consumer.kafka_consumer import KafkaConsumer
+    from pykclient.consumer.share.acknowledge_type import AcknowledgeType
+    from pykclient.consumer.share.kafka_share_consumer import KafkaShareConsumer
     from pykclient.consumer.subscription_pattern import SubscriptionPattern
     from pykclient.errors import KafkaError
     from pykclient.explanation import explain_clients, explain_on_signal
@@ -40,11 +42,13 @@ if TYPE_CHECKING:
         PartitionInfo,
         ProducerRecord,
         RecordMetadata,
+        TopicIdPartition,
         TopicPartition,
     )
 
 #: Public names and their modules.
 _HOME = {
+    "AcknowledgeType": "consumer.share.acknowledge_type",
     "ConsumerGroupMetadata": "types",
     "ConsumerInterceptor": "consumer.consumer_interceptors",
     "ConsumerRebalanceListener": "consumer.consumer_rebalance_listener",
@@ -58,6 +62,7 @@ _HOME = {
     "KafkaConsumer": "consumer.kafka_consumer",
     "KafkaError": "errors",
     "KafkaProducer": "producer.kafka_producer",
+    "KafkaShareConsumer": "consumer.share.kafka_share_consumer",
     "OffsetAndMetadata": "types",
     "OffsetAndTimestamp": "types",
     "PartitionInfo": "types",
@@ -69,6 +74,7 @@ _HOME = {
     "StringDeserializer": "serialization",
     "StringSerializer": "serialization",
     "SubscriptionPattern": "consumer.subscription_pattern",
+    "TopicIdPartition": "types",
     "TopicPartition": "types",
     "explain_clients": "explanation",
     "explain_on_signal": "explanation",
@@ -76,6 +82,7 @@ _HOME = {
 _MODULES = frozenset({"errors"})
 
 __all__ = [
+    "AcknowledgeType",
     "ConsumerGroupMetadata",
     "ConsumerInterceptor",
     "ConsumerRebalanceListener",
@@ -89,6 +96,7 @@ __all__ = [
     "KafkaConsumer",
     "KafkaError",
     "KafkaProducer",
+    "KafkaShareConsumer",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PartitionInfo",
@@ -100,6 +108,7 @@ __all__ = [
     "StringDeserializer",
     "StringSerializer",
     "SubscriptionPattern",
+    "TopicIdPartition",
     "TopicPartition",
     "__version__",
     "errors",

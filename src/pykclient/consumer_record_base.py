@@ -30,6 +30,7 @@ _SHOWN_CHARACTERS = 60
 #: each record creates its own list on first access.
 RECORD_SLOTS = (
     "_headers",
+    "delivery_count",
     "key",
     "leader_epoch",
     "offset",
@@ -54,6 +55,9 @@ class ConsumerRecordBase(Generic[K, V]):
     ``_asdict()``, ``_replace()`` and ``_make()``. Of its fields, ``checksum`` is always None, and
     ``serialized_header_size`` is computed from the headers; the arguments of these names are ignored.
 
+    ``delivery_count`` tells how often a share group has delivered the record, this time included; it is None for other
+    consumers. It is not one of the fields above.
+
     ``repr`` shows the beginning of key and value.
 
     Thread: any, as long as no other thread changes the record.
@@ -70,6 +74,7 @@ class ConsumerRecordBase(Generic[K, V]):
         value: V | None
         serialized_key_size: int
         serialized_value_size: int
+        delivery_count: int | None
         _headers: Headers
     else:
         __slots__ = ()
@@ -107,6 +112,8 @@ class ConsumerRecordBase(Generic[K, V]):
         serialized_key_size: int = -1,
         serialized_value_size: int = -1,
         serialized_header_size: int = -1,  # noqa: ARG002
+        *,
+        delivery_count: int | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -119,6 +126,7 @@ class ConsumerRecordBase(Generic[K, V]):
         self._headers = headers
         self.serialized_key_size = serialized_key_size
         self.serialized_value_size = serialized_value_size
+        self.delivery_count = delivery_count
 
     @property
     def headers(self) -> list[Header]:
@@ -161,7 +169,8 @@ class ConsumerRecordBase(Generic[K, V]):
         """
         if unknown := changes.keys() - set(self._fields):
             raise ValueError(f"a ConsumerRecord has no field {', '.join(sorted(unknown))}")
-        return type(self)(**{**self._asdict(), "headers": list(self._headers), **changes})
+        fields = {**self._asdict(), "headers": list(self._headers), **changes}
+        return type(self)(**fields, delivery_count=self.delivery_count)
 
     def __iter__(self) -> Iterator[Any]:
         return iter([getattr(self, name) for name in self._fields])
@@ -184,6 +193,8 @@ class ConsumerRecordBase(Generic[K, V]):
             for name, value in self._asdict().items()
             if name != "checksum"
         )
+        if self.delivery_count is not None:
+            fields += f", delivery_count={self.delivery_count}"
         return f"{type(self).__name__}({fields})"
 
     def __eq__(self, other: object) -> bool:

@@ -42,6 +42,26 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class TopicIdPartition(NamedTuple):
+    """A partition with its topic's id, as a topic created again has the same name and another id."""
+
+    topic_id: UUID
+    topic_partition: TopicPartition
+
+    @property
+    def topic(self) -> str:
+        """The name of the topic."""
+        return self.topic_partition.topic
+
+    @property
+    def partition(self) -> int:
+        """The number of the partition."""
+        return self.topic_partition.partition
+
+    def __str__(self) -> str:
+        return f"{self.topic_id}:{self.topic_partition}"
+
+
 class Node:
     """A broker's address. ``id_string`` names its connection; bootstrap nodes have negative ids."""
 

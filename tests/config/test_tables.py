@@ -19,6 +19,7 @@ from pykclient.config.consumer_config import ASSIGNOR_NAMES, ConsumerConfig
 from pykclient.config.librdkafka_names import _ADVICE, _RENAMED
 from pykclient.config.producer_config import ProducerConfig
 from pykclient.config.reference import main, reference
+from pykclient.config.share_consumer_config import ShareConsumerConfig
 from pykclient.errors import ConfigError
 from pykclient.serialization import StringSerializer
 from tests.support.java import run_java
@@ -29,6 +30,10 @@ TABLES: dict[str, type[AbstractConfig]] = {
     "admin": AdminClientConfig,
 }
 ALL_KEYS = [(table, key) for table, config in TABLES.items() for key in config.DEFINITION.keys.values()]
+
+
+#: Values of keys that share consumers refuse, and whose default is None.
+SHARE_VALUES = {"group.instance.id": "i", "group.remote.assignor": "uniform", "group.id": "g"}
 
 
 def producer(**more: Any) -> ProducerConfig:
@@ -152,6 +157,8 @@ def test_heartbeats_are_more_frequent_than_the_session_is_long() -> None:
         ("consumer", "heartbeat_interval_ms", 1000),
         ("consumer", "partition_assignment_strategy", ["range"]),
         ("CONSUMER", "session_timeout_ms", 10_000),
+        ("classic", "share_acknowledgement_mode", "explicit"),
+        ("consumer", "share_acquire_mode", "record_limit"),
     ],
 )
 def test_settings_of_the_other_group_protocol(protocol: str, key: str, value: Any) -> None:
@@ -159,6 +166,23 @@ def test_settings_of_the_other_group_protocol(protocol: str, key: str, value: An
     expected = f"^{re.escape(name)} cannot be set with group.protocol={protocol.lower()}: "
     with pytest.raises(ConfigError, match=expected):
         consumer(group_id="g", group_protocol=protocol, **{key: value})
+
+
+@pytest.mark.java
+def test_a_share_consumer_refuses_what_javas_refuses() -> None:
+    source = Path(__file__).with_name("ShareConfigOracle.java")
+    refused = json.loads(run_java(source))
+    assert refused, "Java refuses some"
+    for key in ConsumerConfig.DEFINITION.keys.values():
+        if key.extension or key.unsupported:
+            continue
+        value = SHARE_VALUES.get(key.name, key.default)
+        settings = {"bootstrap.servers": "localhost:9092", "group.id": "g", key.name: value}
+        if key.name in refused:
+            with pytest.raises(ConfigError, match=f"^{re.escape(key.name)} cannot be set for a KafkaShareConsumer: "):
+                ShareConsumerConfig(settings)
+        elif key.has_default:
+            assert ShareConsumerConfig(settings)["group.id"] == "g"
 
 
 def test_the_consumer_group_protocol() -> None:
@@ -200,7 +224,6 @@ def test_wrong_auto_offset_reset(value: str | None) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("share_acknowledgement_mode", "explicit"),
         ("config_providers", "file"),
     ],
 )

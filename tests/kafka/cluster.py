@@ -167,6 +167,10 @@ _SETTINGS: dict[str, object] = {
     "group.consumer.min.session.timeout.ms": 500,
     "group.consumer.min.heartbeat.interval.ms": 100,
     "group.consumer.heartbeat.interval.ms": 500,
+    "group.share.min.session.timeout.ms": 500,
+    "group.share.min.heartbeat.interval.ms": 100,
+    "group.share.heartbeat.interval.ms": 200,
+    "group.share.min.record.lock.duration.ms": 1000,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
     "broker.session.timeout.ms": 4000,  # time until a killed broker's partitions get another leader
     "broker.heartbeat.interval.ms": 500,

@@ -157,3 +157,14 @@ def test_reading_fields_needs_no_python_code() -> None:
     for name in types.ConsumerRecord.__slots__:
         for form in FORMS:
             assert inspect.ismemberdescriptor(vars(form)[name])
+
+
+def test_the_delivery_count_is_no_field() -> None:
+    for form in FORMS:
+        record = form(*ARGUMENTS, delivery_count=2)
+        assert record == made(form)
+        assert made(form).delivery_count is None
+        assert record._replace(offset=18).delivery_count == 2
+        assert copy.copy(record).delivery_count == 2
+        assert repr(record).endswith(", delivery_count=2)")
+        assert "delivery_count" not in record._fields

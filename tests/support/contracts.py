@@ -20,6 +20,7 @@ _FILES = (
     "tests/aio/test_aio_consumer_on_kafka.py",
     "tests/aio/test_aio_kafka_producer.py",
     "tests/consumer/test_consumer_groups_kafka.py",
+    "tests/consumer/share/test_share_consumer_on_kafka.py",
     "tests/consumer/test_groups_kafka.py",
     "tests/interop/test_records.py",
     "tests/interop/test_transactions.py",

@@ -38,6 +38,7 @@ cdef extern from *:
         PyObject *headers;
         PyObject *serialized_key_size;
         PyObject *serialized_value_size;
+        PyObject *delivery_count;
     } RecordObject;
 
     static PyTypeObject *record_type;
@@ -55,6 +56,7 @@ cdef extern from *:
         FIELD("_headers", headers),
         FIELD("serialized_key_size", serialized_key_size),
         FIELD("serialized_value_size", serialized_value_size),
+        FIELD("delivery_count", delivery_count),
         {NULL, 0, 0, 0, NULL}
     };
 
@@ -108,6 +110,7 @@ cdef extern from *:
         Py_VISIT(record->headers);
         Py_VISIT(record->serialized_key_size);
         Py_VISIT(record->serialized_value_size);
+        Py_VISIT(record->delivery_count);
         return 0;
     }
 
@@ -124,6 +127,7 @@ cdef extern from *:
         Py_CLEAR(record->headers);
         Py_CLEAR(record->serialized_key_size);
         Py_CLEAR(record->serialized_value_size);
+        Py_CLEAR(record->delivery_count);
         return 0;
     }
 
@@ -141,6 +145,7 @@ cdef extern from *:
         Py_XDECREF(record->headers);
         Py_XDECREF(record->serialized_key_size);
         Py_XDECREF(record->serialized_value_size);
+        Py_XDECREF(record->delivery_count);
     #ifndef Py_GIL_DISABLED
         if (type == record_type && spare_count < MAX_SPARE) {
             record->topic = (PyObject *)spare;
@@ -198,6 +203,7 @@ cdef extern from *:
         PyObject *headers
         PyObject *serialized_key_size
         PyObject *serialized_value_size
+        PyObject *delivery_count
 
     object new_record_type(object base)
     object new_record()
@@ -388,6 +394,7 @@ cdef tuple _decode(
             new.headers = Py_NewRef(headers)
             new.serialized_key_size = Py_NewRef(key_size)
             new.serialized_value_size = Py_NewRef(value_size)
+            new.delivery_count = Py_NewRef(None)
             # Objects that the GC does not track cannot be part of a cycle. Tracking thousands of records costs more
             # than making them. Headers are tuples of immutable objects until the application asks for the list.
             # `record_setattro` handles that, and later assignments.

@@ -23,8 +23,6 @@ from pykclient.config.validators import (
 )
 from pykclient.errors import ConfigError
 
-_SHARE_GROUPS = "share groups are not implemented"
-
 #: Java's assignors and their names in the group protocol, which are their names here.
 ASSIGNOR_NAMES = {
     "org.apache.kafka.clients.consumer.RangeAssignor": "range",
@@ -332,8 +330,8 @@ _KEYS = (
         "implicit",
         ValidString("implicit", "explicit"),
         MEDIUM,
-        "The acknowledgement mode of records in a share group (KIP-932).",
-        unsupported=_SHARE_GROUPS,
+        "The acknowledgement mode of a KafkaShareConsumer (KIP-932): with implicit, the next poll() or commit accepts "
+        "the records of the last poll(); with explicit, the application calls acknowledge() for each record.",
     ),
     ConfigKey(
         "share.acquire.mode",
@@ -341,8 +339,8 @@ _KEYS = (
         "BATCH_OPTIMIZED",
         Lambda(_acquire_mode, "[batch_optimized, record_limit]"),
         MEDIUM,
-        "The acquisition mode of records in a share group (KIP-932).",
-        unsupported=_SHARE_GROUPS,
+        "How brokers choose records for a KafkaShareConsumer (KIP-1206): with batch_optimized, poll() returns whole "
+        "batches, so there may be more than max.poll.records; with record_limit, that is a strict limit.",
     ),
     ConfigKey(
         "consumer.timeout.ms",
@@ -389,10 +387,20 @@ _FOREIGN = (
     ForeignKey("metric.group.prefix", "metrics have Kafka's group names", harmless=(None, "consumer"), ignored=True),
 )
 
+_SHARE_CONSUMERS = "it is a setting of KafkaShareConsumer"
+_NOT_IN_CONSUMER_GROUPS = {
+    "share.acknowledgement.mode": _SHARE_CONSUMERS,
+    "share.acquire.mode": _SHARE_CONSUMERS,
+}
+
 #: The settings that a group protocol does not have, and what to do instead.
 _NOT_WITH = {
-    "classic": {"group.remote.assignor": "members assign by partition.assignment.strategy"},
+    "classic": {
+        **_NOT_IN_CONSUMER_GROUPS,
+        "group.remote.assignor": "members assign by partition.assignment.strategy",
+    },
     "consumer": {
+        **_NOT_IN_CONSUMER_GROUPS,
         "heartbeat.interval.ms": "the brokers name it (group.consumer.heartbeat.interval.ms, or the group's own "
         "consumer.heartbeat.interval.ms)",
         "partition.assignment.strategy": "the brokers assign; choose their assignor by group.remote.assignor",

@@ -23,7 +23,7 @@ _SUSPICIOUS_MS = 10
 
 
 def settings_and_topics(
-    args: tuple[Any, ...], settings: Mapping[str, Any]
+    args: tuple[Any, ...], settings: Mapping[str, Any], client: str = "KafkaConsumer"
 ) -> tuple[Mapping[str, Any] | ConsumerConfig | None, list[str]]:
     """Return the leading mapping, if there is one, and the topics.
 
@@ -39,13 +39,13 @@ def settings_and_topics(
     for name in args:
         if isinstance(name, str) and addresses.looks_like_one(name):
             raise IllegalArgumentError(
-                f"{name!r} is an address, but KafkaConsumer's positional arguments are topics; write "
+                f"{name!r} is an address, but {client}'s positional arguments are topics; write "
                 f"bootstrap_servers={name!r}"
             )
         if isinstance(name, Collection) and not isinstance(name, (str, bytes)):
             raise IllegalArgumentError(
-                f"KafkaConsumer takes its topics one by one, not as a {type(name).__name__}: write "
-                "KafkaConsumer(*topics) or subscribe(topics)"
+                f"{client} takes its topics one by one, not as a {type(name).__name__}: write "
+                f"{client}(*topics) or subscribe(topics)"
             )
     return config, topics(args)
 

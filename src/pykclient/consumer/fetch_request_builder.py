@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from pykclient.consumer.fetch_session_handler import TOPIC_ID_VERSION, FetchRequestData, TopicIdPartition
+from pykclient.consumer.fetch_session_handler import TOPIC_ID_VERSION, FetchRequestData
 from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
     from pykclient.consumer.fetch_config import FetchConfig
+    from pykclient.types import TopicIdPartition
 
 _NO_EPOCH = -1
 

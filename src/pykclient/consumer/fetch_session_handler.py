@@ -14,7 +14,7 @@ from uuid import UUID
 from pykclient.errors import FetchSessionIdNotFoundError, for_code
 from pykclient.log_context import LogContext
 from pykclient.network.cluster import ZERO_UUID
-from pykclient.types import TopicPartition
+from pykclient.types import TopicIdPartition, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.protocol.messages.fetch import FetchResponse
@@ -68,13 +68,6 @@ class PartitionData(NamedTuple):
     max_bytes: int
     current_leader_epoch: int | None = None
     last_fetched_epoch: int | None = None
-
-
-class TopicIdPartition(NamedTuple):
-    """A partition with its topic's id, as a topic created again has the same name and another id."""
-
-    topic_id: UUID
-    topic_partition: TopicPartition
 
 
 class FetchRequestData(NamedTuple):

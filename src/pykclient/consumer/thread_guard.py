@@ -84,6 +84,7 @@ class ThreadGuard:
         "_is_intruded",
         "_last_code",
         "_last_thread_id",
+        "_name",
         "_pid",
         "application_code",
         "closed",
@@ -91,7 +92,8 @@ class ThreadGuard:
         "recover",
     )
 
-    def __init__(self, environment: Environment = SYSTEM_ENVIRONMENT) -> None:
+    def __init__(self, environment: Environment = SYSTEM_ENVIRONMENT, name: str = "KafkaConsumer") -> None:
+        self._name = name  # of the client's class, for errors
         self._get_ident = environment.get_ident
         # The innermost entry under its one key: ``setdefault`` enters and finds out who else is inside, in one step.
         self._held: dict[str, _Entry] = {}
@@ -116,7 +118,7 @@ class ThreadGuard:
         """Raise UseAfterForkError in a child process."""
         if os.getpid() != self._pid:
             raise UseAfterForkError(
-                f"this KafkaConsumer was made in process {self._pid} and is used in its child {os.getpid()}: sockets "
+                f"this {self._name} was made in process {self._pid} and is used in its child {os.getpid()}: sockets "
                 f"and group membership belong to the parent; make a consumer in each process, after the fork"
             )
 
@@ -139,7 +141,7 @@ class ThreadGuard:
     def present_call(self) -> str | None:
         """The name of the call in progress, and of its thread; None without one. Thread: any."""
         holder = self._held.get(_HOLDER)
-        return None if holder is None else f"{holder.method} in {_name(holder.thread_id)}"
+        return None if holder is None else f"{holder.method} in {_thread_name(holder.thread_id)}"
 
     def require_outermost(self) -> None:
         """Raise IllegalStateError if a callback made the current call."""
@@ -175,7 +177,7 @@ class ThreadGuard:
         if os.getpid() != self._pid:
             self.check_process()
         if self.closed:
-            raise IllegalStateError("this KafkaConsumer is closed")
+            raise IllegalStateError(f"this {self._name} is closed")
         entry = _Entry(sys._getframe(1), self._get_ident())
         found = self._held.setdefault(_HOLDER, entry)
         if found is not entry:
@@ -197,7 +199,7 @@ class ThreadGuard:
         while frame is not None:
             if frame.f_code is self._last_code and getattr(frame.f_locals.get("self"), "_guard", None) is self:
                 del self._held[_HOLDER]
-                raise _concurrent(entry.thread_id, self._last_thread_id)
+                raise self._concurrent(entry.thread_id, self._last_thread_id)
             frame = frame.f_back
 
     def _enter_inside(self, entry: _Entry) -> None:
@@ -205,17 +207,23 @@ class ThreadGuard:
         if holder is None:
             self._is_broken = True  # the last call was interrupted while it left
         elif holder.thread_id != entry.thread_id:
-            raise _concurrent(entry.thread_id, holder.thread_id)
+            raise self._concurrent(entry.thread_id, holder.thread_id)
         elif not holder.calls_back:
             raise self._interrupting(holder)
         entry.outer = holder
         self._held[_HOLDER] = entry
 
+    def _concurrent(self, thread_id: int, holder_id: int) -> ConcurrentModificationError:
+        return ConcurrentModificationError(
+            f"{self._name} is not safe for use by several threads: {_thread_name(thread_id)} called it while "
+            f"{_thread_name(holder_id)} is inside; only wakeup() may be called from another thread"
+        )
+
     def _interrupting(self, holder: _Entry) -> IllegalStateError:
         # The error may end the interrupted call anywhere, and may be caught and wrapped on its way.
         self._is_intruded = True
         return IllegalStateError(
-            f"this KafkaConsumer is in the middle of {holder.method} in the same thread, and can be called neither by "
+            f"this {self._name} is in the middle of {holder.method} in the same thread, and can be called neither by "
             f"a signal handler or destructor that interrupts it, nor by its interceptors and deserializers: call "
             f"wakeup(), which is always safe, and do the rest when {holder.method} has ended"
         )
@@ -252,14 +260,7 @@ def _is_own(error: BaseException, traceback: TracebackType | None) -> bool:
     return True
 
 
-def _concurrent(thread_id: int, holder_id: int) -> ConcurrentModificationError:
-    return ConcurrentModificationError(
-        f"KafkaConsumer is not safe for use by several threads: {_name(thread_id)} called it while "
-        f"{_name(holder_id)} is inside; only wakeup() may be called from another thread"
-    )
-
-
-def _name(thread_id: int | None) -> str:
+def _thread_name(thread_id: int | None) -> str:
     for thread in threading.enumerate():
         if thread.ident == thread_id:
             return f"thread {thread.name!r} (id {thread_id})"

@@ -22,14 +22,18 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.consumer.coordinator.consumer_membership import Beat, ConsumerMembership
-    from pykclient.consumer.coordinator.coordinator_metrics import GroupCoordinatorMetrics
-    from pykclient.consumer.coordinator.member_context import MemberContext
+    from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
+    from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
     from pykclient.consumer.subscription_pattern import SubscriptionPattern
-    from pykclient.network.client_request import ClientResponse
+    from pykclient.consumer.subscription_state import SubscriptionState
+    from pykclient.log_context import LogContext
+    from pykclient.metrics.sensor import Sensor
+    from pykclient.network.client_request import ClientResponse, RequestBuilder
     from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+    from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 
 
-class _SentFields:
+class SentFields:
     """The fields of the last heartbeat. The next one has only those that have changed since. Thread: lease holder."""
 
     __slots__ = ("owned", "pattern", "subscription")
@@ -50,16 +54,25 @@ class ConsumerHeartbeatRequestManager:
 
     runs_in_background = True
 
+    #: The name of the request in logs.
+    request_name = "ConsumerGroupHeartbeat"
+
     def __init__(
-        self, context: MemberContext, membership: ConsumerMembership, sensors: GroupCoordinatorMetrics
+        self,
+        config: GroupRebalanceConfig,
+        log_context: LogContext,
+        membership: ConsumerMembership,
+        lookup: CoordinatorRequestManager,
+        subscriptions: SubscriptionState,
+        latency: Sensor,
     ) -> None:
-        self._config = context.config
-        self._log = context.log_context.logger(__name__)
+        self._config = config
+        self._log = log_context.logger(__name__)
         self._membership = membership
-        self._coordinator = context.lookup
-        self._subscriptions = context.parts.subscriptions
-        self._sensors = sensors
-        self._sent = _SentFields()
+        self._coordinator = lookup
+        self._subscriptions = subscriptions
+        self._latency = latency
+        self._sent = SentFields()
         self._leaving: RequestFuture[None] | None = None
         # No timer ends before this time, unless there is a signal.
         self._next_event_ms = 0
@@ -102,7 +115,7 @@ class ConsumerHeartbeatRequestManager:
 
     def reset(self) -> None:
         """Send another heartbeat soon, instead of the one in flight."""
-        self._sent = _SentFields()
+        self._sent = SentFields()
         self._membership.interrupted()
         self._next_event_ms = 0
 
@@ -121,11 +134,11 @@ class ConsumerHeartbeatRequestManager:
                 config.max_poll_records,
             )
 
-    def _builder(self, beat: Beat) -> group_requests.ConsumerGroupHeartbeatBuilder:
+    def _builder(self, beat: Beat) -> RequestBuilder:
         """Return a request with the fields that have changed since the last one; with all, if the member joins."""
         config, sent = self._config, self._sent
         if beat.is_joining:
-            self._sent = sent = _SentFields()
+            self._sent = sent = SentFields()
         fields: dict[str, Any] = {}
         if not beat.is_leaving:
             subscription = self._subscriptions.subscription()
@@ -149,8 +162,8 @@ class ConsumerHeartbeatRequestManager:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def _answered(self, beat: Beat, response: ClientResponse) -> None:
-        self._sensors.heartbeat.record(response.request_latency_ms)
-        body: ConsumerGroupHeartbeatResponse = response.response_body
+        self._latency.record(response.request_latency_ms)
+        body: ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse = response.response_body
         error = errors.for_code(body.error_code, body.error_message or None)
         if beat.is_leaving:
             self._left(error)
@@ -182,7 +195,7 @@ class ConsumerHeartbeatRequestManager:
 
     def _failed(self, beat: Beat, error: Exception) -> None:
         """Handle a request that got no answer."""
-        self._sent = _SentFields()
+        self._sent = SentFields()
         if isinstance(error, DisconnectError):
             self._coordinator.mark_unknown(str(error), is_disconnected=True)
         if beat.is_leaving:
@@ -193,9 +206,9 @@ class ConsumerHeartbeatRequestManager:
             self._membership.failed(beat)
 
     def _refused(self, beat: Beat, error: errors.BrokerError) -> None:
-        self._sent = _SentFields()
+        self._sent = SentFields()
         if isinstance(error, (errors.NotCoordinatorError, errors.CoordinatorNotAvailableError)):
-            self._coordinator.mark_unknown(f"ConsumerGroupHeartbeat: {error}")
+            self._coordinator.mark_unknown(f"{self.request_name}: {error}")
             self._membership.failed(beat, back_off=False)  # the lookup backs off
         elif isinstance(error, (errors.FencedMemberEpochError, errors.UnknownMemberIdError)):
             if self._membership.fenced(beat, self._lost_because(beat, error)):
@@ -259,5 +272,7 @@ class ConsumerHeartbeatRequestManager:
         return error
 
 
-def _partitions(assignment: ConsumerGroupHeartbeatResponse.Assignment) -> Mapping[UUID, frozenset[int]]:
+def _partitions(
+    assignment: ConsumerGroupHeartbeatResponse.Assignment | ShareGroupHeartbeatResponse.Assignment,
+) -> Mapping[UUID, frozenset[int]]:
     return {topic.topic_id: frozenset(topic.partitions) for topic in assignment.topic_partitions if topic.partitions}

@@ -112,7 +112,14 @@ class ConsumerMembershipManager:
         self.events = ApplicationEvents()
         self._sensors = GroupCoordinatorMetrics(context.metrics, membership)
         self._pattern = PatternSubscription(self._metadata, self._subscriptions)
-        self.heartbeats = ConsumerHeartbeatRequestManager(context, membership, self._sensors)
+        self.heartbeats = ConsumerHeartbeatRequestManager(
+            context.config,
+            context.log_context,
+            membership,
+            context.lookup,
+            context.parts.subscriptions,
+            self._sensors.heartbeat,
+        )
         self.managers = (self, self.heartbeats)
         self._reconciliation: _Reconciliation | None = None
         self._unresolved: _Unresolved | None = None

@@ -1,0 +1,422 @@
+"""The public class of share consumers, with Java's semantics."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
+
+from pykclient.clock import Timer
+from pykclient.config.share_consumer_config import ShareConsumerConfig
+from pykclient.consumer import arguments
+from pykclient.consumer.share.acknowledge_type import AcknowledgeType
+from pykclient.consumer.share.share_consumer import ShareConsumer
+from pykclient.consumer.share.share_consumer_components import ShareConsumerComponents
+from pykclient.errors import IllegalArgumentError, KafkaError
+from pykclient.network.environment import Environment
+from pykclient.types import ConsumerRecord, K, TopicIdPartition, TopicPartition, V
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from pykclient.config.client_settings import ConsumerSettings
+    from pykclient.serialization import DeserializerOf
+    from pykclient.types import MadeK, MadeV
+
+#: The default bound of close().
+DEFAULT_CLOSE_TIMEOUT_MS = 30_000
+
+#: The bound of leaving a ``with`` block that ends by KeyboardInterrupt or SystemExit.
+ENDING_TIMEOUT_MS = 500
+
+
+class KafkaShareConsumer(Generic[K, V]):
+    """A member of a share group (KIP-932), which processes records like messages of a queue.
+
+        with KafkaShareConsumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+            for record in consumer:
+                ...
+
+    All members of the group read the same partitions. The broker locks each record for the member that gets it, and
+    delivers it again if the member releases it, or does not acknowledge it before the lock expires. After a number of
+    deliveries (``group.share.delivery.count.limit`` of the brokers) it gives up. Records have no order: a released
+    record comes after later ones.
+
+    With ``share.acknowledgement.mode=implicit``, the default, the next ``poll`` or commit accepts the records of the
+    last ``poll``. With ``explicit``, the application calls ``acknowledge`` for each record before the next ``poll``.
+    ``close`` accepts nothing: call ``commit_sync`` before it.
+
+    Create one with ``KafkaShareConsumer(*topics, **settings)`` or ``KafkaShareConsumer(settings, *topics)``. Settings
+    have Kafka's names, with dots in a mapping or with underscores as keyword arguments. ``group.id`` is required.
+
+    All network traffic happens inside these methods. The exceptions are heartbeats and acknowledgements that are on
+    their way, which have their own thread. All times are in milliseconds.
+
+    Once the consumer is closed, its methods raise IllegalStateError.
+
+    Thread: one at a time; a second one gets ConcurrentModificationError. ``wakeup`` may be called from any thread. In a
+    forked child process every call raises UseAfterForkError, except ``close``, which does nothing.
+    """
+
+    @overload
+    def __init__(
+        self: KafkaShareConsumer[MadeK, MadeV],
+        *topics: str,
+        key_deserializer: DeserializerOf[MadeK] | None = None,
+        value_deserializer: DeserializerOf[MadeV] | None = None,
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        /,
+        *topics: str,
+        key_deserializer: Any = None,
+        value_deserializer: Any = None,
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        *topics: str,
+        key_deserializer: Any = None,
+        value_deserializer: Any = None,
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
+    def __init__(self, *topics: Any, **settings: Any) -> None:
+        """Create a consumer and subscribe it to ``topics``.
+
+        Raises:
+            ConfigError: a setting is wrong, or no bootstrap server's name can be resolved.
+            InvalidGroupIdError: there is no ``group.id``.
+            IllegalArgumentError: a positional argument is neither a mapping of settings nor a topic.
+            InvalidTopicError: no topic can have one of these names.
+        """
+        config, names = arguments.settings_and_topics(topics, settings, type(self).__name__)
+        self.config = config if isinstance(config, ShareConsumerConfig) else ShareConsumerConfig(config, **settings)
+        self._start(ShareConsumerComponents(self.config))
+        if names:
+            try:
+                self.subscribe(names)
+            except BaseException:  # nobody gets this object, so nobody else could close it
+                self.close(timeout_ms=0)
+                raise
+
+    @classmethod
+    def in_environment(cls, environment: Environment, /, *topics: Any, **settings: Any) -> KafkaShareConsumer[Any, Any]:
+        """Return a consumer that takes its time, random numbers, threads and connections from ``environment``."""
+        config, names = arguments.settings_and_topics(topics, settings, cls.__name__)
+        made = config if isinstance(config, ShareConsumerConfig) else ShareConsumerConfig(config, **settings)
+        consumer = cls._of(ShareConsumerComponents(made, environment))
+        if names:
+            consumer.subscribe(names)
+        return consumer
+
+    @classmethod
+    def _of(cls, components: ShareConsumerComponents) -> KafkaShareConsumer[Any, Any]:
+        """Return a consumer made of the given parts, for tests and simulations."""
+        consumer: KafkaShareConsumer[Any, Any] = cls.__new__(cls)
+        consumer.config = components.config
+        consumer._start(components)
+        return consumer
+
+    def _start(self, components: ShareConsumerComponents) -> None:
+        self._guard = components.guard
+        self._clock = components.clock
+        self._default_timeout_ms: int = self.config["default.api.timeout.ms"]
+        self._iterator: Iterator[ConsumerRecord[K, V]] | None = None
+        self._consumer = ShareConsumer(components)
+        self._run = components.driver.run
+        self._guard.recover = self._consumer.recover
+        self._guard.has_leftovers = self._consumer.has_leftovers
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} cannot be pickled, as its connections belong to this process: make it in the function that runs "
+            "elsewhere"
+        )
+
+    def __repr__(self) -> str:
+        state = " closed" if self._guard.closed else ""
+        return f"<KafkaShareConsumer client_id={self._consumer.client_id} group_id={self._consumer.group_id}{state}>"
+
+    def _timer(self, timeout_ms: float | None) -> Timer:
+        return Timer(
+            self._clock, self._default_timeout_ms if timeout_ms is None else arguments.milliseconds(timeout_ms)
+        )
+
+    # --- subscription ------------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Collection[str]) -> None:
+        """Subscribe to ``topics``. This replaces an earlier subscription; without topics, it is ``unsubscribe``.
+
+        Raises:
+            IllegalArgumentError: ``topics`` is not a collection of names.
+            InvalidTopicError: no topic can have one of these names.
+        """
+        with self._guard:
+            names = arguments.topics(() if topics is None else topics)
+            if names:
+                self._consumer.subscribe(names)
+            else:
+                self._run(self._consumer.unsubscribe())
+
+    def subscription(self) -> set[str] | None:
+        """Return the topics subscribed to, or None if there are none."""
+        with self._guard:
+            return self._consumer.subscription() or None
+
+    def unsubscribe(self) -> None:
+        """Leave the group. Records of the last poll can still be acknowledged and committed."""
+        with self._guard:
+            self._guard.require_outermost()
+            self._run(self._consumer.unsubscribe())
+
+    # --- records -----------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_ms: float = 0) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
+        """Return records by partition as soon as there are some, or an empty dict after ``timeout_ms`` milliseconds.
+
+        Returns about ``max.poll.records`` records, or exactly up to that many with ``share.acquire.mode=record_limit``.
+        The ``delivery_count`` of a record is 1 at its first delivery. Records whose locks were renewed are returned
+        again. With implicit acknowledgement, this call accepts the records of the last one. It also runs the
+        acknowledgement commit callback and does the work of group membership, so call it at least every
+        ``max.poll.interval.ms`` milliseconds.
+
+        Raises:
+            IllegalStateError: there is no subscription, a callback makes this call, or, with explicit acknowledgement,
+                records of the last poll are not acknowledged.
+            WakeupError: ``wakeup`` was called.
+            RecordDeserializationError: a deserializer failed. The record is released, unless you pass its topic,
+                partition and offset to ``acknowledge`` with another type.
+            CorruptRecordError: a batch is corrupt. Its records are rejected.
+            AuthorizationError: the consumer may not read a topic or use the group.
+            AuthenticationError: a broker refused the credentials.
+            UnsupportedVersionError: the brokers do not serve share groups.
+        """
+        with self._guard:
+            if timeout_ms is None:  # the types forbid it; in other methods None means the default timeout
+                raise IllegalArgumentError("poll() takes a number of milliseconds, not None")
+            self._guard.require_outermost()
+            fetch = self._run(self._consumer.poll(self._timer(timeout_ms)))
+            records: dict[TopicPartition, list[ConsumerRecord[K, V]]] = fetch.records()
+        # Last, because a signal handler may raise anywhere above. From here the records are certain to reach the
+        # caller.
+        fetch.returned = True
+        return records
+
+    def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
+        """Return an iterator over records that polls as needed and ends after ``consumer.timeout.ms`` without one.
+
+        With implicit acknowledgement, a record is accepted by the poll or commit after the loop has received it, and
+        records that are buffered behind it are not. If you abandon a loop, another loop or ``poll`` resumes where it
+        stopped. The loop ends when ``close`` is called inside it.
+        """
+        waiting = self._consumer.waiting
+        while self._iterate():
+            while waiting and not self._guard.closed:
+                record = waiting.popleft()
+                try:
+                    yield record
+                except GeneratorExit:
+                    raise
+                except BaseException:  # an exception of a signal handler, before the loop has received the record
+                    waiting.appendleft(record)
+                    raise
+            if self._guard.closed:
+                return
+
+    def _iterate(self) -> bool:
+        """Poll until records wait for the loop. Return False if none arrived in time, or the consumer is closed."""
+        if self._guard.closed:
+            return False
+        with self._guard:
+            self._guard.require_outermost()
+            if self._consumer.has_waiting_records:
+                return True
+            timer = Timer(self._clock, self.config["consumer.timeout.ms"])
+            while True:
+                fetch = self._run(self._consumer.poll(timer))
+                if fetch.num_records:
+                    self._consumer.keep_for_loop(fetch)
+                    return True
+                fetch.returned = True
+                timer.update()
+                if timer.expired:
+                    return False
+
+    def __next__(self) -> ConsumerRecord[K, V]:
+        """Return the next record, as a loop does.
+
+        Raises:
+            StopIteration: no record arrived for ``consumer.timeout.ms``; a later call may find one.
+        """
+        if self._iterator is None:
+            self._iterator = iter(self)
+        try:
+            for record in self._iterator:
+                return record
+        except BaseException:  # the iterator ends with any exception, but the consumer remains usable
+            self._iterator = None
+            raise
+        self._iterator = None
+        raise StopIteration
+
+    # --- acknowledgements --------------------------------------------------------------------------------------------
+
+    @overload
+    def acknowledge(self, record: ConsumerRecord[K, V], type: AcknowledgeType = AcknowledgeType.ACCEPT, /) -> None: ...
+
+    @overload
+    def acknowledge(self, topic: str, partition: int, offset: int, type: AcknowledgeType, /) -> None: ...
+
+    def acknowledge(self, *args: Any) -> None:
+        """Acknowledge a record of the last poll: ``acknowledge(record)`` accepts it.
+
+        ``acknowledge(record, type)`` may also release or reject it, or renew its lock. Until it is sent, with the next
+        ``poll`` or commit, a later acknowledgement of the same record replaces the earlier one.
+        ``acknowledge(topic, partition, offset, type)`` is for a record for which the last poll has raised
+        RecordDeserializationError.
+
+        Raises:
+            IllegalStateError: ``share.acknowledgement.mode`` is implicit, or the record is not one of the last poll.
+            IllegalArgumentError: an argument is wrong.
+        """
+        with self._guard:
+            if args and isinstance(args[0], ConsumerRecord) and len(args) <= 2:
+                self._consumer.acknowledge(args[0], _acknowledge_type(*args[1:]))
+            elif len(args) == 4:
+                topic, partition, offset, kind = args
+                tp = arguments.partition((topic, partition))
+                self._consumer.acknowledge_failed(tp, arguments.offset(offset), _acknowledge_type(kind))
+            else:
+                raise IllegalArgumentError(
+                    "write acknowledge(record), acknowledge(record, type) or acknowledge(topic, partition, offset, "
+                    "type)"
+                )
+
+    def commit_sync(self, timeout_ms: float | None = None) -> dict[TopicIdPartition, KafkaError | None]:
+        """Send the acknowledgements, and wait at most ``timeout_ms`` milliseconds for the answers.
+
+        With implicit acknowledgement, first accept the records of the last poll. The default of ``timeout_ms`` is
+        ``default.api.timeout.ms``. Return None for each partition whose acknowledgements succeeded, and an error for
+        the others: their records are delivered again. InvalidRecordStateError means that locks have expired.
+
+        Raises:
+            WakeupError: ``wakeup`` was called. The acknowledgements go on, and the callback gets their outcome.
+        """
+        with self._guard:
+            self._guard.require_outermost()
+            return self._run(self._consumer.commit_sync(self._timer(timeout_ms)))
+
+    def commit_async(self) -> None:
+        """Send the acknowledgements without waiting. The acknowledgement commit callback gets the outcome.
+
+        With implicit acknowledgement, first accept the records of the last poll.
+        """
+        with self._guard:
+            self._guard.require_outermost()
+            self._run(self._consumer.commit_async())
+
+    def set_acknowledgement_commit_callback(
+        self, callback: Callable[[dict[TopicIdPartition, set[int]], KafkaError | None], object] | None
+    ) -> None:
+        """Call ``callback(offsets, error)`` whenever brokers have answered acknowledgements; None ends that.
+
+        ``offsets`` has the acknowledged offsets of one partition, and ``error`` is None on success. The callback runs
+        inside ``poll``, commits and ``close``. It cannot call this consumer, except ``wakeup``. An error that it raises
+        is logged. Without a callback, errors are logged.
+
+        Raises:
+            IllegalArgumentError: ``callback`` cannot be called.
+        """
+        with self._guard:
+            if callback is not None and not callable(callback):
+                raise IllegalArgumentError(
+                    f"an acknowledgement commit callback is a function of offsets and error, not {callback!r}"
+                )
+            self._consumer.set_callback(callback)
+
+    def acquisition_lock_timeout_ms(self) -> int | None:
+        """Return how long, in milliseconds, the broker locks the records of the last poll; None before the first."""
+        with self._guard:
+            return self._consumer.acquisition_lock_timeout_ms
+
+    # --- metrics and closing -----------------------------------------------------------------------------------------
+
+    def metrics(self, raw: bool = False) -> dict[Any, Any]:
+        """Return the values of all metrics by group and name, or with ``raw`` the metric objects by full name."""
+        self._guard.check_process()
+        self._guard.check_not_interrupting()
+        metrics = self._consumer.metrics
+        return metrics.metrics if raw else metrics.by_group()
+
+    def wakeup(self) -> None:
+        """Make the call in progress in another thread, or else the next call that waits, raise WakeupError.
+
+        May be called from any thread and from signal handlers.
+        """
+        self._guard.check_process()
+        self._consumer.wakeup()
+
+    def close(self, timeout_ms: float | None = None) -> None:
+        """Send the acknowledgements that were made, leave the group, and close all connections.
+
+        Waits at most ``timeout_ms`` milliseconds (default: 30,000). The locks of all other records are released, also
+        of those that the last poll has returned and that would be accepted implicitly. A second call does nothing.
+
+        Raises:
+            KafkaError: closing failed. The consumer is closed all the same.
+            IllegalStateError: called by a signal handler or destructor that interrupts another call of the same thread,
+                or by a callback. Nothing is closed. Call ``wakeup()`` there, and ``close()`` after ``poll()`` has
+                raised WakeupError.
+            IllegalArgumentError: ``timeout_ms`` is negative.
+        """
+        bound_ms = DEFAULT_CLOSE_TIMEOUT_MS if timeout_ms is None else arguments.milliseconds(timeout_ms)
+        if self._guard.forked:
+            self._guard.closed = True  # the connections and the membership belong to the parent
+        if self._guard.closed:
+            return
+        with self._guard:
+            self._guard.require_outermost()
+            try:
+                failure = self._run(self._consumer.close(bound_ms))
+            except BaseException:
+                # Ctrl-C, or a signal handler that raises: whoever interrupts the wait does not want to wait for the
+                # next step instead. If another exception strikes here, another call of close() does the rest.
+                self._consumer.recover(in_middle=True)
+                self._run(self._consumer.close(0))
+                self._guard.closed = True
+                raise
+            self._iterator = None
+            self._guard.closed = True
+        if failure is not None:
+            raise failure
+
+    def __enter__(self) -> KafkaShareConsumer[K, V]:
+        return self
+
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        """Close the consumer. Takes at most half a second if the program is being ended, for example by Ctrl-C."""
+        is_error = error_type is not None and not issubclass(error_type, GeneratorExit)
+        is_ending = is_error and error_type is not None and not issubclass(error_type, Exception)
+        self.close(timeout_ms=ENDING_TIMEOUT_MS if is_ending else None)
+
+    def __del__(self) -> None:
+        consumer = getattr(self, "_consumer", None)
+        if consumer is None or self._guard.closed or self._guard.forked:
+            return
+        try:
+            consumer.abandon()
+        finally:
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
+
+
+def _acknowledge_type(kind: Any = AcknowledgeType.ACCEPT) -> AcknowledgeType:
+    if not isinstance(kind, AcknowledgeType):
+        raise IllegalArgumentError(f"an acknowledgement has one of the types AcknowledgeType, not {kind!r}")
+    return kind
