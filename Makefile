@@ -21,7 +21,7 @@ BOTH := $(addprefix --ignore=tests/,record/test_twins.py producer/test_speedups.
 # Files that never come near code with a compiled twin (python -m tests.support.twin_use).
 WITHOUT_TWINS := $(addprefix --ignore=,$(shell cat tests/support/without_twins.txt))
 
-.PHONY: help demo test test-full lint bench bench-spark docs test-all-pythons test-spark-versions clean
+.PHONY: help demo test test-full lint bench bench-spark docs dist test-all-pythons test-spark-versions clean
 
 help:
 	@echo 'make demo              336,776 flights through a cluster: produce, consume as a group, check'
@@ -31,7 +31,8 @@ help:
 	@echo 'make lint              the checks alone'
 	@echo 'make bench             CPU, throughput, latency and memory beside other clients (ARGS=--quick for a first idea)'
 	@echo 'make bench-spark       the data source for Spark beside the one that comes with Spark (ARGS=--quick)'
-	@echo 'make docs              write the generated part of docs/ again'
+	@echo 'make docs              write the generated part of docs/ again, and build the site in site/'
+	@echo 'make dist              the source distribution and a wheel for this machine in dist/, checked'
 	@echo 'make test-all-pythons  the tests that need no broker, on every Python from 3.11 to 3.14 found'
 	@echo 'make test-spark-versions  the tests of Spark on the oldest and the newest release that are supported'
 	@echo 'make clean             remove the environment and every cache'
@@ -70,6 +71,12 @@ docs: $(DEV)
 	$(BIN)/python tools/client_settings.py src/pykclient/config/client_settings.py
 	$(BIN)/python tools/metrics_reference.py docs/metrics.md
 	$(BIN)/python tools/aio_admin.py src/pykclient/aio/aio_kafka_admin_client.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+dist: $(DEV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --group release
+	$(BIN)/python tools/dist.py dist
+	$(BIN)/twine check --strict dist/*
 
 test-all-pythons:
 	@VENV=$(VENV) tools/test_all_pythons.sh $(ARGS)
@@ -78,7 +85,7 @@ test-spark-versions: $(DEV)
 	@VENV=$(VENV) tools/test_spark_versions.sh $(ARGS)
 
 clean:
-	rm -rf build src/pykclient/_speedups/*.so $(VENV) $(VENV)-3.* $(VENV)-spark-* .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build dist site src/pykclient/_speedups/*.so $(VENV) $(VENV)-3.* $(VENV)-spark-* .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(DEV): | $(VENV)/.python-$(KEY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'  # the first that knows dependency groups

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -144,10 +145,18 @@ def test_a_wheel_where_there_is_no_compiler(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_source_distribution(tmp_path: Path) -> None:
-    """A source distribution has Cython's input and not its output."""
-    code = f"import setuptools.build_meta; setuptools.build_meta.build_sdist({str(tmp_path)!r})"
-    run([sys.executable, "-c", code], copy_sources(tmp_path))
-    (archive,) = tmp_path.glob("*.tar.gz")
+    """A source distribution has Cython's input and not its output, and another build of it is the same."""
+    normalize = runpy.run_path(str(ROOT / "tools" / "dist.py"))["normalize"]
+    archives: list[Path] = []
+    for number in range(2):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        code = f"import setuptools.build_meta; setuptools.build_meta.build_sdist({str(directory)!r})"
+        run([sys.executable, "-c", code], copy_sources(directory))
+        archives += directory.glob("*.tar.gz")
+        normalize(archives[-1], 1_700_000_000)
+    archive, again = archives
+    assert archive.read_bytes() == again.read_bytes()
     with tarfile.open(archive) as opened:
         packed = {name.partition("/")[2] for name in opened.getnames()}
     compiled = {f"src/pykclient/_speedups/{path.name}" for path in (ROOT / "src/pykclient/_speedups").glob("*.p*")}

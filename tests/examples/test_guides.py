@@ -1,0 +1,94 @@
+"""The code of docs/quickstart.md and docs/columns.md runs as it is printed, and the site has no broken links."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import examples
+from pykclient import KafkaConsumer, KafkaProducer
+from pykclient.errors import ConfigError, KafkaTimeoutError
+from pykclient.testing import EmbeddedCluster
+
+DOCS = Path(examples.__file__).parents[1] / "docs"
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=1) as cluster:
+        yield cluster
+
+
+def run(page: str, cluster: EmbeddedCluster, printed: list[tuple[Any, ...]]) -> None:
+    """Run the snippets of a page against ``cluster``; collect the arguments of ``print``."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    snippets = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(snippets) > 2
+    for snippet in snippets:
+        assert "localhost:9092" in snippet
+        code = snippet.replace("localhost:9092", cluster.bootstrap_servers)
+        # Loops end when nothing arrives: a shorter time makes no difference to what they print.
+        code = re.sub(r"consumer_timeout_ms=\d+", "consumer_timeout_ms=1000", code)
+        exec(code, {"print": lambda *args: printed.append(args)})
+
+
+def read(cluster: EmbeddedCluster, topic: str) -> list[bytes | None]:
+    """Return the values of a topic's records."""
+    with KafkaConsumer(
+        topic, bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", consumer_timeout_ms=1000
+    ) as consumer:
+        return [record.value for record in consumer]
+
+
+def test_the_quick_start(cluster: EmbeddedCluster) -> None:
+    printed: list[tuple[Any, ...]] = []
+    run("quickstart.md", cluster, printed)
+    assert printed[0] == (0, 10)  # the place of the record in JSON
+    assert [args[1] for args in printed[1:]] == list(range(11))
+    assert printed[-1] == (0, 10, b"customer-7", b'{"number": 10}')
+
+
+def test_columns(cluster: EmbeddedCluster) -> None:
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for number in range(5):
+            producer.send("flights", b"%d" % number)
+    printed: list[tuple[Any, ...]] = []
+    run("columns.md", cluster, printed)
+    assert printed[0] == (5, ["partition", "offset", "key", "value"])
+    assert read(cluster, "copies") == read(cluster, "flights")
+    assert len(read(cluster, "copies")) == 7
+
+
+def test_the_first_errors_read_as_the_quick_start_says() -> None:
+    text = (DOCS / "quickstart.md").read_text(encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with KafkaProducer(bootstrap_servers=f"localhost:{port}", max_block_ms=200) as producer:
+        with pytest.raises(KafkaTimeoutError) as timeout:
+            producer.send("orders", b"x").get(10)
+        assert f"could not be reached (localhost:{port} (127.0.0.1): Connection refused, nothing listens there" in str(
+            timeout.value
+        )
+    assert "could not be reached (localhost:9092 (127.0.0.1): Connection refused, nothing listens there" in text
+    with pytest.raises(ConfigError) as unknown:
+        KafkaConsumer({"bootstrap_server": "localhost:9092"})
+    assert f"ConfigError: {unknown.value}" in text
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    """A page that is missing in the menu, and a link or an anchor that leads nowhere, are warnings."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(
+        command, cwd=DOCS.parent, env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    assert "pip install pykclient" in (tmp_path / "index.html").read_text(encoding="utf-8")
