@@ -79,6 +79,14 @@ class AutoTopicCreationManager:
                 "unclean.leader.election.enable": "false",
                 "min.insync.replicas": str(config.get_int("transaction.state.log.min.isr")),
             }
+        elif topic == topic_names.SHARE_GROUP_STATE_TOPIC_NAME:
+            prefix = "share.coordinator.state.topic"
+            configs = {
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "min.insync.replicas": str(config.get_int("share.coordinator.state.topic.min.isr")),
+                "retention.ms": "-1",
+            }
         else:
             return CreateTopicsRequest.CreatableTopic(name=topic, num_partitions=-1, replication_factor=-1)
         brokers = len(self._broker.metadata_cache.snapshot.alive_brokers)

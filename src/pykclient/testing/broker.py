@@ -27,9 +27,17 @@ from pykclient.testing.node_to_controller_channel_manager import NodeToControlle
 from pykclient.testing.producer_id_manager import ProducerIdManager
 from pykclient.testing.replica.replica_manager import ReplicaManager
 from pykclient.testing.server.kafka_apis import KafkaApis
+from pykclient.testing.share.group_config import GroupConfigManager
+from pykclient.testing.share.persister import Persister
+from pykclient.testing.share.share_coordinator import ShareCoordinator
+from pykclient.testing.share.share_partition_manager import SharePartitionManager
 from pykclient.testing.transaction.add_partitions_to_txn_manager import AddPartitionsToTxnManager
 from pykclient.testing.transaction.transaction_coordinator import TransactionCoordinator
-from pykclient.topic_names import GROUP_METADATA_TOPIC_NAME, TRANSACTION_STATE_TOPIC_NAME
+from pykclient.topic_names import (
+    GROUP_METADATA_TOPIC_NAME,
+    SHARE_GROUP_STATE_TOPIC_NAME,
+    TRANSACTION_STATE_TOPIC_NAME,
+)
 from pykclient.types import Node
 
 if TYPE_CHECKING:
@@ -88,13 +96,18 @@ class Broker:
         self.controller = KafkaController(self)
         self.auto_topic_creation = AutoTopicCreationManager(self)
         self.producer_id_manager = ProducerIdManager(self)
+        self.group_configs = GroupConfigManager(self)
         self.group_coordinator = GroupCoordinator(self)
         self.transaction_coordinator = TransactionCoordinator(self)
         self.add_partitions_to_txn_manager = AddPartitionsToTxnManager(self)
+        self.share_coordinator = ShareCoordinator(self)
+        self.share_persister = Persister(self)
+        self.share_partition_manager = SharePartitionManager(self)
         #: The coordinators by the topics that they store their state in.
         self.coordinators: Mapping[str, Coordinator] = {
             GROUP_METADATA_TOPIC_NAME: self.group_coordinator,
             TRANSACTION_STATE_TOPIC_NAME: self.transaction_coordinator,
+            SHARE_GROUP_STATE_TOPIC_NAME: self.share_coordinator,
         }
         self.apis = KafkaApis(self)
         # In the order of starting; they stop in reverse order.
@@ -106,6 +119,9 @@ class Broker:
             self.group_coordinator,
             self.transaction_coordinator,
             self.add_partitions_to_txn_manager,
+            self.share_coordinator,
+            self.share_persister,
+            self.share_partition_manager,
         )
 
     @property
@@ -146,6 +162,10 @@ class Broker:
             callback, arguments = self._held.popleft()
             self.loop.call_soon(self._call, callback, arguments)
 
+    def on_disconnect(self, connection_id: str) -> None:
+        """Note that a connection to this broker is closed."""
+        self.call_soon(self.share_partition_manager.on_disconnect, connection_id)
+
     # --- start and stop ----------------------------------------------------------------------------------------------
 
     def startup(self) -> None:
@@ -159,6 +179,7 @@ class Broker:
         self.controller.startup()
         self.group_coordinator.startup()
         self.transaction_coordinator.startup()
+        self.share_coordinator.startup()
         self.state = broker_state.move(self.state, broker_state.RUNNING)
         self._log.info("Started at %s:%d, epoch %d", self.node.host, self.node.port, self.epoch)
 

@@ -13,7 +13,7 @@ from pykclient.testing.config import ClusterConfig
 from pykclient.testing.coordination.coordination_service import CoordinationService
 from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.faults import Faults
-from pykclient.testing.finalized_features import GROUP_VERSION, TRANSACTION_VERSION, FinalizedFeatures
+from pykclient.testing.finalized_features import GROUP_VERSION, SHARE_VERSION, TRANSACTION_VERSION, FinalizedFeatures
 from pykclient.testing.history import History
 from pykclient.testing.log.broker_disk import BrokerDisk
 from pykclient.testing.log.memory_budget import MemoryBudget
@@ -82,7 +82,9 @@ class Cluster:
         transaction_version = config.transaction_version
         if transaction_version is None:
             transaction_version = self.profile.transaction_version
-        self.features = FinalizedFeatures({GROUP_VERSION: 1, TRANSACTION_VERSION: transaction_version})
+        self.features = FinalizedFeatures(
+            {GROUP_VERSION: 1, SHARE_VERSION: 1, TRANSACTION_VERSION: transaction_version}
+        )
         self.budget = MemoryBudget(config.memory_limit_bytes)
         self.network = MemoryNetwork(loop, self.faults.links)
         self.coordination = CoordinationService(loop, config.cluster_id)

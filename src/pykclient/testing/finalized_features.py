@@ -8,10 +8,11 @@ from typing import Final
 from pykclient.errors import ConfigError
 
 GROUP_VERSION: Final = "group.version"
+SHARE_VERSION: Final = "share.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 
 #: The highest level of each feature that the embedded brokers support; all support level 0.
-SUPPORTED_FEATURES: Final[Mapping[str, int]] = {GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
+SUPPORTED_FEATURES: Final[Mapping[str, int]] = {GROUP_VERSION: 1, SHARE_VERSION: 1, TRANSACTION_VERSION: 2}
 
 
 class FinalizedFeatures:
@@ -53,6 +54,11 @@ class FinalizedFeatures:
     def group_version(self) -> int:
         """The group protocols: 1 has the one of KIP-848 beside the classic one."""
         return self._levels.get(GROUP_VERSION, 0)
+
+    @property
+    def share_version(self) -> int:
+        """The support of share groups (KIP-932): 0 has none."""
+        return self._levels.get(SHARE_VERSION, 0)
 
     @property
     def transaction_version(self) -> int:

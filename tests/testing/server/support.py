@@ -77,6 +77,7 @@ class ServerCluster:
 
         broker.call_soon = lambda callback, *arguments: self.loop.call_soon(call, callback, arguments)
         broker.resume = resume
+        broker.on_disconnect = lambda connection_id: None
         broker.apis = KafkaApis(broker)
         return broker
 

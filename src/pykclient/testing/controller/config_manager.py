@@ -20,6 +20,8 @@ from pykclient.testing.coordination import znodes
 from pykclient.testing.coordination.kafka_coordination_client import KafkaCoordinationClient
 from pykclient.testing.log import log_config
 from pykclient.testing.log.log_config import LogConfig, server_defaults
+from pykclient.testing.share import group_config
+from pykclient.testing.share.group_config import GroupConfig
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
@@ -43,6 +45,7 @@ _TYPE_NAMES: Final = {
 TOPIC_CONFIG: Final = 1
 STATIC_BROKER_CONFIG: Final = 4
 DEFAULT_CONFIG: Final = 5
+GROUP_CONFIG: Final = 8
 
 # Java: AlterConfigOp.OpType.
 SET: Final = 0
@@ -125,6 +128,20 @@ def broker_entries(config: BrokerConfig, *, documentation: bool = False) -> list
     ]
 
 
+def group_entries(config: BrokerConfig, overrides: Mapping[str, str], *, documentation: bool = False) -> list[Entry]:
+    """Return all settings of a share group with their sources."""
+    entries = []
+    for name, value in GroupConfig(config, overrides).values.items():
+        key = group_config.DEFINITION.keys[name]
+        synonyms: list[Synonym] = []
+        if name in overrides:
+            synonyms.append(Synonym(name=name, value=value_as_string(value, key), source=GROUP_CONFIG))
+        if name in group_config.SERVER_SYNONYMS:
+            synonyms += _broker_synonyms(config, group_config.SERVER_SYNONYMS[name])
+        entries.append(_entry(key, value, synonyms, documentation, read_only=False))
+    return entries
+
+
 def _broker_synonyms(config: BrokerConfig, name: str) -> list[Synonym]:
     key = BrokerConfig.DEFINITION.keys[name]
     synonyms = []
@@ -170,6 +187,7 @@ class ConfigManager:
         # A new session needs a new watch, and logs may have been opened without settings meanwhile.
         if self._broker.coordination.connected:
             self._on_change()
+            self._broker.group_configs.forget()
             for topic in dict.fromkeys(log.topic_partition.topic for log in self._broker.log_manager.all_logs):
                 self._apply(topic)
 
@@ -187,6 +205,8 @@ class ConfigManager:
                 if kind == "topics":
                     self._apply(name)
                     self._broker.controller.on_topic_config_change(name)
+                elif kind == "groups":
+                    self._broker.group_configs.forget()
 
     def _apply(self, topic: str) -> None:
         self._broker.log_manager.update_topic_config(topic, self._store.topic_config(topic))
@@ -221,6 +241,9 @@ class ConfigManager:
             if not resource.name:
                 what = "Group name" if resource.type == GROUP else "Client metrics subscription name"
                 raise InvalidRequestError(f"{what} must not be empty")
+            if resource.type == GROUP:
+                overrides = self._broker.group_configs.overrides(resource.name)
+                return group_entries(self._broker.config, overrides, documentation=documentation)
             return []
         raise InvalidRequestError(_MALFORMED)
 
@@ -290,19 +313,22 @@ class ConfigManager:
                 refused = ", ".join(operation.name for operation in operations)
                 raise InvalidRequestError(f"Cannot update these configs dynamically: [{refused}]")
             return
+        if resource.type == GROUP:
+            self._alter_group(resource.name, operations, replace, validate_only)
+            return
         if resource.type != TOPIC:
             if resource.type not in _TYPE_NAMES:
                 raise InvalidRequestError(f"Unknown resource type {resource.type}")
             kind = _TYPE_NAMES[resource.type]
-            raise InvalidRequestError(f"Unexpected resource type {kind}; settings of topics can be altered here")
+            raise InvalidRequestError(
+                f"Unexpected resource type {kind}; settings of topics and groups can be altered here"
+            )
         if not resource.name:
             raise InvalidRequestError("Default topic resources are not allowed.")
         topic_names.validate(resource.name)
         if not self._store.topic_exists(resource.name):
             raise UnknownTopicOrPartitionError(f"The topic '{resource.name}' does not exist.")
-        names = [operation.name for operation in operations]
-        if len(set(names)) < len(names):
-            raise InvalidRequestError("Error due to duplicate config keys")
+        _check_names(operations)
         current = self._store.topic_config(resource.name)
         altered = {} if replace else dict(current)
         for operation in operations:
@@ -310,6 +336,20 @@ class ConfigManager:
         log_config.validate(altered, has_message_formats=self._broker.cluster.profile.has_message_formats)
         if not validate_only and altered != current:
             self._store.set_config(znodes.topic_config_path(resource.name), altered)
+
+    def _alter_group(
+        self, group_id: str, operations: Sequence[AlterConfigOp], replace: bool, validate_only: bool
+    ) -> None:
+        if not group_id:
+            raise InvalidRequestError("Default group resources are not allowed.")
+        _check_names(operations)
+        current = self._broker.group_configs.overrides(group_id)
+        altered = {} if replace else dict(current)
+        for operation in operations:
+            self._apply_operation(altered, operation)
+        group_config.validate(altered)
+        if not validate_only and altered != current:
+            self._broker.group_configs.set_overrides(group_id, altered)
 
     def _check_own(self, name: str) -> None:
         if not name.isdecimal():
@@ -340,6 +380,12 @@ class ConfigManager:
             removed = _entries(value)
             present = [entry for entry in present if entry not in removed]
         config[name] = ",".join(present)
+
+
+def _check_names(operations: Sequence[AlterConfigOp]) -> None:
+    names = [operation.name for operation in operations]
+    if len(set(names)) < len(names):
+        raise InvalidRequestError("Error due to duplicate config keys")
 
 
 def _entries(text: str) -> list[str]:

@@ -15,6 +15,7 @@ CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
 CONFIG_TOPICS: Final = "/config/topics"
 CONFIG_BROKERS: Final = "/config/brokers"
+CONFIG_GROUPS: Final = "/config/groups"
 CONFIG_CHANGES: Final = "/config/changes"
 CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
 DELETE_TOPICS: Final = "/admin/delete_topics"
@@ -29,6 +30,7 @@ PERSISTENT_PATHS: Final = (
     "/config",
     CONFIG_TOPICS,
     CONFIG_BROKERS,
+    CONFIG_GROUPS,
     CONFIG_CHANGES,
     "/admin",
     DELETE_TOPICS,
@@ -68,6 +70,11 @@ def topic_partition_state_path(topic_partition: TopicPartition) -> str:
 
 def topic_config_path(topic: str) -> str:
     return f"{CONFIG_TOPICS}/{topic}"
+
+
+def group_config_path(group_id: str) -> str:
+    # A group's id may contain any character.
+    return f"{CONFIG_GROUPS}/{urlsafe_b64encode(group_id.encode()).decode()}"
 
 
 def delete_topic_path(topic: str) -> str:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from pykclient.errors import (
-    CoordinatorNotAvailableError,
     FencedInstanceIdError,
     FencedMemberEpochError,
     GroupIdNotFoundError,
-    GroupNotEmptyError,
     StaleMemberEpochError,
     UnknownMemberIdError,
     UnreleasedInstanceIdError,
@@ -27,76 +23,37 @@ from pykclient.testing.group.consumer_group_member import (
 from pykclient.testing.group.consumer_group_member import (
     STABLE as MEMBER_STABLE,
 )
-from pykclient.testing.group.group_offsets import GroupOffsets
 from pykclient.testing.group.group_state import DEAD, EMPTY, STABLE, GroupState
+from pykclient.testing.group.modern_group import ASSIGNING, RECONCILING, ModernGroup, Topics
 from pykclient.testing.group.server_assignors import ASSIGNORS, MemberSpec
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-#: The group's epoch is newer than that of the target assignment.
-ASSIGNING: Final = GroupState("Assigning")
-#: A member has not reached its target assignment yet.
-RECONCILING: Final = GroupState("Reconciling")
-
 #: The first version of OffsetCommit with member epochs.
 _COMMIT_WITH_MEMBER_EPOCH: Final = 9
 
-#: The topics of a subscription, and the number of partitions of each.
-Topics = Mapping[str, tuple["UUID", int]]
 
+class ConsumerGroup(ModernGroup):
+    """Members, target assignment and offsets of one group (Java: ConsumerGroup).
 
-class ConsumerGroup:
-    """Members, epochs, target assignment and offsets of one group (Java: ConsumerGroup).
-
-    The group's epoch rises when its members, their subscriptions or the subscribed topics change; then the target is
-    assigned anew, in that epoch. Each member reaches it by its heartbeats. ``is_behind_log`` is True if an append
-    has failed, so that the log lacks a part of this; the next append writes all.
-
-    Thread: loop
+    Each member reaches its target by its heartbeats. Thread: loop.
     """
 
-    __slots__ = (
-        "_owners",
-        "_pending",
-        "_waiting",
-        "assignment_epoch",
-        "group_epoch",
-        "group_id",
-        "is_behind_log",
-        "is_dead",
-        "is_metadata_stale",
-        "members",
-        "metadata_hash",
-        "offsets",
-        "regexes",
-        "state_timestamp_ms",
-        "static_members",
-        "targets",
-    )
+    __slots__ = ("_owners", "members", "regexes", "static_members", "targets")
 
     protocol_type = "consumer"
     uses_consumer_protocol = True
 
     def __init__(self, group_id: str, now_wall_ms: int) -> None:
-        self.group_id = group_id
-        self.group_epoch = 0
-        self.assignment_epoch = 0
-        self.metadata_hash = 0
-        self.state_timestamp_ms = now_wall_ms
+        super().__init__(group_id, now_wall_ms)
         self.members: dict[str, ConsumerGroupMember] = {}
         self.static_members: dict[str, str] = {}
         self.targets: dict[str, Partitions] = {}
         #: The topics that match each regular expression of a member.
         self.regexes: dict[str, frozenset[str]] = {}
-        self.offsets = GroupOffsets()
-        self.is_metadata_stale = True
-        self.is_behind_log = False
-        self.is_dead = False
         #: The members that own a partition or still have to give it up.
         self._owners: Counter[tuple[UUID, int]] = Counter()
-        self._pending = 0
-        self._waiting: list[Callable[[], None]] = []
 
     # --- the state
 
@@ -115,14 +72,9 @@ class ConsumerGroup:
         return STABLE
 
     @property
-    def generation_id(self) -> int:
-        """The group's epoch."""
-        return self.group_epoch
-
-    @property
-    def pending_members(self) -> Mapping[str, object]:
-        """No members: in this protocol they come with an id."""
-        return {}
+    def has_members(self) -> bool:
+        """True if the group has members."""
+        return bool(self.members)
 
     @property
     def subscribed_topics(self) -> frozenset[str]:
@@ -136,12 +88,6 @@ class ConsumerGroup:
     def is_subscribed_to_topic(self, topic: str) -> bool:
         """Return whether the members read a topic."""
         return topic in self.subscribed_topics
-
-    def transition_to(self, state: GroupState, now_wall_ms: int) -> None:
-        """Note that the group is deleted or unloaded: other states follow from the members."""
-        assert state is DEAD
-        self.is_dead = True
-        self.state_timestamp_ms = now_wall_ms
 
     # --- members
 
@@ -200,27 +146,6 @@ class ConsumerGroup:
         """Cancel the timers of all members."""
         for member in self.members.values():
             member.cancel_timers()
-
-    # --- writes
-
-    def begin_write(self) -> None:
-        """Note that records of the group are about to be appended."""
-        self._pending += 1
-
-    def end_write(self) -> None:
-        """Note that an append has ended, and call those who waited for it."""
-        self._pending -= 1
-        if not self._pending:
-            waiting, self._waiting = self._waiting, []
-            for then in waiting:
-                then()
-
-    def when_written(self, then: Callable[[], None]) -> None:
-        """Call ``then`` when all that has changed is in the log, or at once if it is."""
-        if self._pending:
-            self._waiting.append(then)
-        else:
-            then()
 
     # --- who may do what
 
@@ -290,15 +215,6 @@ class ConsumerGroup:
                 f"coordinator ({current.epoch}). {rest}"
             )
 
-    def validate_alive(self) -> None:
-        """Check that the group is not dead.
-
-        Raises:
-            CoordinatorNotAvailableError: the group was just unloaded or deleted; the client should look for it again.
-        """
-        if self.is_dead:
-            raise CoordinatorNotAvailableError(f"group {self.group_id} is being removed")
-
     def validate_commit(self, member_id: str, epoch: int, api_version: int | None) -> None:
         """Check that offsets may be committed; ``api_version`` is None for a commit in a transaction.
 
@@ -333,17 +249,6 @@ class ConsumerGroup:
                 f"The received member epoch {epoch} does not match the expected member epoch {member.current.epoch}."
             )
 
-    def validate_delete(self) -> None:
-        """Check that the group can be deleted.
-
-        Raises:
-            GroupNotEmptyError: it has members.
-            GroupIdNotFoundError: it is dead already.
-        """
-        self.validate_offset_delete()
-        if self.members:
-            raise GroupNotEmptyError(f"group {self.group_id} has members; it can be deleted when all have left")
-
     def validate_offset_delete(self) -> None:
         """Check that offsets of the group can be deleted.
 
@@ -359,10 +264,3 @@ class ConsumerGroup:
 
 def _is_subset(reported: Partitions, assigned: Partitions) -> bool:
     return all(partitions <= assigned.get(topic_id, frozenset()) for topic_id, partitions in reported.items())
-
-
-def hash_of(topics: Topics) -> int:
-    """Return a number that changes with the subscribed topics and their partitions; 0 without topics."""
-    known: Iterable[str] = (f"{topic}:{topic_id}:{count}" for topic, (topic_id, count) in sorted(topics.items()))
-    text = ",".join(known)
-    return zlib.crc32(text.encode()) if text else 0

@@ -19,7 +19,7 @@ from pykclient.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from pykclient.testing.group import consumer_group_records as records_of
-from pykclient.testing.group.consumer_group import ConsumerGroup, Topics, hash_of
+from pykclient.testing.group.consumer_group import ConsumerGroup
 from pykclient.testing.group.consumer_group_member import (
     LEFT_STATIC_EPOCH,
     UNREVOKED_PARTITIONS,
@@ -27,6 +27,7 @@ from pykclient.testing.group.consumer_group_member import (
     Partitions,
 )
 from pykclient.testing.group.consumer_group_records import KeyValue
+from pykclient.testing.group.modern_group import Topics, hash_of
 from pykclient.testing.group.server_assignors import ASSIGNORS
 
 if TYPE_CHECKING:
@@ -323,19 +324,8 @@ class ConsumerGroupManager:
 
     def _write(self, group: ConsumerGroup, records: list[KeyValue], then: Callable[[int], None]) -> None:
         """Append the records, and call ``then`` with an error code or 0, when all that has changed is in the log."""
-        if group.is_behind_log:
-            records = [*records, *records_of.all_records(group, self._broker.loop.wall_ms)]
-        if not records:
-            group.when_written(lambda: then(0))
-            return
-        group.begin_write()
-
-        def written(code: int) -> None:
-            group.is_behind_log = bool(code)
-            then(code)
-            group.end_write()
-
-        self._manager.store_records(group.group_id, records, written)
+        wall_ms = self._broker.loop.wall_ms
+        group.write(self._manager.store_records, records, lambda: records_of.all_records(group, wall_ms), then)
 
 
 def _assignment(partitions: Partitions) -> ConsumerGroupHeartbeatResponse.Assignment:

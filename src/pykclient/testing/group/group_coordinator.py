@@ -25,6 +25,7 @@ from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHe
 from pykclient.protocol.messages.heartbeat import HeartbeatRequest
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from pykclient.protocol.messages.offset_commit import OffsetCommitRequest
+from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from pykclient.protocol.messages.sync_group import SyncGroupRequest
 from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from pykclient.record.record_batch import NO_SEQUENCE
@@ -38,6 +39,10 @@ from pykclient.testing.group.group_rebalance import GroupRebalance
 from pykclient.testing.group.group_records import GROUP_METADATA_TOPIC
 from pykclient.testing.group.group_state import DEAD, EMPTY, PREPARING_REBALANCE
 from pykclient.testing.group.member_metadata import SyncCallback
+from pykclient.testing.group.modern_group import ModernGroup
+from pykclient.testing.group.share_group import ShareGroup
+from pykclient.testing.group.share_group_manager import HeartbeatCallback as ShareHeartbeatCallback
+from pykclient.testing.group.share_group_manager import ShareGroupManager
 from pykclient.testing.transaction.add_partitions_to_txn_manager import FirstBatch, TransactionSupportedOperation
 from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
 from pykclient.types import TopicPartition
@@ -81,6 +86,7 @@ class GroupCoordinator:
         self._rebalance = GroupRebalance(broker, self._manager)
         self._join = GroupJoin(broker, self._manager, self._rebalance)
         self._consumer_groups = ConsumerGroupManager(broker, self._manager)
+        self.share_groups = ShareGroupManager(broker, self._manager)
         self._min_session_timeout_ms: int = config["group.min.session.timeout.ms"]
         self._max_session_timeout_ms: int = config["group.max.session.timeout.ms"]
         self._max_size: int = config["group.max.size"]
@@ -126,13 +132,17 @@ class GroupCoordinator:
         if isinstance(group, ConsumerGroup):
             self._consumer_groups.schedule_sessions(group)
             return
+        if isinstance(group, ShareGroup):
+            self.share_groups.resume_initialization(group)
+            self.share_groups.schedule_sessions(group)
+            return
         if len(group.members) > self._max_size:
             self._rebalance.prepare_rebalance(group, f"it has more than {self._max_size} members (group.max.size)")
         for member in list(group.members.values()):
             self._rebalance.reschedule_session(group, member)
 
     def _on_group_unloaded(self, group: Group) -> None:
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, ModernGroup):
             group.transition_to(DEAD, self._broker.loop.wall_ms)
             group.cancel_timers()
             group.offsets.abandon()
@@ -143,7 +153,7 @@ class GroupCoordinator:
         if not self._manager.groups:
             return
         for group in self._manager.groups.values():
-            if isinstance(group, ConsumerGroup):
+            if isinstance(group, ModernGroup):
                 group.is_metadata_stale = True
         cache = self._broker.metadata_cache
         gone = [topic for topic in topics if not cache.contains(topic)]
@@ -288,6 +298,14 @@ class GroupCoordinator:
         self.validate_group_status(body.group_id)
         self._consumer_groups.heartbeat(body, client_id, client_host, respond)
 
+    def share_group_heartbeat(
+        self, body: ShareGroupHeartbeatRequest, client_id: str, client_host: str, respond: ShareHeartbeatCallback
+    ) -> None:
+        """Handle ShareGroupHeartbeat."""
+        self.share_groups.validate(body)
+        self.validate_group_status(body.group_id)
+        self.share_groups.heartbeat(body, client_id, client_host, respond)
+
     # --- offsets
 
     def commit_offsets(
@@ -306,7 +324,7 @@ class GroupCoordinator:
                 missing = api_version >= _COMMIT_TELLS_MISSING_GROUP
                 raise (GroupIdNotFoundError if missing else IllegalGenerationError)(f"Group {group_id} not found.")
             group = self._manager.get_or_create_group(group_id)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, ModernGroup):
             group.validate_commit(body.member_id, generation_id, api_version)
         else:
             member = group.validate_offset_commit(body.member_id, body.group_instance_id, generation_id)
@@ -383,7 +401,7 @@ class GroupCoordinator:
             if body.generation_id >= 0:
                 raise IllegalGenerationError(f"Group {group_id} not found.")
             return self._manager.get_or_create_group(group_id)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, ModernGroup):
             group.validate_commit(body.member_id, body.generation_id, None)
             return group
         group.validate_alive()
@@ -418,7 +436,7 @@ class GroupCoordinator:
         """
         group_id = self.validate_group_status(group_id, may_be_empty=True)
         group = self._manager.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, ModernGroup):
             group.validate_fetch(member_id, member_epoch)
 
         def answer() -> None:
@@ -482,6 +500,14 @@ class GroupCoordinator:
         if not isinstance(group, ConsumerGroup):
             raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
         return group
+
+    def describe_share_group(self, group_id: str) -> ShareGroup:
+        """Return a share group.
+
+        Raises:
+            GroupIdNotFoundError: there is no such group.
+        """
+        return self._manager.share_group(self.validate_group_status(group_id), may_create=False)
 
     def delete_group(self, group_id: str, respond: Callable[[int], None]) -> None:
         """Handle DeleteGroups (KIP-229) for one group. It must have no members; its offsets are deleted too."""

@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pykclient.errors import RemoteProtocolError, UnsupportedVersionError
+from pykclient.errors import GroupIdNotFoundError, RemoteProtocolError, UnsupportedVersionError
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
 from pykclient.record.memory_records import AnyRecordBatch
 from pykclient.record.record_batch import Record
 from pykclient.testing.coordinator_log import AppendCallback, CoordinatorLog
-from pykclient.testing.group import consumer_group_records, group_records
+from pykclient.testing.group import consumer_group_records, group_records, share_group_records
 from pykclient.testing.group.consumer_group import ConsumerGroup
 from pykclient.testing.group.group_metadata import GroupMetadata
 from pykclient.testing.group.group_offsets import CommittedOffset
 from pykclient.testing.group.group_records import GROUP_METADATA_TOPIC
 from pykclient.testing.group.group_state import DEAD, EMPTY, STABLE
+from pykclient.testing.group.share_group import ShareGroup
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pykclient.testing.log.producer_state_entry import VerificationState
     from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
 
-Group = GroupMetadata | ConsumerGroup
+Group = GroupMetadata | ConsumerGroup | ShareGroup
 GroupCallback = Callable[[Group], None]
 
 
@@ -81,7 +82,7 @@ class GroupMetadataManager:
         group = self.groups.get(group_id)
         if isinstance(group, GroupMetadata) or (group is None and not may_create):
             return group
-        if group is None or (may_create and not group.members):
+        if group is None or (may_create and not group.members and not isinstance(group, ShareGroup)):
             new = GroupMetadata(group_id, self._broker.loop.wall_ms)
             self._replace(group, new)
             return new
@@ -92,11 +93,28 @@ class GroupMetadataManager:
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup) or (group is None and not may_create):
             return group
+        if isinstance(group, ShareGroup):
+            return None
         if group is None or (may_create and group.state is EMPTY and not group.pending_members):
             new = ConsumerGroup(group_id, self._broker.loop.wall_ms)
             self._replace(group, new)
             return new
         return None
+
+    def share_group(self, group_id: str, *, may_create: bool) -> ShareGroup:
+        """Return a share group.
+
+        Raises:
+            GroupIdNotFoundError: there is none and it may not be created, or the group is of another protocol.
+        """
+        group = self.groups.get(group_id)
+        if group is None and may_create:
+            group = self.groups[group_id] = ShareGroup(group_id, self._broker.loop.wall_ms)
+        if group is None:
+            raise GroupIdNotFoundError(f"Share group {group_id} not found.")
+        if not isinstance(group, ShareGroup):
+            raise GroupIdNotFoundError(f"Group {group_id} is not a share group.")
+        return group
 
     def _replace(self, old: Group | None, new: Group) -> None:
         """Put a group in the place of one of the other protocol, which has offsets but no members."""
@@ -230,6 +248,8 @@ class GroupMetadataManager:
     def cleanup(self, retention_ms: int) -> None:
         """Remove expired offsets, and groups with neither members nor offsets (KIP-211)."""
         for group in list(self.groups.values()):
+            if isinstance(group, ShareGroup):
+                continue  # only an administrator deletes it
             expired = self._expired(group, retention_ms)
             # A pending member is about to join.
             if group.state is EMPTY and len(expired) == len(group.offsets.partitions()) and not group.pending_members:
@@ -284,8 +304,16 @@ class GroupMetadataManager:
     def _on_loaded(self, partition: int, loaded: _LoadedGroups, on_loaded: GroupCallback) -> None:
         self._owned.add(partition)
         transactional = loaded.open_offsets()
-        for group_id in {**loaded.groups, **loaded.consumer_groups, **loaded.offsets, **transactional}:
-            group: Group | None = loaded.consumer_groups.get(group_id) or loaded.groups.get(group_id)
+        for group_id in {
+            **loaded.groups,
+            **loaded.consumer_groups,
+            **loaded.share_groups,
+            **loaded.offsets,
+            **transactional,
+        }:
+            group: Group | None = (
+                loaded.consumer_groups.get(group_id) or loaded.share_groups.get(group_id) or loaded.groups.get(group_id)
+            )
             if group is None:
                 group = GroupMetadata(group_id, self._broker.loop.wall_ms)
             of_transactions = transactional.get(group_id, {})
@@ -303,11 +331,12 @@ class _LoadedGroups:
     Those of a transaction count when its marker follows. Thread: loop.
     """
 
-    __slots__ = ("_transactions", "_wall_ms", "consumer_groups", "groups", "offsets")
+    __slots__ = ("_transactions", "_wall_ms", "consumer_groups", "groups", "offsets", "share_groups")
 
     def __init__(self, wall_ms: int) -> None:
         self._wall_ms = wall_ms
         self.consumer_groups: dict[str, ConsumerGroup] = {}
+        self.share_groups: dict[str, ShareGroup] = {}
         self.groups: dict[str, GroupMetadata] = {}
         self.offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         #: The offsets of open transactions by producer id.
@@ -353,8 +382,10 @@ class _LoadedGroups:
         record: Record,
         transaction: dict[tuple[str, TopicPartition], CommittedOffset] | None,
     ) -> None:
-        if record.key is None or consumer_group_records.read_into(
-            self.consumer_groups, record.key, record.value, self._wall_ms
+        if (
+            record.key is None
+            or consumer_group_records.read_into(self.consumer_groups, record.key, record.value, self._wall_ms)
+            or share_group_records.read_into(self.share_groups, record.key, record.value, self._wall_ms)
         ):
             return
         key = group_records.read_key(record.key)
@@ -388,6 +419,8 @@ def _group_tombstones(group: Group) -> list[tuple[bytes, bytes | None]]:
     """Return the records that remove a group without members, except for its offsets."""
     if isinstance(group, ConsumerGroup):
         return consumer_group_records.group_tombstones(group)
+    if isinstance(group, ShareGroup):
+        return share_group_records.group_tombstones(group)
     if not group.generation_id:
         return []  # it only ever stored offsets
     return [(group_records.group_metadata_key(group.group_id), None)]

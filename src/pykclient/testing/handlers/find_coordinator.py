@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, cast
 
 from pykclient.errors import BrokerError, CoordinatorNotAvailableError, InvalidRequestError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from pykclient.testing import acls
-from pykclient.topic_names import GROUP_METADATA_TOPIC_NAME, TRANSACTION_STATE_TOPIC_NAME
+from pykclient.topic_names import (
+    GROUP_METADATA_TOPIC_NAME,
+    SHARE_GROUP_STATE_TOPIC_NAME,
+    TRANSACTION_STATE_TOPIC_NAME,
+)
 from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
@@ -21,6 +26,10 @@ VERSIONS = (0, 6)
 #: From this version on, a request may have several keys.
 _BATCHED = 4
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+#: From this version on, there are keys of share partitions.
+_WITH_SHARE_PARTITIONS = 6
+#: A share partition: a group, a topic id and a partition.
+_SHARE_KEY = re.compile(r".+:[A-Za-z0-9_-]{22}:\d+", re.DOTALL)
 
 Coordinator = FindCoordinatorResponse.Coordinator
 
@@ -50,19 +59,21 @@ def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> C
             broker.auth.check_group(request, acls.DESCRIBE, key)
         elif key_type == _TRANSACTION:
             broker.auth.check_transactional_id(request, acls.DESCRIBE, key)
-        node = request.advertised(_find(broker, key_type, key))
+        node = request.advertised(_find(broker, request.api_version, key_type, key))
     except BrokerError as error:
         return Coordinator(key=key, node_id=-1, port=-1, error_code=error.code, error_message=str(error))
     return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_message="")
 
 
-def _find(broker: Broker, key_type: int, key: str) -> Node:
+def _find(broker: Broker, api_version: int, key_type: int, key: str) -> Node:
     if key_type == _GROUP:
         topic, partition = GROUP_METADATA_TOPIC_NAME, broker.group_coordinator.partition_for(key)
     elif key_type == _TRANSACTION:
         topic, partition = TRANSACTION_STATE_TOPIC_NAME, broker.transaction_coordinator.partition_for(key)
     elif key_type == _SHARE:
-        raise InvalidRequestError(f"share group {key!r} has no coordinator: this cluster has no share groups")
+        if api_version < _WITH_SHARE_PARTITIONS or not _SHARE_KEY.fullmatch(key):
+            raise InvalidRequestError(f"{key!r} is not the key of a share partition, group:topic-id:partition")
+        topic, partition = SHARE_GROUP_STATE_TOPIC_NAME, broker.share_coordinator.partition_for(key)
     else:
         raise InvalidRequestError(f"there are no coordinators of type {key_type}")
     cache = broker.metadata_cache

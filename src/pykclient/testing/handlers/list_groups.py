@@ -8,6 +8,7 @@ from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from pykclient.testing import acls
 from pykclient.testing.group.consumer_group import ConsumerGroup
+from pykclient.testing.group.share_group import ShareGroup
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
@@ -19,6 +20,7 @@ VERSIONS = (0, 5)
 
 _CLASSIC: Final = "classic"
 _CONSUMER: Final = "consumer"
+_SHARE: Final = "share"
 
 
 def handle(broker: Broker, request: Request) -> None:
@@ -44,6 +46,8 @@ def handle(broker: Broker, request: Request) -> None:
 
 
 def _type_of(group: Group) -> str:
+    if isinstance(group, ShareGroup):
+        return _SHARE
     return _CONSUMER if isinstance(group, ConsumerGroup) else _CLASSIC
 
 

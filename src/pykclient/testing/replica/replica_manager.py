@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from pykclient import topic_names
 from pykclient.errors import (
     BrokerError,
     CorruptRecordError,
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 
 _FIRST_FETCH_WITH_DIVERGING_EPOCH: Final = 12
 
-_INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state")
 
 _NO_VERIFICATIONS: Final[Mapping[TopicPartition, VerificationState | None]] = {}
 
@@ -96,6 +96,7 @@ class ReplicaManager:
         self._state_changes = ReplicaStateChanges(broker, self, self._partitions)
         self._delayed_produces = DelayedOperationPurgatory(broker)
         self._delayed_fetches = DelayedOperationPurgatory(broker)
+        self.delayed_share_fetches = DelayedOperationPurgatory(broker)
         self._delayed_delete_records = DelayedOperationPurgatory(broker)
         self._changed: dict[TopicPartition, None] = {}
         self._completing = False
@@ -113,7 +114,12 @@ class ReplicaManager:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        for purgatory in (self._delayed_produces, self._delayed_fetches, self._delayed_delete_records):
+        for purgatory in (
+            self._delayed_produces,
+            self._delayed_fetches,
+            self.delayed_share_fetches,
+            self._delayed_delete_records,
+        ):
             purgatory.shutdown()
         self.disk_queue.clear()
         if self._broker.state == broker_state.SHUTTING_DOWN:
@@ -384,7 +390,7 @@ class ReplicaManager:
         results: dict[TopicPartition, DeleteRecordsResult] = {}
         for topic_partition, offset in offsets.items():
             try:
-                if topic_partition.topic in _INTERNAL_TOPICS:
+                if topic_names.is_internal(topic_partition.topic):
                     raise InvalidTopicError(f"records of {topic_partition.topic} cannot be deleted")
                 partition = self.get_partition_or_raise(topic_partition)
                 low_watermark = partition.delete_records_on_leader(offset)
@@ -415,6 +421,7 @@ class ReplicaManager:
                 topic_partition, _ = changed.popitem()
                 self._delayed_produces.check_and_complete(topic_partition)
                 self._delayed_fetches.check_and_complete(topic_partition)
+                self.delayed_share_fetches.check_and_complete(topic_partition)
                 self._delayed_delete_records.check_and_complete(topic_partition)
         finally:
             self._completing = False

@@ -180,6 +180,7 @@ class ReplicaStateChanges:
             self._manager.partition_changed(topic_partition)
             if was_leader:
                 self._log.info("Follower of %s in epoch %d", topic_partition, state.leader_epoch)
+                self._broker.share_partition_manager.on_resignation(topic_partition)
                 coordinator = self._broker.coordinators.get(topic_partition.topic)
                 if coordinator is not None:
                     coordinator.on_resignation(topic_partition.partition, state.leader_epoch)
@@ -243,8 +244,10 @@ class ReplicaStateChanges:
             raise FencedLeaderEpochError(f"{topic_partition} has leader epoch {partition.leader_epoch} already")
         self._manager.replica_fetcher_manager.remove_fetcher_for_partitions([topic_partition])
         coordinator = self._broker.coordinators.get(topic_partition.topic)
-        if partition is not None and partition.is_leader and coordinator is not None:
-            coordinator.on_resignation(topic_partition.partition, leader_epoch)
+        if partition is not None and partition.is_leader:
+            self._broker.share_partition_manager.on_resignation(topic_partition)
+            if coordinator is not None:
+                coordinator.on_resignation(topic_partition.partition, leader_epoch)
         if delete:
             if partition is not None:
                 self._forget(partition)

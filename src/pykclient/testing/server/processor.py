@@ -188,6 +188,7 @@ class Processor:
         self._held_up.pop(connection, None)
         connection.backlog.clear()
         connection.outbox.clear()
+        connection.broker.on_disconnect(connection.id)
 
     # --- the loop's turn ---------------------------------------------------------------------------------------------
 

@@ -1,0 +1,347 @@
+"""The coordinator of the state of share partitions (Java: ShareCoordinatorService, ShareCoordinatorShard)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pykclient.errors import (
+    BrokerError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    FencedLeaderEpochError,
+    FencedStateEpochError,
+    InvalidRequestError,
+    NotCoordinatorError,
+    RemoteProtocolError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+    for_code,
+)
+from pykclient.record.memory_records import AnyRecordBatch
+from pykclient.testing.coordinator_log import CoordinatorLog, KeyValue
+from pykclient.testing.share import share_coordinator_records as records_of
+from pykclient.testing.share.share_coordinator_records import StateUpdate
+from pykclient.testing.share.share_types import (
+    NO_EPOCH,
+    UNINITIALIZED_START_OFFSET,
+    SharePartitionKey,
+    ShareState,
+    ShareUpdate,
+)
+from pykclient.testing.share.state_batches import combine_state_batches
+from pykclient.topic_names import SHARE_GROUP_STATE_TOPIC_NAME
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+
+#: Called with None or an error, when the change is written.
+WrittenCallback = Callable[[BrokerError | None], None]
+#: Called with None and the state, or an error.
+StateCallback = Callable[[BrokerError | None, ShareState | None], None]
+
+
+class _Entry:
+    """The state of a share partition, and how many changes were written since its last snapshot. Thread: loop."""
+
+    __slots__ = ("state", "updates")
+
+    def __init__(self, state: ShareState) -> None:
+        self.state = state
+        self.updates = 0
+
+    def apply(self, change: ShareState | StateUpdate) -> None:
+        """Take over a record."""
+        if isinstance(change, ShareState):
+            self.state = change
+            self.updates = 0
+        else:
+            self.state = change.apply(self.state)
+            self.updates += 1
+
+
+class ShareCoordinator:
+    """The state of share partitions whose partition of __share_group_state this broker leads.
+
+    A change is appended first, and takes effect and is answered when all in-sync replicas have it. Meanwhile further
+    requests for the share partition wait, so each sees the result of the one before. A leader that another one has
+    replaced is fenced by its leader epoch, and one from before the state was reset by its state epoch.
+
+    Thread: loop
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        config = broker.config
+        self._broker = broker
+        self._log = broker.log_context.logger(__name__)
+        self._active = False
+        self._updates_per_snapshot = config.get_int("share.coordinator.snapshot.update.records.per.snapshot")
+        self._storage = CoordinatorLog(
+            broker,
+            SHARE_GROUP_STATE_TOPIC_NAME,
+            config.get_int("share.coordinator.state.topic.num.partitions"),
+            config.get_int("share.coordinator.write.timeout.ms"),
+        )
+        self._loaded: dict[int, dict[SharePartitionKey, _Entry]] = {}
+        #: The requests that wait for a share partition that is being written.
+        self._waiting: dict[SharePartitionKey, deque[Callable[[], None]]] = {}
+
+    def startup(self) -> None:
+        """Accept requests. State arrives with the partitions that this broker is elected for."""
+        self._active = True
+        self._broker.metadata_cache.add_listener(self._on_metadata)
+
+    def shutdown(self) -> None:
+        """Refuse requests."""
+        self._active = False
+
+    def partition_for(self, coordinator_key: str) -> int:
+        """Return the partition of __share_group_state that has the state of a share partition."""
+        return self._storage.partition_for(coordinator_key)
+
+    # --- leadership
+
+    def on_election(self, partition: int, epoch: int) -> None:
+        """Take over a partition, as its broker leads it from ``epoch`` on."""
+        loaded: dict[SharePartitionKey, _Entry] = {}
+        if self._storage.load(partition, epoch, partial(_add, loaded), partial(self._on_loaded, partition, loaded)):
+            self._loaded.pop(partition, None)
+
+    def _on_loaded(self, partition: int, loaded: dict[SharePartitionKey, _Entry]) -> None:
+        self._loaded[partition] = loaded
+        self._log.info("Loaded %d share partitions from partition %d", len(loaded), partition)
+
+    def on_resignation(self, partition: int, epoch: int) -> None:
+        """Give up a partition. ``epoch`` is negative if the partition was deleted."""
+        if self._storage.unload(partition, epoch if epoch >= 0 else None):
+            self._loaded.pop(partition, None)
+
+    # --- requests
+
+    def initialize_state(
+        self, key: SharePartitionKey, state_epoch: int, start_offset: int, then: WrittenCallback
+    ) -> None:
+        """Begin the state of a share partition, or reset it."""
+        self._run(key, partial(self._initialize, key, state_epoch, start_offset), then)
+
+    def read_state(self, key: SharePartitionKey, leader_epoch: int, then: StateCallback) -> None:
+        """Return the state to the leader of ``leader_epoch``; leaders of earlier epochs are fenced from then on."""
+        found: list[ShareState] = []
+
+        def read(written: WrittenCallback) -> None:
+            entry = self._existing(key)
+            self._check_leader(entry, leader_epoch)
+            found.append(entry.state)
+            if leader_epoch in (NO_EPOCH, entry.state.leader_epoch):
+                written(None)
+                return
+            update = ShareUpdate(
+                entry.state.state_epoch, leader_epoch, entry.state.start_offset, entry.state.delivery_complete_count
+            )
+            self._append_update(key, entry, update, leader_epoch, written)
+
+        self._run(key, read, lambda error: then(error, None if error is not None else found[0]))
+
+    def read_state_summary(self, key: SharePartitionKey, then: StateCallback) -> None:
+        """Return the state without its batches; a share partition without state has the start offset -1."""
+        found: list[ShareState] = []
+
+        def read(written: WrittenCallback) -> None:
+            entry = self._partition(key).get(key)
+            empty = ShareState(0, 0, -1, UNINITIALIZED_START_OFFSET, -1, 0, 0)
+            found.append(empty if entry is None else entry.state)
+            written(None)
+
+        self._run(key, read, lambda error: then(error, None if error is not None else found[0]))
+
+    def write_state(self, key: SharePartitionKey, update: ShareUpdate, then: WrittenCallback) -> None:
+        """Write a change of the state by its leader."""
+
+        def write(written: WrittenCallback) -> None:
+            entry = self._existing(key)
+            self._check_leader(entry, update.leader_epoch)
+            if update.state_epoch != NO_EPOCH and update.state_epoch < entry.state.state_epoch:
+                raise FencedStateEpochError(
+                    f"state epoch {update.state_epoch} of {key.coordinator_key} is over, it is "
+                    f"{entry.state.state_epoch}"
+                )
+            self._append_update(key, entry, update, entry.state.leader_epoch, written)
+
+        self._run(key, write, then)
+
+    def delete_state(self, key: SharePartitionKey, then: WrittenCallback) -> None:
+        """Delete the state of a share partition, if it has one."""
+
+        def delete(written: WrittenCallback) -> None:
+            if key in self._partition(key):
+                self._append(key, records_of.tombstone(key), None, written)
+            else:
+                written(None)
+
+        self._run(key, delete, then)
+
+    # --- one after the other
+
+    def _run(self, key: SharePartitionKey, operation: Callable[[WrittenCallback], None], then: WrittenCallback) -> None:
+        waiting = self._waiting.get(key)
+        if waiting is not None:
+            waiting.append(partial(self._run_now, key, operation, then))
+            return
+        self._waiting[key] = deque()
+        self._run_now(key, operation, then)
+
+    def _run_now(
+        self, key: SharePartitionKey, operation: Callable[[WrittenCallback], None], then: WrittenCallback
+    ) -> None:
+        def done(error: BrokerError | None) -> None:
+            then(error)
+            waiting = self._waiting[key]
+            if waiting:
+                # Not from here: a long queue would be as many nested calls.
+                self._broker.call_soon(waiting.popleft())
+            else:
+                del self._waiting[key]
+
+        try:
+            self._check_topic(key)
+            operation(done)
+        except BrokerError as error:
+            done(error)
+
+    def _check_topic(self, key: SharePartitionKey) -> None:
+        if key.partition < 0:
+            raise InvalidRequestError("The partition id cannot be a negative number.")
+        self._partition(key)
+        cache = self._broker.metadata_cache
+        name = cache.topic_name(key.topic_id)
+        if name is None or (cache.num_partitions(name) or 0) <= key.partition:
+            raise UnknownTopicOrPartitionError(f"there is no partition {key.partition} of topic {key.topic_id}")
+
+    def _partition(self, key: SharePartitionKey) -> dict[SharePartitionKey, _Entry]:
+        if not self._active:
+            raise CoordinatorNotAvailableError(f"broker {self._broker.id} is not running")
+        number = self.partition_for(key.coordinator_key)
+        if self._storage.is_loading(number):
+            raise CoordinatorLoadInProgressError(f"broker {self._broker.id} is loading {key.coordinator_key}")
+        loaded = self._loaded.get(number)
+        if loaded is None:
+            raise NotCoordinatorError(f"broker {self._broker.id} does not coordinate {key.coordinator_key}")
+        return loaded
+
+    def _existing(self, key: SharePartitionKey) -> _Entry:
+        entry = self._partition(key).get(key)
+        if entry is None:
+            raise InvalidRequestError(f"the state of {key.coordinator_key} was not initialized")
+        return entry
+
+    @staticmethod
+    def _check_leader(entry: _Entry, leader_epoch: int) -> None:
+        if leader_epoch != NO_EPOCH and leader_epoch < entry.state.leader_epoch:
+            raise FencedLeaderEpochError(f"leader epoch {leader_epoch} is over, it is {entry.state.leader_epoch}")
+
+    # --- writing
+
+    def _initialize(
+        self, key: SharePartitionKey, state_epoch: int, start_offset: int, written: WrittenCallback
+    ) -> None:
+        entry = self._partition(key).get(key)
+        snapshot_epoch = 0
+        if entry is not None:
+            if state_epoch != NO_EPOCH and state_epoch < entry.state.state_epoch:
+                raise FencedStateEpochError(
+                    f"state epoch {state_epoch} of {key.coordinator_key} is over, it is {entry.state.state_epoch}"
+                )
+            snapshot_epoch = entry.state.snapshot_epoch + 1
+        now_ms = self._broker.loop.wall_ms
+        complete_count = -1 if start_offset == UNINITIALIZED_START_OFFSET else 0
+        state = ShareState(snapshot_epoch, state_epoch, 0, start_offset, complete_count, now_ms, now_ms)
+        self._append(key, records_of.snapshot_record(key, state), state, written)
+
+    def _append_update(
+        self, key: SharePartitionKey, entry: _Entry, update: ShareUpdate, leader_epoch: int, written: WrittenCallback
+    ) -> None:
+        """Append a change or, after many of them, a snapshot with the change."""
+        state = entry.state
+        change = StateUpdate(
+            state.snapshot_epoch,
+            leader_epoch,
+            update.start_offset,
+            update.delivery_complete_count,
+            combine_state_batches((), update.batches, update.start_offset),
+        )
+        if entry.updates < self._updates_per_snapshot:
+            self._append(key, records_of.update_record(key, change), change, written)
+            return
+        now_ms = self._broker.loop.wall_ms
+        snapshot = change.apply(state)._replace(
+            snapshot_epoch=state.snapshot_epoch + 1, create_timestamp_ms=now_ms, write_timestamp_ms=now_ms
+        )
+        self._append(key, records_of.snapshot_record(key, snapshot), snapshot, written)
+
+    def _append(
+        self,
+        key: SharePartitionKey,
+        record: KeyValue,
+        change: ShareState | StateUpdate | None,
+        written: WrittenCallback,
+    ) -> None:
+        partition = self._partition(key)
+
+        def appended(error_code: int, _: int) -> None:
+            number = self.partition_for(key.coordinator_key)
+            if error_code or self._loaded.get(number) is not partition:
+                written(_error_of(error_code or NotCoordinatorError.code))
+                return
+            _apply(partition, key, change)
+            written(None)
+
+        self._storage.append(self.partition_for(key.coordinator_key), [record], appended)
+
+    # --- topics
+
+    def _on_metadata(self, topics: Collection[str]) -> None:
+        """Delete the state of topics that are deleted."""
+        cache = self._broker.metadata_cache
+        if all(cache.contains(topic) for topic in topics):
+            return
+        for partition in self._loaded.values():
+            for key in [key for key in partition if cache.topic_name(key.topic_id) is None]:
+                self._run_tombstone(key)
+
+    def _run_tombstone(self, key: SharePartitionKey) -> None:
+        # Not through ``_run``, which refuses requests for topics that do not exist.
+        if key not in self._waiting:
+            self._append(key, records_of.tombstone(key), None, lambda _: None)
+
+
+def _add(loaded: dict[SharePartitionKey, _Entry], batch: AnyRecordBatch) -> None:
+    """Apply the records of a batch of the log."""
+    for record in batch.records():
+        if record.key is None:
+            continue
+        try:
+            key, change = records_of.read_record(record.key, record.value)
+        except (RemoteProtocolError, UnsupportedVersionError):
+            # From another release or a foreign writer: no reason to lose all other state.
+            continue
+        _apply(loaded, key, change)
+
+
+def _apply(
+    loaded: dict[SharePartitionKey, _Entry], key: SharePartitionKey, change: ShareState | StateUpdate | None
+) -> None:
+    entry = loaded.get(key)
+    if change is None:
+        loaded.pop(key, None)
+    elif entry is not None:
+        entry.apply(change)
+    elif isinstance(change, ShareState):
+        loaded[key] = _Entry(change)
+
+
+def _error_of(error_code: int) -> BrokerError:
+    error = for_code(error_code)
+    assert error is not None, "the code of an error"
+    return error
