@@ -136,9 +136,21 @@ def test_settings_of_a_broker_are_told_by_itself(cluster: ClusterHarness) -> Non
         == "Unexpected broker id, expected 2 or empty string, but received 3"
     )
     assert describe(cluster, BROKER, "x").error_message == "Broker id must be an integer, but it is: x"
-    for type in (BROKER_LOGGER, CLIENT_METRICS, GROUP):
+    for type in (BROKER_LOGGER, CLIENT_METRICS):
         assert entries(describe(cluster, type, "2")) == {}
     assert entries(describe(cluster, BROKER, "")) == {}
+
+
+def test_settings_of_a_group(cluster: ClusterHarness) -> None:
+    name = "share.delivery.count.limit"
+    assert incrementally(cluster, (name, SET, "3"), type=GROUP, name="a/b") == (0, "")
+    found = entries(describe(cluster, GROUP, "a/b"))
+    assert (found[name].value, [synonym.name for synonym in found[name].synonyms]) == ("3", [name, f"group.{name}"])
+    assert entries(describe(cluster, GROUP, "other"))[name].value == "5"
+    assert incrementally(cluster, (name, SET, "none"), type=GROUP, name="a/b")[0] == 40
+    assert incrementally(cluster, ("share.auto.offset.reset", SET, "by_duration:1h"), type=GROUP)[0] == 40
+    assert incrementally(cluster, (name, DELETE, None), type=GROUP, name="a/b") == (0, "")
+    assert entries(describe(cluster, GROUP, "a/b"))[name].value == "5"
 
 
 def test_what_cannot_be_described(cluster: ClusterHarness) -> None:
@@ -209,7 +221,7 @@ def test_what_cannot_be_set(cluster: ClusterHarness) -> None:
     assert incrementally(cluster, ("retention.ms", 9, "1"))[0] == 42
     assert incrementally(cluster, ("retention.ms", SET, "1"), ("retention.ms", SET, "2"))[0] == 42
     assert incrementally(cluster, ("retention.ms", SET, "1"), name="no") == (3, "The topic 'no' does not exist.")
-    assert incrementally(cluster, ("x", SET, "1"), type=GROUP)[0] == 42
+    assert incrementally(cluster, ("x", SET, "1"), type=GROUP) == (40, "Unknown group config name: x")
     assert incrementally(cluster, ("num.partitions", SET, "1"), type=BROKER, name="1") == (
         42,
         "Cannot update these configs dynamically: [num.partitions]",

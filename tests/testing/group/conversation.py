@@ -55,6 +55,9 @@ Identity = LeaveGroupRequest.MemberIdentity
 class Conversation:
     """One conversation, with its own groups and its own topic of two partitions."""
 
+    left_out: tuple[str, ...] = _LEFT_OUT
+    sets: tuple[str, ...] = _SETS
+
     def __init__(self, kafka: AnyKafka) -> None:
         self._kafka = kafka
         self._names: dict[str, str] = {}
@@ -103,12 +106,12 @@ class Conversation:
             parts = [
                 f"{name}={self._text(given, name)}"
                 for name in type(value).__slots__
-                if name not in _LEFT_OUT and (given := getattr(value, name)) != getattr(default, name)
+                if name not in self.left_out and (given := getattr(value, name)) != getattr(default, name)
             ]
             return f"({' '.join(parts)})"
         if isinstance(value, list):
             texts = [self._text(one) for one in value]
-            return f"[{', '.join(sorted(texts) if field in _SETS else texts)}]"
+            return f"[{', '.join(sorted(texts) if field in self.sets else texts)}]"
         text = value.decode() if isinstance(value, bytes) else str(value)
         for known, name in self._names.items():
             text = text.replace(known, name)

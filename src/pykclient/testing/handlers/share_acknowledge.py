@@ -12,6 +12,7 @@ from pykclient.errors import (
 )
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
+from pykclient.testing import acls
 from pykclient.testing.share.acknowledgements import (
     acknowledge,
     check_enabled,
@@ -41,6 +42,7 @@ def handle(broker: Broker, request: Request) -> None:
     body = cast(ShareAcknowledgeRequest, request.body)
     check_enabled(broker)
     group_id, member_id = check_member(body.group_id, body.member_id)
+    broker.auth.check_group(request, acls.READ, group_id)
     epoch = body.share_session_epoch
     if epoch == INITIAL_EPOCH:
         raise InvalidShareSessionEpochError("acknowledgements cannot begin a share session")
@@ -59,6 +61,7 @@ def handle(broker: Broker, request: Request) -> None:
 
     acknowledge(
         broker,
+        request,
         group_id,
         member_id,
         acknowledgements,

@@ -10,30 +10,29 @@ from pykclient.errors import (
     InvalidRequestError,
     NotLeaderOrFollowerError,
     ShareSessionLimitReachedError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
 )
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
+from pykclient.testing import acls
 from pykclient.testing.share.acknowledgements import (
     acknowledge,
     check_enabled,
     check_member,
     leader_of,
     node_endpoints,
+    readable_partition,
 )
 from pykclient.testing.share.delayed_share_fetch import isolation_of
 from pykclient.testing.share.record_acquirer import AcquireRequest
 from pykclient.testing.share.share_partition_manager import FetchLimits, check_epoch
 from pykclient.testing.share.share_session import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, ShareSessionKey
-from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.testing.broker import Broker
     from pykclient.testing.server.request_channel import Request
-    from pykclient.types import Node
+    from pykclient.types import Node, TopicPartition
 
 API_KEY = ApiKeys.SHARE_FETCH
 VERSIONS = (1, 2)
@@ -51,6 +50,7 @@ def handle(broker: Broker, request: Request) -> None:
     body = cast(ShareFetchRequest, request.body)
     check_enabled(broker)
     group_id, member_id = check_member(body.group_id, body.member_id)
+    broker.auth.check_group(request, acls.READ, group_id)
     with_renewals = request.api_version >= _FIRST_VERSION_WITH_RENEWALS
     if (
         with_renewals
@@ -81,6 +81,7 @@ def handle(broker: Broker, request: Request) -> None:
 
     acknowledge(
         broker,
+        request,
         group_id,
         member_id,
         acknowledgements,
@@ -88,7 +89,7 @@ def handle(broker: Broker, request: Request) -> None:
         may_renew=with_renewals and body.is_renew_ack,
     )
     if not is_final:
-        _fetch(broker, body, session, answer)
+        _fetch(broker, request, session, answer)
 
 
 def _session(broker: Broker, request: Request, key: ShareSessionKey, has_acknowledgements: bool) -> ShareSession:
@@ -106,7 +107,8 @@ def _session(broker: Broker, request: Request, key: ShareSessionKey, has_acknowl
     return session
 
 
-def _fetch(broker: Broker, body: ShareFetchRequest, session: ShareSession, answer: _Answer) -> None:
+def _fetch(broker: Broker, request: Request, session: ShareSession, answer: _Answer) -> None:
+    body = cast(ShareFetchRequest, request.body)
     config = broker.group_configs.get(answer.group_id)
     max_bytes = min(body.max_bytes, broker.config.get_int("fetch.max.bytes"))
     limits = FetchLimits(
@@ -120,19 +122,10 @@ def _fetch(broker: Broker, body: ShareFetchRequest, session: ShareSession, answe
     )
     known: list[tuple[_Key, TopicPartition]] = []
     for topic_id, index in session.partitions:
-        name = broker.replica_manager.topic_name(topic_id)
-        if name is None:
-            answer.errors[topic_id, index] = PartitionData(
-                partition_index=index, error_code=UnknownTopicIdError.code, records=b""
-            )
-            continue
-        topic_partition = TopicPartition(name, index)
-        if broker.metadata_cache.partition_info(topic_partition) is None:
-            answer.errors[topic_id, index] = PartitionData(
-                partition_index=index, error_code=UnknownTopicOrPartitionError.code, records=b""
-            )
-        else:
-            known.append(((topic_id, index), topic_partition))
+        try:
+            known.append(((topic_id, index), readable_partition(broker, request, topic_id, index)))
+        except BrokerError as error:
+            answer.errors[topic_id, index] = PartitionData(partition_index=index, error_code=error.code, records=b"")
     broker.share_partition_manager.fetch(answer.group_id, limits, acquire, known, answer.fetched)
 
 
@@ -161,12 +154,14 @@ class _Answer:
     def _maybe_respond(self) -> None:
         if self._acknowledged is None or self._fetched is None:
             return
+        is_new = cast(ShareFetchRequest, self._request.body).share_session_epoch == INITIAL_EPOCH
         config = self._broker.group_configs.get(self.group_id)
         response = ShareFetchResponse(acquisition_lock_timeout_ms=config.record_lock_duration_ms)
         partitions = {
             key: data
             for key, data in self._fetched.items()
-            if self._session.must_respond(key, has_records=bool(data.records), has_error=bool(data.error_code))
+            if is_new
+            or self._session.must_respond(key, has_records=bool(data.records), has_error=bool(data.error_code))
         }
         for key, error in self._acknowledged.items():
             data = partitions.setdefault(key, PartitionData(partition_index=key[1], records=b""))

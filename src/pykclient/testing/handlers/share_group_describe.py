@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
-from pykclient.errors import BrokerError
+from pykclient.errors import BrokerError, TopicAuthorizationError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from pykclient.testing import acls
 from pykclient.testing.group import simple_assignor
 
 if TYPE_CHECKING:
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 API_KEY = ApiKeys.SHARE_GROUP_DESCRIBE
 VERSIONS = (1, 1)
 
-#: Everything is allowed without authentication: read, delete, describe, describe and alter configs.
-_ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-
 Described = ShareGroupDescribeResponse.DescribedGroup
 
 
@@ -28,18 +26,26 @@ def handle(broker: Broker, request: Request) -> None:
     body = cast(ShareGroupDescribeRequest, request.body)
     groups = []
     for group_id in body.group_ids:
-        described = _describe(broker, group_id)
+        described = _describe(broker, request, group_id)
         if body.include_authorized_operations and not described.error_code:
-            described.authorized_operations = _ALL_OPERATIONS
+            described.authorized_operations = broker.auth.authorized_operations(request, acls.GROUP, group_id)
         groups.append(described)
     request.respond(ShareGroupDescribeResponse(groups=groups))
 
 
-def _describe(broker: Broker, group_id: str) -> ShareGroupDescribeResponse.DescribedGroup:
+def _describe(broker: Broker, request: Request, group_id: str) -> ShareGroupDescribeResponse.DescribedGroup:
     try:
+        broker.auth.check_group(request, acls.DESCRIBE, group_id)
         group = broker.group_coordinator.describe_share_group(group_id)
     except BrokerError as error:
         return Described(group_id=group_id, error_code=error.code, error_message=str(error))
+    topics = group.subscribed_topics
+    if broker.auth.filter(request, acls.DESCRIBE, acls.TOPIC, topics) != topics:
+        return Described(
+            group_id=group_id,
+            error_code=TopicAuthorizationError.code,
+            error_message="The group has described topic(s) that the client is not authorized to describe.",
+        )
     return Described(
         group_id=group_id,
         group_state=group.state.name,

@@ -12,6 +12,7 @@ from pykclient.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from pykclient.testing import acls
 from pykclient.testing.share.share_partition import ACKNOWLEDGE_TYPES, AcknowledgementBatch
 from pykclient.types import TopicPartition
 
@@ -69,6 +70,7 @@ def check_member(group_id: str | None, member_id: str | None) -> tuple[str, str]
 
 def acknowledge(
     broker: Broker,
+    request: Request,
     group_id: str,
     member_id: str,
     acknowledgements: Mapping[_Key, Sequence[GivenBatch]],
@@ -81,7 +83,7 @@ def acknowledge(
     valid: dict[_Key, list[AcknowledgementBatch]] = {}
     for (topic_id, index), batches in acknowledgements.items():
         try:
-            _check_partition(broker, topic_id, index)
+            readable_partition(broker, request, topic_id, index)
             checked = _checked(batches, may_renew=may_renew)
         except BrokerError as error:
             results[topic_id, index] = error
@@ -100,12 +102,21 @@ def acknowledge(
         then(results)
 
 
-def _check_partition(broker: Broker, topic_id: UUID, index: int) -> None:
+def readable_partition(broker: Broker, request: Request, topic_id: UUID, index: int) -> TopicPartition:
+    """Return a partition of a request.
+
+    Raises:
+        UnknownTopicIdError, UnknownTopicOrPartitionError: it does not exist.
+        TopicAuthorizationError: the requester may not read the topic.
+    """
     name = broker.replica_manager.topic_name(topic_id)
     if name is None:
         raise UnknownTopicIdError("This server does not host this topic ID.")
-    if broker.metadata_cache.partition_info(TopicPartition(name, index)) is None:
+    broker.auth.check_topic(request, acls.READ, name)
+    topic_partition = TopicPartition(name, index)
+    if broker.metadata_cache.partition_info(topic_partition) is None:
         raise UnknownTopicOrPartitionError("This server does not host this topic-partition.")
+    return topic_partition
 
 
 def _checked(batches: Sequence[GivenBatch], *, may_renew: bool) -> list[AcknowledgementBatch]:
