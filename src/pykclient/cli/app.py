@@ -23,6 +23,10 @@ from pykclient.version import __version__
 COMMANDS: Final = {
     "produce": ("produce:produce", "Write records from lines, JSON or files."),
     "consume": ("consume:consume", "Read records as text, JSON, Parquet or Arrow."),
+    "topics": ("topics:topics", "List, describe, create, delete and alter topics."),
+    "groups": ("groups:groups", "List and describe groups with their lag; delete them."),
+    "offsets": ("offsets:offsets", "Reset and delete the offsets of groups."),
+    "configs": ("configs:configs", "Show and change settings of topics, brokers and groups."),
     "embedded": ("embedded:embedded", "Run an embedded cluster until Ctrl-C."),
 }
 

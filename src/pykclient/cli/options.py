@@ -154,4 +154,16 @@ class Command(click.Command):
         format_options_in_sections(self, ctx, formatter)
 
 
+class CommandGroup(click.Group):
+    """A command with subcommands, before which the common options may stand, too."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += common_options()
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        format_options_in_sections(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
 pass_session = click.make_pass_decorator(Session, ensure=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pykclient.errors import (
     ConfigError,
+    GroupIdNotFoundError,
     IllegalArgumentError,
     InvalidTopicError,
     KafkaError,
@@ -48,6 +49,8 @@ def next_step(error: BaseException) -> str:
     """Return what to do about an error, or an empty string if its text says so already."""
     if isinstance(error, UnknownTopicOrPartitionError):
         return "Next step: `pykclient topics list` shows the topics, `pykclient topics create` makes one."
+    if isinstance(error, GroupIdNotFoundError):
+        return "Next step: `pykclient groups list` shows the groups."
     if isinstance(error, TopicAuthorizationFailedError):
         return "Next step: ask for an ACL; `pykclient acls list` shows them to those who may see them."
     return ""

@@ -1,0 +1,197 @@
+"""``pykclient topics``: list, describe, create, delete, alter."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pykclient.cli import completion
+from pykclient.cli.console import emit
+from pykclient.cli.options import Command, CommandGroup, Session, pass_session
+from pykclient.cli.outcomes import confirm, report
+from pykclient.cli.values import SETTING, TOPIC_OPTION, TopicOption
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.admin.admin import Admin
+    from pykclient.admin.descriptions import PartitionDescription, TopicDescription
+
+
+@click.group(cls=CommandGroup)
+def topics() -> None:
+    """List, describe, create, delete and alter topics."""
+
+
+@topics.command("list", cls=Command)
+@click.argument("pattern", required=False, metavar="[PATTERN]")
+@click.option("--internal", is_flag=True, help="Also topics of Kafka itself.")
+@pass_session
+def list_topics(session: Session, /, pattern: str | None, internal: bool) -> None:
+    """List topics, or those whose names match a PATTERN such as 'orders*'."""
+    with session.admin() as admin:
+        names = [topic.name for topic in admin.list_topics(list_internal=internal)]
+        if pattern is not None:
+            names = fnmatch.filter(names, pattern)
+        described = admin.describe_topics(names) if names else None
+    rows = [_summary(topic) for topic in sorted(described.all().values())] if described is not None else []
+    emit(session, rows, ("topic", "partitions", "replicas", "under_replicated", "leaderless"))
+
+
+def _summary(topic: TopicDescription) -> dict[str, Any]:
+    parts = topic.partitions
+    return {
+        "topic": topic.name,
+        "partitions": len(parts),
+        "replicas": max((len(part.replicas) for part in parts), default=0),
+        "under_replicated": sum(len(part.in_sync_replicas) < len(part.replicas) for part in parts),
+        "leaderless": sum(part.leader is None for part in parts),
+        "internal": topic.is_internal,
+        "id": None if topic.topic_id is None else str(topic.topic_id),
+    }
+
+
+@topics.command(cls=Command)
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=completion.topics)
+@pass_session
+def describe(session: Session, /, names: tuple[str, ...]) -> None:
+    """Show the partitions of topics: leaders, replicas, those in sync, and the first and next offsets."""
+    with session.admin() as admin:
+        described = admin.describe_topics(names).all()
+        partitions = [
+            TopicPartition(topic.name, part.partition)
+            for topic in described.values()
+            for part in topic.partitions
+            if part.leader is not None
+        ]
+        starts, ends = offsets_of(admin, partitions)
+    rows = []
+    for topic in described.values():
+        for part in sorted(topic.partitions, key=lambda part: part.partition):
+            tp = TopicPartition(topic.name, part.partition)
+            rows.append(_partition(topic, part, starts.get(tp), ends.get(tp)))
+    emit(session, rows, ("topic", "partition", "leader", "replicas", "in_sync", "offline", "start", "end"))
+
+
+def offsets_of(
+    admin: Admin, partitions: Iterable[TopicPartition]
+) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
+    """Return the first and the next offset of each partition that has both."""
+    from pykclient.admin.values import OffsetSpec
+
+    wanted = list(partitions)
+    if not wanted:
+        return {}, {}
+    starts, ends = (
+        admin.list_offsets(dict.fromkeys(wanted, spec)).map(lambda found: found.offset).succeeded
+        for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
+    )
+    return starts, ends
+
+
+def _partition(
+    topic: TopicDescription, part: PartitionDescription, start: int | None, end: int | None
+) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "partition": part.partition,
+        "leader": None if part.leader is None else part.leader.id,
+        "leader_epoch": part.leader_epoch,
+        "replicas": [node.id for node in part.replicas],
+        "in_sync": [node.id for node in part.in_sync_replicas],
+        "offline": [node.id for node in part.offline_replicas],
+        "start": start,
+        "end": end,
+    }
+
+
+@topics.command(cls=Command)
+@click.argument("wanted", nargs=-1, required=True, type=TOPIC_OPTION, metavar="NAME[:PARTITIONS[:REPLICATION]]...")
+@click.option("-p", "--partitions", type=click.IntRange(min=1), metavar="N", help="Default: the brokers'.")
+@click.option("-r", "--replication-factor", type=click.IntRange(min=1), metavar="N", help="Default: the brokers'.")
+@click.option(
+    "-c",
+    "--set",
+    "settings",
+    multiple=True,
+    type=SETTING,
+    metavar="KEY=VALUE",
+    help="A setting, such as retention.ms=1000.",
+)
+@click.option("--if-not-exists", is_flag=True, help="A topic that exists is a success.")
+@click.option("--dry-run", is_flag=True, help="Let the brokers check only.")
+@pass_session
+def create(
+    session: Session,
+    /,
+    wanted: tuple[TopicOption, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    settings: tuple[tuple[str, str], ...],
+    if_not_exists: bool,
+    dry_run: bool,
+) -> None:
+    """Create topics."""
+    from pykclient.admin.values import NewTopic
+    from pykclient.errors import TopicExistsError
+
+    new = [
+        NewTopic(
+            topic.name,
+            topic.partitions or partitions or -1,
+            topic.replication_factor or replication_factor or -1,
+            topic_configs=dict(settings),
+        )
+        for topic in wanted
+    ]
+    with session.admin() as admin:
+        results = admin.create_topics(new, validate_only=dry_run).map(lambda _: None)
+    if if_not_exists:
+        for name in [name for name, error in results.failed.items() if isinstance(error, TopicExistsError)]:
+            del results.failed[name]
+            results.succeeded[name] = None
+    report(session, results, "would be created" if dry_run else "created")
+
+
+@topics.command(cls=Command)
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=completion.topics)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@pass_session
+def delete(session: Session, /, names: tuple[str, ...], yes: bool) -> None:
+    """Delete topics with all their records."""
+    confirm(f"Delete {', '.join(names)} with all records?", yes)
+    with session.admin() as admin:
+        report(session, admin.delete_topics(names), "deleted")
+
+
+@topics.command(cls=Command)
+@click.argument("name", metavar="TOPIC", shell_complete=completion.topics)
+@click.option("-p", "--partitions", type=click.IntRange(min=1), metavar="N", help="The new number, which is higher.")
+@click.option("-c", "--set", "settings", multiple=True, type=SETTING, metavar="KEY=VALUE", help="Set a key.")
+@click.option("--unset", multiple=True, metavar="KEY", help="Set a key back to the brokers' default.")
+@click.option("--dry-run", is_flag=True, help="Let the brokers check only.")
+@pass_session
+def alter(
+    session: Session,
+    /,
+    name: str,
+    partitions: int | None,
+    settings: tuple[tuple[str, str], ...],
+    unset: tuple[str, ...],
+    dry_run: bool,
+) -> None:
+    """Add partitions to a topic, and change its settings.
+
+    More partitions send keys to other partitions than before.
+    """
+    from pykclient.cli.configs import change
+
+    if partitions is None and not settings and not unset:
+        raise click.UsageError("say what to change: --partitions, --set or --unset")
+    with session.admin() as admin:
+        if partitions is not None:
+            report(session, admin.create_partitions({name: partitions}, validate_only=dry_run), "partitions added")
+        if settings or unset:
+            change(session, admin, "topic", name, settings, unset, dry_run)
