@@ -26,6 +26,7 @@ MAY_BE_LONG = {"record/record_cursor.py:_decode_python"}
 
 #: Only these modules use the operating system's network; the layers above decide on bytes and a given time.
 SOCKET_MODULES = {
+    "cli/doctor_checks.py",
     "network/channel_builders.py",
     "network/host_resolver.py",
     "network/kafka_channel.py",

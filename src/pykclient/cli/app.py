@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "groups": ("groups:groups", "List and describe groups with their lag; delete them."),
     "offsets": ("offsets:offsets", "Reset and delete the offsets of groups."),
     "configs": ("configs:configs", "Show and change settings of topics, brokers and groups."),
+    "doctor": ("doctor:doctor", "Check a connection step by step, and say what to do."),
     "embedded": ("embedded:embedded", "Run an embedded cluster until Ctrl-C."),
 }
 

@@ -1,0 +1,204 @@
+"""``pykclient doctor``: each step of a connection to a cluster, and what to do about the first that fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from pykclient.admin.kafka_admin_client import KafkaAdminClient
+from pykclient.cli import settings
+from pykclient.cli.console import emit
+from pykclient.cli.doctor_checks import Check, Listener, connection_checks
+from pykclient.cli.options import Command, Session, pass_session
+from pykclient.errors import AuthenticationError, ConfigError, IllegalSaslStateError, KafkaError
+
+if TYPE_CHECKING:
+    from pykclient.admin.admin import Admin
+    from pykclient.config.admin_config import AdminClientConfig
+    from pykclient.types import Node
+
+_MOST_NAMED: Final = 5
+#: The longest wait for each answer of a broker.
+_MOST_MS: Final = 5_000
+
+_CREDENTIALS_ADVICE: Final = (
+    "Check sasl.mechanism, sasl.username and sasl.password; on the broker, whether the user exists for this mechanism"
+)
+
+
+@click.command(cls=Command)
+@pass_session
+def doctor(session: Session, /) -> int:
+    """Check a connection step by step: DNS, TCP, TLS, SASL, API versions, metadata, each advertised listener.
+
+    The exit code is 0 if all steps succeed. Otherwise the command says which step fails, and what to do about it.
+    """
+    if not session.is_debug:
+        session.on_level(logging.ERROR)  # the checks tell what the client would warn of
+    checks = []
+    for check in _checks(session):
+        checks.append(check)
+        if not session.is_json:
+            _print(check)
+    failed = [check for check in checks if not check.is_ok]
+    if session.is_json:
+        emit(session, [check._asdict() for check in checks], ())
+    elif failed:
+        click.echo(f"\n{len(failed)} of {len(checks)} checks failed. Begin with the first: {failed[0].step}.")
+    else:
+        click.echo(f"\nAll {len(checks)} checks succeeded.")
+    return 1 if failed else 0
+
+
+def _print(check: Check) -> None:
+    mark = click.style("ok    ", fg="green") if check.is_ok else click.style("FAILED", fg="red", bold=True)
+    click.echo(f"{mark}  {check.step:<13} {check.target}: {check.detail}")
+    if check.advice:
+        click.echo(f"        -> {check.advice}")
+
+
+def _checks(session: Session) -> Iterator[Check]:
+    from pykclient.config.admin_config import AdminClientConfig
+    from pykclient.network.client_utils import parse_addresses
+
+    timeout_ms = min(session.timeout_ms, _MOST_MS)
+    waits = {"default.api.timeout.ms": timeout_ms, "request.timeout.ms": timeout_ms}
+    chosen = settings.for_client(AdminClientConfig, session.settings(), {}, waits)
+    config = AdminClientConfig(chosen)
+    yield Check("configuration", "settings", True, _summary(config))
+    brokers: tuple[Node, ...] = ()
+    for host, port in parse_addresses(config["bootstrap.servers"]):
+        listener = Listener(host, port)
+        last: Check | None = None
+        for check in _guarded(listener, config, timeout_ms):
+            yield check
+            last = check
+        if last is None or not last.is_ok:
+            continue
+        with _client({**chosen, "bootstrap.servers": listener.shown}) as admin:
+            for check, found in _protocol_checks(admin, listener.shown, config):
+                brokers = found or brokers
+                yield check
+    if brokers:
+        yield from _broker_checks(chosen, brokers, config, timeout_ms)
+
+
+def _summary(config: AdminClientConfig) -> str:
+    text = f"security.protocol {config['security.protocol']}"
+    return f"{text}, sasl.mechanism {config['sasl.mechanism']}" if _uses_sasl(config) else text
+
+
+def _uses_sasl(config: AdminClientConfig) -> bool:
+    return bool(config["security.protocol"].upper().startswith("SASL_"))
+
+
+def _guarded(listener: Listener, config: AdminClientConfig, timeout_ms: int) -> Iterator[Check]:
+    try:
+        yield from connection_checks(listener, config, timeout_ms)
+    except ConfigError as error:
+        yield Check("TLS", listener.shown, False, str(error), "Correct the settings that begin with ssl.")
+
+
+def _sasl_advice(error: AuthenticationError) -> str:
+    """Return advice about credentials; if the listener does not use SASL, the error's text has better advice."""
+    return "" if isinstance(error, IllegalSaslStateError) else _CREDENTIALS_ADVICE
+
+
+class _Client(KafkaAdminClient):
+    """An admin client that tells which brokers it has heard of."""
+
+    def brokers(self) -> tuple[Node, ...]:
+        """Return the brokers of the metadata; none before the first metadata."""
+        cluster = self._parts.metadata.fetch()
+        return () if cluster.is_bootstrap_configured else tuple(cluster.nodes)
+
+
+@contextmanager
+def _client(chosen: dict[str, Any]) -> Iterator[_Client]:
+    client = _Client(**{key.replace(".", "_"): value for key, value in chosen.items()})
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _protocol_checks(
+    client: _Client, target: str, config: AdminClientConfig
+) -> Iterator[tuple[Check, tuple[Node, ...]]]:
+    """Authenticate, ask for API versions and for metadata."""
+    detail = "the broker answers"
+    try:
+        detail = f"the broker supports {len(client.api_versions())} APIs"
+    except AuthenticationError as error:
+        yield Check("SASL", target, False, str(error), _sasl_advice(error)), ()
+        return
+    except KafkaError as error:
+        if not client.brokers():  # else the broker has answered, and those that it named cannot be reached
+            advice = (
+                "What answers there is no Kafka listener with this security.protocol: check the port, and whether the "
+                "listener expects TLS or SASL"
+            )
+            yield Check("API versions", target, False, str(error), advice), ()
+            return
+    if _uses_sasl(config):
+        yield Check("SASL", target, True, f"authenticated by {config['sasl.mechanism']}"), ()
+    yield Check("API versions", target, True, detail), ()
+    brokers = client.brokers()
+    names = ", ".join(f"{node.id} at {node.host}:{node.port}" for node in brokers[:_MOST_NAMED])
+    more = f" and {len(brokers) - _MOST_NAMED} more" if len(brokers) > _MOST_NAMED else ""
+    yield Check("metadata", target, True, f"{_counted(len(brokers), 'broker')}: {names}{more}"), brokers
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _broker_checks(
+    chosen: dict[str, Any], brokers: Sequence[Node], config: AdminClientConfig, timeout_ms: int
+) -> Iterator[Check]:
+    """Check the listener that each broker advertises, and the partitions."""
+    reached = []
+    for node in brokers:
+        listener = Listener(node.host, node.port, node.id)
+        last: Check | None = None
+        for check in _guarded(listener, config, timeout_ms):
+            yield check._replace(target=f"broker {node.id}, {check.target}")
+            last = check
+        if last is not None and last.is_ok:
+            reached.append(node.id)
+    with _client(chosen) as client:
+        for node_id in reached:
+            yield _broker_answer(client, node_id)
+        if reached:
+            yield _partitions(client.typed)
+
+
+def _broker_answer(client: _Client, node_id: int) -> Check:
+    target = f"broker {node_id}"
+    try:
+        client.get_broker_version_data(node_id)
+    except AuthenticationError as error:
+        return Check("SASL", target, False, str(error), _sasl_advice(error))
+    except KafkaError as error:
+        advice = "Check that the listener of this broker has the same security.protocol as the others"
+        return Check("request", target, False, str(error), advice)
+    return Check("request", target, True, "the broker answers")
+
+
+def _partitions(admin: Admin) -> Check:
+    """Check that partitions have leaders, and all of their replicas in sync."""
+    try:
+        names = [topic.name for topic in admin.list_topics(list_internal=True)]
+        topics = admin.describe_topics(names).succeeded if names else {}
+    except KafkaError as error:
+        return Check("partitions", "topics", False, str(error), "Ask for the operation DESCRIBE on topics")
+    parts = [part for topic in topics.values() for part in topic.partitions]
+    leaderless = sum(part.leader is None for part in parts)
+    behind = sum(len(part.in_sync_replicas) < len(part.replicas) for part in parts)
+    detail = f"{len(parts)} of {len(topics)} topics: {leaderless} without a leader, {behind} under-replicated"
+    advice = "Start the brokers that are down; `pykclient topics list` shows the topics" if leaderless or behind else ""
+    return Check("partitions", "topics", not leaderless and not behind, detail, advice)

@@ -1,0 +1,150 @@
+"""The doctor finds the step that fails, and says what to do about it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pykclient.testing import EmbeddedCluster, Security
+from tests.cli.command import Pykclient
+from tests.support.wait import eventually
+
+
+@pytest.fixture(scope="module")
+def secure_cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(1, security=Security("SASL_SSL", users={"alice": "alices-password"})) as running:
+        yield running
+
+
+@pytest.fixture
+def steps(pykclient: Pykclient) -> Any:
+    """A function that runs the doctor and returns its checks: the step, whether it is fine, and the text."""
+
+    def run(*options: str) -> list[tuple[str, bool, str]]:
+        result = Pykclient()("doctor", "--json", "--timeout", "2s", *options)
+        checks = result.json
+        assert result.code == (0 if all(check["is_ok"] for check in checks) else 1)
+        return [(check["step"], check["is_ok"], f"{check['detail']} {check['advice']}") for check in checks]
+
+    return run
+
+
+def test_a_healthy_cluster(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str) -> None:
+    cluster.create_topic(topic, 3)
+    result = pykclient.ok("doctor")
+    assert result.err == ""
+    steps = [line.split()[1] for line in result.lines() if line.startswith("ok")]
+    assert steps == ["configuration", "DNS", "TCP", "API", "metadata", "DNS", "TCP", "request", "partitions"]
+    assert result.lines()[-1] == "All 9 checks succeeded."
+
+
+def test_a_name_that_does_not_exist(steps: Any) -> None:
+    step, is_ok, text = steps("-b", "no-such-host.invalid:9092")[-1]
+    assert (step, is_ok) == ("DNS", False)
+    assert "bootstrap.servers" in text
+
+
+def test_a_port_where_nobody_listens(pykclient: Pykclient) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        result = Pykclient()("doctor", "-b", address)
+    assert result.code == 1
+    assert f"FAILED  TCP           {address}: Connection refused" in result.out
+    assert "-> Check that the broker runs" in result.out
+    assert "Begin with the first: TCP." in result.out
+
+
+def test_something_that_is_no_kafka(steps: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        step, is_ok, text = steps("-b", f"127.0.0.1:{silent.getsockname()[1]}")[-1]
+    assert (step, is_ok) == ("API versions", False)
+    assert "check the port" in text
+
+
+def test_tls_where_there_is_none(steps: Any, cluster: EmbeddedCluster) -> None:
+    step, is_ok, text = steps("-b", cluster.bootstrap_servers, "-X", "security.protocol=SSL")[-1]
+    assert (step, is_ok) == ("TLS", False)
+    assert "security.protocol" in text
+
+
+def test_sasl_where_there_is_none(steps: Any, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYKCLIENT_SASL_PASSWORD", "hush")
+    sasl = ("-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=PLAIN", "-X", "sasl.username=alice")
+    step, is_ok, text = steps("-b", cluster.bootstrap_servers, *sasl)[-1]
+    assert (step, is_ok) == ("SASL", False)
+    assert "does not use SASL" in text
+    assert "hush" not in text
+
+
+def secure_settings(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, **changes: str) -> tuple[str, ...]:
+    given = {**cluster.client_config(), **changes}
+    for key, value in given.items():
+        monkeypatch.setenv(f"PYKCLIENT_{key.replace('.', '_').upper()}", str(value))
+    return ("-b", cluster.bootstrap_servers)
+
+
+def test_tls_and_sasl_that_work(steps: Any, secure_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = steps(*secure_settings(secure_cluster, monkeypatch))
+    assert all(is_ok for _, is_ok, _ in checks)
+    assert [step for step, _, _ in checks].count("TLS") == 2
+    assert next(text for step, _, text in checks if step == "TLS").startswith("TLSv1")
+    assert "SASL" in [step for step, _, _ in checks]
+
+
+def test_a_wrong_password(steps: Any, secure_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, is_ok, text = steps(*secure_settings(secure_cluster, monkeypatch, **{"sasl.password": "not-hers"}))[-1]
+    assert (step, is_ok) == ("SASL", False)
+    assert "sasl.password" in text
+    assert "not-hers" not in text
+
+
+def test_an_authority_that_is_not_trusted(
+    steps: Any, secure_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = secure_settings(secure_cluster, monkeypatch)
+    monkeypatch.delenv("PYKCLIENT_SSL_CA_PEM")
+    step, is_ok, text = steps(*servers)[-1]
+    assert (step, is_ok) == ("TLS", False)
+    assert "certificate" in text
+
+
+def test_settings_for_tls_that_are_wrong(steps: Any, cluster: EmbeddedCluster) -> None:
+    options = ("-X", "security.protocol=SSL", "-X", "ssl.ca.location=no-such-file.pem")
+    step, is_ok, text = steps("-b", cluster.bootstrap_servers, *options)[-1]
+    assert (step, is_ok) == ("TLS", False)
+    assert "no-such-file.pem" in text
+
+
+def test_a_listener_that_cannot_be_reached(steps: Any) -> None:
+    with EmbeddedCluster(1, host="127.0.0.1", advertised_host="not-here.invalid") as cluster:
+        servers = cluster.bootstrap_servers.replace("not-here.invalid", "127.0.0.1")
+        failed = [(step, text) for step, is_ok, text in steps("-b", servers) if not is_ok]
+    assert [step for step, _ in failed] == ["DNS"]
+    assert "advertised.listeners" in failed[0][1]
+
+
+def test_partitions_without_a_leader(steps: Any) -> None:
+    with EmbeddedCluster(2) as cluster:
+        cluster.create_topic("orders", 4, 1)
+        first, second = cluster.bootstrap_servers.split(",")
+        cluster.kill(cluster.broker_ids[1])
+        pykclient = Pykclient(first)
+        eventually(
+            lambda: pykclient.ok("topics", "list", "--json").json[0]["leaderless"] == 2, 30.0, "two have no leader"
+        )
+        checks = steps("-b", first)
+    assert second
+    step, is_ok, text = checks[-1]
+    assert (step, is_ok) == ("partitions", False)
+    assert "2 without a leader" in text
+
+
+@pytest.mark.parametrize("options", [["doctor", "now"], ["doctor", "-b", "localhost:99999999"], ["doctor", "-X", "a"]])
+def test_bad_input(options: list[str]) -> None:
+    result = Pykclient()(*options)
+    assert (result.code, result.raw.startswith(b"FAILED")) == (2, False)
+    assert "Traceback" not in result.err
