@@ -420,11 +420,24 @@ def test_a_transaction_that_was_ended_for_a_successor_is_fenced() -> None:
     h.init()
     h.begin(TP0)
     h.rounds()
-    h.fail("EndTxn", InvalidTxnStateError)
+    h.fail("EndTxn", *[InvalidTxnStateError] * 21)
     with pytest.raises(ProducerFencedError, match=r"another producer with the same transactional\.id has started"):
         h.commit()
     with pytest.raises(ProducerFencedError):
         h.transactions.begin_abort()
+
+
+def test_a_former_coordinator_that_knows_of_no_transaction_is_not_believed() -> None:
+    """A broker that was paused may still take itself for the coordinator."""
+    h = TransactionHarness(v2=True)
+    h.init()
+    for _ in range(2):
+        h.begin(TP0)
+        h.rounds()
+        h.names()
+        h.fail("EndTxn", *[InvalidTxnStateError] * 15)
+        h.commit()
+        assert h.names() == ["EndTxn", "FindCoordinator"] * 15 + ["EndTxn"]
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,9 @@ _FIRST_INIT_VERSION_WITH_EPOCH = 3
 _TRANSACTION_VERSION = "transaction.version"
 _FIRST_VERSION_OF_V2 = 2
 
+#: How often the end of a transaction is tried again after the answer that it is not open: for two seconds in all.
+_END_RETRIES = 20
+
 #: For each state in which a call breaks a rule: the rule.
 _RULES = {
     state.UNINITIALIZED: "call init_transactions() first, once for each producer",
@@ -138,6 +141,7 @@ class TransactionalManager(TransactionManager):
         self._partitions_in_transaction: set[TopicPartition] = set()
         self._new_partitions: set[TopicPartition] = set()
         self._groups_in_transaction: set[str] = set()
+        self._end_refusals = 0  # successive answers to EndTxn that the transaction is not open
         self._needs_epoch_bump = False  # after the end of the transaction, as a batch of it has left a gap
         self._is_v2 = False
         self._features_epoch = -1
@@ -429,12 +433,28 @@ class TransactionalManager(TransactionManager):
         if answer is None:
             return
         step, response = answer
-        outcome = self.dialogue.outcome(step, response)
+        outcome = self._checked_outcome(step, self.dialogue.outcome(step, response))
         if outcome.action == steps.DONE:
             step.on_success(response.response_body)
         else:
             self._handle_failure(step, outcome)
         self.dialogue.handled(step, outcome, now_ms)
+
+    def _checked_outcome(self, step: TxnStep, outcome: Outcome) -> Outcome:
+        """Return the outcome, or the lookup of the coordinator if the answer may come from a former one.
+
+        In the second generation the leaders of partitions tell the coordinator of a transaction. A broker that was
+        paused, and has not noticed that it is no longer the coordinator, knows nothing of it and refuses to end it.
+        """
+        if not isinstance(step, steps.EndTxnStep):
+            return outcome
+        if not (self._is_v2 and isinstance(outcome.error, InvalidTxnStateError)):
+            self._end_refusals = 0
+            return outcome
+        if self._end_refusals >= _END_RETRIES or self._too_long():
+            return outcome
+        self._end_refusals += 1
+        return steps.Outcome(steps.FIND_COORDINATOR, outcome.error)
 
     def _handle_failure(self, step: TxnStep, outcome: Outcome) -> None:
         action, error = outcome
