@@ -1,0 +1,186 @@
+"""The table of README.md that compares clients: each cell is looked up in the installed packages."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from collections.abc import Callable
+from importlib.metadata import files, version
+from pathlib import Path
+from typing import Any
+
+import aiokafka
+import aiokafka.conn
+import aiokafka.util
+import confluent_kafka
+import confluent_kafka.aio
+import kafka
+import kafka.net
+import pytest
+
+import pykclient
+import pykclient.aio
+from pykclient.config.consumer_config import ConsumerConfig
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+CLIENTS = ("pykclient", "kafka-python", "confluent-kafka", "aiokafka")
+
+
+def has_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # a package around it is missing
+        return False
+
+
+def has_file(package: str, name: str) -> bool:
+    return any(path.name == name for path in files(package) or ())
+
+
+def confluent_takes(**config: str) -> bool:
+    """Return whether confluent-kafka makes a consumer with these settings, which have underscores for dots."""
+    settings: dict[str, Any] = {key.replace("_", "."): value for key, value in config.items()}
+    try:
+        confluent_kafka.Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", **settings}).close()
+    except confluent_kafka.KafkaException:
+        return False
+    return True
+
+
+def kafka_python_takes(key: str) -> bool:
+    return key in kafka.KafkaConsumer.DEFAULT_CONFIG
+
+
+def aiokafka_takes(key: str) -> bool:
+    return key in inspect.signature(aiokafka.AIOKafkaConsumer.__init__).parameters
+
+
+def is_threadless(client: type) -> bool:
+    return not {"executor", "max_workers"} & set(inspect.signature(client.__init__).parameters)  # type: ignore[misc]
+
+
+#: For each row: whether a client has it, in the order of CLIENTS.
+ROWS: dict[str, tuple[Callable[[], bool], ...]] = {
+    "runs without compiled code": (
+        lambda: has_module("pykclient.implementation"),
+        lambda: not any(path.suffix in {".so", ".pyd"} for path in files("kafka-python") or ()),
+        lambda: not str(confluent_kafka.cimpl.__file__).endswith((".so", ".pyd")),
+        lambda: hasattr(aiokafka.util, "NO_EXTENSIONS"),
+    ),
+    "typed (`py.typed`)": (
+        (Path(pykclient.__file__).parent / "py.typed").exists,
+        lambda: has_file("kafka-python", "py.typed"),
+        lambda: has_file("confluent-kafka", "py.typed"),
+        lambda: has_file("aiokafka", "py.typed"),
+    ),
+    "transactions": (
+        lambda: hasattr(pykclient.KafkaProducer, "commit_transaction"),
+        lambda: hasattr(kafka.KafkaProducer, "commit_transaction"),
+        lambda: hasattr(confluent_kafka.Producer, "commit_transaction"),
+        lambda: hasattr(aiokafka.AIOKafkaProducer, "commit_transaction"),
+    ),
+    "cooperative rebalances (KIP-429)": (
+        lambda: has_module("pykclient.consumer.assignors.cooperative_sticky_assignor"),
+        lambda: has_module("kafka.coordinator.assignors.cooperative_sticky"),
+        lambda: confluent_takes(partition_assignment_strategy="cooperative-sticky"),
+        lambda: has_module("aiokafka.coordinator.assignors.cooperative_sticky"),
+    ),
+    "the new group protocol (KIP-848)": (
+        lambda: "group.protocol" in ConsumerConfig.DEFINITION.keys,
+        lambda: kafka_python_takes("group_protocol"),
+        lambda: confluent_takes(group_protocol="consumer"),
+        lambda: aiokafka_takes("group_protocol"),
+    ),
+    "share groups (KIP-932)": (
+        lambda: hasattr(pykclient, "KafkaShareConsumer"),
+        lambda: hasattr(kafka, "KafkaShareConsumer"),
+        lambda: hasattr(confluent_kafka, "ShareConsumer"),
+        lambda: hasattr(aiokafka, "AIOKafkaShareConsumer"),
+    ),
+    "asyncio on the event loop, without threads": (
+        lambda: is_threadless(pykclient.aio.AIOKafkaConsumer),
+        lambda: hasattr(kafka, "AIOKafkaConsumer"),
+        lambda: is_threadless(confluent_kafka.aio.AIOConsumer),
+        lambda: is_threadless(aiokafka.AIOKafkaConsumer),
+    ),
+    "Arrow tables in and out": (
+        lambda: hasattr(pykclient.KafkaConsumer, "poll_arrow"),
+        lambda: hasattr(kafka.KafkaConsumer, "poll_arrow"),
+        lambda: hasattr(confluent_kafka.Consumer, "poll_arrow"),
+        lambda: hasattr(aiokafka.AIOKafkaConsumer, "poll_arrow"),
+    ),
+    "interceptors": (
+        lambda: "interceptor.classes" in ConsumerConfig.DEFINITION.keys,
+        lambda: kafka_python_takes("interceptor_classes"),
+        lambda: confluent_takes(interceptor_classes=""),
+        lambda: aiokafka_takes("interceptor_classes"),
+    ),
+    "Kerberos": (
+        lambda: has_module("pykclient.network.authenticator.gssapi_client"),
+        lambda: has_module("kafka.net.sasl.gssapi"),
+        lambda: confluent_takes(security_protocol="SASL_PLAINTEXT", sasl_mechanism="GSSAPI"),
+        lambda: hasattr(aiokafka.conn, "SaslGSSAPIAuthenticator"),
+    ),
+    "AWS_MSK_IAM built in": (
+        lambda: has_module("pykclient.network.authenticator.aws_msk_iam"),
+        lambda: has_module("kafka.net.sasl.msk"),
+        lambda: confluent_takes(security_protocol="SASL_SSL", sasl_mechanism="AWS_MSK_IAM"),
+        lambda: hasattr(aiokafka.conn, "SaslMskIamAuthenticator"),
+    ),
+    "a cluster for tests, with faults to order": (
+        lambda: has_module("pykclient.testing"),
+        lambda: has_module("kafka.testing"),
+        lambda: has_module("confluent_kafka.testing"),
+        lambda: has_module("aiokafka.testing"),
+    ),
+    "a source and a sink for PySpark": (
+        lambda: has_module("pykclient.spark"),
+        lambda: has_module("kafka.spark"),
+        lambda: has_module("confluent_kafka.spark"),
+        lambda: has_module("aiokafka.spark"),
+    ),
+    "exporters for Prometheus and OpenTelemetry": (
+        lambda: has_module("pykclient.exporters.prometheus"),
+        lambda: has_module("kafka.exporters"),
+        lambda: has_module("confluent_kafka.exporters"),
+        lambda: has_module("aiokafka.exporters"),
+    ),
+    "client metrics pushed to brokers (KIP-714)": (
+        lambda: ConsumerConfig.DEFINITION.keys["enable.metrics.push"].no_effect is None,
+        lambda: kafka_python_takes("enable_metrics_push"),
+        lambda: confluent_takes(enable_metrics_push="true"),
+        lambda: aiokafka_takes("enable_metrics_push"),
+    ),
+    "schema registry": (
+        lambda: has_module("pykclient.schema_registry"),
+        lambda: has_module("kafka.schema_registry"),
+        lambda: has_module("confluent_kafka.schema_registry"),
+        lambda: has_module("aiokafka.schema_registry"),
+    ),
+}
+
+
+def table() -> list[list[str]]:
+    """Return the cells of the table's rows."""
+    text = README.split("### Beside other clients\n\n")[1].split("\n\n")[0]
+    return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in text.splitlines()]
+
+
+def test_the_table_names_the_installed_versions() -> None:
+    heading = table()[0]
+    assert heading == ["pykclient", "kafka-python 3.0", "confluent-kafka 2.16", "aiokafka 0.14"]
+    for cell in heading[1:]:
+        client, release = cell.split(" ")
+        assert version(client).startswith(release)
+
+
+def test_each_row_is_looked_up() -> None:
+    assert [row[0] for row in table()[2:]] == list(ROWS)
+
+
+@pytest.mark.parametrize("row", table()[2:], ids=lambda row: row[0])
+def test_the_cells_of_a_row_are_true(row: list[str]) -> None:
+    found = [has() for has in ROWS[row[0]]]
+    assert dict(zip(CLIENTS, row[1:], strict=True)) == {
+        client: "yes" if has else "no" for client, has in zip(CLIENTS, found, strict=True)
+    }
