@@ -269,14 +269,12 @@ def test_pause_and_pending_revocation() -> None:
 
 def test_lag_lead_and_ends() -> None:
     state = assigned(TP0)
-    assert state.partition_lag(TP0, READ_UNCOMMITTED) is None
     assert state.lag_and_lead(TP0, READ_UNCOMMITTED) == (None, None)
     state.request_partition_end_offset(TP0)
     state.seek(TP0, 10)
     assert state.try_updating_offsets(TP0, high_watermark=30, last_stable_offset=20, log_start_offset=4)
     assert not state.partition_end_offset_requested(TP0)
-    assert state.partition_lag(TP0, READ_UNCOMMITTED) == 20
-    assert state.partition_lag(TP0, READ_COMMITTED) == 10
+    assert state.lag_and_lead(TP0, READ_UNCOMMITTED) == (20, 6)
     assert state.lag_and_lead(TP0, READ_COMMITTED) == (10, 6)
     assert state.lag_and_lead(TP1, READ_COMMITTED) == (None, None)  # not assigned
     assert not state.try_updating_offsets(TP1, high_watermark=1)

@@ -97,8 +97,10 @@ class CompletedFetch:
         self._failure: KafkaError | None = None
         self._records_read = 0
         self._bytes_read = 0
-        aborted = partition_data.aborted_transactions or ()
-        self._aborted_transactions = deque(sorted((each.first_offset, each.producer_id) for each in aborted))
+        self._aborted_transactions: deque[tuple[int, int]] = deque()
+        if partition_data.aborted_transactions:
+            aborted = [(each.first_offset, each.producer_id) for each in partition_data.aborted_transactions]
+            self._aborted_transactions.extend(sorted(aborted))
         self._aborted_producer_ids: set[int] = set()
 
     def has_batches(self) -> bool:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.fetch_config import FetchConfig
     from pykclient.consumer.fetch_metrics import FetchMetricsManager
     from pykclient.consumer.fetch_parts import FetchParts
+    from pykclient.consumer.fetch_state import FetchPosition
     from pykclient.types import TopicPartition
 
 #: After these errors a new leader or fresh metadata is enough.
@@ -212,14 +213,15 @@ class FetchCollector:
         code = completed.partition_data.error_code
         usable = False
         try:
-            if not self._subscriptions.has_valid_position(tp):
+            position = self._subscriptions.valid_position_or_none(tp)
+            if position is None:
                 self._log.debug("Dropping fetched records of %s, which no longer has a valid position", tp)
-            elif self._is_of_another_topic(completed):
+            elif position.is_of_another_topic(completed.topic_id):
                 self._log.debug("Dropping data of %s that was fetched before the topic was deleted", tp)
             elif code:
                 self._handle_error(completed, code)
             else:
-                usable = self._handle_success(completed)
+                usable = self._handle_success(completed, position)
         finally:
             if not usable:
                 completed.record_aggregated_metrics(0, 0)
@@ -228,15 +230,11 @@ class FetchCollector:
         completed.is_initialized = usable
         return completed if usable else None
 
-    def _is_of_another_topic(self, completed: CompletedFetch) -> bool:
-        position = self._subscriptions.position_or_none(completed.partition)
-        return position is not None and position.is_of_another_topic(completed.topic_id)
-
-    def _handle_success(self, completed: CompletedFetch) -> bool:
+    def _handle_success(self, completed: CompletedFetch, position: FetchPosition) -> bool:
+        """Store the offsets of a response. Return False if its records are not those of the current position."""
         tp = completed.partition
         self._unknown.discard(tp)
-        position = self._subscriptions.position_or_none(tp)
-        if position is None or position.offset != completed.next_fetch_offset:
+        if position.offset != completed.next_fetch_offset:
             self._log.debug("Dropping %s from %d, the position is now %s", tp, completed.next_fetch_offset, position)
             return False
         if completed.size_in_bytes and not completed.has_batches():

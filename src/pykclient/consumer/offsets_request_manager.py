@@ -362,7 +362,7 @@ class OffsetsRequestManager:
 
     def current_lag(self, tp: TopicPartition) -> int | None:
         """Return the number of records between position and end. If unknown, return None and request the end."""
-        lag = self._subscriptions.partition_lag(tp, self._isolation_level)
+        lag, _ = self._subscriptions.lag_and_lead(tp, self._isolation_level)
         if (
             lag is None
             and self._subscriptions.partition_end_offset(tp, self._isolation_level) is None

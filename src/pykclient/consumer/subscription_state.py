@@ -419,9 +419,13 @@ class SubscriptionState:
         state = self._assigned(tp)
         return state.position if state.has_valid_position else None
 
-    def has_valid_position(self, tp: TopicPartition) -> bool:
+    def valid_position_or_none(self, tp: TopicPartition) -> FetchPosition | None:
+        """Return the position if it is valid; also None if the partition is not assigned."""
         state = self._index.assignment.get(tp)
-        return state is not None and state.has_valid_position
+        return state.position if state is not None and state.fetch_state.has_valid_position else None
+
+    def has_valid_position(self, tp: TopicPartition) -> bool:
+        return self.valid_position_or_none(tp) is not None
 
     def set_position(self, tp: TopicPartition, position: FetchPosition) -> None:
         """Move the position without changing the state (Java: ``position(tp, position)``)."""
@@ -620,10 +624,6 @@ class SubscriptionState:
     def last_fetch_ms(self, tp: TopicPartition) -> int | None:
         """Return when the end offsets were fetched last, in milliseconds since the epoch; None before the first."""
         return self._assigned(tp).last_fetch_ms
-
-    def partition_lag(self, tp: TopicPartition, isolation_level: int) -> int | None:
-        """Return the records between the position and the readable end as last reported, or None if unknown."""
-        return self._assigned(tp).lag_and_lead(isolation_level)[0]
 
     def lag_and_lead(self, tp: TopicPartition, isolation_level: int) -> tuple[int | None, int | None]:
         """Return the records from the position to the readable end, and from the start of the log to the position.
