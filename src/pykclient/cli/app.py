@@ -27,7 +27,13 @@ COMMANDS: Final = {
     "groups": ("groups:groups", "List and describe groups with their lag; delete them."),
     "offsets": ("offsets:offsets", "Reset and delete the offsets of groups."),
     "configs": ("configs:configs", "Show and change settings of topics, brokers and groups."),
+    "acls": ("acls:acls", "List, create and delete access control lists."),
+    "cluster": ("cluster:cluster", "Show brokers, features, the quorum and log directories."),
+    "transactions": ("transactions:transactions", "List and describe transactions; find and abort those that hang."),
     "doctor": ("doctor:doctor", "Check a connection step by step, and say what to do."),
+    "bench": ("bench:bench", "Write and read records, and show the rates."),
+    "top": ("top:top", "Watch write rates, lag and rebalances."),
+    "completion": ("completion:completion", "Print the completion script of a shell."),
     "embedded": ("embedded:embedded", "Run an embedded cluster until Ctrl-C."),
 }
 

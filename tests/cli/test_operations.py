@@ -1,0 +1,230 @@
+"""The cluster, its ACLs and its transactions, from the command line; completion for shells."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from pykclient import KafkaProducer, OffsetAndMetadata, TopicPartition
+from pykclient.admin.descriptions import (
+    GroupDescription,
+    GroupListing,
+    ListedOffset,
+    MemberDescription,
+    PartitionDescription,
+    TopicDescription,
+    TopicListing,
+)
+from pykclient.admin.results import Results
+from pykclient.admin.values import GroupState, GroupType
+from pykclient.cli import top
+from pykclient.testing import EmbeddedCluster
+from pykclient.types import Node
+from tests.cli.command import Pykclient
+from tests.support.mock_clock import MockClock
+
+COMMAND = [sys.executable, "-W", "error", "-m", "pykclient"]
+
+
+def test_the_cluster(pykclient: Pykclient) -> None:
+    described = pykclient.ok("cluster", "describe", "--json").json
+    assert [broker["broker"] for broker in described["brokers"]] == [1]
+    assert described["controller"] == 1
+    assert pykclient.ok("cluster", "describe").lines()[-1].split()[0] == "1"
+    features = {row["feature"]: row["level"] for row in pykclient.ok("cluster", "features", "--json").json}
+    assert "transaction.version" in features
+    (log_dir,) = pykclient.ok("cluster", "log-dirs", "--json").json
+    assert log_dir["broker"] == 1
+    refused = pykclient("cluster", "quorum")
+    assert refused.code == 1
+    assert "DESCRIBE_QUORUM" in refused.err.upper() or "DescribeQuorum" in refused.err
+
+
+def test_transactions(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str) -> None:
+    cluster.create_topic(topic, 1)
+    with KafkaProducer[bytes, bytes](bootstrap_servers=cluster.bootstrap_servers, transactional_id=topic) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"x").get(30)
+        listed = pykclient.ok("transactions", "list", "--state", "Ongoing", "--json").json
+        assert topic in [row["transactional_id"] for row in listed]
+        (described,) = pykclient.ok("transactions", "describe", topic, "--json").json
+        assert described["state"] == "Ongoing"
+        assert described["partitions"] == [f"{topic}-0"]
+        assert pykclient.ok("transactions", "hanging", "--max-timeout", "1ms", "--json").json == []
+        missing = pykclient("transactions", "abort", "--topic", topic, "--partition", "0", "--start-offset", "7", "-y")
+        assert missing.code == 1
+        assert "begins at offset 7" in missing.err
+        producer.abort_transaction()
+    gone = pykclient("transactions", "describe", f"{topic}-gone")
+    assert gone.code == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["acls", "create", "--principal", "User:a", "--operation", "READ"], "--topic"),
+        (["acls", "create", "--principal", "User:a", "--operation", "EAT", "--topic", "t"], "EAT"),
+        (["acls", "list", "--topic", "t", "--group", "g"], "one resource"),
+        (["acls", "list", "--prefixed"], "--prefixed"),
+        (["acls", "delete"], "--all"),
+        (["acls", "delete", "--all", "--topic", "t"], "--all"),
+        (["cluster", "log-dirs", "one"], "one"),
+        (["transactions", "abort", "--topic", "t", "--partition", "0"], "--start-offset"),
+        (["transactions", "abort", "--topic", "t", "--partition", "0", "--producer-id", "1"], "--producer-epoch"),
+        (["transactions", "list", "--state", "Tired"], "ONGOING"),
+        (["transactions", "describe"], "ID"),
+        (["top", "--interval", "often"], "often"),
+        (["top", "-n", "0"], "0"),
+        (["bench", "-n", "0"], "0"),
+        (["bench", "--size", "0"], "0"),
+        (["bench", "-z", "zip"], "zip"),
+        (["completion", "tcsh"], "bash"),
+    ],
+)
+def test_bad_input(pykclient: Pykclient, options: list[str], text: str) -> None:
+    result = pykclient(*options)
+    assert (result.code, result.raw) == (2, b""), result.err
+    assert text in result.err
+    assert "Traceback" not in result.err
+
+
+def completed(cluster_address: str, *words: str) -> list[str]:
+    """Return what bash would offer for the last of the words."""
+    environment = {
+        **os.environ,
+        "_PYKCLIENT_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(["pykclient", *words]),
+        "COMP_CWORD": str(len(words)),
+        "PYKCLIENT_BOOTSTRAP_SERVERS": cluster_address,
+    }
+    done = subprocess.run(COMMAND, env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+
+
+def test_completion(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str) -> None:
+    cluster.create_topic(topic, 1)
+    servers = cluster.bootstrap_servers
+    assert completed(servers, "cons") == ["consume"]
+    assert topic in completed(servers, "consume", topic[:5])
+    assert completed(servers, "offsets", "re") == ["reset"]
+    assert completed("127.0.0.1:1", "consume", "a") == []
+    for shell in ("bash", "zsh", "fish"):
+        assert "_PYKCLIENT_COMPLETE" in Pykclient().ok("completion", shell).out
+
+
+def test_acls() -> None:
+    with EmbeddedCluster(acls=[], super_users="User:ANONYMOUS") as cluster:
+        acls = Pykclient(cluster.bootstrap_servers)
+        alice = ("--principal", "User:alice")
+        created = acls.ok(
+            "acls", "create", *alice, "--operation", "READ", "--operation", "write", "--topic", "o", "--prefixed"
+        )
+        assert len(created.lines()) == 2
+        acls.ok(
+            "acls",
+            "create",
+            "--principal",
+            "User:*",
+            "--deny",
+            "--operation",
+            "ALTER",
+            "--cluster",
+            "--host",
+            "10.0.0.1",
+        )
+        rows = acls.ok("acls", "list", "--json").json
+        assert [
+            (row["principal"], row["operation"], row["resource"], row["pattern"], row["permission"]) for row in rows
+        ] == [
+            ("User:*", "ALTER", "CLUSTER", "LITERAL", "DENY"),
+            ("User:alice", "READ", "TOPIC", "PREFIXED", "ALLOW"),
+            ("User:alice", "WRITE", "TOPIC", "PREFIXED", "ALLOW"),
+        ]
+        assert len(acls.ok("acls", "list", "--topic", "orders", "--json").json) == 2
+        assert acls.ok("acls", "list", "--group", "g", "--json").json == []
+        assert acls("acls", "delete", *alice).code == 2
+        deleted = acls.ok("acls", "delete", *alice, "--operation", "READ", "--yes", "--json").json
+        assert [row["operation"] for row in deleted] == ["READ"]
+        acls.ok("acls", "delete", "--all", "--yes")
+        assert acls.ok("acls", "list", "--json").json == []
+
+
+def test_bench(pykclient: Pykclient) -> None:
+    rows = pykclient.ok("bench", "-n", "1500", "--size", "10", "--json").json
+    assert [(row["step"], row["records"]) for row in rows] == [("produce", 1500), ("consume", 1500)]
+    assert all(row["records_per_s"] > 0 for row in rows)
+    assert [row["topic"] for row in pykclient.ok("topics", "list", "pykclient-bench-*", "--json").json] == []
+
+
+def test_top(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str, group_id: str) -> None:
+    cluster.create_topic(topic, 2)
+    pykclient.ok("produce", topic, "-p", "0", stdin=b"a\nb\nc\n")
+    pykclient.ok("consume", topic, "-g", group_id, "-c", "1")
+    shown = pykclient.ok("top", topic, "-n", "2", "--interval", "10ms", "--json").lines()
+    turns = [json.loads(line) for line in shown]
+    assert len(turns) == 2
+    assert turns[1]["topics"] == [{"topic": topic, "partitions": 2, "records_per_s": 0, "end": 3}]
+    (group,) = [row for row in turns[1]["groups"] if row["group"] == group_id]
+    assert (group["state"], group["members"], group["lag"], group["changes"]) == ("Empty", 0, 2, 0)
+    text = pykclient.ok("top", topic, "-n", "1").out
+    assert text.startswith("TOPIC")
+    assert group_id in text
+
+
+class Cluster:
+    """The admin calls that ``top`` makes, answered from memory."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.committed = 0
+        self.members: list[str] = []
+        self.state = GroupState.STABLE
+
+    def list_topics(self) -> Any:
+        return [TopicListing("t", None, False)]
+
+    def describe_topics(self, _names: Any) -> Any:
+        node = Node(1, "h", 1)
+        part = PartitionDescription(0, node, 0, (node,), (node,), ())
+        return Results({"t": TopicDescription("t", None, False, [part], None)})
+
+    def list_groups(self, **_: Any) -> Any:
+        return [GroupListing("g", "consumer", self.state, GroupType.CLASSIC)]
+
+    def list_offsets(self, specs: Any) -> Any:
+        return Results({tp: ListedOffset(self.end, -1, None) for tp in specs})
+
+    def describe_groups(self, _names: Any) -> Any:
+        members = tuple(
+            MemberDescription(name, None, name, "h", None, (), frozenset(), None, None) for name in self.members
+        )
+        group = GroupDescription("g", GroupType.CLASSIC, self.state, "consumer", "range", members, None, None, None)
+        return Results({"g": group})
+
+    def list_group_offsets(self, _names: Any) -> Any:
+        return Results({"g": {TopicPartition("t", 0): OffsetAndMetadata(self.committed)}})
+
+
+def test_rates_and_rebalances(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = MockClock()
+    monkeypatch.setattr(top, "SYSTEM_CLOCK", clock)
+    cluster: Any = Cluster()
+    monitor = top.Monitor(cluster, None)
+    topics, groups = monitor.turn()
+    assert (topics[0]["records_per_s"], groups[0]["records_per_s"]) == (None, None)
+    clock.sleep_ms(2000)
+    cluster.end, cluster.committed, cluster.members = 1000, 600, ["a"]
+    topics, groups = monitor.turn()
+    assert topics == [{"topic": "t", "partitions": 1, "records_per_s": 500, "end": 1000}]
+    assert (groups[0]["records_per_s"], groups[0]["lag"], groups[0]["changes"]) == (300, 400, 1)
+    clock.sleep_ms(2000)
+    assert monitor.turn()[1][0]["changes"] == 1
+    cluster.state = GroupState.PREPARING_REBALANCE
+    assert monitor.turn()[1][0]["changes"] == 2
