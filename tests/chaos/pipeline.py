@@ -178,7 +178,7 @@ class Pipeline:
 
     def _note_end(self, ended: _Process) -> None:
         lines = ended.lines()
-        self.generations.append(tuple(int(line.split()[1]) for line in lines if line.startswith("generation ")))
+        self.generations.append(_generations(lines))
         kind = lines[-1].removeprefix("ends ") if lines else ""
         assert ended.process.returncode == _FAILED, ended.report()
         assert kind in EXPECTED_ENDS, ended.report()
@@ -207,17 +207,24 @@ class Pipeline:
         for running in self._running.values():
             running.process.send_signal(signal.SIGTERM)
         for running in self._running.values():
-            if running.process.wait(90) != 0:
+            code = running.process.wait(90)
+            if code == -signal.SIGTERM:
+                continue  # it had only just started
+            if code != 0:
                 self._note_end(running)
             else:
-                lines = running.lines()
-                self.generations.append(tuple(int(line.split()[1]) for line in lines if line.startswith("gener")))
+                self.generations.append(_generations(running.lines()))
         self._running.clear()
 
     def kill_all(self) -> None:
         for running in [*self._running.values(), *self.zombies]:
             running.process.kill()
             running.process.wait(30)
+
+
+def _generations(lines: list[str]) -> tuple[int, ...]:
+    """Return the generations of transactions that a process has told."""
+    return tuple(int(line.split()[1]) for line in lines if line.startswith("generation "))
 
 
 #: The exit code of a process that cannot go on.
