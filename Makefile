@@ -68,6 +68,7 @@ bench-spark: $(DEV)
 
 docs: $(DEV)
 	$(BIN)/python -m pykclient.config.reference docs/configuration.md
+	$(BIN)/python -m pykclient.cli.reference docs/cli.md
 	$(BIN)/python tools/client_settings.py src/pykclient/config/client_settings.py
 	$(BIN)/python tools/metrics_reference.py docs/metrics.md
 	$(BIN)/python tools/aio_admin.py src/pykclient/aio/aio_kafka_admin_client.py

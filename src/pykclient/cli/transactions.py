@@ -121,8 +121,8 @@ def _hanging(admin: Admin, topics: Sequence[str], max_timeout_ms: int) -> list[d
 
 
 @transactions.command(cls=Command)
-@click.option("--topic", required=True, metavar="NAME")
-@click.option("--partition", required=True, type=click.IntRange(min=0), metavar="N")
+@click.option("--topic", required=True, metavar="NAME", help="The topic.")
+@click.option("--partition", required=True, type=click.IntRange(min=0), metavar="N", help="The partition.")
 @click.option(
     "--start-offset", type=click.IntRange(min=0), metavar="N", help="Where the transaction begins in the partition."
 )

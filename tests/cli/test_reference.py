@@ -1,0 +1,64 @@
+"""docs/cli.md has the commands as they are, and every command has what the house asks for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from pykclient.cli.app import COMMANDS, app
+from pykclient.cli.main import main
+from pykclient.cli.reference import main as write_reference
+
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Yield each command that does something, with its words."""
+    context = click.Context(app, info_name="pykclient")
+    for name in COMMANDS:
+        command = app.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {inner}", found) for inner, found in command.commands.items())
+        else:
+            yield name, command
+
+
+def test_the_reference_is_up_to_date(tmp_path: Path) -> None:
+    assert write_reference(["--check", str(PAGE)]) == 0, "python -m pykclient.cli.reference docs/cli.md"
+    copy = tmp_path / "cli.md"
+    copy.write_text(PAGE.read_text().replace("### consume", "### devour"))
+    assert write_reference(["--check", str(copy)]) == 1
+    assert write_reference([str(copy)]) == 0
+    assert copy.read_text() == PAGE.read_text()
+
+
+@pytest.mark.parametrize(("words", "command"), [pytest.param(*found, id=found[0]) for found in commands()])
+def test_every_command_explains_itself(words: str, command: click.Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.help
+    assert all(option.help for option in command.params if isinstance(option, click.Option))
+    assert main([*words.split(), "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"Usage: pykclient {words}")
+    assert main([*words.split(), "--no-such-option"]) == 2
+    assert "--no-such-option" in capsys.readouterr().err
+
+
+def test_nothing_heavy_is_loaded_before_it_is_used() -> None:
+    ours = [f"pykclient.{name}" for name in ("admin", "consumer", "network", "producer", "testing")]
+    heavy = {"numpy", "pyarrow", "rich", *ours}
+    program = f"import sys; from pykclient.cli.main import main; main(['--help']); print({heavy} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_the_missing_extra_is_named() -> None:
+    program = "import sys; sys.modules['click'] = None; from pykclient.cli.main import main; sys.exit(main(['--help']))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'pykclient[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr
