@@ -15,8 +15,8 @@ from pykclient.consumer.fetch import Fetch
 from pykclient.consumer.fetch_buffer import FetchBuffer
 from pykclient.consumer.fetch_collector import FetchCollector
 from pykclient.consumer.fetch_config import FetchConfig
+from pykclient.consumer.fetch_context import FetchContext
 from pykclient.consumer.fetch_metrics import FetchMetricsManager
-from pykclient.consumer.fetch_parts import FetchParts
 from pykclient.consumer.fetch_request_manager import FetchRequestManager
 from pykclient.consumer.fetch_state import FetchPosition
 from pykclient.consumer.network_client_delegate import NetworkClientDelegate
@@ -67,12 +67,14 @@ class Harness:
         self.api_versions = ApiVersions()
         for node_id in range(brokers):
             self.api_versions.update(str(node_id), NodeApiVersions.create())
-        parts = FetchParts(log_context, self.network, self.metadata, self.subscriptions, self.clock, self.api_versions)
+        context = FetchContext(
+            log_context, self.network, self.metadata, self.subscriptions, self.clock, self.api_versions
+        )
         fetch_config = FetchConfig.from_config(self.config)
         self.fetch_buffer = FetchBuffer(log_context)
-        self.collector = FetchCollector(parts, fetch_config, deserializers or Deserializers(), self.metrics_manager)
-        self.fetches = FetchRequestManager(parts, fetch_config, self.fetch_buffer, self.metrics_manager)
-        self.offsets = OffsetsRequestManager(parts, 100, 30_000, fetch_config.isolation_level)
+        self.collector = FetchCollector(context, fetch_config, deserializers or Deserializers(), self.metrics_manager)
+        self.fetches = FetchRequestManager(context, fetch_config, self.fetch_buffer, self.metrics_manager)
+        self.offsets = OffsetsRequestManager(context, 100, 30_000, fetch_config.isolation_level)
         self.network.managers.add(self.offsets, self.fetches)
 
     def timer(self, timeout_ms: int = 1000) -> Timer:

@@ -273,7 +273,7 @@ class TestIteration:
             many = (records * handout_size)[:handout_size]
             fetch = Fetch()
             fetch.add(T0, many)
-            consumer._consumer.components.handout.fill(
+            consumer._consumer.components.undelivered.fill(
                 fetch, consumer._consumer.components.subscriptions.position_or_none
             )
             with counted_calls() as calls:

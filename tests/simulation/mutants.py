@@ -306,7 +306,7 @@ _COLUMNS = (
     Mutant(
         "a loop counts as seen what waits behind it",
         "consumer/consumer_components",
-        "        hold_back(offsets, self.handout.next_positions())\n",
+        "        hold_back(offsets, self.undelivered.next_positions())\n",
         "        pass\n",
     ),
     Mutant(
@@ -318,7 +318,7 @@ _COLUMNS = (
     Mutant(
         "a seek keeps what waits for a loop",
         "consumer/classic_consumer",
-        "        self._subscriptions.seek_unvalidated(tp, position)\n        self._handout.drop((tp,))\n",
+        "        self._subscriptions.seek_unvalidated(tp, position)\n        self._undelivered.drop((tp,))\n",
         "        self._subscriptions.seek_unvalidated(tp, position)\n",
     ),
 )

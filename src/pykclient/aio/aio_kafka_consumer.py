@@ -122,7 +122,7 @@ class AIOKafkaConsumer:
         self._is_starting = False
         self._closed = False
         self._stopping: asyncio.Task[None] | None = None
-        #: The records that the current loop goes over; they are the first chunk of the handout.
+        #: The records that the current loop goes over; they are the first chunk of the undelivered ones.
         self._records: Iterator[ConsumerRecord[Any, Any]] = iter(())
         self._portion = _LEAST_LOOP_PORTION
         self._portion_since_s = 0.0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pykclient.aio.loop_waits import LoopWaits
     from pykclient.clock import Timer
     from pykclient.config.consumer_config import ConsumerConfig
-    from pykclient.consumer.coordinator.consumer_parts import Offsets
+    from pykclient.consumer.coordinator.coordinated_consumer import Offsets
     from pykclient.consumer.subscription_state import SubscriptionState
     from pykclient.types import TopicPartition
 
@@ -42,7 +42,7 @@ class ThreadlessComponents(ConsumerComponents):
         """Return the offsets to commit automatically: without the records that the application works on."""
         offsets = self.consumed()
         if self.are_records_at_hand:
-            hold_back(offsets, self.handout.positions_at_hand())
+            hold_back(offsets, self.undelivered.positions_at_hand())
         return offsets
 
 

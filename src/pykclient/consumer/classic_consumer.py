@@ -12,7 +12,7 @@ from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrateg
 from pykclient.consumer.consumer_components import ConsumerComponents
 from pykclient.consumer.coordinator.commit_request_manager import OffsetCommitCallback
 from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
-from pykclient.consumer.coordinator.consumer_parts import Offsets
+from pykclient.consumer.coordinator.coordinated_consumer import Offsets
 from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
 from pykclient.consumer.fetch import AnyFetch, ColumnsFetch, Fetch
 from pykclient.consumer.fetch_state import FetchPosition
@@ -64,7 +64,7 @@ class ClassicConsumer:
         self._fetch_buffer = components.fetch_buffer
         self._fetch_collector = components.fetch_collector
         self._fetches = components.fetches
-        self._handout = components.handout
+        self._undelivered = components.undelivered
         self.is_intercepted = not components.interceptors.is_empty
         self.fetch_max_bytes: int = components.config["fetch.max.bytes"]
         self._metadata = components.metadata
@@ -127,7 +127,7 @@ class ClassicConsumer:
                 finally:
                     yield from self._coordinator.leave_group(DEFAULT, "the consumer unsubscribed from all topics")
         finally:
-            self._handout.clear()
+            self._undelivered.clear()
             self._subscriptions.unsubscribe()
         self._log.info("Unsubscribed from all topics")
 
@@ -184,10 +184,10 @@ class ClassicConsumer:
             KafkaError: a broker returned an error, or bytes are unreadable, and no record comes before that.
         """
         fetch = Fetch()
-        self._handout.begin(fetch)
-        if not self._handout.is_empty:
+        self._undelivered.begin(fetch)
+        if not self._undelivered.is_empty:
             self.rewind_invalid_waiting()
-            self._handout.take(fetch, max_records or self._max_poll_records, partitions)
+            self._undelivered.take(fetch, max_records or self._max_poll_records, partitions)
             if fetch.num_records:
                 return fetch
         self._fetches.raise_unsupported()
@@ -224,7 +224,7 @@ class ClassicConsumer:
 
     def collect_columns(self, fetch: ColumnsFetch, max_rows: int) -> ColumnsFetch:
         """Take buffered records into the columns of ``fetch``."""
-        self._handout.begin(fetch)
+        self._undelivered.begin(fetch)
         return self._fetch_collector.collect_columns(self._fetch_buffer, fetch, max_rows)
 
     def take_back(self, fetch: AnyFetch) -> None:
@@ -237,7 +237,7 @@ class ClassicConsumer:
 
     def has_leftovers(self) -> bool:
         """Return True if the last call took records that did not reach the application."""
-        return self._handout.unreturned is not None
+        return self._undelivered.unreturned is not None
 
     def recover(self, in_middle: bool) -> None:
         """Restore a consistent state after an exception ended the last call.
@@ -251,23 +251,23 @@ class ClassicConsumer:
             self._log.info("An exception interrupted the last call; reconnecting")
             self._subscriptions.refile()
             self._client.reset()
-        fetch = self._handout.unreturned
+        fetch = self._undelivered.unreturned
         if fetch is not None:
             self.take_back(fetch)
-            self._handout.end()
+            self._undelivered.end()
 
     def keep_for_loop(self, fetch: Fetch) -> None:
         """Keep the records of ``fetch`` for a loop to take."""
-        self._handout.fill(fetch, self._subscriptions.position_or_none)
+        self._undelivered.fill(fetch, self._subscriptions.position_or_none)
 
     @property
     def has_waiting_records(self) -> bool:
         """True if records wait for a loop."""
-        return not self._handout.is_empty
+        return not self._undelivered.is_empty
 
     def next_records(self, *, singly: bool = False) -> Iterator[ConsumerRecord[Any, Any]] | None:
         """Return an iterator over records that wait for a loop, ``singly`` over one; None if there are none."""
-        return self._handout.next_single() if singly else self._handout.next_iterator()
+        return self._undelivered.next_single() if singly else self._undelivered.next_iterator()
 
     def has_available_fetches(self, partitions: Collection[TopicPartition] | None = None) -> bool:
         """Return whether there are buffered records or errors to return; of ``partitions`` if given."""
@@ -275,11 +275,11 @@ class ClassicConsumer:
 
     def finish(self) -> None:
         """Forget the last fetch, which was empty."""
-        self._handout.end()
+        self._undelivered.end()
 
     def hold_back_last(self) -> None:
         """Do not commit the last records that were returned if an exception is propagating."""
-        self._handout.hold_back_last()
+        self._undelivered.hold_back_last()
 
     def release_column_memory(self) -> None:
         """Release the memory for columns, which is large and perhaps not needed again."""
@@ -320,7 +320,7 @@ class ClassicConsumer:
                         # For example another broker's failed authentication. A poll without records will raise it.
                         self._log.debug("No more fetches for now, as records are returned first: %s", error)
                     return fetch
-                self._handout.end()
+                self._undelivered.end()
                 if timer.expired:
                     return fetch
         finally:
@@ -371,7 +371,7 @@ class ClassicConsumer:
         """Drop waiting records of topics that were created again: their offsets do not belong to the new topic."""
         recreated = self._offsets.take_recreated()
         if recreated:
-            self._handout.drop(recreated)
+            self._undelivered.drop(recreated)
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
@@ -408,7 +408,7 @@ class ClassicConsumer:
         """
         if not self._subscriptions.is_assigned(tp):
             raise IllegalStateError(f"{tp} has no position: it is not assigned to this consumer")
-        waiting = self._handout.next_positions().get(tp)
+        waiting = self._undelivered.next_positions().get(tp)
         if waiting is not None:
             return waiting.offset
         while True:
@@ -442,12 +442,12 @@ class ClassicConsumer:
             topic_id = self._metadata.topic_ids.get(tp.topic)
         position = FetchPosition(offset, leader_epoch, self._metadata.current_leader(tp), topic_id)
         self._subscriptions.seek_unvalidated(tp, position)
-        self._handout.drop((tp,))
+        self._undelivered.drop((tp,))
 
     def reset(self, partitions: Collection[TopicPartition], strategy: AutoOffsetResetStrategy) -> None:
         """Reset positions to the beginning or the end with the next poll."""
         self._subscriptions.request_offset_reset(partitions, strategy)
-        self._handout.drop(partitions)
+        self._undelivered.drop(partitions)
 
     def give_back(self, kept: Collection[TopicPartition] = ()) -> None:
         """Rewind to the records that wait for a loop, for all partitions except ``kept``.
@@ -455,8 +455,8 @@ class ClassicConsumer:
         Call this before anything that may commit or revoke partitions: it could drop the records while the positions
         stay past them.
         """
-        if not self._handout.is_empty:
-            waiting = self._handout.waiting_positions()
+        if not self._undelivered.is_empty:
+            waiting = self._undelivered.waiting_positions()
             self.rewind({tp: position for tp, position in waiting.items() if tp not in kept})
 
     def rewind_invalid_waiting(self) -> None:
@@ -464,10 +464,10 @@ class ClassicConsumer:
 
         After a leader change the log may have been truncated. It must be validated from the loop's position.
         """
-        if self._handout.is_empty:
+        if self._undelivered.is_empty:
             return
-        waiting = self._handout.waiting_positions()
-        for tp, behind in self._handout.positions_behind().items():
+        waiting = self._undelivered.waiting_positions()
+        for tp, behind in self._undelivered.positions_behind().items():
             position = self._subscriptions.fetchable_position(tp)
             if position is None or position.offset != behind.offset or position.current_leader != behind.current_leader:
                 self.rewind({tp: waiting[tp]})
@@ -487,12 +487,12 @@ class ClassicConsumer:
             elif position.offset != wanted.offset:
                 target = position._replace(offset=wanted.offset, offset_epoch=wanted.offset_epoch)
                 self._subscriptions.set_position(tp, target)
-        self._handout.drop(positions.keys())
+        self._undelivered.drop(positions.keys())
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         for tp in partitions:
             self._subscriptions.pause(tp)
-        waiting = self._handout.waiting_positions()
+        waiting = self._undelivered.waiting_positions()
         self.rewind({tp: waiting[tp] for tp in partitions if tp in waiting})
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
@@ -509,8 +509,8 @@ class ClassicConsumer:
         start_ms = self._clock.now_ms()
         try:
             offsets = self._to_commit(offsets)
-            if self._handout.unreturned is None:
-                self._handout.end()  # the application says that it is done with the records of the last poll
+            if self._undelivered.unreturned is None:
+                self._undelivered.end()  # the application says that it is done with the records of the last poll
             yield from coordinator.commit_sync(offsets, timer)
         finally:
             self._consumer_metrics.record_commit_sync(self._clock.now_ms() - start_ms)
@@ -519,7 +519,7 @@ class ClassicConsumer:
         self, offsets: Offsets | None, callback: OffsetCommitCallback | None
     ) -> Steps[RequestFuture[None]]:
         future = yield from self.group().commit_async(self._to_commit(offsets), callback)
-        self._handout.split()  # a loop then checks for the response after each record
+        self._undelivered.split()  # a loop then checks for the response after each record
         return future
 
     def has_pending_async_commits(self) -> bool:
@@ -558,7 +558,7 @@ class ClassicConsumer:
     def current_lag(self, tp: TopicPartition) -> int | None:
         """Return the number of records between what the application has received and the end of ``tp``, if known."""
         lag = self._offsets.current_lag(tp)
-        waiting = self._handout.next_positions().get(tp)
+        waiting = self._undelivered.next_positions().get(tp)
         position = self._subscriptions.position_or_none(tp)
         if lag is None or waiting is None or position is None:
             return lag
@@ -637,7 +637,7 @@ class ClassicConsumer:
             close = getattr(getattr(self.components, what), "close", None)
             if callable(close):
                 self._attempt(f"the {what}", close, failures)
-        self._handout.clear()
+        self._undelivered.clear()
         self._log.debug("Closed")
         if not failures:
             return None

@@ -14,23 +14,23 @@ from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrateg
 from pykclient.consumer.consumer_interceptors import ConsumerInterceptors
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
-from pykclient.consumer.coordinator.consumer_parts import ConsumerParts, Offsets
+from pykclient.consumer.coordinator.coordinated_consumer import CoordinatedConsumer, Offsets
 from pykclient.consumer.coordinator.coordinator_metrics import METRIC_PREFIX
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.deserializers import Deserializers
 from pykclient.consumer.fetch_buffer import FetchBuffer
 from pykclient.consumer.fetch_collector import FetchCollector
 from pykclient.consumer.fetch_config import FetchConfig
+from pykclient.consumer.fetch_context import FetchContext
 from pykclient.consumer.fetch_metrics import FetchMetricsManager
-from pykclient.consumer.fetch_parts import FetchParts
 from pykclient.consumer.fetch_request_manager import FetchRequestManager
-from pykclient.consumer.handout import Handout
 from pykclient.consumer.kafka_consumer_metrics import KafkaConsumerMetrics
 from pykclient.consumer.network_client_delegate import NetworkClientDelegate
 from pykclient.consumer.offsets_request_manager import OffsetsRequestManager
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.consumer.thread_guard import ThreadGuard
 from pykclient.consumer.topic_metadata_request_manager import TopicMetadataRequestManager
+from pykclient.consumer.undelivered_records import UndeliveredRecords
 from pykclient.errors import ConfigError
 from pykclient.log_context import LogContext
 from pykclient.metrics import MetricConfig, Metrics
@@ -116,15 +116,15 @@ class ConsumerComponents:
         )
         self.guard = ThreadGuard(environment)
         self.driver = ApplicationDriver(self.client, self.metadata, clock, self.guard.application_code)
-        self.handout = Handout()
+        self.undelivered = UndeliveredRecords()
         self.coordinator = self._coordinator(rng)
-        parts = FetchParts(self.log_context, self.client, self.metadata, self.subscriptions, clock, api_versions)
+        context = FetchContext(self.log_context, self.client, self.metadata, self.subscriptions, clock, api_versions)
         deserializers = Deserializers(_bound(self.key_deserializer), _bound(self.value_deserializer))
         self.fetch_buffer = FetchBuffer(self.log_context)
-        self.fetch_collector = FetchCollector(parts, fetch_config, deserializers, fetch_metrics)
-        self.fetches = FetchRequestManager(parts, fetch_config, self.fetch_buffer, fetch_metrics)
+        self.fetch_collector = FetchCollector(context, fetch_config, deserializers, fetch_metrics)
+        self.fetches = FetchRequestManager(context, fetch_config, self.fetch_buffer, fetch_metrics)
         self.offsets = OffsetsRequestManager(
-            parts, config["retry.backoff.ms"], config["request.timeout.ms"], fetch_config.isolation_level
+            context, config["retry.backoff.ms"], config["request.timeout.ms"], fetch_config.isolation_level
         )
         self.topic_metadata = TopicMetadataRequestManager(
             self.client,
@@ -177,7 +177,7 @@ class ConsumerComponents:
             self.client,
             self.metrics,
             self.clock,
-            ConsumerParts(
+            CoordinatedConsumer(
                 self.metadata,
                 self.subscriptions,
                 self.assignors,
@@ -199,7 +199,7 @@ class ConsumerComponents:
     def consumed(self) -> Offsets:
         """Return the offsets to commit: the positions, held back where the application has not received all records."""
         offsets = self.subscriptions.all_consumed()
-        hold_back(offsets, self.handout.next_positions())
+        hold_back(offsets, self.undelivered.next_positions())
         return offsets
 
 

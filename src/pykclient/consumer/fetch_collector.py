@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pykclient.consumer.fetch import AnyFetch, ColumnsFetch, Fetch
     from pykclient.consumer.fetch_buffer import FetchBuffer
     from pykclient.consumer.fetch_config import FetchConfig
+    from pykclient.consumer.fetch_context import FetchContext
     from pykclient.consumer.fetch_metrics import FetchMetricsManager
-    from pykclient.consumer.fetch_parts import FetchParts
     from pykclient.consumer.fetch_state import FetchPosition
     from pykclient.types import TopicPartition
 
@@ -50,15 +50,15 @@ class FetchCollector:
 
     def __init__(
         self,
-        parts: FetchParts,
+        context: FetchContext,
         fetch_config: FetchConfig,
         deserializers: Deserializers,
         metrics_manager: FetchMetricsManager,
     ) -> None:
-        self._log = parts.log_context.logger(__name__)
-        self._metadata = parts.metadata
-        self._subscriptions = parts.subscriptions
-        self._clock = parts.clock
+        self._log = context.log_context.logger(__name__)
+        self._metadata = context.metadata
+        self._subscriptions = context.subscriptions
+        self._clock = context.clock
         self._config = fetch_config
         self._last_taken: CompletedFetch | None = None
         self._sampled_ms: int | None = None  # when the present call has recorded lag and lead

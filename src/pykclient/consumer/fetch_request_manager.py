@@ -37,8 +37,8 @@ from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.consumer.fetch_config import FetchConfig
+    from pykclient.consumer.fetch_context import FetchContext
     from pykclient.consumer.fetch_metrics import FetchMetricsManager
-    from pykclient.consumer.fetch_parts import FetchParts
     from pykclient.consumer.fetch_state import FetchPosition
     from pykclient.consumer.request_future import RequestFuture
     from pykclient.network.client_request import ClientResponse
@@ -74,19 +74,19 @@ class FetchRequestManager:
 
     def __init__(
         self,
-        parts: FetchParts,
+        context: FetchContext,
         fetch_config: FetchConfig,
         fetch_buffer: FetchBuffer,
         metrics_manager: FetchMetricsManager,
     ) -> None:
-        self._log = parts.log_context.logger(__name__)
-        self._completed_fetch_log = parts.log_context.logger(CompletedFetch.__module__)
-        self._log_context = parts.log_context
-        self._client = parts.client
-        self._metadata = parts.metadata
-        self._subscriptions = parts.subscriptions
-        self._clock = parts.clock
-        self._api_versions = parts.api_versions
+        self._log = context.log_context.logger(__name__)
+        self._completed_fetch_log = context.log_context.logger(CompletedFetch.__module__)
+        self._log_context = context.log_context
+        self._client = context.client
+        self._metadata = context.metadata
+        self._subscriptions = context.subscriptions
+        self._clock = context.clock
+        self._api_versions = context.api_versions
         self._config = fetch_config
         self._fetch_buffer = fetch_buffer
         self._metrics_manager = metrics_manager

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
-    from pykclient.consumer.fetch_parts import FetchParts
+    from pykclient.consumer.fetch_context import FetchContext
     from pykclient.consumer.fetch_state import LogTruncation
     from pykclient.network.client_request import ClientResponse
 
@@ -85,21 +85,21 @@ class OffsetsRequestManager:
 
     def __init__(
         self,
-        parts: FetchParts,
+        context: FetchContext,
         retry_backoff_ms: int,
         request_timeout_ms: int,
         isolation_level: int,
     ) -> None:
-        self._log = parts.log_context.logger(__name__)
-        self._client = parts.client
-        self._metadata = parts.metadata
-        self._subscriptions = parts.subscriptions
-        self._clock = parts.clock
-        self._api_versions = parts.api_versions
+        self._log = context.log_context.logger(__name__)
+        self._client = context.client
+        self._metadata = context.metadata
+        self._subscriptions = context.subscriptions
+        self._clock = context.clock
+        self._api_versions = context.api_versions
         self._retry_backoff_ms = retry_backoff_ms
         self._request_timeout_ms = request_timeout_ms
         self._isolation_level = isolation_level
-        self.positions_validator = PositionsValidator(parts)
+        self.positions_validator = PositionsValidator(context)
         self._reset_error: Exception | None = None
         self._requests: list[UnsentRequest] = []  # for the next poll
         self._lookups: list[_Lookup] = []

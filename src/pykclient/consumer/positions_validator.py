@@ -9,7 +9,7 @@ from pykclient.consumer.offsets_for_leader_epoch_utils import can_validate
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pykclient.consumer.fetch_parts import FetchParts
+    from pykclient.consumer.fetch_context import FetchContext
     from pykclient.consumer.fetch_state import FetchPosition
     from pykclient.types import TopicPartition
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 class PositionsValidator:
     """Compares positions with new metadata, and keeps a validation's error for the next poll. Thread: application."""
 
-    def __init__(self, parts: FetchParts) -> None:
-        self._log = parts.log_context.logger(__name__)
-        self._clock = parts.clock
-        self._subscriptions = parts.subscriptions
-        self._metadata = parts.metadata
-        self._api_versions = parts.api_versions
+    def __init__(self, context: FetchContext) -> None:
+        self._log = context.log_context.logger(__name__)
+        self._clock = context.clock
+        self._subscriptions = context.subscriptions
+        self._metadata = context.metadata
+        self._api_versions = context.api_versions
         self._metadata_version = -1
         self._error: Exception | None = None
         self._recreated: set[TopicPartition] = set()

@@ -23,7 +23,7 @@ from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceList
 from pykclient.consumer.coordinator import consumer_protocol
 from pykclient.consumer.coordinator.classic_member import ClassicMember
 from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
-from pykclient.consumer.coordinator.consumer_parts import ConsumerParts
+from pykclient.consumer.coordinator.coordinated_consumer import CoordinatedConsumer
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.coordinator.heartbeat_thread import HeartbeatThread
 from pykclient.consumer.fetch_state import FetchPosition
@@ -142,7 +142,7 @@ class GroupHarness:
             self.network,
             self.metrics,
             self.clock,
-            ConsumerParts(
+            CoordinatedConsumer(
                 self.metadata,
                 self.subscriptions,
                 assignors or [RangeAssignor()],

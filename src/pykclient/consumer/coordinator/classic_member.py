@@ -28,11 +28,11 @@ class ClassicMember:
     def __init__(self, context: MemberContext, membership: GroupMembership, commits: CommitRequestManager) -> None:
         config, log_context, lookup, clock = context.config, context.log_context, context.lookup, context.clock
         self.membership = membership
-        self._subscriptions = context.parts.subscriptions
+        self._subscriptions = context.consumer.subscriptions
         self.events = ApplicationEvents()
         sensors = ClassicMemberMetrics(context.metrics, membership)
         self.protocol = ConsumerGroupProtocol(
-            config, log_context, membership, commits, context.parts, context.listeners
+            config, log_context, membership, commits, context.consumer, context.listeners
         )
         self.rebalance = ClassicMembershipManager(
             config,
@@ -41,7 +41,7 @@ class ClassicMember:
             membership,
             lookup,
             commits,
-            context.parts.metadata,
+            context.consumer.metadata,
             clock,
             context.retry_backoff,
             sensors,

@@ -12,7 +12,7 @@ from pykclient import errors
 from pykclient.clock import FOREVER_MS, Clock, Timer
 from pykclient.consumer.application_events import ApplicationCall
 from pykclient.consumer.coordinator import group_requests
-from pykclient.consumer.coordinator.consumer_parts import ConsumerParts, Offsets
+from pykclient.consumer.coordinator.coordinated_consumer import CoordinatedConsumer, Offsets
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
 from pykclient.consumer.coordinator.group_errors import StaleMemberError, fenced_error
 from pykclient.consumer.coordinator.member_state import NO_GENERATION, PREPARING_REBALANCE, Generation
@@ -101,7 +101,7 @@ class CommitRequestManager:
         coordinator: CoordinatorRequestManager,
         clock: Clock,
         retry_backoff: ExponentialBackoff,
-        parts: ConsumerParts,
+        consumer: CoordinatedConsumer,
         events: ApplicationEvents,
         commit_sensor: Sensor,
     ) -> None:
@@ -112,10 +112,10 @@ class CommitRequestManager:
         self._coordinator = coordinator
         self._clock = clock
         self._retry_backoff = retry_backoff
-        self._parts = parts
+        self._consumer = consumer
         self._events = events
         self._commit_sensor = commit_sensor
-        self._next_auto_commit = Timer(clock, parts.auto_commit_interval_ms)
+        self._next_auto_commit = Timer(clock, consumer.auto_commit_interval_ms)
         self._commits: list[_Commit] = []  # without an outcome, in the order of the calls
         self._fenced = False
         # Partitions that the coordinator did not know, and the metadata's version at that time. Only newer metadata can
@@ -177,25 +177,25 @@ class CommitRequestManager:
 
     @property
     def auto_commit_enabled(self) -> bool:
-        return self._parts.auto_commit_enabled
+        return self._consumer.auto_commit_enabled
 
     def time_to_next_auto_commit(self) -> int:
         """Return how long a wait for records may take.
 
         An interval of 0 means a commit with every poll, but no additional polls.
         """
-        return self._next_auto_commit.remaining_ms if self._parts.auto_commit_interval_ms else FOREVER_MS
+        return self._next_auto_commit.remaining_ms if self._consumer.auto_commit_interval_ms else FOREVER_MS
 
     def reschedule_auto_commit(self) -> None:
         """Restart the interval."""
-        self._next_auto_commit.update_and_reset(self._parts.auto_commit_interval_ms)
+        self._next_auto_commit.update_and_reset(self._consumer.auto_commit_interval_ms)
 
     def maybe_auto_commit_async(self, now_ms: int) -> bool:
         """Commit the consumed offsets if the interval has passed; return whether it has."""
         if self.auto_commit_enabled:
             self._next_auto_commit.update(now_ms)
             if self._next_auto_commit.expired:
-                self._next_auto_commit.reset(self._parts.auto_commit_interval_ms)
+                self._next_auto_commit.reset(self._consumer.auto_commit_interval_ms)
                 self.auto_commit_async()
                 return True
         return False
@@ -211,7 +211,7 @@ class CommitRequestManager:
 
     def consumed(self) -> Offsets:
         """Return the offsets to commit automatically, without those of deleted topics."""
-        offsets = self._parts.consumed()
+        offsets = self._consumer.consumed()
         topic_ids = self._topic_ids(offsets)
         deleted = {tp for tp in offsets if self._is_deleted(tp, topic_ids.get(tp))}
         if not deleted <= self._deleted:
@@ -302,7 +302,7 @@ class CommitRequestManager:
 
         If it lacks the partitions, too, the commit has failed.
         """
-        if self._parts.metadata.update_version <= max(self._refused.values(), default=-1):
+        if self._consumer.metadata.update_version <= max(self._refused.values(), default=-1):
             return False
         commit.refused = None
         deleted = [tp for tp in commit.offsets if self._is_deleted(tp, commit.topic_ids.get(tp))]
@@ -328,7 +328,7 @@ class CommitRequestManager:
         """Complete a commit: the application's by an event, others at once."""
         if commit.is_done:
             return
-        interceptors = self._parts.interceptors
+        interceptors = self._consumer.interceptors
         if error is None and interceptors is not None and not interceptors.is_empty and commit.offsets:
             self._events.add(self._intercept(commit, interceptors))
         if commit.is_async and isinstance(error, RetriableError):
@@ -381,10 +381,10 @@ class CommitRequestManager:
         It is the id that came with the position. The id in the metadata may belong to a newer topic of the same name,
         in which the offset must not be committed.
         """
-        known = self._parts.metadata.topic_ids
+        known = self._consumer.metadata.topic_ids
         topic_ids = {}
         for tp in offsets:
-            position = self._parts.subscriptions.position_or_none(tp)
+            position = self._consumer.subscriptions.position_or_none(tp)
             topic_id = None if position is None else position.topic_id
             topic_id = topic_id or known.get(tp.topic)
             if topic_id is not None:
@@ -393,7 +393,7 @@ class CommitRequestManager:
 
     def _is_deleted(self, tp: TopicPartition, topic_id: uuid.UUID | None) -> bool:
         """Return whether the partition is known not to exist, or only in a topic with another id."""
-        metadata = self._parts.metadata
+        metadata = self._consumer.metadata
         if self._is_recreated(tp, topic_id):
             return True
         refused_at = self._refused.get(tp)
@@ -405,7 +405,7 @@ class CommitRequestManager:
         return False
 
     def _is_recreated(self, tp: TopicPartition, topic_id: uuid.UUID | None) -> bool:
-        known = self._parts.metadata.topic_ids.get(tp.topic)
+        known = self._consumer.metadata.topic_ids.get(tp.topic)
         return topic_id is not None and known is not None and known != topic_id
 
     def _refuse(self, partitions: Iterable[TopicPartition]) -> errors.UnknownTopicOrPartitionError:
@@ -413,8 +413,8 @@ class CommitRequestManager:
 
         This also requests metadata.
         """
-        version = self._parts.metadata.request_update(False)
-        is_assigned = self._parts.subscriptions.is_assigned
+        version = self._consumer.metadata.request_update(False)
+        is_assigned = self._consumer.subscriptions.is_assigned
         self._refused = {tp: at for tp, at in self._refused.items() if is_assigned(tp)}
         self._refused.update(dict.fromkeys(partitions, version))
         error = _unknown_partitions(partitions)
@@ -446,7 +446,7 @@ class CommitRequestManager:
                 raise errors.IllegalArgumentError(f"offset {offset.offset} of {tp} cannot be committed: it is negative")
         sent = NO_GENERATION
         instance_id: str | None = None
-        if self._parts.subscriptions.has_auto_assigned_partitions():
+        if self._consumer.subscriptions.has_auto_assigned_partitions():
             generation = self._membership.generation_if_stable()
             if generation is None:
                 raise self._not_a_member()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pykclient import errors
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.consumer.coordinator import group_requests
-from pykclient.consumer.coordinator.consumer_parts import ConsumerParts
+from pykclient.consumer.coordinator.coordinated_consumer import CoordinatedConsumer
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
 from pykclient.consumer.coordinator.group_errors import StaleMemberError
 from pykclient.consumer.coordinator.member_state import Generation
@@ -85,7 +85,7 @@ class CommittedOffsetsRequestManager:
         coordinator: CoordinatorRequestManager,
         clock: Clock,
         retry_backoff: ExponentialBackoff,
-        parts: ConsumerParts,
+        consumer: CoordinatedConsumer,
     ) -> None:
         self._group_id = group_id
         self._log = log_context.logger(__name__)
@@ -94,7 +94,7 @@ class CommittedOffsetsRequestManager:
         self._coordinator = coordinator
         self._clock = clock
         self._retry_backoff = retry_backoff
-        self._parts = parts
+        self._consumer = consumer
         self._lookups: list[_Lookup] = []
 
     def fetch(self, partitions: Collection[TopicPartition], timeout_ms: int) -> RequestFuture[CommittedOffsets]:
@@ -120,7 +120,7 @@ class CommittedOffsetsRequestManager:
         Return False while the offsets of some are not known. Partitions whose offset is stable do not wait for others
         whose offset is not, as a transaction that commits it is open. Raises errors that are not retriable.
         """
-        subscriptions = self._parts.subscriptions
+        subscriptions = self._consumer.subscriptions
         partitions = subscriptions.initializing_partitions()
         if not partitions:
             return True
@@ -217,9 +217,9 @@ class CommittedOffsetsRequestManager:
     def _request(self, lookup: _Lookup, node: Node) -> UnsentRequest:
         partitions, _ = lookup.question
         self._log.debug("Asking for the committed offsets of %d partitions", len(partitions))
-        topic_ids = lookup.topic_ids = self._parts.metadata.topic_ids
+        topic_ids = lookup.topic_ids = self._consumer.metadata.topic_ids
         topic_names = {topic_ids[tp.topic]: tp.topic for tp in partitions if tp.topic in topic_ids}
-        is_member = self._parts.subscriptions.has_auto_assigned_partitions()
+        is_member = self._consumer.subscriptions.has_auto_assigned_partitions()
         member = self._membership.generation_for_fetches() if is_member else None
         builder = group_requests.OffsetFetchBuilder(self._group_id, partitions, topic_ids, member)
         request = UnsentRequest(builder, node)
@@ -264,7 +264,7 @@ class CommittedOffsetsRequestManager:
 
     def _start_at(self, offsets: CommittedOffsets, topic_ids: Mapping[str, uuid.UUID]) -> bool:
         """Start at these offsets; return False if some must be fetched again, for a topic that was recreated."""
-        subscriptions, metadata = self._parts.subscriptions, self._parts.metadata
+        subscriptions, metadata = self._consumer.subscriptions, self._consumer.metadata
         present_ids = metadata.topic_ids
         complete = True
         for tp, committed in offsets.items():
@@ -314,7 +314,7 @@ class CommittedOffsetsRequestManager:
                 unstable.add(tp)
             elif isinstance(error, errors.UnknownTopicIdError):
                 # Deleted or recreated since the metadata was fetched.
-                self._parts.metadata.request_update(False)
+                self._consumer.metadata.request_update(False)
                 future.raise_error(error)
                 return
             elif isinstance(error, errors.UnknownTopicOrPartitionError):

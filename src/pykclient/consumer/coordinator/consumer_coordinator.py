@@ -12,7 +12,7 @@ from pykclient.consumer.coordinator.committed_offsets_request_manager import (
     CommittedOffsets,
     CommittedOffsetsRequestManager,
 )
-from pykclient.consumer.coordinator.consumer_parts import ConsumerParts, Offsets
+from pykclient.consumer.coordinator.coordinated_consumer import CoordinatedConsumer, Offsets
 from pykclient.consumer.coordinator.coordinator_metrics import ConsumerCoordinatorMetrics, RebalanceCallbackMetrics
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
 from pykclient.consumer.coordinator.group_protocols import new_member
@@ -52,7 +52,7 @@ class ConsumerCoordinator:
         client: NetworkClientDelegate,
         metrics: Metrics,
         clock: Clock,
-        parts: ConsumerParts,
+        consumer: CoordinatedConsumer,
         rng: random.Random | None = None,
         environment: Environment = SYSTEM_ENVIRONMENT,
     ) -> None:
@@ -62,8 +62,8 @@ class ConsumerCoordinator:
         self.clock = clock
         self._environment = environment
         self._log = log_context.logger(__name__)
-        self._metadata = parts.metadata
-        self._subscriptions = parts.subscriptions
+        self._metadata = consumer.metadata
+        self._subscriptions = consumer.subscriptions
         self.events = ApplicationEvents()
         backoff = ExponentialBackoff(
             config.retry_backoff_ms, _BACKOFF_EXP_BASE, config.retry_backoff_max_ms, _BACKOFF_JITTER, rng
@@ -72,7 +72,7 @@ class ConsumerCoordinator:
         commit_sensors = ConsumerCoordinatorMetrics(metrics, self._subscriptions.num_assigned_partitions)
         listeners = RebalanceListenerInvoker(log_context, self._subscriptions, clock, RebalanceCallbackMetrics(metrics))
         self.lookup = lookup = CoordinatorRequestManager(
-            config, log_context, client, self.membership, clock, backoff, parts.metadata
+            config, log_context, client, self.membership, clock, backoff, consumer.metadata
         )
         self._commits = CommitRequestManager(
             config,
@@ -82,14 +82,14 @@ class ConsumerCoordinator:
             lookup,
             clock,
             backoff,
-            parts,
+            consumer,
             self.events,
             commit_sensors.commit,
         )
         self._committed = CommittedOffsetsRequestManager(
-            config.group_id, log_context, client, self.membership, lookup, clock, backoff, parts
+            config.group_id, log_context, client, self.membership, lookup, clock, backoff, consumer
         )
-        context = MemberContext(config, log_context, client, lookup, clock, backoff, parts, metrics, listeners)
+        context = MemberContext(config, log_context, client, lookup, clock, backoff, consumer, metrics, listeners)
         self.member = managers(context, self._commits)
         # A manager comes before those that it needs, which then act in the same round.
         first, *others = self.member.managers

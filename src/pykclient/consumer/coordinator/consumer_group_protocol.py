@@ -17,7 +17,7 @@ from pykclient.consumer.assignors.consumer_partition_assignor import (
     Subscription,
 )
 from pykclient.consumer.coordinator import consumer_protocol
-from pykclient.consumer.coordinator.consumer_parts import ConsumerParts
+from pykclient.consumer.coordinator.coordinated_consumer import CoordinatedConsumer
 from pykclient.consumer.coordinator.group_errors import raise_first
 from pykclient.consumer.coordinator.member_state import NO_GENERATION, Generation
 from pykclient.consumer.coordinator.partition_snapshot import PartitionSnapshot
@@ -54,19 +54,19 @@ class ConsumerGroupProtocol:
         log_context: LogContext,
         membership: GroupMembership,
         commits: CommitRequestManager,
-        parts: ConsumerParts,
+        consumer: CoordinatedConsumer,
         listeners: RebalanceListenerInvoker,
     ) -> None:
         self._config = config
         self._log = log_context.logger(__name__)
         self._membership = membership
         self._commits = commits
-        self._assignors = parts.assignors
-        self._metadata = parts.metadata
-        self._subscriptions = parts.subscriptions
+        self._assignors = consumer.assignors
+        self._metadata = consumer.metadata
+        self._subscriptions = consumer.subscriptions
         self._listeners = listeners
-        self._pattern = PatternSubscription(parts.metadata, parts.subscriptions)
-        self._protocol = _common_protocol(parts.assignors)
+        self._pattern = PatternSubscription(consumer.metadata, consumer.subscriptions)
+        self._protocol = _common_protocol(consumer.assignors)
         self.is_leader = False
         self._joined_subscription: frozenset[str] | None = None
         self._metadata_snapshot = PartitionSnapshot(

@@ -106,8 +106,8 @@ class ConsumerMembershipManager:
         self._coordinator = context.lookup
         self._commits = commits
         self._clock = context.clock
-        self._metadata = context.parts.metadata
-        self._subscriptions = context.parts.subscriptions
+        self._metadata = context.consumer.metadata
+        self._subscriptions = context.consumer.subscriptions
         self._listeners = context.listeners
         self.events = ApplicationEvents()
         self._sensors = GroupCoordinatorMetrics(context.metrics, membership)
@@ -117,7 +117,7 @@ class ConsumerMembershipManager:
             context.log_context,
             membership,
             context.lookup,
-            context.parts.subscriptions,
+            context.consumer.subscriptions,
             self._sensors.heartbeat,
         )
         self.managers = (self, self.heartbeats)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pykclient.clock import Clock
-    from pykclient.consumer.coordinator.consumer_parts import ConsumerParts
+    from pykclient.consumer.coordinator.coordinated_consumer import CoordinatedConsumer
     from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
     from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
     from pykclient.consumer.coordinator.rebalance_listener_invoker import RebalanceListenerInvoker
@@ -25,6 +25,6 @@ class MemberContext(NamedTuple):
     lookup: CoordinatorRequestManager
     clock: Clock
     retry_backoff: ExponentialBackoff
-    parts: ConsumerParts
+    consumer: CoordinatedConsumer
     metrics: Metrics
     listeners: RebalanceListenerInvoker

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
-class ConsumerParts:
+class CoordinatedConsumer:
     """The components of a consumer that its coordinator uses.
 
     ``consumed`` returns the positions that may be committed: those after the records returned to the application, which

@@ -65,7 +65,7 @@ class _Chunk:
         self.iterator.__setstate__(index)
 
 
-class Handout:
+class UndeliveredRecords:
     """A queue of chunks, the first of which is being iterated, and the fetch that is being returned.
 
     Thread: application.

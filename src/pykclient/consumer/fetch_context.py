@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pykclient.network.api_versions import ApiVersions
 
 
-class FetchParts:
+class FetchContext:
     """The shared objects, passed to each constructor together. Thread: application."""
 
     __slots__ = ("api_versions", "client", "clock", "log_context", "metadata", "subscriptions")
