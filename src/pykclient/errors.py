@@ -180,6 +180,10 @@ class RemoteProtocolError(ProtocolError):
     """The peer sent bytes that the protocol does not allow: truncated, oversized or unreadable."""
 
 
+class ProxyAuthenticationError(AuthenticationError):
+    """The proxy of ``proxy.url`` refuses the client's user or password, or wants some."""
+
+
 class SslAuthenticationError(AuthenticationError):
     """The TLS handshake failed for a reason that a retry does not mend."""
 

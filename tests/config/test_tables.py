@@ -389,9 +389,9 @@ SHARED_BY_KAFKA_PYTHON: dict[str, Any] = {
     "sasl_kerberos_service_name": "kafka",
     "sasl_kerberos_domain_name": None,
     "sasl_oauth_token_provider": None,
+    "net": None,
     "proxy_url": None,
     "socks5_proxy": None,
-    "net": None,
     "default_api_timeout_ms": 60_000,
     "socket_connection_setup_timeout_ms": 10_000,
     "socket_connection_setup_timeout_max_ms": 30_000,
@@ -465,7 +465,6 @@ def test_kafka_pythons_own_arguments_are_all_in_the_lists() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("socks5_proxy", "socks5://a", "through a proxy"),
         ("kafka_client", object, "network client"),
         ("socket_options", [(6, 1, 0)], "TCP_NODELAY"),
     ],

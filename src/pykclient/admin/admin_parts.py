@@ -16,7 +16,7 @@ from pykclient.metrics import MetricConfig, Metrics
 from pykclient.metrics.app_info import register_app_info
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.authorization_errors import principal_of
-from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses
+from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses, resolver_for
 from pykclient.network.cluster import ClusterResourceListeners
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
@@ -60,7 +60,7 @@ class AdminParts:
             addresses = parse_and_validate_addresses(
                 config["bootstrap.servers"],
                 config["client.dns.lookup"],
-                environment.host_resolver,
+                resolver_for(config, environment.host_resolver),
                 self.log_context,
                 clock,
             )

@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pykclient.errors import DisconnectError, KafkaTimeoutError
-from pykclient.network.client_utils import HostLookups, parse_addresses
+from pykclient.network.client_utils import HostLookups, parse_addresses, resolver_for
 
 if TYPE_CHECKING:
     from pykclient.aio.loop_waits import LoopWaits
@@ -46,7 +46,8 @@ async def look_up_bootstrap_servers(
             loop.call_soon_threadsafe(news.set)
 
     hosts = dict.fromkeys(host for host, _ in parse_addresses(config["bootstrap.servers"]))
-    lookups = HostLookups(hosts, environment.host_resolver, on_done, canonical, now_ms())
+    resolver = resolver_for(config, environment.host_resolver)
+    lookups = HostLookups(hosts, resolver, on_done, canonical, now_ms())
     while (wait_ms := lookups.wait_ms(now_ms())) > 0:
         timer = loop.call_later(wait_ms / 1000, news.set)
         try:

@@ -274,7 +274,20 @@ CONFIG_PROVIDERS = ConfigKey(
     unsupported="resolve placeholders before you pass the configuration",
 )
 
+PROXY_URL = ConfigKey(
+    "proxy.url",
+    Type.PASSWORD,
+    None,
+    None,
+    LOW,
+    "The proxy through which the client connects to all brokers: socks5://host:port, or http://host:port for one with "
+    "CONNECT, with user:password@ before the host if the proxy wants that. The proxy looks up the brokers' names. "
+    "Needs pykclient[proxy]. kafka-python has this key; Java's client does not.",
+    extension=True,
+)
+
 NETWORK_KEYS = (
+    PROXY_URL,
     CLIENT_DNS_LOOKUP,
     METADATA_MAX_AGE_MS,
     RECEIVE_BUFFER_BYTES,
@@ -299,7 +312,6 @@ NETWORK_KEYS = (
 # --- keys of kafka-python that are not Kafka's ------------------------------------------------------------------------
 
 _OWN_NETWORK = "the network client cannot be replaced"
-_PROXY = "connections through a proxy are not supported"
 
 KAFKA_PYTHON_KEYS = (
     ForeignKey("api.version", "the client negotiates versions with every broker", ignored=True),
@@ -320,8 +332,7 @@ KAFKA_PYTHON_KEYS = (
     ForeignKey("metrics.enabled", "metrics are always recorded", harmless=(None, True), ignored=True),
     ForeignKey("kafka.client", _OWN_NETWORK),
     ForeignKey("net", _OWN_NETWORK),
-    ForeignKey("proxy.url", _PROXY),
-    ForeignKey("socks5.proxy", _PROXY),
+    ForeignKey("socks5.proxy", "use proxy.url, with the same URL"),
 )
 
 # --- rules that span keys --------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class CommonSettings(TypedDict, total=False):
     metrics_sample_window_ms: float
     net: Any
     oauth_cb: Any
-    proxy_url: Any
+    proxy_url: str | None
     receive_buffer_bytes: int | None
     receive_message_max_bytes: int
     reconnect_backoff_max_ms: float
@@ -141,8 +141,8 @@ class ConsumerSettings(CommonSettings, total=False):
     metric_group_prefix: Any
     partition_assignment_strategy: str | Collection[Any]
     session_timeout_ms: float | None
-    share_acknowledgement_mode: str | None
-    share_acquire_mode: str | None
+    share_acknowledgement_mode: str
+    share_acquire_mode: str
 
 
 class ProducerSettings(CommonSettings, total=False):

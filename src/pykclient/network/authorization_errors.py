@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from pykclient.config import jaas_config
 from pykclient.config.config_def import Password
-from pykclient.config.jaas_config import parse_jaas_config
 from pykclient.errors import (
     AuthorizationError,
     ClusterAuthorizationError,
@@ -41,8 +39,10 @@ def principal_of(config: Mapping[str, Any]) -> str | None:
     if config["sasl.mechanism"] not in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
         return None
     name = config["sasl.username"]
-    jaas = config[jaas_config.KEY]
+    jaas = config["sasl.jaas.config"]
     if isinstance(jaas, Password):
+        from pykclient.config.jaas_config import parse_jaas_config
+
         try:
             options = parse_jaas_config(jaas).options
         except ConfigError:

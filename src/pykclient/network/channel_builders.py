@@ -13,15 +13,19 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pykclient.network.authenticator import Authenticator, PlaintextAuthenticator
 from pykclient.network.frame_stream import FrameStream, plaintext_frame_stream
 from pykclient.network.kafka_channel import KafkaChannel
 from pykclient.network.memory_pool import MemoryPool
 from pykclient.network.network_receive import FIRST_RESPONSE_LIMIT
+from pykclient.network.plain_transport import plain_transport
 from pykclient.network.selectable import SocketAddress
 from pykclient.network.transport_layer import PlaintextTransportLayer, TransportLayer
+
+if TYPE_CHECKING:
+    from pykclient.network.proxy.proxy_config import ProxyConfig
 
 
 class ChannelBuilder(Protocol):
@@ -72,13 +76,30 @@ class Authenticators(Protocol):
     def close(self) -> None: ...
 
 
-class PlaintextTransports:
-    """Transports without encryption. Thread: io."""
+def proxy_of(config: Mapping[str, Any]) -> ProxyConfig | None:
+    """Return the proxy of a client's configuration, if it has one.
 
-    __slots__ = ()
+    Raises:
+        ConfigError: its URL is not valid, or a package for proxies is missing.
+    """
+    url = config["proxy.url"]
+    if url is None or not url.value:
+        return None
+    from pykclient.network.proxy.proxy_config import proxy_at  # which most clients need not
+
+    return proxy_at(url)
+
+
+class PlaintextTransports:
+    """Transports without encryption, through a proxy if there is one. Thread: io."""
+
+    __slots__ = ("_proxy",)
+
+    def __init__(self, proxy: ProxyConfig | None = None) -> None:
+        self._proxy = proxy
 
     def new_transport(self, sock: socket.socket, address: SocketAddress | None) -> TransportLayer:
-        return PlaintextTransportLayer(sock, is_connected=address is None)
+        return plain_transport(sock, address, self._proxy)
 
     def new_stream(
         self,
@@ -154,10 +175,10 @@ def channel_builder_for(config: Mapping[str, Any]) -> ChannelBuilder:
 
 def _transports_for(config: Mapping[str, Any]) -> Transports:
     if config["security.protocol"] in ("PLAINTEXT", "SASL_PLAINTEXT"):
-        return PlaintextTransports()
+        return PlaintextTransports(proxy_of(config))
     from pykclient.network.tls.ssl_transports import SslTransports
 
-    return SslTransports.of_client(config)
+    return SslTransports.of_client(config, proxy_of(config))
 
 
 def _authenticators_for(config: Mapping[str, Any]) -> Authenticators:

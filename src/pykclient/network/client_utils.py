@@ -12,7 +12,7 @@ from pykclient.errors import ConfigError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics, Sensor
 from pykclient.network.api_versions import ApiVersions
-from pykclient.network.channel_builders import channel_builder_for
+from pykclient.network.channel_builders import channel_builder_for, proxy_of
 from pykclient.network.cluster_connection_states import BackoffConfig
 from pykclient.network.connection_failures import reason_of, shown_address
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
@@ -142,6 +142,20 @@ def parse_and_validate_addresses(
     return list(dict.fromkeys(addresses))
 
 
+def resolver_for(config: Mapping[str, Any], resolver: HostResolver) -> HostResolver:
+    """Return the resolver for brokers' names: with a proxy, only the proxy's own name is looked up here.
+
+    Raises:
+        ConfigError: the proxy's URL is not valid, or a package for proxies is missing.
+    """
+    proxy = proxy_of(config)
+    if proxy is None:
+        return resolver
+    from pykclient.network.proxy.proxy_config import ProxyHostResolver
+
+    return ProxyHostResolver(resolver, proxy)
+
+
 class HostLookups:
     """Lookups of several hosts at the same time, and for how long to wait for them.
 
@@ -238,11 +252,13 @@ def create_network_client(
     """
     implementation.tell(log_context.logger(implementation.__name__))
     rebootstrap = config["metadata.recovery.strategy"] == "rebootstrap"
+    proxy = proxy_of(config)
     selector = environment.new_selector(
         SelectorConfig(
             connections_max_idle_ms=config["connections.max.idle.ms"],
             metrics_group_prefix=metrics_group_prefix,
             max_receive_size=config["receive.message.max.bytes"],
+            proxy_port=None if proxy is None else proxy.port,
         ),
         metrics,
         log_context,
@@ -261,7 +277,8 @@ def create_network_client(
         socket_send_buffer=config["send.buffer.bytes"],
         socket_receive_buffer=config["receive.buffer.bytes"],
         rebootstrap_trigger_ms=config["metadata.recovery.rebootstrap.trigger.ms"] if rebootstrap else None,
-        host_resolver=environment.host_resolver,
+        host_resolver=resolver_for(config, environment.host_resolver),
+        through=None if proxy is None else proxy.name,
         throttle_time_sensor=throttle_time_sensor,
         rng=rng,
     )

@@ -90,7 +90,7 @@ class KafkaChannel:
     def interest(self) -> int:
         """The events to wait for, as a mask of ``selectors``."""
         if not self._transport.is_connected:
-            return selectors.EVENT_WRITE
+            return self._transport.connect_events
         events = 0 if self.muted else selectors.EVENT_READ
         if self._transport.wants_write or self._auth_send is not None or (self.ready and self.send is not None):
             events |= selectors.EVENT_WRITE

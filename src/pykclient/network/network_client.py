@@ -481,7 +481,9 @@ class NetworkClient:
     def _handle_timed_out_connections(self, responses: list[ClientResponse], now_ms: int) -> None:
         for node_id in self._connection_states.nodes_with_connection_setup_timeout(now_ms):
             timeout_ms = self._connection_states.connection_setup_timeout_ms(node_id)
-            what = "answer from the DNS" if self._connection_states.is_resolving(node_id) else "connection"
+            what = "connection" if self._config.through is None else f"connection through {self._config.through}"
+            if self._connection_states.is_resolving(node_id):
+                what = "answer from the DNS"
             reason = TimeoutError(f"no {what} within {timeout_ms} ms")
             self._drop(responses, node_id, now_ms, reason, timed_out=True)
 

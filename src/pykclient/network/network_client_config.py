@@ -29,6 +29,7 @@ class NetworkClientConfig:
         "socket_receive_buffer",
         "socket_send_buffer",
         "throttle_time_sensor",
+        "through",
     )
 
     def __init__(
@@ -45,6 +46,7 @@ class NetworkClientConfig:
         host_resolver: HostResolver | None = None,
         throttle_time_sensor: Sensor | None = None,
         rng: random.Random | None = None,
+        through: str | None = None,
     ) -> None:
         self.client_id = client_id
         self.max_in_flight_requests_per_connection = max_in_flight_requests_per_connection
@@ -55,5 +57,7 @@ class NetworkClientConfig:
         self.discover_broker_versions = discover_broker_versions
         self.rebootstrap_trigger_ms = rebootstrap_trigger_ms
         self.host_resolver = host_resolver or DefaultHostResolver()
+        #: The proxy for messages; None without one.
+        self.through = through
         self.throttle_time_sensor = throttle_time_sensor
         self.rng = rng or random.Random()

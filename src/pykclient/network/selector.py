@@ -59,6 +59,7 @@ class SelectorConfig:
         "metrics_per_connection",
         "metrics_tags",
         "one_receive_per_poll",
+        "proxy_port",
     )
 
     def __init__(
@@ -71,6 +72,7 @@ class SelectorConfig:
         metrics_group_prefix: str = "selector",
         metrics_tags: Mapping[str, str] | None = None,
         metrics_per_connection: bool = True,
+        proxy_port: int | None = None,
     ) -> None:
         self.max_receive_size = max_receive_size
         self.connections_max_idle_ms = connections_max_idle_ms
@@ -79,6 +81,8 @@ class SelectorConfig:
         self.metrics_group_prefix = metrics_group_prefix
         self.metrics_tags = dict(metrics_tags or {})
         self.metrics_per_connection = metrics_per_connection
+        #: The port of the proxy to connect to instead of brokers; None without a proxy.
+        self.proxy_port = proxy_port
 
 
 class Selector:
@@ -147,7 +151,9 @@ class Selector:
         try:
             sock.setblocking(False)
             self._configure(sock, send_buffer, receive_buffer)
-            code = sock.connect_ex((address.ip, address.port))
+            # With a proxy, the address was found by the proxy's name.
+            port = address.port if self._config.proxy_port is None else self._config.proxy_port
+            code = sock.connect_ex((address.ip, port))
             if code and code not in _IN_PROGRESS:
                 raise OSError(code, os.strerror(code))
             channel = self._build_channel(id, sock, address)
@@ -459,6 +465,7 @@ class Selector:
         """Continue to connect and to authenticate. Return whether the channel can carry requests now."""
         if not channel.is_connected:
             if not channel.finish_connect():
+                self._sync_interest(channel)  # which changes while a proxy connects
                 return False
             self.connected.append(channel.id)
             self.metrics.connection_created.record(1.0, now_ms)

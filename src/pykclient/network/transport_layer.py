@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import selectors
 import socket
 from collections.abc import Sequence
 from typing import Protocol
@@ -33,6 +34,10 @@ class TransportLayer(Protocol):
     @property
     def wants_write(self) -> bool:
         """True if the layer itself has something to write, such as a part of its handshake."""
+
+    @property
+    def connect_events(self) -> int:
+        """The events to wait for until the connection is established, as a mask of ``selectors``."""
 
     def finish_connect(self) -> bool:
         """Return whether the connection is established.
@@ -72,7 +77,20 @@ class PlaintextTransportLayer:
     def wants_write(self) -> bool:
         return False
 
+    @property
+    def connect_events(self) -> int:
+        return selectors.EVENT_WRITE
+
     def finish_connect(self) -> bool:
+        self.is_connected = self.is_established()
+        return self.is_connected
+
+    def is_established(self) -> bool:
+        """Return whether the socket is connected.
+
+        Raises:
+            OSError: connecting failed.
+        """
         code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
@@ -80,7 +98,6 @@ class PlaintextTransportLayer:
             self.sock.getpeername()
         except OSError:
             return False  # woken before the connection was established
-        self.is_connected = True
         return True
 
     def handshake(self) -> None:

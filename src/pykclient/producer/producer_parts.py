@@ -14,7 +14,7 @@ from pykclient.metrics.metrics_reporter import MetricsReporter
 from pykclient.metrics.stats import Avg, Max
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.authorization_errors import principal_of
-from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses
+from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses, resolver_for
 from pykclient.network.cluster import ClusterResourceListeners
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
@@ -109,7 +109,7 @@ class ProducerParts:
             else parse_and_validate_addresses(
                 config["bootstrap.servers"],
                 config["client.dns.lookup"],
-                environment.host_resolver,
+                resolver_for(config, environment.host_resolver),
                 self.log_context,
                 clock,
             )

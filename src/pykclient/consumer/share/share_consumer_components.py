@@ -140,13 +140,13 @@ class ShareConsumerComponents:
         register_app_info(self.metrics)
 
     def _network_client(self, fetch_metrics: ShareFetchMetricsManager, rng: random.Random) -> KafkaClient:
-        from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses
+        from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses, resolver_for
 
         config = self.config
         addresses = parse_and_validate_addresses(
             config["bootstrap.servers"],
             config["client.dns.lookup"],
-            self.environment.host_resolver,
+            resolver_for(config, self.environment.host_resolver),
             self.log_context,
             self.environment.clock,
         )

@@ -86,6 +86,10 @@ class SslTransportLayer:
     def is_connected(self) -> bool:
         return self._plain.is_connected
 
+    @property
+    def connect_events(self) -> int:
+        return self._plain.connect_events
+
     def finish_connect(self) -> bool:
         return self._plain.finish_connect()
 

@@ -5,37 +5,41 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pykclient.network.byte_pump import byte_pump
 from pykclient.network.connection_failures import shown_address
 from pykclient.network.frame_stream import FrameStream
 from pykclient.network.memory_pool import MemoryPool
 from pykclient.network.network_receive import FrameReader
+from pykclient.network.plain_transport import plain_transport
 from pykclient.network.selectable import SocketAddress
 from pykclient.network.tls.ssl_engine import SslEngine
 from pykclient.network.tls.ssl_factory import ContextSettings, SslFactory, client_ssl_factory
 from pykclient.network.tls.ssl_frame_stream import SslFrameStream
 from pykclient.network.tls.ssl_transport_layer import SslTransportLayer
-from pykclient.network.transport_layer import PlaintextTransportLayer
+
+if TYPE_CHECKING:
+    from pykclient.network.proxy.proxy_config import ProxyConfig
 
 
 class SslTransports:
     """Creates transports with TLS (implements channel_builders.Transports). Thread: io."""
 
-    __slots__ = ("_factory",)
+    __slots__ = ("_factory", "_proxy")
 
-    def __init__(self, factory: SslFactory) -> None:
+    def __init__(self, factory: SslFactory, proxy: ProxyConfig | None = None) -> None:
         self._factory = factory
+        self._proxy = proxy
 
     @classmethod
-    def of_client(cls, config: Mapping[str, Any]) -> Self:
-        """Return the transports for a client's configuration.
+    def of_client(cls, config: Mapping[str, Any], proxy: ProxyConfig | None = None) -> Self:
+        """Return the transports for a client's configuration, through a proxy if there is one.
 
         Raises:
             ConfigError: it or a file that it names cannot be used.
         """
-        return cls(client_ssl_factory(config))
+        return cls(client_ssl_factory(config), proxy)
 
     @classmethod
     def of_server(cls, context: ssl.SSLContext) -> Self:
@@ -53,7 +57,7 @@ class SslTransports:
             engine = SslEngine(settings.context, host)
         except (ssl.SSLError, ValueError) as error:  # such as a host name that is no name
             raise OSError(f"TLS with {peer} cannot begin: {error}") from error
-        plain = PlaintextTransportLayer(sock, is_connected=address is None)
+        plain = plain_transport(sock, address, self._proxy)
         return SslTransportLayer(plain, byte_pump(plain), engine, peer, host, settings.allowed_ciphers)
 
     def new_stream(

@@ -1,0 +1,1 @@
+"""Connections through a SOCKS5 or HTTP proxy."""
