@@ -59,6 +59,8 @@ TXN_APIS: Final = (
 )
 
 _HEALING_MS: Final = 60_000
+_SESSION_MS: Final = 600
+_HEARTBEAT_MS: Final = 150
 _LOOK_MS: Final = 50
 
 
@@ -72,6 +74,7 @@ class PipelineSchedule(NamedTuple):
     records: int
     abort_percent: int
     has_stray: bool
+    group_protocol: str
     steps: tuple[Step, ...]
 
 
@@ -98,6 +101,8 @@ def make(seed: int) -> PipelineSchedule:
     trouble = rng.choice((0, 4, 8, 12))
     length_ms = 1_500
     times = sorted(rng.randrange(length_ms) for _ in range(trouble))
+    # Of another generator, so that a seed has the same faults by both protocols.
+    group_protocol = random.Random(f"group protocol {seed}").choice(("classic", "consumer"))
     return PipelineSchedule(
         seed,
         settings,
@@ -106,6 +111,7 @@ def make(seed: int) -> PipelineSchedule:
         records=rng.choice((5, 15, 25)),
         abort_percent=rng.choice((0, 20)),
         has_stray=rng.random() < 0.3,
+        group_protocol=group_protocol,
         steps=tuple(_step(rng, at_ms, settings) for at_ms in times),
     )
 
@@ -182,6 +188,13 @@ class Worker:
             "socket.connection.setup.timeout.ms": 300,
             "socket.connection.setup.timeout.max.ms": 600,
         }
+        classic: dict[str, Any] = {}  # the brokers set these of the other protocol
+        if self._pipeline.schedule.group_protocol == "classic":
+            classic = {
+                "partition.assignment.strategy": settings.assignor,
+                "session.timeout.ms": _SESSION_MS,
+                "heartbeat.interval.ms": _HEARTBEAT_MS,
+            }
         self._consumer: KafkaConsumer[bytes, bytes] = KafkaConsumer.in_environment(
             self.environment,
             common
@@ -191,13 +204,12 @@ class Worker:
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
                 "max.poll.records": settings.max_poll_records,
-                "partition.assignment.strategy": settings.assignor,
                 "request.timeout.ms": 1_000,
                 "default.api.timeout.ms": 2_000,
-                "session.timeout.ms": 600,
-                "heartbeat.interval.ms": 150,
                 "fetch.max.wait.ms": 100,
-            },
+                "group.protocol": self._pipeline.schedule.group_protocol,
+            }
+            | classic,
         )
         self._producer: KafkaProducer[bytes, bytes] = KafkaProducer.in_environment(
             self.environment,
@@ -418,6 +430,8 @@ class Pipeline:
                 "offsets.topic.num.partitions": 1,
                 "offsets.topic.replication.factor": settings.replication_factor,
                 "offsets.commit.timeout.ms": 400,
+                "group.consumer.session.timeout.ms": _SESSION_MS,
+                "group.consumer.heartbeat.interval.ms": _HEARTBEAT_MS,
                 "transaction.state.log.num.partitions": 1,
                 "transaction.state.log.replication.factor": settings.replication_factor,
                 "transaction.state.log.min.isr": settings.min_isr,

@@ -18,6 +18,7 @@ LONGEST = (
     "tests/spark/",
     "tests/examples/test_spark",  # in one process with the entry above (conftest.py)
     "tests/benchmarks/test_spark",
+    "tests/chaos/test_exactly_once.py",
     "tests/chaos/test_brokers.py",
     "tests/consumer/test_groups_kafka.py",
     "tests/simulation/test_simulation.py",
