@@ -20,6 +20,7 @@ from pykclient.testing.controller.kafka_controller import KafkaController
 from pykclient.testing.coordination.coordination_client import CoordinationClient
 from pykclient.testing.event_loop import TimerHandle
 from pykclient.testing.group.group_coordinator import GroupCoordinator
+from pykclient.testing.group.partition_metadata_client import PartitionMetadataClient
 from pykclient.testing.log.log_manager import LogManager
 from pykclient.testing.memory_network import MemorySelector
 from pykclient.testing.metadata_cache import MetadataCache
@@ -103,6 +104,7 @@ class Broker:
         self.share_coordinator = ShareCoordinator(self)
         self.share_persister = Persister(self)
         self.share_partition_manager = SharePartitionManager(self)
+        self.partition_metadata_client = PartitionMetadataClient(self)
         #: The coordinators by the topics that they store their state in.
         self.coordinators: Mapping[str, Coordinator] = {
             GROUP_METADATA_TOPIC_NAME: self.group_coordinator,
@@ -122,6 +124,7 @@ class Broker:
             self.share_coordinator,
             self.share_persister,
             self.share_partition_manager,
+            self.partition_metadata_client,
         )
 
     @property

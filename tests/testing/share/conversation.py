@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from pykclient.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError
+from pykclient.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from pykclient.protocol.messages.delete_groups import DeleteGroupsRequest
 from pykclient.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from pykclient.protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
+from pykclient.protocol.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from pykclient.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -314,6 +318,61 @@ class ShareConversation(Conversation):
             ]
         self.share_fetch("closes", -1)
 
+    def administration(self) -> None:
+        self.describe_share_offsets("no such group", group="no-such-group")
+        self.joined()
+        self.produce(*"abcdef")
+        self.describe_share_offsets("nothing was read")
+        self.share_fetch_first("all")
+        self.acknowledge("accepts some", 1, (0, 2, [ACCEPT]), (4, 4, [ACCEPT]))
+        self.describe_share_offsets("some")
+        self.describe_share_offsets("some of all topics", [])
+        self.describe_share_offsets("strange partitions", [(self.topic, [1]), ("no-such-topic", [0])])
+        self.alter_share_offsets("has members", [(self.topic, 0, 1)])
+        self.delete_share_offsets("has members", self.topic)
+        self.ask("has members", DeleteGroupsRequest(groups_names=[self.group]), 2)
+        self.acknowledge("closes", -1)
+        self.ask("leaves", self.share_beat(-1), 1)
+        self.alter_share_offsets("back to 1", [(self.topic, 0, 1), (self.topic, 9, 1), ("no-such-topic", 0, 1)])
+        self.describe_share_offsets("back")
+        self.delete_share_offsets("deletes", self.topic, "no-such-topic")
+        self.describe_share_offsets("deleted")
+        self.ask("deletes the group", DeleteGroupsRequest(groups_names=[self.group]), 2)
+        self.describe_share_offsets("is gone")
+        self.delete_share_offsets("is gone", self.topic)
+
+    def describe_share_offsets(
+        self, question: str, topics: Sequence[tuple[str, list[int]]] | None = None, group: str | None = None
+    ) -> None:
+        request = DescribeShareGroupOffsetsRequest
+        asked = None
+        if topics is None:
+            topics = [(self.topic, [0])]
+        if topics:
+            asked = [
+                request.DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=numbers)
+                for name, numbers in topics
+            ]
+        one = request.DescribeShareGroupOffsetsRequestGroup(group_id=group or self.group, topics=asked)
+        self.ask(f"describes offsets: {question}", request(groups=[one]), 1)
+
+    def alter_share_offsets(self, question: str, offsets: Sequence[tuple[str, int, int]]) -> None:
+        request = AlterShareGroupOffsetsRequest
+        topics: dict[str, list[AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition]] = {}
+        for name, number, offset in offsets:
+            partition = request.AlterShareGroupOffsetsRequestPartition(partition_index=number, start_offset=offset)
+            topics.setdefault(name, []).append(partition)
+        named = [
+            request.AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=asked)
+            for name, asked in topics.items()
+        ]
+        self.ask(f"alters offsets: {question}", request(group_id=self.group, topics=named), 0)
+
+    def delete_share_offsets(self, question: str, *names: str) -> None:
+        request = DeleteShareGroupOffsetsRequest
+        topics = [request.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in names]
+        self.ask(f"deletes offsets: {question}", request(group_id=self.group, topics=topics), 0)
+
     def deletions(self) -> None:
         self.joined()
         self.produce(*"abcd")
@@ -328,7 +387,17 @@ class ShareConversation(Conversation):
         self.share_fetch("goes on", 5)
 
 
-ROUNDS = ("heartbeats", "sessions", "deliveries", "members", "limits", "renewals", "poison", "deletions")
+ROUNDS = (
+    "heartbeats",
+    "sessions",
+    "deliveries",
+    "members",
+    "limits",
+    "renewals",
+    "poison",
+    "deletions",
+    "administration",
+)
 
 
 def converse(kafka: AnyKafka, name: str) -> list[str]:

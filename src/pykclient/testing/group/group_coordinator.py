@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pykclient.errors import (
@@ -43,6 +43,12 @@ from pykclient.testing.group.modern_group import ModernGroup
 from pykclient.testing.group.share_group import ShareGroup
 from pykclient.testing.group.share_group_manager import HeartbeatCallback as ShareHeartbeatCallback
 from pykclient.testing.group.share_group_manager import ShareGroupManager
+from pykclient.testing.group.share_group_offsets import (
+    AlteredCallback,
+    DeletedCallback,
+    OffsetsCallback,
+    ShareGroupOffsets,
+)
 from pykclient.testing.transaction.add_partitions_to_txn_manager import FirstBatch, TransactionSupportedOperation
 from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
 from pykclient.types import TopicPartition
@@ -86,7 +92,8 @@ class GroupCoordinator:
         self._rebalance = GroupRebalance(broker, self._manager)
         self._join = GroupJoin(broker, self._manager, self._rebalance)
         self._consumer_groups = ConsumerGroupManager(broker, self._manager)
-        self.share_groups = ShareGroupManager(broker, self._manager)
+        self._share_groups = ShareGroupManager(broker, self._manager)
+        self._share_group_offsets = ShareGroupOffsets(broker, self._manager)
         self._min_session_timeout_ms: int = config["group.min.session.timeout.ms"]
         self._max_session_timeout_ms: int = config["group.max.session.timeout.ms"]
         self._max_size: int = config["group.max.size"]
@@ -133,8 +140,8 @@ class GroupCoordinator:
             self._consumer_groups.schedule_sessions(group)
             return
         if isinstance(group, ShareGroup):
-            self.share_groups.resume_initialization(group)
-            self.share_groups.schedule_sessions(group)
+            self._share_groups.resume_initialization(group)
+            self._share_groups.schedule_sessions(group)
             return
         if len(group.members) > self._max_size:
             self._rebalance.prepare_rebalance(group, f"it has more than {self._max_size} members (group.max.size)")
@@ -302,9 +309,9 @@ class GroupCoordinator:
         self, body: ShareGroupHeartbeatRequest, client_id: str, client_host: str, respond: ShareHeartbeatCallback
     ) -> None:
         """Handle ShareGroupHeartbeat."""
-        self.share_groups.validate(body)
+        self._share_groups.validate(body)
         self.validate_group_status(body.group_id)
-        self.share_groups.heartbeat(body, client_id, client_host, respond)
+        self._share_groups.heartbeat(body, client_id, client_host, respond)
 
     # --- offsets
 
@@ -509,8 +516,38 @@ class GroupCoordinator:
         """
         return self._manager.share_group(self.validate_group_status(group_id), may_create=False)
 
+    def describe_share_group_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition] | None, respond: OffsetsCallback
+    ) -> None:
+        """Handle DescribeShareGroupOffsets for one group."""
+        self._share_group_offsets.describe(self.validate_group_status(group_id), partitions, respond)
+
+    def alter_share_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int], respond: AlteredCallback
+    ) -> None:
+        """Handle AlterShareGroupOffsets. The group must have no members."""
+        self._share_group_offsets.alter(self.validate_group_status(group_id), offsets, respond)
+
+    def delete_share_group_offsets(self, group_id: str, topics: Sequence[str], respond: DeletedCallback) -> None:
+        """Handle DeleteShareGroupOffsets. The group must have no members."""
+        self._share_group_offsets.delete(self.validate_group_status(group_id), topics, respond)
+
     def delete_group(self, group_id: str, respond: Callable[[int], None]) -> None:
         """Handle DeleteGroups (KIP-229) for one group. It must have no members; its offsets are deleted too."""
         group = self._group_or_raise(self.validate_group_status(group_id, may_be_empty=True))
         group.validate_delete()
-        self._manager.delete_group(group, respond)
+        if isinstance(group, ShareGroup):
+            self._delete_share_group(group, respond)
+        else:
+            self._manager.delete_group(group, respond)
+
+    def _delete_share_group(self, group: ShareGroup, respond: Callable[[int], None]) -> None:
+        def state_deleted(code: int) -> None:
+            if code:
+                respond(code)
+            elif group.is_dead:
+                respond(NotCoordinatorError.code)
+            else:
+                self._manager.delete_group(group, respond)
+
+        self._share_group_offsets.delete_all(group, state_deleted)

@@ -150,7 +150,7 @@ class ShareCoordinator:
 
         def read(written: WrittenCallback) -> None:
             entry = self._partition(key).get(key)
-            empty = ShareState(0, 0, -1, UNINITIALIZED_START_OFFSET, -1, 0, 0)
+            empty = ShareState(0, 0, 0, UNINITIALIZED_START_OFFSET, -1, 0, 0)
             found.append(empty if entry is None else entry.state)
             written(None)
 

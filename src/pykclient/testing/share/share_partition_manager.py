@@ -103,7 +103,15 @@ class SharePartitionManager:
     def release_session(self, session: ShareSession, then: AcknowledgeCallback) -> None:
         """End a session, and release the records that the member has acquired."""
         self._sessions.remove(session)
-        gathered = _Gathered(session.partitions, then)
+
+        def released(results: dict[TopicIdPartition, BrokerError | None]) -> None:
+            then(results)
+            # The state is written. The next member's session loads it again, with offsets that were altered meanwhile.
+            if not self._sessions.has_members(session.key.group_id):
+                for key in [key for key in self._share_partitions if key.group_id == session.key.group_id]:
+                    self._forget(key)
+
+        gathered = _Gathered(session.partitions, released)
         for topic_id, partition in session.partitions:
             key = SharePartitionKey(session.key.group_id, topic_id, partition)
             share_partition = self._share_partitions.get(key)
