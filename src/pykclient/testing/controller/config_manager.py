@@ -279,8 +279,8 @@ class ConfigManager:
         """Change settings of resources. The flag means that all settings are replaced (the old AlterConfigs)."""
 
         def process() -> None:
-            # A broker's settings are its own affair.
-            is_controllers = any(resource.type != BROKER for resource, _, _ in changes)
+            # A broker's settings are its own affair, and clients send those of groups to any broker.
+            is_controllers = any(resource.type not in (BROKER, GROUP) for resource, _, _ in changes)
             if is_controllers and not self._broker.controller.is_active:
                 fail()
                 return

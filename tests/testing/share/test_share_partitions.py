@@ -1,0 +1,301 @@
+"""What the delivery of records to a share group promises, whatever happens to members and brokers."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykclient.errors import (
+    InvalidRecordStateError,
+    OffsetNotAvailableError,
+    ShareSessionLimitReachedError,
+    ShareSessionNotFoundError,
+    UnsupportedVersionError,
+)
+from pykclient.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+)
+from pykclient.protocol.messages.share_fetch import ShareFetchResponse
+from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from pykclient.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from pykclient.testing.share.share_states import RecordState, SharePartitionState
+from pykclient.testing.share.share_types import ShareUpdate, StateBatch
+from pykclient.types import TopicPartition
+from tests.testing.share.harness import ACCEPT, GAP, GROUP, REJECT, RELEASE, RENEW, TOPIC, Acquired, ShareHarness
+
+LOCK_MS = 30_000
+
+
+@pytest.fixture
+def cluster() -> ShareHarness:
+    harness = ShareHarness()
+    harness.join()
+    return harness
+
+
+# --- locks
+
+
+def test_records_whose_lock_expires_are_delivered_again(cluster: ShareHarness) -> None:
+    cluster.produce(*"abc")
+    assert cluster.fetch_some() == [(0, 2, 1)]
+    assert cluster.acknowledge((1, 1, [ACCEPT])) == 0
+    waiting = cluster.send_fetch(max_wait_ms=60_000)
+    cluster.run_for(LOCK_MS - 1_000)
+    assert not waiting.done
+    before_ms = cluster.clock.now_ms()
+    assert [(part.first_offset, part.delivery_count) for part in _acquired(cluster.answer(waiting))] == [(0, 2), (2, 2)]
+    assert cluster.clock.now_ms() - before_ms <= 1_000
+    assert cluster.acknowledge((0, 0, [ACCEPT])) == 0
+
+
+def _acquired(response: ShareFetchResponse) -> list[ShareFetchResponse.AcquiredRecords]:
+    return [each for topic in response.responses for part in topic.partitions for each in part.acquired_records]
+
+
+def test_a_member_cannot_acknowledge_what_it_has_lost(cluster: ShareHarness) -> None:
+    cluster.produce("a")
+    cluster.fetch_some()
+    cluster.run_for(LOCK_MS)
+    assert cluster.acknowledge((0, 0, [ACCEPT])) == InvalidRecordStateError.code
+    assert cluster.stored().batches == [StateBatch(0, 0, RecordState.AVAILABLE, 1)]
+
+
+def test_a_renewed_lock_lasts_as_long_again(cluster: ShareHarness) -> None:
+    cluster.produce(*"ab")
+    cluster.fetch_some()
+    cluster.run_for(LOCK_MS - 1_000)
+    assert cluster.acknowledge((1, 1, [RENEW]), renew=True) == 0
+    cluster.run_for(2_000)
+    assert cluster.acknowledge((0, 0, [ACCEPT])) == InvalidRecordStateError.code
+    cluster.run_for(LOCK_MS - 3_000)
+    assert cluster.acknowledge((1, 1, [ACCEPT])) == 0
+    cluster.run_for(LOCK_MS)
+    assert cluster.fetch() == [(0, 0, 2)]
+
+
+def test_a_record_is_archived_after_its_last_delivery(cluster: ShareHarness) -> None:
+    cluster.configure(**{"share.delivery.count.limit": "2"})
+    cluster.produce(*"ab")
+    assert cluster.fetch_some() == [(0, 1, 1)]
+    assert cluster.fetch((0, 1, [RELEASE]), max_wait_ms=1_000) == [(0, 1, 2)]
+    cluster.run_for(LOCK_MS)
+    assert cluster.fetch() == []
+    assert (cluster.share_partition.records.start_offset, cluster.stored().start_offset) == (2, 0)
+    cluster.produce("c")
+    assert cluster.fetch(max_wait_ms=1_000) == [(2, 2, 1)]
+
+
+def test_settings_of_the_group_apply_to_the_next_records(cluster: ShareHarness) -> None:
+    cluster.produce("a")
+    cluster.fetch_some()
+    cluster.configure(**{"share.record.lock.duration.ms": "100"})
+    cluster.produce("b")
+    cluster.fetch(max_wait_ms=1_000)
+    cluster.run_for(100)
+    assert cluster.fetch() == [(1, 1, 2)]
+
+
+# --- limits
+
+
+def test_no_more_records_are_in_flight_than_allowed(cluster: ShareHarness) -> None:
+    cluster.configure(**{"share.partition.max.record.locks": "3"})
+    for value in "abcdef":
+        cluster.produce(value)
+    assert cluster.fetch_some() == [(0, 2, 1)]
+    assert cluster.fetch(max_wait_ms=500) == []
+    assert cluster.fetch((0, 0, [ACCEPT]), max_wait_ms=500) == [(3, 3, 1)]
+    # What is released between records in flight takes no more room.
+    assert cluster.fetch((2, 2, [RELEASE]), max_wait_ms=500) == [(2, 2, 2)]
+
+
+def test_too_many_sessions_are_refused_slowly() -> None:
+    cluster = ShareHarness(**{"group.share.max.share.sessions": 1})
+    cluster.join()
+    cluster.send_fetch()
+    refused = cluster.send(cluster.fetch_request("two", 0, (), max_wait_ms=700), cluster.leader)
+    before_ms = cluster.clock.now_ms()
+    cluster.run_until(lambda: refused.done, "an answer")
+    assert isinstance(refused.response, ShareFetchResponse)
+    assert refused.response.error_code == ShareSessionLimitReachedError.code
+    assert cluster.clock.now_ms() - before_ms == 700
+
+
+# --- where a group begins
+
+
+def test_a_group_begins_at_the_end_or_at_a_time(cluster: ShareHarness) -> None:
+    cluster.produce("old")
+    cluster.run_for(20_000)
+    cluster.produce("new")
+    cluster.configure(**{"share.auto.offset.reset": "by_duration:PT10S"})
+    assert cluster.fetch_some() == [(1, 1, 1)]
+
+    later = ShareHarness()
+    later.produce("old")
+    later.configure(**{"share.auto.offset.reset": "latest"})
+    later.join()
+    waiting = later.send_fetch(max_wait_ms=60_000)
+    later.run_for(1_000)
+    later.produce("new")
+    assert [each.first_offset for each in _acquired(later.answer(waiting))] == [1]
+
+
+def test_a_time_without_records_is_tried_again(cluster: ShareHarness) -> None:
+    cluster.produce("old")
+    cluster.run_for(20_000)
+    cluster.configure(**{"share.auto.offset.reset": "by_duration:PT10S"})
+    (topic,) = cluster.answer(cluster.send_fetch(max_wait_ms=500)).responses
+    assert topic.partitions[0].error_code == OffsetNotAvailableError.code
+    cluster.produce("new")
+    assert cluster.fetch_some() == [(1, 1, 1)]
+
+
+# --- the end of sessions and members
+
+
+def test_a_closed_connection_releases_what_its_members_have(cluster: ShareHarness) -> None:
+    cluster.produce(*"ab")
+    cluster.fetch_some()
+    cluster.broker(cluster.leader).on_disconnect("another-connection")
+    cluster.run_for()
+    assert cluster.acknowledge((0, 0, [RENEW]), renew=True) == 0
+    cluster.broker(cluster.leader).on_disconnect("test-connection")
+    cluster.run_for()
+    assert cluster.acknowledge((0, 0, [ACCEPT])) == ShareSessionNotFoundError.code
+    assert cluster.fetch_some("two") == [(0, 1, 2)]
+
+
+def test_altered_offsets_count_for_the_next_session(cluster: ShareHarness) -> None:
+    cluster.produce(*"abc")
+    cluster.fetch_some()
+    assert cluster.acknowledge((0, 2, [ACCEPT]), close=True) == 0
+    assert cluster.beat("one", -1).error_code == 0
+    request = AlterShareGroupOffsetsRequest
+    partition = request.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=1)
+    topic = request.AlterShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=[partition])
+    answer = cluster.ask(
+        request(group_id=GROUP, topics=[topic]), AlterShareGroupOffsetsResponse, cluster.group_coordinator
+    )
+    assert [part.error_code for each in answer.responses for part in each.partitions] == [0]
+    cluster.join()
+    assert cluster.fetch_some() == [(1, 2, 1)]
+
+
+def test_a_member_that_sends_no_heartbeats_leaves(cluster: ShareHarness) -> None:
+    coordinator = cluster.broker(cluster.group_coordinator).group_coordinator
+    cluster.run_for(46_000)
+    assert coordinator.describe_share_group(GROUP).members == {}
+
+
+def test_a_cluster_without_the_feature_has_no_share_groups(cluster: ShareHarness) -> None:
+    cluster.cluster.features.update("share.version", 0)
+    assert cluster.beat("two", 0).error_code == UnsupportedVersionError.code
+    request = cluster.fetch_request("two", 0, ())
+    assert cluster.ask(request, ShareFetchResponse, cluster.leader).error_code == UnsupportedVersionError.code
+
+
+# --- transactions
+
+
+def test_records_of_aborted_transactions_are_not_delivered() -> None:
+    cluster = ShareHarness(1, **{"transaction.partition.verification.enable": False})
+    cluster.join()
+    cluster.configure(**{"share.isolation.level": "read_committed"})
+    cluster.produce("before")
+    cluster.produce("aborted", "aborted, too", producer=(7, 0))
+    cluster.produce("after")
+    # The transaction is open, so what comes after it is not delivered either.
+    assert cluster.fetch_some() == [(0, 0, 1)]
+    assert cluster.fetch(max_wait_ms=500) == []
+    marker = WriteTxnMarkersRequest.WritableTxnMarker(
+        producer_id=7,
+        producer_epoch=0,
+        transaction_result=False,
+        topics=[WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=TOPIC, partition_indexes=[0])],
+    )
+    cluster.ask_as_broker(WriteTxnMarkersRequest(markers=[marker]), WriteTxnMarkersResponse, cluster.leader)
+    # Consumers skip the marker, which is acquired as well.
+    assert cluster.fetch(max_wait_ms=500) == [(3, 4, 1)]
+    assert cluster.acknowledge((0, 0, [ACCEPT]), (3, 4, [ACCEPT, GAP])) == 0
+    assert cluster.share_partition.records.start_offset == 5
+
+
+# --- other leaders
+
+
+def moved(cluster: ShareHarness) -> int:
+    """Kill the partition's leader, and return it when another broker leads."""
+    old = cluster.leader
+    cluster.broker(old).kill()
+    cluster.run_until(lambda: cluster.cluster.active_controller() is not None, "a controller")
+    cluster.run_until(lambda: cluster.leader not in (old, -1), "another leader")
+    cluster.settle()
+    cluster.epochs.clear()
+    return old
+
+
+def test_a_new_leader_goes_on_where_the_old_one_was(cluster: ShareHarness) -> None:
+    cluster.produce(*"abcdef")
+    cluster.fetch_some()
+    assert cluster.acknowledge((0, 0, [ACCEPT]), (2, 2, [ACCEPT]), (3, 3, [RELEASE]), (4, 4, [REJECT])) == 0
+    moved(cluster)
+    # Record 1 and 5 were acquired, which only the old leader knew; 3 was delivered once.
+    delivered: list[Acquired] = []
+    for _ in range(3):
+        delivered += cluster.fetch_some("two") if not delivered else cluster.fetch(member="two")
+    assert delivered == [(1, 1, 1), (3, 3, 2), (5, 5, 1)]
+    assert cluster.acknowledge((1, 1, [ACCEPT]), (3, 3, [ACCEPT]), (5, 5, [ACCEPT]), member="two") == 0
+    assert (cluster.share_partition.records.start_offset, cluster.fetch(member="two")) == (6, [])
+
+
+def test_an_answered_acknowledgement_survives_the_coordinator(cluster: ShareHarness) -> None:
+    cluster.produce(*"abc")
+    cluster.fetch_some()
+    assert cluster.acknowledge((0, 1, [ACCEPT])) == 0
+    cluster.broker(cluster.share_coordinator).kill()
+    cluster.run_for(2_000)
+    cluster.settle()
+    stored = cluster.stored()
+    assert stored.batches == [StateBatch(0, 1, RecordState.ACKNOWLEDGED, 1)]
+
+
+def test_a_former_leader_writes_nothing(cluster: ShareHarness) -> None:
+    cluster.produce(*"ab")
+    cluster.fetch_some()
+    coordinator = cluster.broker(cluster.share_coordinator).share_coordinator
+    errors: list[object] = []
+    state = cluster.stored()
+    coordinator.read_state(cluster.key, state.leader_epoch + 5, lambda error, _: errors.append(error))
+    cluster.run_until(lambda: errors, "the state was read by a new leader")
+    assert errors == [None]
+    assert cluster.acknowledge((0, 0, [ACCEPT])) == 6  # NOT_LEADER_OR_FOLLOWER
+    assert cluster.stored().batches == []
+    update = ShareUpdate(state.state_epoch - 1, -1, 0, 1, [StateBatch(0, 0, RecordState.ACKNOWLEDGED, 1)])
+    coordinator.write_state(cluster.key, update, errors.append)
+    cluster.run_for()
+    assert getattr(errors[-1], "code", 0) == 124  # FENCED_STATE_EPOCH
+
+
+def test_a_leader_that_resigns_forgets_its_members(cluster: ShareHarness) -> None:
+    cluster.produce("a")
+    cluster.fetch_some()
+    share_partition = cluster.share_partition
+    manager = cluster.broker(cluster.leader).share_partition_manager
+    manager.on_resignation(TopicPartition(TOPIC, 0))
+    assert share_partition.state is SharePartitionState.FENCED
+    assert cluster.acknowledge((0, 0, [ACCEPT])) == 3  # UNKNOWN_TOPIC_OR_PARTITION
+    assert cluster.fetch_some("two") == [(0, 0, 1)]
+
+
+def test_a_new_group_coordinator_knows_members_and_assignment(cluster: ShareHarness) -> None:
+    before = cluster.broker(cluster.group_coordinator).group_coordinator.describe_share_group(GROUP)
+    cluster.broker(cluster.group_coordinator).kill()
+    cluster.run_for(3_000)
+    answers = []
+    for broker in cluster.cluster.alive_brokers():
+        request = ShareGroupHeartbeatRequest(group_id=GROUP, member_id="one", member_epoch=before.group_epoch)
+        answers.append(cluster.ask(request, ShareGroupHeartbeatResponse, broker.id))
+    (answer,) = [answer for answer in answers if not answer.error_code]
+    assert answer.member_epoch == before.group_epoch

@@ -1,0 +1,50 @@
+"""The states of records and share partitions: each edge of the tables, and no other."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from pykclient.errors import IllegalStateError
+from pykclient.testing.share.share_states import (
+    RecordState,
+    SharePartitionState,
+    move_record,
+    move_share_partition,
+)
+
+_RECORDS = {
+    ("AVAILABLE", "ACQUIRED"),
+    ("AVAILABLE", "ARCHIVED"),
+    ("ACQUIRED", "AVAILABLE"),
+    ("ACQUIRED", "ACKNOWLEDGED"),
+    ("ACQUIRED", "ARCHIVED"),
+}
+_SHARE_PARTITIONS = {
+    ("EMPTY", "INITIALIZING"),
+    ("EMPTY", "FENCED"),
+    ("INITIALIZING", "ACTIVE"),
+    ("INITIALIZING", "FAILED"),
+    ("INITIALIZING", "FENCED"),
+    ("ACTIVE", "FENCED"),
+    ("FAILED", "FENCED"),
+}
+
+
+@pytest.mark.parametrize(("state", "to"), [*product(RecordState, RecordState)])
+def test_states_of_records(state: RecordState, to: RecordState) -> None:
+    if (state.name, to.name) in _RECORDS:
+        assert move_record(state, to) is to
+    else:
+        with pytest.raises(IllegalStateError, match=f"from {state.name} to {to.name}"):
+            move_record(state, to)
+
+
+@pytest.mark.parametrize(("state", "to"), [*product(SharePartitionState, SharePartitionState)])
+def test_states_of_share_partitions(state: SharePartitionState, to: SharePartitionState) -> None:
+    if (state.name, to.name) in _SHARE_PARTITIONS:
+        assert move_share_partition(state, to) is to
+    else:
+        with pytest.raises(IllegalStateError, match=f"from {state.name} to {to.name}"):
+            move_share_partition(state, to)
