@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any
 
@@ -104,6 +105,12 @@ def test_the_exchange() -> None:
     assert client._context.creds is None
 
 
+STORE = {
+    "client_keytab": "FILE:/etc/app.keytab",
+    "ccache": f"MEMORY:pykclient-{sha256(b'app@EXAMPLE.COM' + bytes((10,)) + b'/etc/app.keytab').hexdigest()}",
+}
+
+
 @pytest.mark.parametrize(
     ("settings", "target", "credentials"),
     [
@@ -116,7 +123,7 @@ def test_the_exchange() -> None:
                 'keyTab="/etc/app.keytab" principal="app@EXAMPLE.COM" serviceName="svc";'
             },
             "svc@kafka1.example.com",
-            ("initiate", "app@EXAMPLE.COM", {"client_keytab": "FILE:/etc/app.keytab"}),
+            ("initiate", "app@EXAMPLE.COM", STORE),
         ),
     ],
 )

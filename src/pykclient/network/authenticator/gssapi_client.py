@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -25,6 +26,16 @@ class KerberosSettings(NamedTuple):
     domain: str | None = None
     principal: str | None = None
     keytab: str | None = None
+
+
+def _cache_of(principal: str | None, keytab: str) -> str:
+    """Return the name of the ticket cache, in memory, of the clients with this identity.
+
+    The user's own cache may have tickets that another key has got, and would be overwritten (Java: useTicketCache is
+    false by default).
+    """
+    identity = hashlib.sha256(f"{principal}\n{keytab}".encode()).hexdigest()
+    return f"MEMORY:pykclient-{identity}"
 
 
 class GssapiSaslClient:
@@ -127,7 +138,9 @@ class GssapiLogin:
         if settings.principal is not None or settings.keytab is not None:
             principal = settings.principal
             name = None if principal is None else gssapi.Name(principal, gssapi.NameType.kerberos_principal)
-            store = None if settings.keytab is None else {"client_keytab": f"FILE:{settings.keytab}"}
+            store = None
+            if settings.keytab is not None:
+                store = {"client_keytab": f"FILE:{settings.keytab}", "ccache": _cache_of(principal, settings.keytab)}
             credentials = gssapi.Credentials(usage="initiate", name=name, store=store)
         return gssapi.SecurityContext(name=target, creds=credentials, usage="initiate")
 

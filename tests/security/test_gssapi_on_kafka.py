@@ -1,0 +1,119 @@
+"""GSSAPI on real Kafka, with tickets of a real key distribution center.
+
+These tests need Debian's packages krb5-kdc and krb5-admin-server and the package gssapi; without, they are left out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykclient import KafkaConsumer, KafkaProducer
+from pykclient.errors import SaslAuthenticationError
+from tests.kafka import kdc
+from tests.kafka.cluster import KafkaCluster
+from tests.kafka.kdc import REALM, Kdc
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+RECORDS = 1_000
+SESSION_MS = 1_500  # brokers refuse to authenticate a connection again within a second
+
+
+@pytest.fixture(scope="module")
+def center(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
+    why = kdc.missing()
+    if why is None and importlib.util.find_spec("gssapi") is None:
+        why = "the package gssapi: pip install 'pykclient[gssapi]', which needs libkrb5-dev"
+    if why is not None:
+        pytest.skip(f"Kerberos needs {why}")
+    with Kdc(tmp_path_factory.mktemp("kdc")) as center, pytest.MonkeyPatch.context() as patch:
+        for name, value in center.environment.items():
+            patch.setenv(name, value)
+        yield center
+
+
+@pytest.fixture(scope="module")
+def keytabs(center: Kdc) -> dict[str, Path]:
+    return {name: center.add(name) for name in ("kafka/127.0.0.1", "alice", "mallory")}
+
+
+@pytest.fixture(scope="module")
+def kerberized(center: Kdc, keytabs: dict[str, Path]) -> Iterator[KafkaCluster]:
+    """One broker with GSSAPI, on which sessions are short."""
+    module = (
+        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true "
+        f'keyTab="{keytabs["kafka/127.0.0.1"]}" principal="kafka/127.0.0.1@{REALM}";'
+    )
+    prefix = "listener.name.kerberos"
+    properties = {
+        f"{prefix}.sasl.enabled.mechanisms": "GSSAPI",
+        f"{prefix}.gssapi.sasl.jaas.config": module,
+        f"{prefix}.gssapi.connections.max.reauth.ms": SESSION_MS,
+        "sasl.kerberos.service.name": "kafka",
+    }
+    options = [f"-Djava.security.krb5.conf={center.krb5_conf}", "-Xshare:auto"]
+    with KafkaCluster(1, properties, listeners={"KERBEROS": "SASL_PLAINTEXT"}, java_options=options) as cluster:
+        yield cluster
+
+
+def settings(cluster: KafkaCluster, keytab: Path, principal: str) -> dict[str, Any]:
+    module = "com.sun.security.auth.module.Krb5LoginModule"
+    broker = cluster.brokers[1]
+    return {
+        "bootstrap.servers": f"{broker.host}:{broker.ports['KERBEROS']}",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.service.name": "kafka",
+        "sasl.jaas.config": f'{module} required useKeyTab=true keyTab="{keytab}" principal="{principal}@{REALM}";',
+    }
+
+
+def test_records_over_several_sessions(kerberized: KafkaCluster, keytabs: dict[str, Path], topic: str) -> None:
+    config = settings(kerberized, keytabs["alice"], "alice")
+    keywords = {name.replace(".", "_"): value for name, value in config.items()}
+    values: list[bytes | None] = []
+    with KafkaProducer(config) as producer, KafkaConsumer(topic, auto_offset_reset="earliest", **keywords) as consumer:
+        sent = 0
+        while sent < RECORDS or reauthentications(producer) < 3:
+            producer.send(topic, b"%d" % sent).get(30)
+            sent += 1
+            for records in consumer.poll(0).values():
+                values += [record.value for record in records]
+        while len(values) < sent:
+            batches = consumer.poll(30_000)
+            assert batches, f"{len(values)} of {sent} records arrived"
+            values += [record.value for records in batches.values() for record in records]
+    assert values == [b"%d" % number for number in range(sent)]
+
+
+def reauthentications(client: Any) -> float:
+    name = "successful-reauthentication-total"
+    return float(max((values[name] for values in client.metrics().values() if name in values), default=0))
+
+
+def test_a_keytab_of_somebody_else(kerberized: KafkaCluster, keytabs: dict[str, Path]) -> None:
+    """Tickets that others have got for the principal do not count."""
+    good = settings(kerberized, keytabs["alice"], "alice")
+    bad = settings(kerberized, keytabs["mallory"], "alice")
+    with KafkaProducer(good, max_block_ms=30_000) as producer:
+        assert producer.partitions_for("anything")
+    with (
+        KafkaProducer(bad, max_block_ms=30_000) as producer,
+        pytest.raises(SaslAuthenticationError, match=r"GSSAPI.*check the principal, its keytab") as caught,
+    ):
+        producer.partitions_for("anything")
+    assert bad["bootstrap.servers"] in str(caught.value)
+
+
+def test_a_service_that_the_realm_does_not_have(kerberized: KafkaCluster, keytabs: dict[str, Path]) -> None:
+    config = {**settings(kerberized, keytabs["alice"], "alice"), "sasl.kerberos.service.name": "kafka2"}
+    with (
+        KafkaProducer(config, max_block_ms=30_000) as producer,
+        pytest.raises(SaslAuthenticationError, match=r"Kerberos failed.*host names are those of the service"),
+    ):
+        producer.partitions_for("t")
