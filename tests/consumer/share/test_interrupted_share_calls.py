@@ -1,0 +1,105 @@
+"""Signal handlers that raise at every point of a call: no record is accepted that the application has not received.
+
+An application that goes on afterwards receives every record, and all are accepted in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pykclient.consumer.share.acknowledge_type import AcknowledgeType
+from pykclient.errors import KafkaError
+from tests.consumer.share.fake_share_brokers import T0, T1, FakeShareCluster, SharePartition
+from tests.consumer.share.share_groups import Record, flat
+from tests.support.interrupts import places
+
+SIZES = {T0: 12, T1: 4}
+
+#: A call has hundreds of places, and each round takes milliseconds.
+EVERY = 1
+
+
+class Application:
+    """A consumer, and the offsets that the application has received. It has polled once."""
+
+    def __init__(self, mode: str) -> None:
+        partitions = {tp: SharePartition.of([b"%d" % each for each in range(size)], 3) for tp, size in SIZES.items()}
+        self.cluster = FakeShareCluster(partitions, mode, max_poll_records=5, consumer_timeout_ms=300)
+        self.consumer = self.cluster.consumer
+        self.is_explicit = mode == "explicit"
+        self.received: set[tuple[int, int]] = set()
+        self.pending: list[Record] = []
+        self.poll()
+
+    def poll(self) -> None:
+        self.acknowledge()
+        records = flat(self.consumer.poll(1_000))
+        self.pending += records
+        self.received.update((record.partition, record.offset) for record in records)
+
+    def acknowledge(self) -> None:
+        while self.is_explicit and self.pending:
+            try:
+                self.consumer.acknowledge(self.pending[0], AcknowledgeType.ACCEPT)
+            except KafkaError:
+                pass  # its lock is gone; it is delivered again
+            del self.pending[0]
+
+    def commit_sync(self) -> None:
+        self.acknowledge()
+        self.consumer.commit_sync()
+
+    def commit_async(self) -> None:
+        self.acknowledge()
+        self.consumer.commit_async()
+
+    def loop(self) -> None:
+        for record in self.consumer:
+            self.received.add((record.partition, record.offset))
+            if self.is_explicit:
+                self.consumer.acknowledge(record)
+
+    def unsubscribe(self) -> None:
+        self.consumer.unsubscribe()
+
+    def close(self) -> None:
+        self.consumer.close()
+
+    # --- checks ------------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Check what was accepted; then go on, and check that nothing is lost."""
+        self.check_accepted()
+        consumer = self.consumer
+        if not consumer._guard.closed:
+            if consumer.subscription() is None:
+                consumer.subscribe(["t"])
+            for _ in range(20):
+                self.poll()
+            self.commit_sync()
+            self.check_accepted()
+            states = {state for one in self.cluster.brokers.partitions.values() for state in one.states.values()}
+            assert states == {"accept"}
+            consumer.close()
+        FakeShareCluster.made.remove(self.cluster)
+
+    def check_accepted(self) -> None:
+        accepted = {
+            (tp.partition, offset) for tp, one in self.cluster.brokers.partitions.items() for offset in one.accepted
+        }
+        assert accepted <= self.received
+
+
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+@pytest.mark.parametrize("name", ["poll", "commit_sync", "commit_async", "loop", "unsubscribe", "close"])
+def test_a_call_is_interrupted_at_every_place(name: str, mode: str) -> None:
+    for place in places(every=EVERY):
+        with place:
+            application = Application(mode)
+            call: Callable[[], Any] = getattr(application, name)
+            place.interrupt(call)
+            application.check()
+
