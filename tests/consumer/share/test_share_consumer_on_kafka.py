@@ -1,4 +1,4 @@
-"""KafkaShareConsumer on real Kafka: what applications rely on first."""
+"""KafkaShareConsumer on the embedded cluster and on real Kafka: what applications rely on first."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.consumer.share.kafka_share_consumer import KafkaShareConsumer
 from pykclient.errors import IllegalStateError, RecordDeserializationError
 from tests.consumer.share.share_groups import Consumer, Outcomes, Record, flat, numbers, polls, produce, read, set_group
-from tests.support.any_kafka import REAL, AnyKafka
+from tests.support.any_kafka import EMBEDDED, REAL, AnyKafka
+from tests.support.embedded_kafka import EmbeddedKafka
 
 Join = Callable[..., Consumer]
 
 
-@pytest.fixture(scope="module", params=[REAL])
-def brokers(request: pytest.FixtureRequest) -> AnyKafka:
-    """One broker."""
-    real: AnyKafka = request.getfixturevalue("kafka")
-    return real
+@pytest.fixture(scope="module", params=[EMBEDDED, REAL])
+def brokers(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
+    """One broker, embedded or real."""
+    if request.param == "real":
+        yield request.getfixturevalue("kafka")
+        return
+    with EmbeddedKafka(1, {"group.share.heartbeat.interval.ms": 200}) as embedded:
+        yield embedded
 
 
 @pytest.fixture

@@ -219,13 +219,15 @@ class KafkaShareConsumer(Generic[K, V]):
         waiting = self._consumer.waiting
         while self._iterate():
             while waiting and not self._guard.closed:
-                record = waiting.popleft()
+                record = waiting[0]
                 try:
+                    waiting.popleft()
                     yield record
                 except GeneratorExit:
                     raise
-                except BaseException:  # an exception of a signal handler, before the loop has received the record
-                    waiting.appendleft(record)
+                except BaseException:  # of a signal handler, perhaps before the loop has received the record
+                    if not waiting or waiting[0] is not record:
+                        waiting.appendleft(record)
                     raise
             if self._guard.closed:
                 return

@@ -309,16 +309,16 @@ class ShareConsumer:
         """Restore a consistent state after an exception ended the last call.
 
         ``in_middle`` means that a signal handler raised it, or something else that may strike between any two
-        instructions. Unless it struck in the wait for the network, connections, sessions and fetched records are
-        dropped. The brokers then deliver these records again.
+        instructions. Unless it struck in the wait for the network, connections and sessions are dropped, and the locks
+        of all records with them, also of those that the application has received. The brokers deliver them again.
         """
         if in_middle and not self._client.end_interrupted_wait():
-            self._log.info("An exception interrupted the last call; reconnecting")
+            self._log.info("An exception interrupted the last call; reconnecting, which releases the locks of records")
             self._subscriptions.refile()
             self._client.reset()
-            if not self._fetch.returned:
-                self._fetch = ShareFetch()
-                self._fetch.returned = True
+            self._waiting.clear()
+            self._fetch = ShareFetch()
+            self._fetch.returned = True
 
     # --- closing -----------------------------------------------------------------------------------------------------
 

@@ -187,8 +187,8 @@ class ShareFetch:
         if batch is None or not batch.acknowledge(offset, kind):
             raise IllegalStateError(
                 f"the record at offset {offset} of {tp} cannot be acknowledged: it is not one of those that the last "
-                "poll() returned, or its acknowledgement has been sent. Acknowledge each record before the next "
-                "poll() or commit"
+                "poll() returned, its acknowledgement has been sent, or an exception of a signal handler has "
+                "interrupted a call, which released its lock. Acknowledge each record before the next poll() or commit"
             )
 
     def acknowledge_failed(self, tp: TopicPartition, offset: int, kind: AcknowledgeType) -> None:
