@@ -19,7 +19,7 @@ from pykclient.errors import (
     UnsupportedVersionError,
 )
 from pykclient.network.authorization_errors import call_denied
-from pykclient.network.connection_failures import shown_node_id
+from pykclient.network.connection_failures import BOOTSTRAP_ADVICE, shown_node_id
 
 if TYPE_CHECKING:
     from pykclient.admin.api import AdminApiHandler, ApiRequest
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+_TIME_ADVICE = "Give the call more time with timeout_ms, or look into the brokers' logs"
 
 
 class RetryPolicy(NamedTuple):
@@ -291,12 +293,8 @@ class AdminCall(Generic[K, V]):
             last = "the broker has not answered"
         else:
             last = "no broker could be asked"
-        remedy = (
-            "Check that the brokers are up and that bootstrap.servers names them"
-            if connection_report
-            else "Give the call more time with timeout_ms, or look into the brokers' logs"
-        )
-        report = f"; {connection_report}" if connection_report else ""
+        remedy = BOOTSTRAP_ADVICE if connection_report else _TIME_ADVICE
+        report = f"; {connection_report.removesuffix(f'. {BOOTSTRAP_ADVICE}')}" if connection_report else ""
         uncertain = ". The request may have been carried out all the same" if key in self._handler.uncertain else ""
         error = KafkaTimeoutError(
             f"{self.name}{about} was not done within {self.deadline.timeout_ms} ms: {last}{report}{uncertain}. {remedy}"

@@ -358,7 +358,7 @@ def _topic_error(topic: MetadataTopic, key: TopicKey) -> KafkaError | None:
     if error is None or isinstance(error, errors.LeaderNotAvailableError):
         return None  # of some of its partitions
     messages: dict[type[KafkaError], str] = {
-        errors.UnknownTopicOrPartitionError: f"topic {key!r} does not exist",
+        errors.UnknownTopicOrPartitionError: f"topic {key!r} does not exist; create it, or check its name",
         errors.UnknownTopicIdError: f"no topic has the id {key}",
         errors.TopicAuthorizationError: f"not authorized to describe topic {key!r}",
         errors.InvalidTopicError: f"no topic can have the name {key!r}",

@@ -75,6 +75,9 @@ class _Outage:
 COORDINATOR_ID_BASE: Final = (1 << 31) - 1
 _LOWEST_COORDINATOR_ID: Final = 1 << 30
 
+#: The next step if no bootstrap server can be reached.
+BOOTSTRAP_ADVICE: Final = "Check that the brokers are up and that bootstrap.servers names them"
+
 #: The interval of the log's reminders of a problem that persists.
 REMINDER_INTERVAL_MS: Final = 60_000
 
@@ -201,15 +204,27 @@ class ConnectionFailures:
             addresses, kind = set(bootstrap), "bootstrap servers"
             failed = {address: failure for address, failure in failures.items() if address in addresses}
         if not failed:
-            return ""
+            return self._report_of_lost(addresses) if cluster.is_bootstrap_configured else ""
         details = _listed([failure.described(now_ms) for failure in failed.values()])
         report = f"{len(failed)} of {len(addresses)} {kind} could not be reached ({details})"
+        if kind == "bootstrap servers" and len(failed) == len(addresses):
+            report += f". {BOOTSTRAP_ADVICE}"
         if kind == "brokers" and not failed.keys() & set(bootstrap):
             report += (
                 ". The bootstrap servers gave these addresses: "
                 "check that the brokers' advertised.listeners can be reached from here"
             )
         return report
+
+    def _report_of_lost(self, addresses: set[tuple[str, int]]) -> str:
+        """Return a sentence about the addresses that accept connections, and close them before they give metadata."""
+        lost = [shown_address(*address) for address in sorted(addresses & self._lost)]
+        if not lost:
+            return ""
+        return (
+            f"{len(lost)} of {len(addresses)} bootstrap servers closed the connection before they answered a request "
+            f"for metadata ({_listed(lost)}). Does the listener expect TLS or SASL? Check security.protocol"
+        )
 
 
 def _seconds(duration_ms: int) -> str:

@@ -156,6 +156,8 @@ class ProducerMetadata(Metadata):
             )
         broker_error = self.get_error(topic)
         reasons = [connection_report, "" if broker_error is None else repr(broker_error)]
+        if isinstance(broker_error, errors.UnknownTopicOrPartitionError):
+            reasons.append("create the topic, or check its name")
         why = "; ".join(reason for reason in reasons if reason)
         error = KafkaTimeoutError(f"{text}: {why}" if why else f"{text} (max.block.ms)")
         error.__cause__ = broker_error

@@ -1,0 +1,112 @@
+"""The first wrong step of a new user: the error's text says the next one, in the library and on the command line."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pykclient import KafkaConsumer, KafkaProducer
+from pykclient.admin import Admin
+from pykclient.errors import KafkaError
+from pykclient.testing import EmbeddedCluster, Security
+from tests.cli.command import Pykclient
+
+#: The longest wait of a client in these tests, in milliseconds.
+WAIT_MS = 800
+
+
+def produce(settings: dict[str, Any]) -> None:
+    with KafkaProducer({**settings, "max.block.ms": WAIT_MS}) as producer:
+        producer.send("orders", b"x").get(10)
+
+
+def consume(settings: dict[str, Any]) -> None:
+    waits = {"default.api.timeout.ms": WAIT_MS, "request.timeout.ms": WAIT_MS}
+    with KafkaConsumer({**settings, **waits}) as consumer:
+        consumer.partitions_for("orders")
+
+
+def describe(settings: dict[str, Any]) -> None:
+    with Admin({**settings, "default.api.timeout.ms": WAIT_MS, "request.timeout.ms": WAIT_MS}) as admin:
+        admin.describe_topics(["orders"]).all()
+
+
+def on_the_command_line(*words: str) -> Callable[[dict[str, Any], pytest.MonkeyPatch], str]:
+    def run(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> str:
+        for key, value in settings.items():
+            monkeypatch.setenv(f"PYKCLIENT_{key.upper().replace('.', '_')}", value)
+        result = Pykclient()(*words, "--timeout", f"{WAIT_MS}ms", stdin=b"x\n")
+        assert result.code != 0
+        assert "Traceback" not in result.err
+        return result.err
+
+    return run
+
+
+def in_the_library(use: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any], pytest.MonkeyPatch], str]:
+    def run(settings: dict[str, Any], _: pytest.MonkeyPatch) -> str:
+        with pytest.raises(KafkaError) as raised:
+            use(settings)
+        return str(raised.value)
+
+    return run
+
+
+_WAYS = [
+    pytest.param(in_the_library(produce), id="KafkaProducer"),
+    pytest.param(in_the_library(consume), id="KafkaConsumer"),
+    pytest.param(in_the_library(describe), id="Admin"),
+    pytest.param(on_the_command_line("produce", "orders"), id="produce"),
+    pytest.param(on_the_command_line("consume", "orders", "--exit"), id="consume"),
+    pytest.param(on_the_command_line("topics", "describe", "orders"), id="topics"),
+]
+ways = pytest.mark.parametrize("way", _WAYS)
+Way = Callable[[dict[str, Any], pytest.MonkeyPatch], str]
+
+
+@pytest.fixture(scope="module")
+def secure_cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(1, security=Security("SASL_PLAINTEXT", users={"alice": "hers"})) as running:
+        yield running
+
+
+@ways
+def test_no_broker_or_the_wrong_port(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    text = way({"bootstrap.servers": address}, monkeypatch)
+    assert f"{address}: Connection refused, nothing listens there" in text
+    assert "Check that the brokers are up and that bootstrap.servers names them" in text
+
+
+@ways
+def test_a_host_that_does_not_exist(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = way({"bootstrap.servers": "no-such-host.invalid:9092"}, monkeypatch)
+    assert "bootstrap.servers" in text
+    assert "no-such-host.invalid:9092" in text
+
+
+@pytest.mark.parametrize("way", [way for way in _WAYS if way.id != "KafkaConsumer"])  # which only warns, as Java's
+def test_a_topic_that_does_not_exist(way: Way, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = way({"bootstrap.servers": cluster.bootstrap_servers}, monkeypatch)
+    assert "orders" in text
+    assert "create" in text
+
+
+@ways
+def test_a_wrong_password(way: Way, secure_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {**secure_cluster.client_config(), "sasl.password": "not-hers"}
+    text = way({key: str(value) for key, value in settings.items()}, monkeypatch)
+    assert "not-hers" not in text
+    assert "check the user name and the password" in text
+
+
+@ways
+def test_a_listener_that_expects_a_password(
+    way: Way, secure_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = way({"bootstrap.servers": secure_cluster.bootstrap_servers}, monkeypatch)
+    assert "security.protocol" in text
