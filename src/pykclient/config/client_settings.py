@@ -59,12 +59,24 @@ class CommonSettings(TypedDict, total=False):
     sasl_mechanism: str | None
     sasl_mechanisms: str | None
     sasl_oauth_token_provider: Any
+    sasl_oauthbearer_assertion_algorithm: str
+    sasl_oauthbearer_assertion_claim_aud: str | None
+    sasl_oauthbearer_assertion_claim_exp_seconds: int
+    sasl_oauthbearer_assertion_claim_iss: str | None
+    sasl_oauthbearer_assertion_claim_jti_include: bool | None
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int
+    sasl_oauthbearer_assertion_claim_sub: str | None
+    sasl_oauthbearer_assertion_file: str | None
+    sasl_oauthbearer_assertion_private_key_file: str | None
+    sasl_oauthbearer_assertion_private_key_passphrase: str | None
+    sasl_oauthbearer_assertion_template_file: str | None
     sasl_oauthbearer_client_credentials_client_id: str | None
     sasl_oauthbearer_client_credentials_client_secret: str | None
     sasl_oauthbearer_client_id: str | None
     sasl_oauthbearer_client_secret: str | None
     sasl_oauthbearer_config: str | None
     sasl_oauthbearer_header_urlencode: bool | None
+    sasl_oauthbearer_jwt_retriever_class: Any
     sasl_oauthbearer_scope: str | None
     sasl_oauthbearer_token_endpoint_url: str | None
     sasl_password: str | None

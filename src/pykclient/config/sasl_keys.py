@@ -11,7 +11,6 @@ HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
 _JAVA_CLASS = "it names a Java class; credentials come from the other keys of SASL"
 _TICKETS = "kinit renews tickets, or the keytab that sasl.jaas.config names"
-_ASSERTIONS = "requests for tokens contain the client's id and secret; assertions are not implemented"
 _VALIDATION = "only brokers validate tokens"
 
 #: Java's classes that do what this client does anyway.
@@ -218,13 +217,16 @@ _LOGIN_KEYS = (
 )
 
 _OAUTH_KEYS = (
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.jwt.retriever.class",
         Type.CLASS,
         "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
+        None,
         MEDIUM,
-        "The class that retrieves the token.",
-        reason=_JAVA_CLASS,
+        "How tokens are retrieved, by the name of one of Java's classes: DefaultJwtRetriever and "
+        "ClientCredentialsJwtRetriever ask sasl.oauthbearer.token.endpoint.url with the client's secret or an "
+        "assertion, JwtBearerJwtRetriever with an assertion as a grant, and FileJwtRetriever reads a file.",
+        named=True,
     ),
     _key(
         "sasl.oauthbearer.jwt.validator.class",
@@ -286,7 +288,6 @@ _OAUTH_KEYS = (
         MEDIUM,
         "The algorithm that signs an assertion.",
         CaseInsensitiveValidString("ES256", "RS256"),
-        reason=_ASSERTIONS,
     ),
     _key(
         "sasl.oauthbearer.assertion.claim.aud",
@@ -294,7 +295,6 @@ _OAUTH_KEYS = (
         None,
         MEDIUM,
         "An assertion's audience.",
-        reason=_ASSERTIONS,
     ),
     _key(
         "sasl.oauthbearer.assertion.claim.exp.seconds",
@@ -303,18 +303,14 @@ _OAUTH_KEYS = (
         LOW,
         "The validity of an assertion in seconds.",
         between(0, 86400),
-        reason=_ASSERTIONS,
     ),
-    _key(
-        "sasl.oauthbearer.assertion.claim.iss", Type.STRING, None, MEDIUM, "An assertion's issuer.", reason=_ASSERTIONS
-    ),
+    _key("sasl.oauthbearer.assertion.claim.iss", Type.STRING, None, MEDIUM, "An assertion's issuer."),
     _key(
         "sasl.oauthbearer.assertion.claim.jti.include",
         Type.BOOLEAN,
         False,
         MEDIUM,
         "If true, assertions contain an id.",
-        reason=_ASSERTIONS,
     ),
     _key(
         "sasl.oauthbearer.assertion.claim.nbf.seconds",
@@ -323,18 +319,14 @@ _OAUTH_KEYS = (
         LOW,
         "How many seconds in the past an assertion's validity starts.",
         between(0, 3600),
-        reason=_ASSERTIONS,
     ),
-    _key(
-        "sasl.oauthbearer.assertion.claim.sub", Type.STRING, None, MEDIUM, "An assertion's subject.", reason=_ASSERTIONS
-    ),
+    _key("sasl.oauthbearer.assertion.claim.sub", Type.STRING, None, MEDIUM, "An assertion's subject."),
     _key(
         "sasl.oauthbearer.assertion.file",
         Type.STRING,
         None,
         MEDIUM,
         "A file with a complete assertion.",
-        reason=_ASSERTIONS,
     ),
     _key(
         "sasl.oauthbearer.assertion.private.key.file",
@@ -342,7 +334,6 @@ _OAUTH_KEYS = (
         None,
         MEDIUM,
         "The file with the signing key.",
-        reason=_ASSERTIONS,
     ),
     _key(
         "sasl.oauthbearer.assertion.private.key.passphrase",
@@ -350,7 +341,6 @@ _OAUTH_KEYS = (
         None,
         MEDIUM,
         "The password of that key.",
-        reason=_ASSERTIONS,
     ),
     _key(
         "sasl.oauthbearer.assertion.template.file",
@@ -358,7 +348,6 @@ _OAUTH_KEYS = (
         None,
         MEDIUM,
         "A file with fixed parts of an assertion.",
-        reason=_ASSERTIONS,
     ),
     _key(
         "sasl.oauthbearer.scope.claim.name",

@@ -30,6 +30,14 @@ MECHANISMS: Final = (PLAIN, *scram_formatter.HASHES, OAUTHBEARER, "GSSAPI", AWS_
 _ENDPOINT_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 _CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
 _CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105 - a key
+_RETRIEVER: Final = "sasl.oauthbearer.jwt.retriever.class"
+#: The last parts of the names of Java's classes.
+_RETRIEVERS: Final = (
+    "DefaultJwtRetriever",
+    "ClientCredentialsJwtRetriever",
+    "FileJwtRetriever",
+    "JwtBearerJwtRetriever",
+)
 _EXTENSION: Final = "extension_"
 
 
@@ -181,38 +189,27 @@ def _token_source(config: Mapping[str, Any], options: Mapping[str, str]) -> Call
         return provider_of(provider, config["sasl.oauthbearer.config"] or "")
     if unsecured is not None:
         return unsecured
-    scheme, path = urlsplit(url).scheme, urlsplit(url).path
-    if scheme == "file" and path:
-        return file_provider(Path(unquote(path)))
-    if scheme not in ("http", "https") or not urlsplit(url).hostname:
+    retriever = config[_RETRIEVER].rpartition(".")[2]
+    if retriever not in _RETRIEVERS:
         raise ConfigError(
-            f"{_ENDPOINT_URL} must be the URL of a token endpoint, or file: and a path", key=_ENDPOINT_URL
+            f"{_RETRIEVER} = {config[_RETRIEVER]!r}: it must be one of {', '.join(_RETRIEVERS)}; for another source of "
+            "tokens, set sasl.oauth.token.provider",
+            key=_RETRIEVER,
+        )
+    scheme, path = urlsplit(url).scheme, urlsplit(url).path
+    if scheme == "file" and path and retriever in ("DefaultJwtRetriever", "FileJwtRetriever"):
+        return file_provider(Path(unquote(path)))
+    if scheme not in ("http", "https") or not urlsplit(url).hostname or retriever == "FileJwtRetriever":
+        raise ConfigError(
+            f"{_ENDPOINT_URL} must be the URL of a token endpoint, or file: and a path, as {retriever} needs it",
+            key=_ENDPOINT_URL,
         )
     return _endpoint(config, options, url)
 
 
 def _endpoint(config: Mapping[str, Any], options: Mapping[str, str], url: str) -> Callable[[], BearerToken]:
-    from pykclient.network.authenticator.token_endpoint import (
-        DEFAULT_TIMEOUT_MS,
-        ClientCredentials,
-        EndpointSettings,
-        TokenEndpoint,
-    )
+    from pykclient.network.authenticator.token_endpoint import DEFAULT_TIMEOUT_MS, EndpointSettings, TokenEndpoint
 
-    client_id = config[_CLIENT_ID] or options.get("clientId")
-    secret = config[_CLIENT_SECRET] or (Password(options["clientSecret"]) if "clientSecret" in options else None)
-    if not client_id or secret is None or not secret.value:
-        raise ConfigError(
-            f"{_ENDPOINT_URL} needs {_CLIENT_ID} and {_CLIENT_SECRET}, or clientId and clientSecret in "
-            f"{jaas_config.KEY}",
-            key=_CLIENT_ID if not client_id else _CLIENT_SECRET,
-        )
-    credentials = ClientCredentials(
-        client_id,
-        secret,
-        config["sasl.oauthbearer.scope"] or options.get("scope"),
-        config["sasl.oauthbearer.header.urlencode"],
-    )
     timeouts = [config["sasl.login.connect.timeout.ms"], config["sasl.login.read.timeout.ms"]]
     settings = EndpointSettings(
         url,
@@ -223,4 +220,37 @@ def _endpoint(config: Mapping[str, Any], options: Mapping[str, str], url: str) -
     extensions = {
         name.removeprefix(_EXTENSION): value for name, value in options.items() if name.startswith(_EXTENSION)
     }
-    return TokenEndpoint(settings, credentials.headers, credentials.form, extensions).fetch
+    return TokenEndpoint(settings, *_request_of(config, options), extensions).fetch
+
+
+def _request_of(
+    config: Mapping[str, Any], options: Mapping[str, str]
+) -> tuple[Callable[[], Mapping[str, str]], Callable[[], Mapping[str, str]]]:
+    """Return the functions that make the headers and the form of a request for a token.
+
+    As in Java, an assertion comes before a secret, and a file with an assertion before one that is made here.
+    """
+    from pykclient.network.authenticator import assertions
+    from pykclient.network.authenticator.token_endpoint import (
+        ClientAssertion,
+        ClientCredentials,
+        JwtBearer,
+        no_headers,
+    )
+
+    scope = config["sasl.oauthbearer.scope"] or options.get("scope")
+    client_id = config[_CLIENT_ID] or options.get("clientId")
+    if config[_RETRIEVER].rpartition(".")[2] == "JwtBearerJwtRetriever":
+        return no_headers, JwtBearer(assertions.assertion_source(config, SYSTEM_CLOCK.wall_ms), scope).form
+    if assertions.are_configured(config):
+        source = assertions.assertion_source(config, SYSTEM_CLOCK.wall_ms)
+        return no_headers, ClientAssertion(source, client_id, scope).form
+    secret = config[_CLIENT_SECRET] or (Password(options["clientSecret"]) if "clientSecret" in options else None)
+    if not client_id or secret is None or not secret.value:
+        raise ConfigError(
+            f"{_ENDPOINT_URL} needs {_CLIENT_ID} and {_CLIENT_SECRET}, clientId and clientSecret in {jaas_config.KEY}, "
+            f"or an assertion ({assertions.FILE}, {assertions.KEY_FILE})",
+            key=_CLIENT_ID if not client_id else _CLIENT_SECRET,
+        )
+    credentials = ClientCredentials(client_id, secret, scope, config["sasl.oauthbearer.header.urlencode"])
+    return credentials.headers, credentials.form

@@ -1,4 +1,6 @@
-"""Tokens from an identity provider over HTTP: OAuth's client credentials grant (KIP-768; Java: HttpJwtRetriever)."""
+"""Tokens from an identity provider over HTTP: OAuth's client credentials grant, with a secret (KIP-768) or an assertion
+(KIP-1258), and its JWT bearer grant (KIP-1139; Java: HttpJwtRetriever).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.config.config_def import Password
 from pykclient.errors import SaslAuthenticationError
+from pykclient.network.authenticator.assertions import AssertionSource
 from pykclient.network.authenticator.oauth_bearer import BearerToken
 from pykclient.network.authenticator.token_providers import expiry_of_jwt
 
@@ -59,6 +62,42 @@ class ClientCredentials(NamedTuple):
         """Return the parameters of the request."""
         scope = {"scope": self.scope} if self.scope else {}
         return {"grant_type": "client_credentials", **scope}
+
+
+class ClientAssertion(NamedTuple):
+    """Assertions instead of a client's secret, in the client credentials grant (KIP-1258)."""
+
+    source: AssertionSource
+    client_id: str | None = None
+    scope: str | None = None
+
+    def form(self) -> dict[str, str]:
+        """Return the parameters of the request."""
+        form = {
+            "grant_type": "client_credentials",
+            "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
+            "client_assertion": self.source(),
+        }
+        if self.client_id:
+            form["client_id"] = self.client_id
+        return {**form, "scope": self.scope} if self.scope else form
+
+
+class JwtBearer(NamedTuple):
+    """Assertions as grants (KIP-1139, RFC 7523)."""
+
+    source: AssertionSource
+    scope: str | None = None
+
+    def form(self) -> dict[str, str]:
+        """Return the parameters of the request."""
+        form = {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": self.source()}
+        return {**form, "scope": self.scope} if self.scope else form
+
+
+def no_headers() -> dict[str, str]:
+    """Return the headers of requests whose form authenticates the client."""
+    return {}
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -134,7 +173,8 @@ class TokenEndpoint:
             if error.code in _RETRIABLE:
                 raise _RetriableError(problem) from None
             raise SaslAuthenticationError(
-                f"{self._name} refused to issue a token: {problem}; check the client's id, its secret and the scope"
+                f"{self._name} refused to issue a token: {problem}; check the client's id, its secret or assertion, "
+                "the scope, and this machine's clock"
             ) from None
         except urllib.error.URLError as error:
             raise _RetriableError(str(error.reason)) from error
