@@ -1,64 +1,46 @@
-import java.nio.charset.StandardCharsets;
+import java.io.PrintStream;
 import java.time.Duration;
-import java.util.HashSet;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
-import org.apache.kafka.clients.consumer.AcknowledgeType;
-import org.apache.kafka.clients.consumer.ConsumerRecord;
-import org.apache.kafka.clients.consumer.KafkaShareConsumer;
-import org.apache.kafka.common.KafkaException;
-import org.apache.kafka.common.TopicIdPartition;
-import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.clients.consumer.*;
+import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
- * A member of a share group, with Kafka's own client.
+ * A member of a share group: ShareMember BOOTSTRAP GROUP TOPIC
  *
- *   BOOTSTRAP GROUP TOPIC COUNT   acknowledges records until COUNT of them are accepted or rejected, and prints a line
- *                                 for each delivery: its offset, delivery count and value, and what was decided.
- *                                 A value says that by its first letter: r(elease) on the first delivery and then
- *                                 accept, x: reject, n: re(n)ew, and accept when it
- *                                 is returned again, anything else: accept
+ * Prints the value and the delivery count of each record. Releases even numbers at their first delivery, and accepts all
+ * other records. Leaves when stdin ends.
  */
 public class ShareMember {
-    public static void main(String[] args) {
-        int count = Integer.parseInt(args[3]);
-        Map<String, Object> config = Map.of("bootstrap.servers", args[0], "group.id", args[1],
-            "share.acknowledgement.mode", "explicit");
-        try (KafkaShareConsumer<byte[], byte[]> consumer =
-                 new KafkaShareConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+    public static void main(String[] args) throws Exception {
+        PrintStream out = System.out;
+        System.setOut(System.err);
+        Map<String, Object> settings = new HashMap<>(Map.of(
+            "bootstrap.servers", args[0], "group.id", args[1], "share.acknowledgement.mode", "explicit",
+            "share.acquire.mode", "record_limit", "max.poll.records", "5"));
+        try (KafkaShareConsumer<String, String> consumer =
+                 new KafkaShareConsumer<>(settings, new StringDeserializer(), new StringDeserializer())) {
             consumer.subscribe(List.of(args[2]));
-            Set<String> renewed = new HashSet<>();
-            long deadline = System.currentTimeMillis() + 40_000;
-            for (int done = 0; done < count; ) {
-                if (System.currentTimeMillis() > deadline)
-                    throw new IllegalStateException("only " + done + " of " + count);
-                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(500))) {
-                    String value = new String(record.value(), StandardCharsets.UTF_8);
-                    short deliveries = record.deliveryCount().orElseThrow();
-                    boolean isNew = renewed.add(record.partition() + "-" + record.offset());
-                    AcknowledgeType type = decide(value, deliveries, isNew);
-                    consumer.acknowledge(record, type);
-                    System.out.println(record.offset() + " " + deliveries + " " + value + " " + type);
-                    if (type == AcknowledgeType.ACCEPT || type == AcknowledgeType.REJECT)
-                        done++;
+            Thread waiting = new Thread(() -> {
+                try {
+                    while (System.in.read() >= 0) { }
+                } catch (java.io.IOException e) {
+                    throw new java.io.UncheckedIOException(e);
                 }
-                commit(consumer);
+            });
+            waiting.setDaemon(true);
+            waiting.start();
+            while (waiting.isAlive()) {
+                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(50))) {
+                    short count = record.deliveryCount().get();
+                    boolean isReleased = count == 1 && Integer.parseInt(record.value()) % 2 == 0;
+                    consumer.acknowledge(record, isReleased ? AcknowledgeType.RELEASE : AcknowledgeType.ACCEPT);
+                    out.println((isReleased ? "released" : "accepted") + "\t" + record.value() + "\t" + count);
+                    out.flush();
+                }
+                consumer.commitSync();
             }
         }
-    }
-
-    private static AcknowledgeType decide(String value, short deliveries, boolean isNew) {
-        switch (value.charAt(0)) {
-            case 'r': return deliveries == 1 ? AcknowledgeType.RELEASE : AcknowledgeType.ACCEPT;
-            case 'x': return AcknowledgeType.REJECT;
-            case 'n': return isNew ? AcknowledgeType.RENEW : AcknowledgeType.ACCEPT;
-            default: return AcknowledgeType.ACCEPT;
-        }
-    }
-
-    private static void commit(KafkaShareConsumer<byte[], byte[]> consumer) {
-        for (Map.Entry<TopicIdPartition, java.util.Optional<KafkaException>> each : consumer.commitSync().entrySet())
-            each.getValue().ifPresent(error -> { throw error; });
     }
 }

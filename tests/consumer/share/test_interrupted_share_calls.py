@@ -104,7 +104,7 @@ def check_places(name: str, mode: str, every: int) -> None:
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_is_interrupted_at_some_places(name: str, mode: str) -> None:
-    check_places(name, mode, 67)
+    check_places(name, mode, 149)
 
 
 @pytest.mark.exhaustive
