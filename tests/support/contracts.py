@@ -19,6 +19,7 @@ _FILES = (
     "tests/admin/test_transactions_on_kafka.py",
     "tests/aio/test_aio_consumer_on_kafka.py",
     "tests/aio/test_aio_kafka_producer.py",
+    "tests/cli/test_commands_on_kafka.py",
     "tests/consumer/test_consumer_groups_kafka.py",
     "tests/consumer/share/test_share_consumer_on_kafka.py",
     "tests/consumer/test_groups_kafka.py",
