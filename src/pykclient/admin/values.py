@@ -58,6 +58,23 @@ def _names(kind: Iterable[Enum]) -> str:
     return ", ".join(member.name for member in kind)
 
 
+class _Value:
+    """An object that equals others of its class, or of a subclass, whose ``_key()`` is equal."""
+
+    __slots__ = ()
+
+    def _key(self) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Value) or not (isinstance(other, type(self)) or isinstance(self, type(other))):
+            return False
+        return self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+
 # --- topics ----------------------------------------------------------------------------------------------------------
 
 
@@ -215,7 +232,7 @@ class ConfigType(_IntKind):
     PASSWORD = 9
 
 
-class ConfigResource:
+class ConfigResource(_Value):
     """A topic, broker, group or another resource with a configuration.
 
     ``configs`` is a list of keys, or a dict of changes by key, which the method describes. Two objects with the same
@@ -227,13 +244,8 @@ class ConfigResource:
         self.name = name
         self.configs = configs
 
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, ConfigResource) and self.resource_type == other.resource_type and self.name == other.name
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.resource_type, self.name))
+    def _key(self) -> tuple[ConfigResourceType, str]:
+        return self.resource_type, self.name
 
     def __str__(self) -> str:
         return f"ConfigResource {self.name}={self.resource_type.name}"
@@ -255,7 +267,7 @@ class UpdateFeatureType(_IntKind):
 # --- groups ----------------------------------------------------------------------------------------------------------
 
 
-class MemberToRemove:
+class MemberToRemove(_Value):
     """A member of a group: a dynamic one by ``member_id``, or a static one by ``group_instance_id``."""
 
     __slots__ = ("group_instance_id", "member_id", "reason")
@@ -269,12 +281,6 @@ class MemberToRemove:
 
     def _key(self) -> tuple[str | None, str | None, str | None]:
         return self.member_id, self.group_instance_id, self.reason
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, MemberToRemove) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
 
     def __repr__(self) -> str:
         return (
@@ -360,7 +366,7 @@ class ACLResourcePatternType(_IntKind):
     PREFIXED = 4
 
 
-class ResourcePatternFilter:
+class ResourcePatternFilter(_Value):
     """Resources of ACLs, by type, name (None: any) and kind of pattern."""
 
     def __init__(
@@ -384,12 +390,6 @@ class ResourcePatternFilter:
 
     def _key(self) -> tuple[ResourceType, str | None, ACLResourcePatternType]:
         return self.resource_type, self.resource_name, self.pattern_type
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ResourcePatternFilter) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
 
     def __repr__(self) -> str:
         return (
@@ -417,7 +417,7 @@ class ResourcePattern(ResourcePatternFilter):
             raise IllegalArgumentError(f"the pattern_type of a ResourcePattern cannot be {self.pattern_type.name}")
 
 
-class ACLFilter:
+class ACLFilter(_Value):
     """ACLs to describe or delete. None matches any principal or host."""
 
     def __init__(
@@ -450,12 +450,6 @@ class ACLFilter:
 
     def _key(self) -> tuple[Any, ...]:
         return self.principal, self.host, self.operation, self.permission_type, self.resource_pattern
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ACLFilter) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
 
     def __repr__(self) -> str:
         return (
