@@ -11,7 +11,7 @@ from pykclient.admin.descriptions import ShareGroupOffset
 from pykclient.admin.groups import coordinator
 from pykclient.admin.handlers import ItemsHandler
 from pykclient.admin.operation import CallContext, Operation
-from pykclient.admin.partitions import by_topic, list_offsets
+from pykclient.admin.partitions import by_topic, list_offsets, partition_errors
 from pykclient.admin.results import Results
 from pykclient.admin.values import IsolationLevel, OffsetSpec, OffsetTimestamp
 from pykclient.errors import IllegalArgumentError, KafkaError
@@ -173,9 +173,7 @@ def alter_group_offsets(
 def _partition_errors(
     _keys: Sequence[TopicPartition], response: Any
 ) -> Iterator[tuple[TopicPartition, KafkaError | None, None]]:
-    for topic in response.topics:
-        for partition in topic.partitions:
-            yield TopicPartition(topic.name, partition.partition_index), error_of(partition.error_code), None
+    return partition_errors((topic.name, topic.partitions) for topic in response.topics)
 
 
 def new_offsets(values: object) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -222,7 +220,7 @@ def delete_group_offsets(
         keys: Sequence[TopicPartition], response: Any
     ) -> Iterator[tuple[TopicPartition, KafkaError | None, None]]:
         checked(response.error_code)
-        yield from _partition_errors(keys, response)
+        return _partition_errors(keys, response)
 
     handler: ItemsHandler[TopicPartition, None] = ItemsHandler(
         "delete_group_offsets", coordinator(coordinator_id, lambda _: group), request, answers
@@ -346,10 +344,7 @@ def alter_share_group_offsets(
         _keys: Sequence[TopicPartition], response: Any
     ) -> Iterator[tuple[TopicPartition, KafkaError | None, None]]:
         checked(response.error_code, response.error_message)
-        for topic in response.responses:
-            for partition in topic.partitions:
-                error = error_of(partition.error_code, partition.error_message)
-                yield TopicPartition(topic.topic_name, partition.partition_index), error, None
+        return partition_errors((topic.topic_name, topic.partitions) for topic in response.responses)
 
     handler: ItemsHandler[TopicPartition, None] = ItemsHandler(
         "alter_share_group_offsets", coordinator(None, lambda _: group), request, answers

@@ -238,6 +238,16 @@ def partitions_by_topic(context: CallContext, values: object) -> Operation[dict[
     return found
 
 
+def partition_errors(
+    topics: Iterable[tuple[str, Iterable[Any]]],
+) -> Iterator[tuple[TopicPartition, KafkaError | None, None]]:
+    """Yield each partition of a response with its error, which has a message in some responses."""
+    for name, parts in topics:
+        for part in parts:
+            error = error_of(part.error_code, getattr(part, "error_message", None))
+            yield TopicPartition(name, part.partition_index), error, None
+
+
 # --- reassignments ---
 
 
@@ -267,10 +277,7 @@ def alter_reassignments(
         _keys: Sequence[TopicPartition], response: Any
     ) -> Iterator[tuple[TopicPartition, KafkaError | None, None]]:
         checked(response.error_code, response.error_message)
-        for topic in response.responses:
-            for partition in topic.partitions:
-                error = error_of(partition.error_code, partition.error_message)
-                yield TopicPartition(topic.name, partition.partition_index), error, None
+        return partition_errors((topic.name, topic.partitions) for topic in response.responses)
 
     handler: ItemsHandler[TopicPartition, Any] = ItemsHandler(
         "alter_partition_reassignments", to_controller(), request, answers
