@@ -98,6 +98,25 @@ def test_records_of_one_iteration_share_a_batch(cluster: EmbeddedCluster) -> Non
     run(main())
 
 
+def test_a_single_record_is_sent_before_the_loop_goes_on(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster)
+
+    async def main() -> None:
+        async with started(cluster, linger_ms=0) as producer:
+            await producer.send_and_wait(topic, b"warm")
+            client = producer._producer.parts.client  # type: ignore[union-attr]
+            waits = [asyncio.ensure_future(producer.send_and_wait(topic, b"%d" % number)) for number in range(500)]
+            in_flight: list[int] = []
+            asyncio.get_running_loop().call_soon(lambda: in_flight.append(client.in_flight_request_count()))
+            before = len(cluster.requests_of(ApiKeys.PRODUCE))
+            await asyncio.gather(*waits)
+            assert in_flight == [1]  # with the first record; the others go together
+            assert len(cluster.requests_of(ApiKeys.PRODUCE)) - before <= 3
+
+    run(main())
+    assert len(values(cluster, topic)) == 501
+
+
 def test_any_partition_and_the_key_s_own(cluster: EmbeddedCluster) -> None:
     topic = new_topic(cluster, 5)
 

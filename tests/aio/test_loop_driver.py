@@ -116,6 +116,32 @@ def test_a_turn_for_every_reason_to_have_one(parts: Parts, loop: str) -> None:
     run(main(), loop)
 
 
+def test_a_turn_that_is_queued_may_come_at_once(parts: Parts) -> None:
+    async def main() -> None:
+        driver = parts.driver()
+        driver.start()
+        driver.turn_if_woken()
+        assert parts.turns == 1
+        driver.turn_if_woken()
+        await some_iterations()
+        assert parts.turns == 1
+
+        def send() -> None:  # as a callback of the application
+            driver.wake()
+            driver.turn_if_woken()
+
+        parts.on_step = send
+        driver.wake()
+        driver.turn_if_woken()
+        assert parts.turns == 2
+        parts.on_step = bool
+        await some_iterations()
+        assert parts.turns == 3
+        driver.release()
+
+    run(main())
+
+
 def test_the_selector_may_ask_for_a_turn(parts: Parts) -> None:
     async def main() -> None:
         driver = parts.driver()

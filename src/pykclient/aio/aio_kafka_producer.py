@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from asyncio import _get_running_loop, get_running_loop  # the first returns None where the second raises
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sized
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
@@ -120,6 +120,7 @@ class AIOKafkaProducer(TransactionalCoroutines):
         self._driver: LoopDriver
         self._waits: LoopWaits
         self._memory: MemoryLine
+        self._incomplete: Sized  # the batches without a result
         self._key_serializer: Serializer[Any]
         self._value_serializer: Serializer[Any]
         #: Appends a common record, if the compiled module is there; otherwise returns None, and has done nothing.
@@ -199,6 +200,7 @@ class AIOKafkaProducer(TransactionalCoroutines):
         self._has_plugins = has_plugins
         if _compiled is not None and not has_plugins:
             self._send_at_once = _compiled.AwaitedSends(producer, loop, self._create_future, self._has_acks).send
+        self._incomplete = parts.accumulator.register.incomplete
         self._producer = producer
 
     def _usable(self) -> ThreadlessProducer:
@@ -281,6 +283,8 @@ class AIOKafkaProducer(TransactionalCoroutines):
             or self._send_now(topic, value, key, partition, timestamp_ms, headers)
             or await self._send(topic, value, key, partition, timestamp_ms, headers)
         )
+        if len(self._incomplete) == 1:  # with more of them, this record may go together with others
+            self._driver.turn_if_woken()
         return await future
 
     def _is_late(self) -> bool:

@@ -59,7 +59,8 @@ class LoopDriver:
     A thread that drives a client steps the decider, begins a poll, waits, does the I/O, and ends the poll. Here the
     wait is the loop's: the loop watches the selector's descriptor, and a *turn* does the rest, without ever blocking. A
     turn comes when the descriptor is readable, when the timer is due, and in the next iteration of the loop after
-    ``wake``. After each turn ``on_turn`` is called: only a turn can bring what coroutines wait for.
+    ``wake``, unless ``turn_if_woken`` has it before. After each turn ``on_turn`` is called: only a turn can bring what
+    coroutines wait for.
 
     The loop keeps the driver alive until the decider has closed. So a client that is dropped without being closed can
     still send what is left. Thread: the loop's.
@@ -72,6 +73,7 @@ class LoopDriver:
         "_decider",
         "_descriptor",
         "_due_s",
+        "_is_turning",
         "_is_woken",
         "_loop",
         "_on_turn",
@@ -101,6 +103,7 @@ class LoopDriver:
         self._timer: asyncio.TimerHandle | None = None
         self._due_s = 0.0  # when the timer is due
         self._is_woken = False  # True while a turn is queued in the loop
+        self._is_turning = False
         #: Done once the decider has closed.
         self.closed: asyncio.Future[None] = loop.create_future()
         #: The loop's time at the end of the last turn.
@@ -124,11 +127,18 @@ class LoopDriver:
             self._is_woken = True
             self._loop.call_soon(self._turn_after_wake)
 
+    def turn_if_woken(self) -> None:
+        """Have the turn that is queued in the loop at once.
+
+        A request is so on its way while the loop looks for other work.
+        """
+        if not self._is_turning:
+            self._turn_after_wake()
+
     # --- turns -----------------------------------------------------------------------------------------------------
 
     def _turn_after_wake(self) -> None:
-        self._is_woken = False
-        if not self.closed.done():
+        if self._is_woken and not self.closed.done():
             self._turn(False)
 
     def _turn_for_io(self) -> None:
@@ -142,6 +152,9 @@ class LoopDriver:
 
     def _turn(self, with_io: bool) -> None:
         """Do what is due: the I/O, unless the loop has found none, and the decisions that follow."""
+        self._is_turning = True
+        if not with_io:
+            self._is_woken = False
         try:
             wait_ms = self._run_rounds(with_io)
         except BaseException as error:
@@ -149,6 +162,7 @@ class LoopDriver:
             self._decider.fail(error)
             raise
         finally:
+            self._is_turning = False
             self.last_turn_s = self._loop.time()
             self.turns += 1
             if self._decider.is_closed:
