@@ -11,6 +11,7 @@ from pykclient.errors import IllegalStateError, InvalidTxnStateError, ProducerFe
 from pykclient.network.node_api_versions import NodeApiVersions
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.producer.producer_metadata import ProducerMetadata
+from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from pykclient.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from pykclient.protocol.messages.end_txn import EndTxnResponse
@@ -40,7 +41,7 @@ class TransactionalBrokers(NumberingBrokers):
 
     def _answer(self, request: Any) -> None:
         message = request.request_builder.message
-        name = type(message).__name__.removesuffix("Request")
+        name = ApiKeys.message_class(message.API_KEY).__name__.removesuffix("Request")
         if name == "Produce":
             super()._answer(request)
             return

@@ -10,6 +10,7 @@ from pykclient.network.node_api_versions import NodeApiVersions
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.transactional_manager import TransactionalManager
 from pykclient.producer.transactional_request_result import TransactionalRequestResult
+from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from pykclient.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from pykclient.protocol.messages.end_txn import EndTxnResponse
@@ -115,7 +116,7 @@ class TransactionHarness(SenderHarness):
     def _answer(self, request: Any) -> None:
         version = self.client._version(request)
         message = request.request_builder.build(version)
-        name = type(message).__name__.removesuffix("Request")
+        name = ApiKeys.message_class(message.API_KEY).__name__.removesuffix("Request")
         if name in self.held:
             return
         failures = self._failures.get(name)

@@ -104,9 +104,8 @@ _PRODUCER = (
     Mutant(
         "a refused batch counts as acknowledged",
         "producer/produce_response",
-        "        if error is None:\n            self._succeed(batch, response)\n",
-        "        if error is None or isinstance(error, NotLeaderOrFollowerError):\n"
-        "            self._succeed(batch, response)\n",
+        "        if error is None:\n",
+        "        if error is None or isinstance(error, NotLeaderOrFollowerError):\n",
     ),
 )
 

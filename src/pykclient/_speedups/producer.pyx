@@ -629,8 +629,12 @@ cdef class SendPath:
         object headers,
         Py_ssize_t headers_size,
         object on_delivery,
+        bint *starts_batch,
     ):
-        """Append to the open batch; return None, with nothing changed, if there is none or it has no room."""
+        """Append to the open batch; return None, with nothing changed, if there is none or it has no room.
+
+        Set ``starts_batch`` if the queue has no batch at all.
+        """
         cdef FutureState future = None
         cdef BatchState batch
         cdef Py_ssize_t count
@@ -642,9 +646,10 @@ cdef class SendPath:
         try:
             count = len(queue.batches)
             # Another thread may have switched partitions while this one waited for the lock.
-            if (
-                count
-                and not <bint>read_slot(self.accumulator, self.closed_offset, "_closed")
+            if not count:
+                starts_batch[0] = True
+            elif (
+                not <bint>read_slot(self.accumulator, self.closed_offset, "_closed")
                 # A transaction that ends waits for the threads that hold this lock, and for no others.
                 and not (self.is_transactional and self.refuses())
                 and (sticky is None or (was_free and not IS_FREE_THREADED) or route.sticky() is sticky)
@@ -684,10 +689,16 @@ cdef object send_path_of(object producer):
     return read_slot(producer, _last_offset, "_send_path")
 
 
+cdef struct Place:
+    int64_t number  # of the partition; negative if the sticky one is used
+    int64_t size  # an upper bound of the size of a batch with only this record
+    bint starts_batch  # the partition's queue has no batch
+
+
 cdef FutureState append_plain(
     SendPath path,
     Route route,
-    int64_t number,
+    Place *place,
     object key_bytes,
     object value_bytes,
     object headers,
@@ -698,13 +709,15 @@ cdef FutureState append_plain(
 ):
     """Append a record of plain bytes to an open batch; return None, with nothing changed, where that is not possible.
 
-    ``number`` is the record's own partition, or negative. A record without a timestamp gets the current time, which is
-    stored in ``timestamp``.
+    ``place.number`` is the record's own partition, or negative; a partition chosen by key is stored there. A record
+    without a timestamp gets the current time, which is stored in ``timestamp``.
     """
     cdef QueueState queue
     cdef StickyPartitionInfo sticky = None
     cdef object found
+    cdef int64_t number = place.number
     cdef int64_t size = max(size_of(key_bytes), 0) + max(size_of(value_bytes), 0)
+    place.starts_batch = False
     if headers_size == 1:
         size += RECORD_OVERHEAD
     else:
@@ -716,11 +729,13 @@ cdef FutureState append_plain(
         )
     if size > path.max_record_size or path.refuses():
         return None
+    place.size = size
     if number < 0:
         if key_bytes is not None and not path.ignore_keys:
             number = (
                 murmur2_of(<const uint8_t *>PyBytes_AS_STRING(key_bytes), PyBytes_GET_SIZE(key_bytes)) & 0x7FFFFFFF
             ) % route.partition_count
+            place.number = number
         else:
             found = route.sticky()
             if found is None:
@@ -732,7 +747,18 @@ cdef FutureState append_plain(
         return None
     if not has_timestamp:
         timestamp[0] = wall_clock_ms() if path.clock is None else path.clock.wall_ms()
-    return path.append(queue, route, sticky, timestamp[0], key_bytes, value_bytes, headers, headers_size, on_delivery)
+    return path.append(
+        queue,
+        route,
+        sticky,
+        timestamp[0],
+        key_bytes,
+        value_bytes,
+        headers,
+        headers_size,
+        on_delivery,
+        &place.starts_batch,
+    )
 
 
 def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None):
@@ -741,7 +767,8 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
     cdef SendPath path
     cdef Route route
     cdef FutureState future
-    cdef int64_t number = -1, timestamp = 0
+    cdef int64_t timestamp = 0
+    cdef Place place
     cdef bint has_timestamp = timestamp_ms is not None
     cdef Py_ssize_t headers_size = 1
     cdef object key_bytes = key, value_bytes = value, serialized = None, written = None
@@ -750,9 +777,10 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
         return self._send_python(topic, value, key, headers, partition, timestamp_ms, on_delivery)
     path = <SendPath>found
     route = path.route(topic)
+    place.number = -1
     if route is None or (
         partition is not None
-        and not (is_timestamp(partition, &number) and 0 <= number < route.partition_count)
+        and not (is_timestamp(partition, &place.number) and 0 <= place.number < route.partition_count)
     ):
         return self._send_python(topic, value, key, headers, partition, timestamp_ms, on_delivery)
     # The twin handles invalid arguments, before a serializer is called.
@@ -782,7 +810,7 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
         future = append_plain(
             path,
             route,
-            number,
+            &place,
             key_bytes,
             value_bytes,
             written,
@@ -793,6 +821,15 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
         )
         if future is not None:
             return future
+        if place.starts_batch:
+            return self._send_in_new_batch(
+                topic,
+                None if place.number < 0 else place.number,
+                (timestamp, key_bytes, value_bytes, () if written is None else written, on_delivery),
+                place.size,
+                route.info,
+                route.cluster,
+            )
         if not has_timestamp and timestamp:  # a clock is read once for each record
             timestamp_ms = timestamp
     if serialized is None:
@@ -930,7 +967,8 @@ cdef class AwaitedSends:
         cdef Route route
         cdef FutureState record
         cdef AwaitedRecords awaited
-        cdef int64_t number = -1, timestamp = 0
+        cdef int64_t timestamp = 0
+        cdef Place place
         cdef Py_ssize_t headers_size = 1
         cdef bint has_timestamp = timestamp_ms is not None
         if type(found) is not SendPath or not is_plain(key) or not is_plain(value):
@@ -942,7 +980,10 @@ cdef class AwaitedSends:
         route = path.route(topic)
         if route is None:
             return None
-        if partition is not None and not (is_timestamp(partition, &number) and 0 <= number < route.partition_count):
+        place.number = -1
+        if partition is not None and not (
+            is_timestamp(partition, &place.number) and 0 <= place.number < route.partition_count
+        ):
             return None
         if has_timestamp and not (is_timestamp(timestamp_ms, &timestamp) and timestamp >= 0):
             return None
@@ -951,7 +992,7 @@ cdef class AwaitedSends:
             headers_size = size_of_headers(written)
             if headers_size <= 0:
                 return None
-        record = append_plain(path, route, number, key, value, written, headers_size, has_timestamp, &timestamp, None)
+        record = append_plain(path, route, &place, key, value, written, headers_size, has_timestamp, &timestamp, None)
         if record is None:
             return None
         future = self.create_future()

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import IllegalStateError
 from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.headers import parse_response
 
 if TYPE_CHECKING:
     from pykclient.errors import AuthenticationError, KafkaError
-    from pykclient.protocol.message import Request
+    from pykclient.protocol.message import Request, Response
+    from pykclient.protocol.wire import BytesLike
 
 
 class RequestBuilder:
@@ -32,6 +34,14 @@ class RequestBuilder:
     def build(self, version: int) -> Request:  # noqa: ARG002 - for subclasses
         """Return the request for ``version``, which is in the allowed range."""
         return self.message
+
+    def parse_response(self, frame: BytesLike, version: int) -> Response:
+        """Return the response in ``frame``, which begins with the correlation id.
+
+        Raises:
+            RemoteProtocolError: the bytes are not such a response.
+        """
+        return parse_response(frame, self.api_key, version)[1]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({type(self.message).__name__})"

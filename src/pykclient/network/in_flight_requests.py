@@ -11,7 +11,6 @@ from pykclient.network.client_request import ClientRequest, ClientResponse
 from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import NetworkSend
 from pykclient.protocol.api_keys import ApiKeys
-from pykclient.protocol.headers import parse_response
 from pykclient.protocol.message import Response
 
 
@@ -57,7 +56,7 @@ class InFlightRequest:
         try:
             if api_key == ApiKeys.API_VERSIONS:
                 return parse_api_versions_response(frame, version)[1]
-            return parse_response(frame, api_key, version)[1]
+            return request.request_builder.parse_response(frame, version)
         except ProtocolError as error:
             name = ApiKeys.name_of(api_key)
             raise RemoteProtocolError(f"its {name} v{version} response is unreadable: {error}") from error

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Container
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pykclient.clock import FOREVER_MS
 from pykclient.implementation import twin
@@ -17,6 +17,9 @@ from pykclient.producer.partitioner.built_in import BuiltInPartitioner
 from pykclient.producer.producer_batch import ProducerBatch, RowsInBatch
 from pykclient.record import Compression
 from pykclient.types import Node, TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.network.metadata_snapshot import MetadataSnapshot
 
 #: The future; True if the sender has a new batch or a full one to see to; True if the record was not appended, because
 #: it would have started a new batch and the caller asked to choose the partition again in that case. A plain tuple,
@@ -97,7 +100,7 @@ class QueuesOfNode(Protocol):
 class PartitionQueue(QueueState):
     """The batches of one partition, oldest first; only the last may be open."""
 
-    __slots__ = ("due_ms", "last_batch_bytes", "node", "topic_info")
+    __slots__ = ("due_ms", "last_batch_bytes", "leader", "leader_epoch", "node", "snapshot", "topic_info")
 
     def __init__(self, topic_partition: TopicPartition, topic_info: TopicInfo) -> None:
         super().__init__(topic_partition, deque())
@@ -107,6 +110,10 @@ class PartitionQueue(QueueState):
         self.node: QueuesOfNode | None = None
         self.due_ms = FOREVER_MS
         self.last_batch_bytes = 0  # the size of the last batch sent
+        # The partition's leader according to ``snapshot``: looking it up costs as much as a batch's other lookups.
+        self.snapshot: MetadataSnapshot | None = None
+        self.leader: Node | None = None
+        self.leader_epoch: int | None = None
 
     def all_batches_full(self) -> bool:
         return not self.batches or self.batches[-1].is_full

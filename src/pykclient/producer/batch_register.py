@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pykclient.network.exponential_backoff import ExponentialBackoff
     from pykclient.producer.accumulator_state import AccumulatorConfig, PartitionQueue
-    from pykclient.producer.buffer_pool import BufferPool
+    from pykclient.producer.buffer_pool import BufferPool, Loan
     from pykclient.producer.sender_thread import SenderThread
     from pykclient.producer.transaction_manager import TransactionManager
     from pykclient.producer.waiting_queues import WaitingQueues
@@ -215,12 +215,13 @@ class BatchRegister:
     def succeed(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> bool:
         """Complete a held batch with success; return False if it was given up before, so that its records stay failed.
 
-        Also that late success counts for the sequence numbers.
+        Also that late success counts for the sequence numbers. The caller calls ``BufferPool.take_in_returned`` after
+        the last batch of a response, so that it takes the pool's lock once.
         """
         is_first = batch.decide(SUCCEEDED, base_offset, log_append_time_ms)
         if self._transaction_manager is not None:
             self._transaction_manager.handle_completed_batch(batch, base_offset)
-        self.conclude(batch)
+        self._conclude(batch, self._pool.returned.append)
         return is_first
 
     def fail(
@@ -301,11 +302,14 @@ class BatchRegister:
 
     def conclude(self, batch: ProducerBatch) -> None:
         """Publish the decided result of a batch, and free its memory unless the network client may still read it."""
+        self._conclude(batch, self._pool.deallocate)
+
+    def _conclude(self, batch: ProducerBatch, deallocate: Callable[[Loan], object]) -> None:
         is_held = batch.state in _HELD
         if is_held:
             batch.give_back_memory()
             if batch.loan is not None:
-                self._pool.deallocate(batch.loan)
+                deallocate(batch.loan)
         elif batch.state == state.SENT:
             batch.state = state.GIVEN_UP
         thread = self._thread

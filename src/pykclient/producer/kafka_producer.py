@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, cast, overload
 
@@ -27,6 +27,7 @@ from pykclient.producer.explanation import explain_producer
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery, failed_future, run_listeners
 from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelivery, headers_of
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_cached
+from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.producer_parts import ProducerParts
 from pykclient.producer.sender_driver import SenderDriver
 from pykclient.producer.serialized_record import ensure_valid_record_size, serialize
@@ -36,12 +37,13 @@ from pykclient.producer.transactions import TransactionalMethods
 from pykclient.record.record_batch import MAX_INT32
 from pykclient.reentry import HERE, ensure_not_interrupting, interrupting, is_interrupting
 from pykclient.serialization import BYTES
-from pykclient.types import Headers, K, ProducerRecord, TopicPartition, V
+from pykclient.types import Header, Headers, K, ProducerRecord, TopicPartition, V
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from pykclient.config.client_settings import ProducerSettings
+    from pykclient.producer.accumulator_state import TopicInfo
     from pykclient.producer.batch_future import BatchFuture
     from pykclient.producer.batch_send import Route, SendingParts
     from pykclient.serialization import SerializerOf
@@ -247,6 +249,33 @@ class KafkaProducer(TransactionalMethods, Generic[K, V]):
         # The compiled method handles most records, and passes the others to the method above.
         send = _compiled.send
         send.__doc__, send.__annotations__ = _send_python.__doc__, _send_python.__annotations__
+
+    def _send_in_new_batch(
+        self,
+        topic: str,
+        partition: int | None,
+        record: tuple[int, bytes | None, bytes | None, Sequence[Header], OnDelivery | None],
+        size_bytes: int,
+        info: TopicInfo,
+        cluster: Cluster,
+    ) -> FutureRecordMetadata:
+        """Append a record whose partition has no batch. The compiled ``send`` has checked it and calls this.
+
+        ``size_bytes`` is an upper bound of the size of a batch with only this record.
+        """
+        ensure_not_interrupting("send()")
+        try:
+            future, wake = self._accumulator.append_with_new_batch(
+                topic, info, partition, cluster, ProducerBatch.try_append, record, size_bytes, self._max_block_ms
+            )
+            if wake:
+                self._wake_sender()
+        except KafkaError as error:
+            return self._failed(self._parts.sender_thread.explain(error), topic, partition, record[3], record[4])
+        except BaseException:  # raised by a signal handler, such as KeyboardInterrupt
+            self._sender.wakeup()  # the record may be in a new batch that the sender was not woken for
+            raise
+        return future
 
     def _send_intercepted(self, record: ProducerRecord[K, V], on_delivery: OnDelivery | None) -> FutureRecordMetadata:
         """Pass the record to the interceptors, and send the one that they return.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pykclient import errors
@@ -31,6 +31,7 @@ from pykclient.network.client_request import ClientResponse
 from pykclient.network.metadata import LeaderIdAndEpoch
 from pykclient.producer.batch_state import ANSWERED
 from pykclient.producer.partition_response import NO_LEADER, PartitionResponse
+from pykclient.producer.produce_messages import WrittenResponse
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.types import Node, TopicPartition
 
@@ -81,27 +82,27 @@ class ProduceResponseHandler:
         body: ProduceResponse | None = response.response_body
         if response.timed_out:
             message = f"broker {response.destination} sent no response within request.timeout.ms"
-            self._complete_all(batches, PartitionResponse(RequestTimedOutError.code, error_message=message))
+            self._complete_all(batches.values(), PartitionResponse(RequestTimedOutError.code, error_message=message))
         elif response.disconnected:
             message = f"the connection to broker {response.destination} was lost"
-            self._complete_all(batches, PartitionResponse(NetworkError.code, error_message=message))
+            self._complete_all(batches.values(), PartitionResponse(NetworkError.code, error_message=message))
         elif isinstance(response.build_error, UnsupportedVersionError):
             self._log.warning(
                 "A produce request to broker %s was not sent: %s", response.destination, response.build_error
             )
             message = str(response.build_error)
-            self._complete_all(batches, PartitionResponse(UnsupportedVersionError.code, error_message=message))
+            self._complete_all(batches.values(), PartitionResponse(UnsupportedVersionError.code, error_message=message))
         elif response.build_error is not None:
             self.fail_unsent(batches, response.build_error)
         elif body is None:  # acks=0: the broker sends no response
-            self._complete_all(batches, PartitionResponse(_NO_ERROR))
+            self._complete_all(batches.values(), PartitionResponse(_NO_ERROR))
         else:
             self._handle_body(body, batches, topic_names, response.destination)
             self._metrics.record_latency(response.destination, response.request_latency_ms)
 
-    def _complete_all(self, batches: Mapping[TopicPartition, ProducerBatch], response: PartitionResponse) -> None:
+    def _complete_all(self, batches: Iterable[ProducerBatch], response: PartitionResponse) -> None:
         now_ms = self._clock.now_ms()
-        for batch in batches.values():
+        for batch in batches:
             self._complete_batch(batch, response, now_ms, None)
 
     def fail_unsent(self, batches: Mapping[TopicPartition, ProducerBatch], error: Exception) -> None:
@@ -151,14 +152,23 @@ class ProduceResponseHandler:
         node_id: str,
     ) -> None:
         now_ms = self._clock.now_ms()
-        unanswered = dict(batches)
+        unanswered: dict[tuple[str, int], ProducerBatch] = dict(batches.items())
         strangers: list[str] = []
         new_leaders: dict[TopicPartition, LeaderIdAndEpoch] = {}
+        # From version 13 on, responses identify topics by id.
+        if isinstance(body, WrittenResponse):
+            for name, topic_id, written in body.written:
+                topic_name = name or topic_names.get(topic_id, "")
+                for index, _, base_offset, log_append_time_ms, _, _, _, _ in written:
+                    batch = unanswered.pop((topic_name, index), None)
+                    if batch is None:
+                        strangers.append(f"{topic_name or topic_id}-{index}")
+                    else:
+                        self._succeed(batch, base_offset, log_append_time_ms)
         for topic in body.responses:
-            # From version 13 on, responses identify topics by id.
-            name = topic_names.get(topic.topic_id, topic.name)
+            name = topic.name or topic_names.get(topic.topic_id, "")
             for partition in topic.partition_responses:
-                batch = unanswered.pop(TopicPartition(name, partition.index), None)
+                batch = unanswered.pop((name, partition.index), None)
                 if batch is None:
                     strangers.append(f"{name or topic.topic_id}-{partition.index}")
                     continue
@@ -167,14 +177,11 @@ class ProduceResponseHandler:
                     partition.base_offset,
                     partition.log_append_time_ms,
                     partition.log_start_offset,
+                    partition.error_message,
+                    {error.batch_index: error.batch_index_error_message for error in partition.record_errors},
+                    partition.current_leader.leader_id,
+                    partition.current_leader.leader_epoch,
                 )
-                if partition.error_code:
-                    part.error_message = partition.error_message
-                    part.record_errors = {
-                        error.batch_index: error.batch_index_error_message for error in partition.record_errors
-                    }
-                    part.leader_id = partition.current_leader.leader_id
-                    part.leader_epoch = partition.current_leader.leader_epoch
                 self._complete_batch(batch, part, now_ms, new_leaders)
         if new_leaders:
             nodes = [Node(end.node_id, end.host, end.port, end.rack) for end in body.node_endpoints if end.node_id >= 0]
@@ -185,7 +192,7 @@ class ProduceResponseHandler:
             # Java ignores these. They would then wait for their delivery timeout; and because a batch in flight keeps
             # its memory, that memory would be lost for good.
             message = f"the response of broker {node_id} does not contain the partition"
-            self._complete_all(unanswered, PartitionResponse(NetworkError.code, error_message=message))
+            self._complete_all(unanswered.values(), PartitionResponse(NetworkError.code, error_message=message))
 
     # --- one batch ---------------------------------------------------------------------------------------------
 
@@ -198,7 +205,7 @@ class ProduceResponseHandler:
     ) -> None:
         error = errors.for_code(response.error_code, response.error_message)
         if error is None:
-            self._succeed(batch, response)
+            self._succeed(batch, response.base_offset, response.log_append_time_ms)
         elif isinstance(error, RecordTooLargeError) and batch.record_count > 1 and not batch.is_done:
             self._split(batch, error)
         else:
@@ -207,7 +214,7 @@ class ProduceResponseHandler:
                 self._reenqueue(batch, now_ms)
             elif isinstance(error, DuplicateSequenceError):
                 # An earlier attempt wrote the batch, so long ago that the broker no longer knows the offset.
-                self._succeed(batch, response)
+                self._succeed(batch, response.base_offset, response.log_append_time_ms)
             else:
                 # It is certain that nothing was written only if the batch's single attempt was refused. Java assumes it
                 # while retries are left, and so can write the batches behind this one twice. The broker may return an
@@ -266,8 +273,8 @@ class ProduceResponseHandler:
         self._register.split(batch)
         self._metrics.record_batch_split()
 
-    def _succeed(self, batch: ProducerBatch, response: PartitionResponse) -> None:
-        if not self._register.succeed(batch, response.base_offset, response.log_append_time_ms):
+    def _succeed(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
+        if not self._register.succeed(batch, base_offset, log_append_time_ms):
             self._log.debug("%s was written, although its final state is %s", batch, batch.final_state)
 
     def _fail_by_response(

@@ -74,6 +74,7 @@ class ProducerBatch(BatchState):
         "_clock",
         "_is_open",
         "attempts",
+        "base_sequence",
         "created_ms",
         "current_leader_epoch",
         "drained_ms",
@@ -83,6 +84,8 @@ class ProducerBatch(BatchState):
         "last_attempt_ms",
         "loan",
         "may_be_written",
+        "producer_epoch",
+        "producer_id",
         "retry_backoff_ms",
         "sequence_has_been_reset",
         "state",
@@ -127,6 +130,9 @@ class ProducerBatch(BatchState):
         self.current_leader_epoch: int | None = None
         self._attempts_when_leader_last_changed = 0
         self._builder = builder
+        self.producer_id = builder.producer_id
+        self.producer_epoch = builder.producer_epoch
+        self.base_sequence = builder.base_sequence
 
     # --- filling -----------------------------------------------------------------------------------------------
 
@@ -231,6 +237,9 @@ class ProducerBatch(BatchState):
     ) -> None:
         """Number the batch, and mark it as part of a transaction if ``is_transactional``."""
         self._builder.set_producer_state(producer_id, producer_epoch, base_sequence, is_transactional)
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
 
     def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         """Renumber the closed batch; the next ``close`` computes its CRC again."""
@@ -238,29 +247,17 @@ class ProducerBatch(BatchState):
         self._builder.reopen_and_rewrite_producer_state(
             producer_id, producer_epoch, base_sequence, self._builder.is_transactional
         )
-
-    @property
-    def producer_id(self) -> int:
-        return self._builder.producer_id
-
-    @property
-    def producer_epoch(self) -> int:
-        return self._builder.producer_epoch
-
-    @property
-    def base_sequence(self) -> int:
-        return self._builder.base_sequence
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
 
     @property
     def last_sequence(self) -> int:
-        return increment_sequence(self._builder.base_sequence, self.record_count - 1)
+        return increment_sequence(self.base_sequence, self.record_count - 1)
 
     @property
     def has_sequence(self) -> bool:
-        return self._builder.base_sequence != NO_SEQUENCE
-
-    def drained(self, now_ms: int) -> None:
-        self.drained_ms = max(self.drained_ms, now_ms)
+        return self.base_sequence != NO_SEQUENCE
 
     def waited_time_ms(self, now_ms: int) -> int:
         """Return the time since the batch was created, or since it was requeued for a retry."""
@@ -329,7 +326,10 @@ class ProducerBatch(BatchState):
             if final_state not in _LATE_REPORTS[before]:
                 raise IllegalStateError(f"{self} cannot become {final_state}: its final state is {before}")
             return False
-        self.produce_future.set(base_offset, log_append_time_ms, error_for)
+        result = self.produce_future
+        result.base_offset = base_offset
+        result.log_append_time_ms = log_append_time_ms
+        result.error_for = error_for
         self.final_state = final_state
         return True
 

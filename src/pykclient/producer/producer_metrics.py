@@ -7,8 +7,9 @@ collects numbers per batch, and publishes them ten times a second.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypeVar
 
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Tally
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from pykclient.network.metadata import Metadata
     from pykclient.producer.producer_batch import ProducerBatch
 
+T = TypeVar("T")
+
 GROUP = "producer-metrics"
 TOPIC_GROUP = "producer-topic-metrics"
 
@@ -30,15 +33,9 @@ _NS_PER_MS = 1_000_000
 PUBLISH_INTERVAL_MS = 100
 
 
-class SentBatch(NamedTuple):
-    """The numbers that metrics need of a batch that was sent. Sizes are in bytes."""
-
-    topic: str
-    records: int
-    size: int
-    compression_ratio: float
-    queue_time_ms: int
-    largest_record: int
+#: The numbers that metrics need of a batch that was sent: topic, number of records, size in bytes, compression ratio,
+#: time in the queue in ms, and the size of the largest record. A plain tuple, because one is created per batch.
+SentBatch = tuple[str, int, int, float, int, int]
 
 
 class _Registry:
@@ -94,9 +91,10 @@ class TopicMetrics:
         )
 
     def publish(self, batches: Sequence[SentBatch], now_ms: int) -> None:
-        self.records.record(sum([batch.records for batch in batches]), now_ms)
-        self.bytes.record(sum([batch.size for batch in batches]), now_ms)
-        self.compression_rate.record_all(Tally.of(*[batch.compression_ratio for batch in batches]), now_ms)
+        _, records, sizes, compression_ratios, _, _ = zip(*batches, strict=True)
+        self.records.record(sum(records), now_ms)
+        self.bytes.record(sum(sizes), now_ms)
+        self.compression_rate.record_all(Tally.of(*compression_ratios), now_ms)
 
 
 class SenderMetrics:
@@ -106,11 +104,12 @@ class SenderMetrics:
         self._metrics = metrics
         self._clock = clock
         self._topics: dict[str, TopicMetrics] = {}
-        # guards: _topics and the unpublished numbers; taken before the locks of registry and sensors
+        # guards: _topics and publications; taken before the locks of registry and sensors
         self._lock = threading.Lock()
-        self._unpublished: list[SentBatch] = []
-        self._unpublished_requests: list[int] = []  # the record count of each request
-        self._unpublished_latencies: list[tuple[str, int]] = []  # of responses: the node, and the latency in ms
+        # Each is filled by the sender, and emptied by whoever publishes.
+        self._unpublished: deque[SentBatch] = deque()
+        self._unpublished_requests: deque[int] = deque()  # the record count of each request
+        self._unpublished_latencies: deque[tuple[str, int]] = deque()  # of responses: the node, and the latency in ms
         self._next_publication_ms = 0
         registry = _Registry(metrics)
         self._batch_size = registry.avg_max("batch-size", "batch-size", "number of bytes per batch sent")
@@ -151,22 +150,23 @@ class SenderMetrics:
 
     def update_produce_request_metrics(self, collated: Iterable[list[ProducerBatch]], now_ms: int) -> None:
         """Collect the numbers of requests by node; ``publish`` records them."""
-        with HERE.mark, self._lock:
-            for batches in collated:
-                records = 0
-                for batch in batches:
-                    sent = SentBatch(
+        for batches in collated:
+            records = 0
+            for batch in batches:
+                count = batch.record_count
+                self._unpublished.append(
+                    (
                         batch.topic_partition.topic,
-                        batch.record_count,
+                        count,
                         batch.estimated_size_in_bytes,
                         batch.compression_ratio,
                         batch.drained_ms - batch.created_ms,
                         batch.max_record_size,
                     )
-                    self._unpublished.append(sent)
-                    records += sent.records
-                if batches:
-                    self._unpublished_requests.append(records)
+                )
+                records += count
+            if batches:
+                self._unpublished_requests.append(records)
         self.maybe_publish(now_ms)
 
     def publication_delay_ms(self, now_ms: int) -> int:
@@ -186,20 +186,22 @@ class SenderMetrics:
             self._next_publication_ms = now_ms + PUBLISH_INTERVAL_MS
             if self._unpublished_latencies:
                 self._publish_latencies(now_ms)
-            if not self._unpublished:
+            requests = _taken(self._unpublished_requests)
+            if requests:
+                self._records_per_request.record_all(Tally.of(*requests), now_ms)
+            batches = _taken(self._unpublished)
+            if not batches:
                 return
-            batches, self._unpublished = self._unpublished, []
-            requests, self._unpublished_requests = self._unpublished_requests, []
             by_topic: dict[str, list[SentBatch]] = {}
             for batch in batches:
-                by_topic.setdefault(batch.topic, []).append(batch)
+                by_topic.setdefault(batch[0], []).append(batch)
             for topic, of_topic in by_topic.items():
                 self._topic(topic).publish(of_topic, now_ms)
-            self._batch_size.record_all(Tally.of(*[batch.size for batch in batches]), now_ms)
-            self._queue_time.record_all(Tally.of(*[batch.queue_time_ms for batch in batches]), now_ms)
-            self._record_size.record_all(Tally.of(*[batch.largest_record for batch in batches]), now_ms)
-            self._compression_rate.record_all(Tally.of(*[batch.compression_ratio for batch in batches]), now_ms)
-            self._records_per_request.record_all(Tally.of(*requests), now_ms)
+            _, _, sizes, compression_ratios, queue_times_ms, largest_records = zip(*batches, strict=True)
+            self._batch_size.record_all(Tally.of(*sizes), now_ms)
+            self._queue_time.record_all(Tally.of(*queue_times_ms), now_ms)
+            self._record_size.record_all(Tally.of(*largest_records), now_ms)
+            self._compression_rate.record_all(Tally.of(*compression_ratios), now_ms)
 
     def record_retries(self, topic: str, count: int) -> None:
         now_ms = self._clock.now_ms()
@@ -215,11 +217,10 @@ class SenderMetrics:
 
     def record_latency(self, node_id: str, latency_ms: int) -> None:
         """Collect the time from a request to its response; ``publish`` records it."""
-        with HERE.mark, self._lock:
-            self._unpublished_latencies.append((node_id, latency_ms))
+        self._unpublished_latencies.append((node_id, latency_ms))
 
     def _publish_latencies(self, now_ms: int) -> None:
-        latencies, self._unpublished_latencies = self._unpublished_latencies, []
+        latencies = _taken(self._unpublished_latencies)
         by_node: dict[str, list[int]] = {}
         for node_id, latency_ms in latencies:
             by_node.setdefault(node_id, []).append(latency_ms)
@@ -231,6 +232,11 @@ class SenderMetrics:
 
     def record_batch_split(self) -> None:
         self._batch_splits.record(1, self._clock.now_ms())
+
+
+def _taken(collected: deque[T]) -> list[T]:
+    """Take out what was collected so far; more may be added meanwhile."""
+    return [collected.popleft() for _ in range(len(collected))]
 
 
 class KafkaProducerMetrics:

@@ -87,6 +87,7 @@ class RecordAccumulator:
         self._batch_size = config.batch_size
         self._max_rows_batch_size = config.max_rows_batch_size
         self._compression_type = config.compression.type
+        self._is_compressed = self._compression_type is not CompressionType.NONE
         self._pool = buffer_pool
         self._max_uncompressed_size = min(_MAX_UNCOMPRESSED_SIZE, buffer_pool.total_memory // _PART_FOR_ONE_BATCH)
         self._clock = clock
@@ -147,7 +148,7 @@ class RecordAccumulator:
         if abort_on_new_batch:
             return None, wake, True
         size = estimate_size_in_bytes_upper_bound(CURRENT_MAGIC_VALUE, self._config.compression, key, value, headers)
-        future, wake_for_new = self._append_with_new_batch(
+        future, wake_for_new = self.append_with_new_batch(
             topic, info, partition, cluster, ProducerBatch.try_append, record, size, max_block_ms
         )
         return future, wake or wake_for_new, False
@@ -180,7 +181,7 @@ class RecordAccumulator:
         if abort_on_new_batch:
             return None, wake, True
         size = run.size_of_next(self._batch_size, most)
-        taken, wake_for_new = self._append_with_new_batch(
+        taken, wake_for_new = self.append_with_new_batch(
             topic, info, partition, cluster, try_append, appended, size, max_block_ms
         )
         return taken, wake or wake_for_new, False
@@ -238,7 +239,7 @@ class RecordAccumulator:
             info.partitioner.update_partition_info(sticky, last.appended_bytes, cluster, False)
         return result
 
-    def _append_with_new_batch(
+    def append_with_new_batch(
         self,
         topic: str,
         info: TopicInfo,
@@ -265,15 +266,17 @@ class RecordAccumulator:
                 queue = info.queues.get(number) or self._add_queue(topic, info, number)
                 buffer = loan.buffer
                 if buffer is None:
-                    # Before taking memory for this partition, make a switch that an open batch had postponed.
-                    with HERE.mark, queue.lock:
-                        if self._partition_changed(queue, info, sticky, cluster):
-                            continue
+                    if sticky is not None:
+                        # Before taking memory for this partition, make a switch that an open batch had postponed.
+                        with HERE.mark, queue.lock:
+                            if self._partition_changed(queue, info, sticky, cluster):
+                                continue
                     size = max(size, self._capacity_of_next_batch(queue))
-                    buffer = self._pool.allocate(loan, size, max_block_ms, self._expected_to_borrow(topic, size))
+                    to_borrow = self._expected_to_borrow(topic, size) if self._is_compressed else 0
+                    buffer = self._pool.allocate(loan, size, max_block_ms, to_borrow)
                 now_ms = self._clock.now_ms()
                 with HERE.mark, queue.lock:
-                    if self._partition_changed(queue, info, sticky, cluster):
+                    if sticky is not None and self._partition_changed(queue, info, sticky, cluster):
                         continue
                     self._check_open()
                     if queue.batches:
@@ -293,7 +296,8 @@ class RecordAccumulator:
                         raise IllegalStateError(f"a new batch of {size} bytes has no room for its first record")
                     self._publish(queue, batch, loan)
                     is_full = batch.is_full
-                    info.partitioner.update_partition_info(sticky, batch.estimated_size_in_bytes, cluster, is_full)
+                    if sticky is not None:
+                        info.partitioner.update_partition_info(sticky, batch.estimated_size_in_bytes, cluster, is_full)
                     is_due = is_full or len(queue.batches) > 1
                     return result, self.waiting.needs_wakeup(queue, FULL if is_due else now_ms + self.linger_ms)
         finally:
@@ -337,8 +341,6 @@ class RecordAccumulator:
 
     def _expected_to_borrow(self, topic: str, size: int) -> int:
         """Return how many bytes a batch of ``size`` bytes will first borrow for records that are not compressed yet."""
-        if self._compression_type is CompressionType.NONE:
-            return 0
         ratio = CompressionRatioEstimator.estimation(topic, self._compression_type)
         return int(min(size / ratio - size, BORROWED_AT_ONCE * size, self._max_uncompressed_size)) if ratio < 1 else 0
 
@@ -350,17 +352,14 @@ class RecordAccumulator:
         """
         # With a codec, batches borrow ahead until half of the memory is left, so that does not mean that memory is
         # short.
-        part = 2 if self._compression_type is CompressionType.NONE else 4
-        if self._pool.available_about * part >= self._pool.total_memory:
+        if self._pool.available_about * (4 if self._is_compressed else 2) >= self._pool.total_memory:
             return self._batch_size
         return min(max(queue.last_batch_bytes * 9 // 8, _SMALLEST_CAPACITY), self._batch_size)
 
     def _partition_changed(
-        self, queue: PartitionQueue, info: TopicInfo, sticky: StickyPartitionInfo | None, cluster: Cluster
+        self, queue: PartitionQueue, info: TopicInfo, sticky: StickyPartitionInfo, cluster: Cluster
     ) -> bool:
         """Return whether the record needs another partition: another thread switched, or a postponed switch is due."""
-        if sticky is None:
-            return False
         partitioner = info.partitioner
         # The partitioner switches after a batch's worth of bytes.
         if sticky.produced_bytes >= self._batch_size and partitioner.sticky is sticky and queue.all_batches_full():
@@ -369,7 +368,7 @@ class RecordAccumulator:
 
     def _builder(self, topic: str, buffer: bytearray) -> MemoryRecordsBuilder:
         size = len(buffer)
-        is_compressed = self._compression_type is not CompressionType.NONE
+        is_compressed = self._is_compressed
         builder = MemoryRecordsBuilder(
             buffer,
             compression=self._config.compression,
@@ -446,6 +445,11 @@ class RecordAccumulator:
             elif delay_ms < result.next_ready_check_delay_ms:
                 result.next_ready_check_delay_ms = delay_ms
         return result
+
+    def take_in_memory(self) -> None:
+        """Make the memory of completed batches available to other threads."""
+        if self._pool.returned:
+            self._pool.take_in_returned()
 
     def delay_of_rest_ms(self, snapshot: MetadataSnapshot, nodes: Iterable[int], now_ms: int) -> int:
         """Return in how many ms a batch is due for ``nodes`` that the last drain has left behind."""
@@ -537,7 +541,7 @@ class RecordAccumulator:
                 continue
             queue.last_batch_bytes = first.estimated_size_in_bytes
             size += queue.last_batch_bytes
-            first.drained(now_ms)
+            first.drained_ms = max(first.drained_ms, now_ms)
             ready.append(first)
         waiting.served(of_node, drained_queues)
         return ready
@@ -548,7 +552,7 @@ class RecordAccumulator:
         if manager is not None and not batch.has_sequence:  # a numbered batch may have been written under its number
             manager.number(batch, now_ms)
         batch.close()
-        if self._compression_type is not CompressionType.NONE:
+        if self._is_compressed:
             CompressionRatioEstimator.update_estimation(
                 batch.topic_partition.topic, self._compression_type, batch.compression_ratio
             )

@@ -9,11 +9,11 @@ from pykclient.clock import FOREVER_MS, Clock
 from pykclient.errors import DisconnectError, IllegalStateError, KafkaError, KafkaTimeoutError, UnsupportedVersionError
 from pykclient.log_context import LogContext
 from pykclient.network.client_request import RequestBuilder
-from pykclient.network.cluster import ZERO_UUID
 from pykclient.network.connection_failures import shown_node
 from pykclient.network.kafka_client import KafkaClient
 from pykclient.producer import sender_state as state
 from pykclient.producer.accumulator_state import ReadyCheckResult
+from pykclient.producer.produce_messages import BatchesRequest, ProduceRequestBuilder
 from pykclient.producer.produce_response import ProduceResponseHandler
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.producer_metadata import ProducerMetadata
@@ -24,6 +24,7 @@ from pykclient.producer.transaction_steps import FIND_COORDINATOR, Outcome
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from uuid import UUID
 
     from pykclient.network.client_request import ClientResponse
@@ -228,6 +229,11 @@ class Sender:
 
         Java fails expired batches after draining, and so may send a batch that it has just failed.
         """
+        if not self._register.incomplete:  # nothing is queued or in flight
+            self._metrics.maybe_publish(now_ms)
+            timeout_ms = self._metrics.publication_delay_ms(now_ms)
+            self._waiting.next_look_ms = now_ms + timeout_ms
+            return timeout_ms
         accumulator = self._accumulator
         snapshot = self._metadata.fetch_metadata_snapshot()
         result = accumulator.ready(snapshot, now_ms)
@@ -353,7 +359,7 @@ class Sender:
             self._log.exception("A request could not be handed to the network")
 
     def _handle_produce_response(
-        self, batches: dict[TopicPartition, ProducerBatch], topic_names: dict[UUID, str], response: ClientResponse
+        self, batches: dict[TopicPartition, ProducerBatch], topic_names: Mapping[UUID, str], response: ClientResponse
     ) -> None:
         build_error = response.build_error
         try:
@@ -372,6 +378,8 @@ class Sender:
             self._register.answered(batches.values())
             self._responses.fail_held(error)
             raise
+        finally:
+            self._accumulator.take_in_memory()
 
     def _handle_build_error(self, batches: dict[TopicPartition, ProducerBatch], error: Exception) -> None:
         """Fail the batches that prevented a request from being built, and requeue the others."""
@@ -396,40 +404,32 @@ class Sender:
 
     def _produce_request(
         self, batches: list[ProducerBatch], snapshot: MetadataSnapshot, now_ms: int
-    ) -> tuple[RequestBuilder, dict[UUID, str]]:
+    ) -> tuple[RequestBuilder, Mapping[UUID, str]]:
         """Return the request for ``batches``, and the names of the topics it identifies by id.
 
         The names are kept with the request: a topic may be recreated with another id before the response arrives.
         """
-        from pykclient.protocol.messages.produce import ProduceRequest
-
-        topics: dict[str, ProduceRequest.TopicProduceData] = {}
-        topic_names: dict[UUID, str] = {}
+        topics: dict[str, list[ProducerBatch]] = {}
+        topic_ids = snapshot.topic_ids
         max_version: int | None = None
         for batch in batches:
-            name, partition = batch.topic_partition
-            topic = topics.get(name)
-            if topic is None:
-                self._metadata.add(name, now_ms)  # marks the topic as used, so the metadata keeps it
-                topic_id = snapshot.topic_ids.get(name, ZERO_UUID)
-                if topic_id.int:
-                    topic_names[topic_id] = name
-                else:
-                    max_version = _LAST_VERSION_WITH_TOPIC_NAMES
-                topic = topics[name] = ProduceRequest.TopicProduceData(name=name, topic_id=topic_id)
-            topic.partition_data.append(ProduceRequest.PartitionProduceData(index=partition, records=batch.records))
+            name = batch.topic_partition.topic
+            of_topic = topics.get(name)
+            if of_topic is not None:
+                of_topic.append(batch)
+                continue
+            topics[name] = [batch]
+            self._metadata.add(name, now_ms)  # marks the topic as used, so the metadata keeps it
+            if name not in topic_ids:
+                max_version = _LAST_VERSION_WITH_TOPIC_NAMES
         transactional_id: str | None = None
         if self._transactions is not None:
             transactional_id = self._transactions.transactional_id
             if not self._transactions.is_v2:
                 max_version = _LAST_VERSION_OF_TRANSACTIONS_V1
-        request = ProduceRequest(
-            transactional_id=transactional_id,
-            acks=self._config.acks,
-            timeout_ms=self._config.request_timeout_ms,
-            topic_data=topics.values(),
-        )
-        return RequestBuilder(request, self._config.min_produce_version, max_version), topic_names
+        config = self._config
+        request = BatchesRequest(transactional_id, config.acks, config.request_timeout_ms, topics, topic_ids)
+        return ProduceRequestBuilder(request, config.min_produce_version, max_version), snapshot.topic_names
 
     # --- the producer id ---------------------------------------------------------------------------------------
 

@@ -180,10 +180,12 @@ class SequenceNumbers(ABC):
         if entry.producer_id_and_epoch == (batch.producer_id, batch.producer_epoch) and not (
             is_late and batch.sequence_has_been_reset
         ):
-            entry.last_acked_sequence = max(entry.last_acked_sequence, batch.last_sequence)
+            last_sequence = batch.last_sequence
+            entry.last_acked_sequence = max(entry.last_acked_sequence, last_sequence)
             entry.is_known_to_broker = True
-        if base_offset != NO_OFFSET:
-            entry.last_acked_offset = max(entry.last_acked_offset, base_offset + batch.record_count - 1)
+        last_offset = base_offset + batch.record_count - 1
+        if base_offset != NO_OFFSET and last_offset > entry.last_acked_offset:
+            entry.last_acked_offset = last_offset
         entry.remove_in_flight_batch(batch)
 
     def _leave_gap(self, batch: ProducerBatch, error: Exception, refused: bool) -> None:

@@ -78,7 +78,10 @@ class TxnPartitionEntry:
         return self.next_sequence + batch.record_count - 1 <= MAX_INT32
 
     def add_in_flight_batch(self, batch: ProducerBatch) -> None:
-        insort(self.in_flight, batch, key=_order)
+        if self.in_flight:
+            insort(self.in_flight, batch, key=_order)
+        else:
+            self.in_flight.append(batch)
 
     def remove_in_flight_batch(self, batch: ProducerBatch) -> None:
         if batch in self.in_flight:

@@ -151,15 +151,18 @@ class WaitingQueues:
             of_node.is_blocked = False
 
     def take_in(self) -> None:
-        """Collect the queues that have changed. This needs no metadata."""
+        """Collect the queues that have changed, and note when their batches expire. This needs no metadata."""
         changed = self.changed_queues
         while changed:
             queue = changed.popleft()
             self._unfiled[queue] = None
             with HERE.mark, queue.lock:
                 if queue.batches:
-                    expiry_ms = queue.batches[0].created_ms + self._delivery_timeout_ms
-                    self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)
+                    self._expect_expiry(queue.batches[0])
+
+    def _expect_expiry(self, first: ProducerBatch) -> None:
+        expiry_ms = first.created_ms + self._delivery_timeout_ms
+        self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)
 
     def rebuild(self, queues: Iterable[PartitionQueue]) -> None:
         """Forget the index, which an exception may have left in any state, and check ``queues``, which are all."""
@@ -170,7 +173,9 @@ class WaitingQueues:
 
     def file(self, snapshot: MetadataSnapshot) -> None:
         """Update the queues that have changed; with new metadata, update all."""
-        self.take_in()
+        changed = self.changed_queues
+        while changed:
+            self._unfiled[changed.popleft()] = None
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
             for of_node in self.nodes.values():
@@ -207,16 +212,22 @@ class WaitingQueues:
     def _file(self, queue: PartitionQueue, snapshot: MetadataSnapshot) -> None:
         topic_partition = queue.topic_partition
         queue.topic_info.changes += 1
-        leader = snapshot.cluster.leader_for(topic_partition)
+        if queue.snapshot is not snapshot:
+            queue.snapshot = snapshot
+            queue.leader = snapshot.cluster.leader_for(topic_partition)
+            queue.leader_epoch = snapshot.leader_epoch_for(topic_partition)
         with HERE.mark, queue.lock:
-            if not queue.batches:
+            batches = queue.batches
+            if not batches:
                 self._remove(queue)
                 return
-            first = queue.batches[0]
-            first.maybe_update_leader_epoch(snapshot.leader_epoch_for(topic_partition))
+            first = batches[0]
+            self._expect_expiry(first)
+            first.maybe_update_leader_epoch(queue.leader_epoch)
             due_ms = first.backoff_end_ms
-            if len(queue.batches) == 1 and not first.is_full:
+            if len(batches) == 1 and not first.is_full:
                 due_ms = max(due_ms, first.last_attempt_ms + self._linger_ms)
+        leader = queue.leader
         if leader is None:
             self._remove(queue)
             self.leaderless[queue] = None

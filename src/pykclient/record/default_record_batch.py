@@ -115,8 +115,7 @@ def write_header(
         base_sequence,
         count,
     )
-    with memoryview(buffer) as view, view[OFFSET_OF_ATTRIBUTES:size] as checked:
-        checksum = crc32c(checked)
+    checksum = crc32c(memoryview(buffer)[OFFSET_OF_ATTRIBUTES:size])
     _BEFORE_CRC.pack_into(
         buffer, 0, base_offset, size - LOG_OVERHEAD, partition_leader_epoch, CURRENT_MAGIC_VALUE, checksum
     )

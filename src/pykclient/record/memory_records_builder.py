@@ -532,7 +532,7 @@ class MemoryRecordsBuilder(AppendState):
         """The size of the batch in bytes: exact if it is closed or uncompressed, otherwise estimated."""
         if self.is_closed:
             return self._position
-        return self._estimated_bytes_written()
+        return self._header_size + int(self._uncompressed_size * self._size_factor)
 
     @property
     def uncompressed_bytes_written(self) -> int:
@@ -546,7 +546,10 @@ class MemoryRecordsBuilder(AppendState):
     @property
     def is_full(self) -> bool:
         """True if no more records fit. A batch without records is never full."""
-        return self._append_closed or (self.num_records > 0 and self.write_limit <= self._estimated_bytes_written())
+        return self._append_closed or (
+            self.num_records > 0
+            and self.write_limit <= self._header_size + int(self._uncompressed_size * self._size_factor)
+        )
 
     def has_room_for(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> bool:
         """Return whether the record fits, ignoring how well it will compress. The first record always fits."""

@@ -1,0 +1,132 @@
+"""Produce requests and responses without an object for each batch (Java: ProduceRequest, ProduceResponse)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from pykclient.network.client_request import RequestBuilder
+from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
+from pykclient.protocol.wire import ZERO_UUID, Reader
+
+if TYPE_CHECKING:
+    from pykclient.producer.producer_batch import ProducerBatch
+    from pykclient.protocol.message import Response
+    from pykclient.protocol.wire import BytesLike, Writer
+
+#: The first version that identifies topics by id (KIP-516).
+_FIRST_WITH_TOPIC_IDS = 13
+
+#: A partition's part of a flexible response: index, error code, base offset, log append time, log start offset, the
+#: lengths of the lists of invalid records and of the error message, and the number of tagged fields.
+_PARTITION = Struct(">ihqqqBBB")
+#: The values of the last three fields for a batch that was written: an empty list, null, and no fields.
+_NOTHING_ELSE = (1, 0, 0)
+
+
+class BatchesRequest(ProduceRequest):
+    """A ProduceRequest that writes its batches without an object for each of them. Thread: io."""
+
+    __slots__ = ("_topic_ids", "_topics")
+
+    def __init__(
+        self,
+        transactional_id: str | None,
+        acks: int,
+        timeout_ms: int,
+        topics: Mapping[str, Sequence[ProducerBatch]],
+        topic_ids: Mapping[str, UUID],
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.acks = acks
+        self.timeout_ms = timeout_ms
+        self.unknown_tags = None
+        self._topics = topics
+        self._topic_ids = topic_ids
+
+    @property
+    def topic_data(self) -> list[ProduceRequest.TopicProduceData]:  # type: ignore[override]
+        """The batches as generated messages, for all versions but the newest ones."""
+        return [
+            ProduceRequest.TopicProduceData(
+                name=name,
+                topic_id=self._topic_ids.get(name, ZERO_UUID),
+                partition_data=[
+                    ProduceRequest.PartitionProduceData(index=batch.topic_partition.partition, records=batch.records)
+                    for batch in batches
+                ],
+            )
+            for name, batches in self._topics.items()
+        ]
+
+    def write(self, w: Writer, version: int) -> None:
+        if version < self.FLEXIBLE_FROM:
+            super().write(w, version)
+            return
+        w.nullable_string(self.transactional_id, True)
+        w.int16(self.acks)
+        w.int32(self.timeout_ms)
+        w.array_length(len(self._topics), True)
+        for name, batches in self._topics.items():
+            if version >= _FIRST_WITH_TOPIC_IDS:
+                w.uuid(self._topic_ids[name])
+            else:
+                w.string(name, True)
+            w.array_length(len(batches), True)
+            for batch in batches:
+                w.int32(batch.topic_partition.partition)
+                w.nullable_records(batch.records, True)
+                w.tags(None)
+            w.tags(None)
+        w.tags(None)
+
+
+class WrittenResponse(ProduceResponse):
+    """A ProduceResponse by which all batches were written. Thread: io."""
+
+    __slots__ = ("written",)
+
+    #: The name or the id of each topic, and for each of its partitions the index, 0, the base offset and the log append
+    #: time in milliseconds, followed by fields without meaning.
+    written: list[tuple[str, UUID, list[tuple[int, ...]]]]
+
+    @classmethod
+    def read_written(cls, r: Reader, version: int) -> WrittenResponse | None:
+        """Read a response of a flexible version; return None if anything but written batches is in it.
+
+        Raises:
+            RemoteProtocolError: the bytes are not a response.
+        """
+        self = cls()
+        self.written = []
+        for _ in range(r.array_length(True)):
+            has_id = version >= _FIRST_WITH_TOPIC_IDS
+            name, topic_id = ("", r.uuid()) if has_id else (r.string(True), ZERO_UUID)
+            size = r.array_length(True) * _PARTITION.size
+            if size > r.remaining:
+                return None
+            partitions = list(_PARTITION.iter_unpack(r.raw(r.pos + size)))
+            for partition in partitions:
+                if partition[1] or partition[5:] != _NOTHING_ELSE:
+                    return None
+            self.written.append((name, topic_id, partitions))
+            r.tags()
+        self.throttle_time_ms = r.int32()
+        return None if r.tags() else self
+
+
+class ProduceRequestBuilder(RequestBuilder):
+    """Reads most responses without an object for each batch. Thread: io."""
+
+    __slots__ = ()
+
+    def parse_response(self, frame: BytesLike, version: int) -> Response:
+        if version >= ProduceResponse.FLEXIBLE_FROM:
+            r = Reader(frame, 4)  # behind the correlation id
+            r.tags()
+            written = WrittenResponse.read_written(r, version)
+            if written is not None:
+                return written
+        return super().parse_response(frame, version)

@@ -1,0 +1,167 @@
+"""Produce requests and responses in their short form are the generated messages."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pykclient.errors import ProtocolError
+from pykclient.network.client_request import RequestBuilder
+from pykclient.producer.produce_messages import BatchesRequest, ProduceRequestBuilder, WrittenResponse
+from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.protocol.headers import encode_request, encode_response
+from pykclient.protocol.message import Response
+from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
+from pykclient.protocol.wire import ZERO_UUID
+from pykclient.record import MemoryRecordsBuilder
+from pykclient.types import TopicPartition
+
+IDS = {name: uuid.uuid5(uuid.NAMESPACE_DNS, name) for name in ("a", "bé")}
+VERSIONS = range(3, 14)
+FLEXIBLE = range(9, 14)
+PARTITION = ProduceResponse.PartitionProduceResponse
+
+
+def batch_of(topic: str, partition: int, size: int) -> ProducerBatch:
+    batch = ProducerBatch(TopicPartition(topic, partition), MemoryRecordsBuilder(), 0)
+    assert batch.try_append(5, None, random.Random(size).randbytes(size), (), None) is not None
+    batch.set_producer_state(7, 1, 0)
+    batch.close()
+    return batch
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("transactional_id", [None, "tx"])
+def test_requests(version: int, transactional_id: str | None) -> None:
+    topics = {
+        "a": [batch_of("a", 0, 10), batch_of("a", 300, 5000)],
+        "bé": [batch_of("bé", 2, 1)],
+    }
+    request = BatchesRequest(transactional_id, -1, 30_000, topics, IDS)
+    generated = ProduceRequest(
+        transactional_id=transactional_id,
+        acks=-1,
+        timeout_ms=30_000,
+        topic_data=[
+            ProduceRequest.TopicProduceData(
+                name=name,
+                topic_id=IDS[name],
+                partition_data=[
+                    ProduceRequest.PartitionProduceData(index=batch.topic_partition.partition, records=batch.records)
+                    for batch in batches
+                ],
+            )
+            for name, batches in topics.items()
+        ],
+    )
+    written = encode_request(request, version, 9, "me").getvalue()
+    assert written == encode_request(generated, version, 9, "me").getvalue()
+    assert request.topic_data == generated.topic_data
+
+
+def response_of(version: int, **fields: Any) -> ProduceResponse:
+    """Return a response whose last partition has ``fields``."""
+
+    def topic(name: str, partitions: list[PARTITION]) -> ProduceResponse.TopicProduceResponse:
+        has_id = version >= 13
+        return ProduceResponse.TopicProduceResponse(
+            name="" if has_id else name, topic_id=IDS[name] if has_id else ZERO_UUID, partition_responses=partitions
+        )
+
+    many = [PARTITION(index=index, base_offset=index * 10, log_append_time_ms=index - 1) for index in range(200)]
+    last = PARTITION(**{"index": 2**31 - 1, "base_offset": 2**62, "log_start_offset": 3, **fields})
+    return ProduceResponse(responses=[topic("a", many), topic("bé", [last])], throttle_time_ms=12)
+
+
+def parsed(response: ProduceResponse, version: int) -> ProduceResponse:
+    builder = ProduceRequestBuilder(ProduceRequest())
+    frame = encode_response(response, version, 77).getvalue()[4:]
+    found = builder.parse_response(frame, version)
+    assert isinstance(found, ProduceResponse)
+    if not isinstance(found, WrittenResponse):
+        assert found == RequestBuilder(ProduceRequest()).parse_response(frame, version)
+    return found
+
+
+@pytest.mark.parametrize("version", FLEXIBLE)
+def test_responses_of_written_batches(version: int) -> None:
+    response = response_of(version)
+    found = parsed(response, version)
+    assert isinstance(found, WrittenResponse)
+    assert found.throttle_time_ms == 12
+    assert not found.responses
+    assert [(name, topic_id) for name, topic_id, _ in found.written] == [
+        (topic.name, topic.topic_id) for topic in response.responses
+    ]
+    assert [[written[:5] for written in partitions] for _, _, partitions in found.written] == [
+        [
+            (part.index, 0, part.base_offset, part.log_append_time_ms, part.log_start_offset)
+            for part in topic.partition_responses
+        ]
+        for topic in response.responses
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"error_code": 7},
+        {"error_code": -1, "error_message": "why"},
+        {"error_message": ""},
+        {"record_errors": [ProduceResponse.BatchIndexAndErrorMessage(batch_index=1)]},
+        {"error_code": 6, "current_leader": ProduceResponse.LeaderIdAndEpoch(leader_id=1, leader_epoch=2)},
+    ],
+    ids=",".join,
+)
+def test_all_other_responses_are_generated_messages(version: int, fields: dict[str, Any]) -> None:
+    if version < 10 and "current_leader" in fields:
+        fields = {"error_code": 6}
+    if version < 8:
+        fields = {"error_code": 7}
+    assert not isinstance(parsed(response_of(version, **fields), version), WrittenResponse)
+
+
+def test_a_response_with_the_addresses_of_leaders_is_a_generated_message() -> None:
+    response = response_of(13)
+    response.node_endpoints = [ProduceResponse.NodeEndpoint(node_id=1, host="h", port=9)]
+    assert not isinstance(parsed(response, 13), WrittenResponse)
+
+
+def results_of(read: Callable[[bytes, int], Response], frame: bytes, version: int) -> Any:
+    """Return what a response tells of each partition, or the class of the error."""
+    try:
+        response = read(frame, version)
+    except ProtocolError as error:
+        return type(error)
+    assert isinstance(response, ProduceResponse)
+    if isinstance(response, WrittenResponse):
+        return [(name, id, [written[:4] for written in partitions]) for name, id, partitions in response.written]
+    return [
+        (
+            topic.name,
+            topic.topic_id,
+            [
+                (part.index, part.error_code, part.base_offset, part.log_append_time_ms)
+                for part in topic.partition_responses
+            ],
+        )
+        for topic in response.responses
+    ]
+
+
+@pytest.mark.parametrize("version", FLEXIBLE)
+def test_broken_responses_are_read_alike(version: int) -> None:
+    """Cut or changed anywhere, bytes lead to the same error, or to the same results."""
+    frame = encode_response(response_of(version), version, 77).getvalue()[4:]
+    source = random.Random(version)
+    for _ in range(300):
+        broken = bytearray(frame)
+        broken[source.randrange(4, len(frame))] = source.randrange(256)
+        data = bytes(broken[: source.choice((len(frame), source.randrange(4, len(frame))))])
+        expected = results_of(RequestBuilder(ProduceRequest()).parse_response, data, version)
+        assert results_of(ProduceRequestBuilder(ProduceRequest()).parse_response, data, version) == expected
