@@ -7,6 +7,7 @@ from functools import partial
 from itertools import pairwise
 from random import Random
 from typing import Any
+from unittest import mock
 
 from pykclient._speedups import columns as compiled_columns
 from pykclient._speedups import record as compiled_record
@@ -82,11 +83,8 @@ def _read_batch(batch: Any, step: int) -> None:
     outcome(batch.first_record, CorruptRecordError)
     records = outcome(lambda: batch.records(LIMIT), CorruptRecordError)
     if isinstance(batch, DefaultRecordBatch):
-        compiled_before, record_cursor._compiled = record_cursor._compiled, compiled_record
-        try:
+        with mock.patch.object(record_cursor, "_compiled", compiled_record):
             one, other = (_history(kind(batch, _OWNER, 0, LIMIT), step) for kind in (_CompiledCursor, _PythonCursor))
-        finally:
-            record_cursor._compiled = compiled_before
         assert one == other
     else:
         one = _history(batch.cursor(_OWNER, 0, LIMIT), step)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from struct import Struct
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError, KafkaError
 from pykclient.implementation import compiled
@@ -36,7 +36,10 @@ from pykclient.record.varint import rest_of_varint, rest_of_varlong
 from pykclient.spare_buffers import SpareBuffers
 from pykclient.types import Headers
 
-_compiled = compiled("columns")
+if TYPE_CHECKING:
+    from pykclient._speedups import columns as _compiled
+else:
+    _compiled = compiled("columns")
 
 #: All columns, in their default order.
 COLUMN_NAMES = (
@@ -500,6 +503,7 @@ class ColumnCursor:
         return b"".join(parts)
 
     def _decode_compiled(self, columns: Columns, max_rows: int, end_offset: int) -> None:
+        assert self._data is not None
         self._pos, self._remaining, self.next_offset = decode(
             self._data,
             self._pos,
@@ -613,7 +617,8 @@ def _read_span(data: bytes, pos: int) -> tuple[Span, int]:
     return (pos, end), end
 
 
-decode: Any = None if _compiled is None else _compiled.decode
+#: Decodes rows as a cursor would, up to anything broken or unusual; None in pure Python.
+decode = None if _compiled is None else _compiled.decode
 
-#: Reads many ordinary batches as cursors would. Its arguments and result are documented there.
-decode_batches: Any = None if _compiled is None else _compiled.decode_batches
+#: Reads many ordinary batches as cursors would; None in pure Python.
+decode_batches = None if _compiled is None else _compiled.decode_batches

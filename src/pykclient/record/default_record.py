@@ -11,7 +11,7 @@ its length says is corrupt.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError
 from pykclient.implementation import compiled
@@ -19,7 +19,10 @@ from pykclient.record.record_batch import NO_TIMESTAMP, Record
 from pykclient.record.varint import VARINTS, read_varint, rest_of_varint, rest_of_varlong
 from pykclient.types import Header, Headers
 
-_compiled = compiled("record")
+if TYPE_CHECKING:
+    from pykclient._speedups import record as _compiled
+else:
+    _compiled = compiled("record")
 
 
 def encode_headers(headers: Headers) -> bytes:

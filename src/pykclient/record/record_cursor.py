@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pykclient.errors import KafkaError, RecordDeserializationError
 from pykclient.implementation import compiled
@@ -13,7 +13,10 @@ from pykclient.record.varint import rest_of_varint, rest_of_varlong
 from pykclient.serialization import definition_of
 from pykclient.types import ConsumerRecord, TopicPartition
 
-_compiled = compiled("record")
+if TYPE_CHECKING:
+    from pykclient._speedups import record as _compiled
+else:
+    _compiled = compiled("record")
 
 
 def _deserialization_error(
