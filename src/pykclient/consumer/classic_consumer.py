@@ -309,7 +309,8 @@ class ClassicConsumer:
                     wait = Timer(self._clock, min(timer.remaining_ms, self.time_to_next_poll()))
                     yield Round(wait, self._fetches.has_available_fetches)
                     timer.update(wait.now_ms)
-                    fetch = collect()
+                    if self._fetches.has_news:
+                        fetch = collect()
                 if not fetch.is_empty:
                     # Let the brokers work while the application processes records. There are records to return, so this
                     # raises neither wakeups nor errors of other requests.

@@ -116,6 +116,11 @@ class FetchRequestManager:
             )
         )
 
+    @property
+    def has_news(self) -> bool:
+        """True if there is buffered data that no poll has begun to return, or an error for the next poll."""
+        return self._unsupported is not None or not self._fetch_buffer.is_empty
+
     # --- requests --------------------------------------------------------------------------------------------------
 
     def poll(self, _now_ms: int) -> PollResult:
@@ -306,6 +311,9 @@ class FetchRequestManager:
                 if body.error_code not in _SESSION_LOST:
                     self._let_rest(node.id)
                 return
+            self._metrics_manager.record_latency(response.destination, response.request_latency_ms)
+            if not partitions:
+                return
             aggregator = FetchMetricsAggregator(self._metrics_manager, partitions)
             moved: dict[TopicPartition, LeaderIdAndEpoch] = {}
             for tp, partition_data in partitions.items():
@@ -330,7 +338,6 @@ class FetchRequestManager:
             codes = {data.error_code for tp, data in partitions.items() if tp not in moved}
             if codes and codes <= _RETRIED:
                 self._let_rest(node.id)
-            self._metrics_manager.record_latency(response.destination, response.request_latency_ms)
         finally:
             self._is_answered(node)
 

@@ -210,8 +210,8 @@ class FetchSessionHandler:
             # A throttled client gets an empty response even to a full request (KIP-219).
             self._next_metadata = INITIAL
             return None
-        problem = self._problem(partitions, response, version, full)
-        if problem:
+        # An incremental response without partitions, as an idle consumer gets them, fits any session.
+        if (full or response.responses) and (problem := self._problem(partitions, response, version, full)):
             self._log.info(
                 "The response of broker %d does not fit the fetch (%s): %s",
                 self._node_id,
