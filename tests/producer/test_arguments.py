@@ -120,6 +120,7 @@ PRODUCER_CALLS: dict[str, dict[str, Any]] = {
     "bootstrap_connected": {},
     "max_usable_produce_magic": {"api_version": (2, 8)},
     "metrics": {"raw": False},
+    "explain": {},
     "init_transactions": {"timeout": 5},
     "begin_transaction": {},
     "send_offsets_to_transaction": {"offsets": {}, "group_metadata": "g", "timeout": 5},
