@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pykclient import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from pykclient.admin import Admin, FeatureUpdate, UpdateFeatureType
 from pykclient.errors import (
     CommitFailedError,
     IllegalStateError,
@@ -21,7 +22,6 @@ from pykclient.errors import (
 from pykclient.producer.transaction_steps import TRANSACTION, CoordinatorKey
 from pykclient.types import ConsumerGroupMetadata
 from tests.kafka.cluster import KafkaCluster
-from tests.kafka.tools import run_tool
 from tests.support.any_kafka import AnyKafka
 from tests.support.wait import eventually
 
@@ -79,17 +79,18 @@ def generation(request: pytest.FixtureRequest, kafka: KafkaCluster) -> Iterator[
     set_transaction_version(kafka, 2)
 
 
-_versions: dict[str, int] = {}
-
-
 def set_transaction_version(kafka: KafkaCluster, version: int) -> None:
-    """Finalize a transaction.version, unless it is the current one."""
-    current = _versions.get(kafka.cluster_id, 2)
-    if version != current:
-        direction = "upgrade" if version > current else "downgrade"
-        command = ["--bootstrap-server", kafka.bootstrap_servers, direction, "--feature"]
-        run_tool("org.apache.kafka.tools.FeatureCommand", *command, f"transaction.version={version}")
-        _versions[kafka.cluster_id] = version
+    """Finalize a transaction.version, unless it is the current one, and wait until a broker tells it."""
+    with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+
+        def current() -> int:
+            return admin.describe_features().finalized.get("transaction.version", (0, 0))[1]
+
+        if (before := current()) == version:
+            return
+        kind = UpdateFeatureType.UPGRADE if version > before else UpdateFeatureType.SAFE_DOWNGRADE
+        assert not admin.update_features({"transaction.version": FeatureUpdate(version, kind)}).failed
+        eventually(lambda: current() == version, 30, f"transaction.version={version}")
 
 
 # --- committed and aborted -------------------------------------------------------------------------------------------

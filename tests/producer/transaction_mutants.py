@@ -23,6 +23,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if current in state.COMPLETING:\n",
     ),
     Mutant(
+        "a former coordinator that knows of no transaction is believed",
+        "producer/transactional_manager",
+        "        if self._end_refusals >= _END_RETRIES or self._too_long():\n",
+        "        if True:\n",
+    ),
+    Mutant(
         "an abort commits",
         "producer/transactional_manager",
         "            committed = current == state.COMMITTING_TRANSACTION\n",
