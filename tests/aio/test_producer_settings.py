@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykclient.aio import AIOKafkaProducer
+from pykclient.aio import AIOKafkaConsumer, AIOKafkaProducer
 from pykclient.errors import ConfigError
 
 
@@ -45,6 +45,27 @@ def test_what_a_setting_means(settings: dict[str, Any], key: str, value: object)
 def test_dotted_names_in_a_mapping() -> None:
     producer = AIOKafkaProducer({"linger.ms": 3, "batch.size": 5}, acks=1)
     assert [producer.config[key] for key in ("linger.ms", "batch.size", "acks")] == [3, 5, "1"]
+
+
+PASSWORD = {"security_protocol": "SASL_PLAINTEXT", "sasl_plain_username": "alice", "sasl_plain_password": "hush"}
+
+
+@pytest.mark.parametrize("make", [AIOKafkaProducer, AIOKafkaConsumer])
+@pytest.mark.parametrize(
+    ("config", "settings", "mechanism"),
+    [
+        (None, {"sasl_mechanism": "PLAIN"}, "PLAIN"),
+        (None, {**PASSWORD, "sasl_mechanism": "PLAIN"}, "PLAIN"),
+        (None, PASSWORD, "PLAIN"),  # aiokafka's default
+        (None, {**PASSWORD, "sasl_mechanism": "SCRAM-SHA-512"}, "SCRAM-SHA-512"),
+        ({"sasl.mechanism": "SCRAM-SHA-256"}, PASSWORD, "SCRAM-SHA-256"),
+        ({"sasl.mechanisms": "SCRAM-SHA-256"}, PASSWORD, "SCRAM-SHA-256"),
+        (None, {"security_protocol": "SASL_PLAINTEXT"}, "GSSAPI"),
+    ],
+)
+def test_mechanisms(make: Any, config: dict[str, Any] | None, settings: dict[str, Any], mechanism: str) -> None:
+    client = make(config or {}, **settings)
+    assert client._config["sasl.mechanism"] == mechanism
 
 
 @pytest.mark.parametrize(

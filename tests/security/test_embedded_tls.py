@@ -79,26 +79,27 @@ def test_frames_larger_than_any_buffer(cluster: EmbeddedCluster) -> None:
     assert values_in({**cluster.client_config(), "max.partition.fetch.bytes": 4_000_000}, len(sent)) == sent
 
 
+async def through_an_event_loop(config: dict[str, Any], sent: list[bytes]) -> list[bytes | None]:
+    """Send to both partitions of "t", and return what a member of a group reads of them, sorted."""
+    async with AIOKafkaProducer(config) as producer:
+        for index, value in enumerate(sent):
+            await producer.send("t", value, partition=index % 2)
+        await producer.flush()
+    received: list[bytes | None] = []
+    settings = {name.replace(".", "_"): value for name, value in config.items()}
+    async with AIOKafkaConsumer("t", auto_offset_reset="earliest", group_id="g", **settings) as consumer:
+        while len(received) < len(sent):
+            batches = await consumer.getmany(timeout_ms=10_000)
+            assert batches, f"{len(received)} of {len(sent)} records arrived"
+            received += [record.value for records in batches.values() for record in records]
+    return sorted(received, key=lambda value: value or b"")
+
+
 @pytest.mark.parametrize("implementation", ["python", "c"], indirect=True)
 @pytest.mark.parametrize("cluster", ["required"], indirect=True)
 def test_clients_for_asyncio(cluster: EmbeddedCluster) -> None:
     sent = [b"%05d" % index for index in range(RECORDS)]
-
-    async def produce_and_consume() -> list[bytes | None]:
-        async with AIOKafkaProducer(cluster.client_config()) as producer:
-            for index, value in enumerate(sent):
-                await producer.send("t", value, partition=index % 2)
-            await producer.flush()
-        received: list[bytes | None] = []
-        settings = {name.replace(".", "_"): value for name, value in cluster.client_config().items()}
-        async with AIOKafkaConsumer("t", auto_offset_reset="earliest", group_id="g", **settings) as consumer:
-            while len(received) < RECORDS:
-                batches = await consumer.getmany(timeout_ms=10_000)
-                assert batches, f"{len(received)} of {RECORDS} records arrived"
-                received += [record.value for records in batches.values() for record in records]
-        return sorted(received, key=lambda value: value or b"")
-
-    assert asyncio.run(produce_and_consume()) == sent
+    assert asyncio.run(through_an_event_loop(cluster.client_config(), sent)) == sent
 
 
 @pytest.mark.parametrize("implementation", ["c"], indirect=True)
@@ -139,6 +140,14 @@ def test_sasl_over_tls(authority: CertificateAuthority) -> None:
         with KafkaProducer(cluster.client_config()) as producer:
             producer.send("t", b"x", partition=0).get(30)
         assert values_in(cluster.client_config(), 1) == [b"x"]
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_clients_for_asyncio_over_sasl_and_tls(authority: CertificateAuthority, mechanism: str) -> None:
+    with EmbeddedCluster(security=Security("SASL_SSL", authority=authority)) as cluster:
+        cluster.create_topic("t", partitions=2)
+        sent = [b"%05d" % index for index in range(100)]
+        assert asyncio.run(through_an_event_loop(cluster.client_config(mechanism=mechanism), sent)) == sent
 
 
 def test_what_is_wrong_is_named() -> None:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pykclient.aio.producer_settings import AIOKAFKA_DEFAULTS, check_security
+from pykclient.aio.producer_settings import check_security, without_defaults
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.errors import ConfigError
 
@@ -21,11 +21,7 @@ def consumer_config(config: Mapping[str, Any] | None, settings: dict[str, Any]) 
         ConfigError: a value is invalid. Where aiokafka checks the same, its text begins as aiokafka's.
     """
     _check(settings)
-    given = {
-        name: value
-        for name, value in settings.items()
-        if name not in _WITHOUT_EFFECT and (name not in AIOKAFKA_DEFAULTS or value != AIOKAFKA_DEFAULTS[name])
-    }
+    given = {name: value for name, value in without_defaults(config, settings).items() if name not in _WITHOUT_EFFECT}
     if given.get("max_poll_records", 1) is None:  # no limit, as in aiokafka
         del given["max_poll_records"]
     group_id = given.get("group_id", (config or {}).get("group.id", (config or {}).get("group_id")))

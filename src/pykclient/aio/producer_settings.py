@@ -13,7 +13,6 @@ AIOKAFKA_DEFAULTS: Final[dict[str, object]] = {
     "api_version": None,
     "sasl_kerberos_domain_name": None,
     "sasl_kerberos_service_name": "kafka",
-    "sasl_mechanism": "PLAIN",
     "sasl_oauth_token_provider": None,
     "sasl_plain_password": None,
     "sasl_plain_username": None,
@@ -21,9 +20,26 @@ AIOKAFKA_DEFAULTS: Final[dict[str, object]] = {
     "transaction_timeout_ms": 60_000,
 }
 
+_MECHANISM_KEYS: Final = frozenset(("sasl_mechanism", "sasl.mechanism", "sasl_mechanisms", "sasl.mechanisms"))
+
 _ACKS: Final = ("all", "-1", "0", "1")
 _COMPRESSION: Final = ("gzip", "snappy", "lz4", "zstd", "none", None)
 _SECURITY: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+def without_defaults(config: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keyword arguments that say something.
+
+    With a password but without a mechanism, that is PLAIN, as in aiokafka; Kafka's default is GSSAPI.
+    """
+    given = {
+        name: value
+        for name, value in settings.items()
+        if name not in AIOKAFKA_DEFAULTS or value != AIOKAFKA_DEFAULTS[name]
+    }
+    if given.get("sasl_plain_password") is not None and not _MECHANISM_KEYS & {*given, *(config or ())}:
+        given["sasl_mechanism"] = "PLAIN"
+    return given
 
 
 def producer_config(config: Mapping[str, Any] | None, settings: dict[str, Any]) -> ProducerConfig:
@@ -35,11 +51,7 @@ def producer_config(config: Mapping[str, Any] | None, settings: dict[str, Any]) 
         ConfigError: a value is invalid. Where aiokafka checks the same, its text begins as aiokafka's.
     """
     _check(settings)
-    given = {
-        name: value
-        for name, value in settings.items()
-        if name not in AIOKAFKA_DEFAULTS or value != AIOKAFKA_DEFAULTS[name]
-    }
+    given = without_defaults(config, settings)
     if "max_batch_size" in given:
         if "batch_size" in given:
             raise ConfigError("max_batch_size is aiokafka's name of batch_size: give one of them")
