@@ -62,8 +62,8 @@ def fuzz_at_random(target: Target, seconds: int, seed: int) -> tuple[int, list[b
     return runs, []
 
 
-def keep_smallest(target: Target, directory: Path) -> int:
-    """Keep the inputs of earlier guided runs in the repository, as far as they fit."""
+def keep_some(target: Target, directory: Path) -> int:
+    """Keep some inputs of earlier guided runs in the repository."""
     return keep(target, (path.read_bytes() for path in (directory / target.name / "inputs").iterdir()))
 
 
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in options.target or TARGETS:
         target = TARGETS[name]
         if options.keep:
-            print(f"{name}: {keep_smallest(target, options.directory)} inputs kept", flush=True)
+            print(f"{name}: {keep_some(target, options.directory)} inputs kept", flush=True)
             continue
         failures: Sequence[Path | bytes]
         if is_guided:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from random import Random
@@ -22,8 +23,9 @@ _KEPT: Final = Path(__file__).parent / "corpus"
 #: The largest input. Longer ones rarely reach other code.
 MAX_SIZE: Final = 16 * 1024
 
-#: The bytes of kept inputs of a target.
-_MOST_KEPT: Final = 24 * 1024
+#: The bytes of kept inputs of a target, and the largest input.
+_MOST_KEPT: Final = 12 * 1024
+_LARGEST_KEPT: Final = 1024
 
 
 def corpus(target: Target, rng: Random) -> list[bytes]:
@@ -34,14 +36,14 @@ def corpus(target: Target, rng: Random) -> list[bytes]:
 
 
 def keep(target: Target, inputs: Iterable[bytes]) -> int:
-    """Store the smallest of ``inputs`` for later runs; return their number."""
+    """Store a sample of ``inputs`` for later runs; return their number."""
+    seeds = set(target.seeds(Random(1)))
     lines: list[str] = []
     left = _MOST_KEPT
-    for data in sorted(set(inputs), key=lambda each: (len(each), each)):
-        left -= len(data)
-        if left < 0:
-            break
-        lines.append(base64.b64encode(data).decode())
+    for data in sorted(set(inputs) - seeds, key=lambda each: hashlib.sha256(each).digest()):
+        if len(data) <= min(left, _LARGEST_KEPT):
+            left -= len(data)
+            lines.append(base64.b64encode(data).decode())
     _KEPT.mkdir(exist_ok=True)
-    (_KEPT / f"{target.name}.txt").write_text("".join(f"{line}\n" for line in lines))
+    (_KEPT / f"{target.name}.txt").write_text("".join(f"{line}\n" for line in sorted(lines)))
     return len(lines)

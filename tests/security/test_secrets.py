@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import pickle
 import traceback
+from collections import deque
 from pathlib import Path
+from types import CellType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import pytest
 
-from pykclient import KafkaConsumer, KafkaProducer
+from pykclient import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.config.producer_config import ProducerConfig
 from pykclient.errors import ConfigError, KafkaError, SaslAuthenticationError, SslAuthenticationError
@@ -79,6 +82,54 @@ def test_passwords_at_debug(mechanism: str, caplog: pytest.LogCaptureFixture) ->
     found.append(caplog.text)
     assert "Authentication of connection" in caplog.text
     assert SECRET not in "\n".join(found)
+
+
+def everything_in(client: object) -> list[object]:
+    """Return the objects of this package that a client leads to."""
+    found: dict[int, object] = {}
+    waiting: list[object] = [client]
+    while waiting:
+        each = waiting.pop()
+        if id(each) in found or isinstance(each, type | ModuleType | FunctionType | FrameType | logging.Logger):
+            continue
+        is_container = isinstance(each, dict | list | tuple | set | frozenset | deque | MethodType | CellType)
+        if is_container or type(each).__module__.startswith("pykclient"):
+            found[id(each)] = each
+            waiting += gc.get_referents(each)
+    return [each for each in found.values() if type(each).__module__.startswith("pykclient")]
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"])
+def test_the_repr_of_everything_in_a_client(mechanism: str, authority: CertificateAuthority) -> None:
+    """A traceback with local variables, as some services for error reports take it, shows these."""
+    token = unsecured_token("alice", 3600)
+    security = Security("SASL_SSL", authority=authority, users={"alice": SECRET})
+    encrypted = security.client_certificate.key_pem(SECRET)
+    with EmbeddedCluster(security=security) as cluster:
+        config = {
+            **cluster.client_config(mechanism=mechanism),
+            "ssl.certificate.pem": security.client_certificate.certificate_pem,
+            "ssl.key.pem": encrypted,
+            "ssl.key.password": SECRET,
+        }
+        if mechanism == "OAUTHBEARER":
+            config["oauth_cb"] = lambda: token
+        keywords = {name.replace(".", "_"): value for name, value in config.items()}
+        with (
+            KafkaProducer(config) as producer,
+            KafkaConsumer("t", **keywords) as consumer,
+            KafkaAdminClient(**keywords) as admin,
+        ):
+            producer.send("t", b"x").get(30)
+            consumer.poll(100)
+            admin.list_topics()
+            for client in (producer, consumer, admin):
+                everything = everything_in(client)
+                names = {type(each).__name__ for each in everything}
+                assert {"SaslClientAuthenticator", "Password"} <= names
+                shown = "\n".join(repr(each) for each in everything)
+                for secret in (*secrets_in(config, encrypted), token):
+                    assert secret not in shown
 
 
 def test_tokens_at_debug(caplog: pytest.LogCaptureFixture) -> None:
