@@ -146,10 +146,16 @@ ROWS: dict[str, tuple[Callable[[], bool], ...]] = {
         lambda: has_module("aiokafka.exporters"),
     ),
     "client metrics pushed to brokers (KIP-714)": (
-        lambda: ConsumerConfig.DEFINITION.keys["enable.metrics.push"].no_effect is None,
+        lambda: has_module("pykclient.network.telemetry"),
         lambda: kafka_python_takes("enable_metrics_push"),
         lambda: confluent_takes(enable_metrics_push="true"),
         lambda: aiokafka_takes("enable_metrics_push"),
+    ),
+    "SOCKS5 and HTTP CONNECT proxies": (
+        lambda: "proxy.url" in ConsumerConfig.DEFINITION.keys,
+        lambda: kafka_python_takes("proxy_url"),
+        lambda: confluent_takes(proxy_url="socks5://127.0.0.1:1"),
+        lambda: aiokafka_takes("proxy_url"),
     ),
     "schema registry": (
         lambda: has_module("pykclient.schema_registry"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import os
 import shutil
 import subprocess
 import sys
@@ -52,6 +53,7 @@ class KafkaCluster(AnyKafka):
         throughput: bool = False,
         listeners: Mapping[str, str] | None = None,
         java_options: Sequence[str] | None = None,
+        plugins: Path | None = None,
     ) -> None:
         self.size = brokers
         self.brokers: dict[int, Broker] = {}
@@ -63,6 +65,7 @@ class KafkaCluster(AnyKafka):
         self._listeners = dict(listeners or {})
         options = _THROUGHPUT if throughput else _QUICK_START
         self._java_options = [*options, *(_class_data() if java_options is None else java_options)]
+        self._classpath = None if plugins is None else os.pathsep.join([artifacts.classpath(), str(plugins)])
         self._ports = PortReservations()
         self._watchdog: subprocess.Popen[str] | None = None
 
@@ -86,7 +89,7 @@ class KafkaCluster(AnyKafka):
             for node_id in ids:
                 port = self._ports.take(self._port if node_id == 1 else None)
                 folder = self.folder / f"broker-{node_id}"
-                broker = Broker(node_id, port, folder, self._java_options, self._watchdog.stdin)
+                broker = Broker(node_id, port, folder, self._java_options, self._watchdog.stdin, self._classpath)
                 broker.proxied_port, broker.behind_proxy_port = self._ports.take(), self._ports.take()
                 properties = self._configuration(broker, voters, controllers)
                 broker.format(self.cluster_id, _random_id(), properties, checkpoint)

@@ -25,6 +25,7 @@ _FILES = (
     "tests/consumer/test_groups_kafka.py",
     "tests/interop/test_records.py",
     "tests/interop/test_transactions.py",
+    "tests/network/telemetry/test_pushed_metrics.py",
     "tests/network/test_real_broker.py",
     "tests/producer/test_producer_on_kafka.py",
     "tests/producer/test_transactions_on_kafka.py",

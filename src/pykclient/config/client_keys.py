@@ -87,7 +87,6 @@ def enable_metrics_push(default: bool) -> ConfigKey:
         None,
         LOW,
         "If true, metrics are pushed to the cluster if it requests them (KIP-714).",
-        no_effect="client telemetry is not implemented, so nothing is ever pushed",
     )
 
 

@@ -78,10 +78,10 @@ class Password:
 class ConfigKey:
     """A row of a table.
 
-    ``unsupported`` is the reason why only the default is allowed; ``no_effect`` is the reason why the key does nothing.
-    ``aliases`` are other names of the key. ``convert`` turns a Python value into Kafka's form before parsing.
-    ``extension`` marks keys that Java does not have. With ``named``, strings are not loaded: the client has short names
-    for its own classes besides dotted names, and loads them itself.
+    ``unsupported`` is the reason why only the default is allowed. ``aliases`` are other names of the key. ``convert``
+    turns a Python value into Kafka's form before parsing. ``extension`` marks keys that Java does not have. With
+    ``named``, strings are not loaded: the client has short names for its own classes besides dotted names, and loads
+    them itself.
     """
 
     __slots__ = (
@@ -93,7 +93,6 @@ class ConfigKey:
         "importance",
         "name",
         "named",
-        "no_effect",
         "type",
         "unsupported",
         "validator",
@@ -109,7 +108,6 @@ class ConfigKey:
         doc: str,
         *,
         unsupported: str | None = None,
-        no_effect: str | None = None,
         aliases: tuple[str, ...] = (),
         convert: Callable[[Any], Any] | None = None,
         extension: bool = False,
@@ -123,7 +121,6 @@ class ConfigKey:
         self.importance = importance
         self.doc = doc
         self.unsupported = unsupported
-        self.no_effect = no_effect
         self.aliases = aliases
         self.convert = convert
         self.extension = extension

@@ -87,9 +87,6 @@ def _entry(key: ConfigKey) -> Iterator[str]:
     yield ""
     yield key.doc
     yield ""
-    if key.no_effect is not None:
-        yield f"No effect: {key.no_effect}."
-        yield ""
 
 
 def _unsupported() -> Iterator[str]:

@@ -7,6 +7,7 @@ trace context through the headers of records, and make spans of sends and polls.
 from __future__ import annotations
 
 import _thread
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -99,7 +100,7 @@ class KafkaInstruments:
                 return self._values
         values: dict[Family, list[Observation]] = {}
         for sample in samples(self._families, self._clients):
-            if sample.value == sample.value:  # NaN differs from itself
+            if not math.isnan(sample.value):
                 attributes = dict(zip(sample.family.labels, sample.values, strict=True))
                 values.setdefault(sample.family, []).append(Observation(sample.value, attributes))
         with self._lock:

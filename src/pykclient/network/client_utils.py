@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -20,10 +21,9 @@ from pykclient.network.host_resolver import DefaultHostResolver, HostResolver, L
 from pykclient.network.network_client import NetworkClient
 from pykclient.network.network_client_config import NetworkClientConfig
 from pykclient.network.selector import SelectorConfig
+from pykclient.network.telemetry.client_telemetry import ClientTelemetry
 
 if TYPE_CHECKING:
-    import random
-
     from pykclient.network.metadata import Metadata
     from pykclient.network.metadata_updater import MetadataUpdater
 
@@ -231,6 +231,29 @@ def _has_address(lookup: Lookup) -> bool:
     return lookup.done and not isinstance(_outcome(lookup), OSError)
 
 
+#: The settings that a push of metrics names, by their names in the push (Java: ClientTelemetryProvider).
+_RESOURCE_KEYS = {
+    "client_rack": "client.rack",
+    "group_id": "group.id",
+    "group_instance_id": "group.instance.id",
+    "transactional_id": "transactional.id",
+}
+
+
+def _telemetry(
+    config: Mapping[str, Any],
+    metrics: Metrics,
+    api_versions: ApiVersions,
+    log_context: LogContext,
+    rng: random.Random | None,
+) -> ClientTelemetry | None:
+    """Return the telemetry of a client, or None if ``enable.metrics.push`` is off."""
+    if not config["enable.metrics.push"]:
+        return None
+    resource = {name: str(config[key]) for name, key in _RESOURCE_KEYS.items() if config.get(key)}
+    return ClientTelemetry(metrics, resource, api_versions, log_context, rng or random.Random())
+
+
 def create_network_client(
     config: Mapping[str, Any],
     client_id: str,
@@ -281,5 +304,6 @@ def create_network_client(
         through=None if proxy is None else proxy.name,
         throttle_time_sensor=throttle_time_sensor,
         rng=rng,
+        telemetry=_telemetry(config, metrics, api_versions, log_context, rng),
     )
     return NetworkClient(client_config, selector, metadata, api_versions, environment.clock, log_context)

@@ -37,7 +37,7 @@ from pykclient.network.metadata import Metadata
 from pykclient.network.metadata_updater import DefaultMetadataUpdater, MetadataUpdater
 from pykclient.network.network_client_config import NetworkClientConfig
 from pykclient.network.network_send import NetworkSend
-from pykclient.network.selectable import Selectable, SocketAddress
+from pykclient.network.selectable import Selectable, SocketAddress, check_address
 from pykclient.network.throttling import should_client_throttle, throttle_time_ms
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request
@@ -97,6 +97,7 @@ class NetworkClient:
         else:
             self._updater = metadata
         self._schedule = self._updater.schedule
+        self._telemetry = config.telemetry
         # No request and no attempt to connect times out before this time.
         self._next_timeout_ms = FOREVER_MS
 
@@ -115,6 +116,8 @@ class NetworkClient:
         self._nodes_needing_api_versions = {}
         self._aborted_sends = []
         self._updater.reset()
+        if self._telemetry is not None:
+            self._telemetry.reset()
 
     # --- readiness -------------------------------------------------------------------------------------------------
 
@@ -342,6 +345,8 @@ class NetworkClient:
         if metadata_ms <= 0:
             metadata_ms = self._updater.maybe_update(now_ms)
         wait_ms = min(timeout_ms, metadata_ms, self._request_timeout_ms)
+        if self._telemetry is not None:
+            wait_ms = min(wait_ms, self._telemetry.poll(self, now_ms))
         return 0 if self._aborted_sends else wait_ms  # by maybe_update
 
     def end_poll(self, now_ms: int) -> list[ClientResponse]:
@@ -516,7 +521,7 @@ class NetworkClient:
         self._connection_states.connecting(node_id, now_ms, node.host)
         self._expect_timeout(now_ms + self._connection_states.connection_setup_timeout_ms(node_id))
         try:
-            _check_address(node)
+            check_address(node)
             if self._connection_states.current_address(node_id) is None:
                 lookup = self._config.host_resolver.look_up(node.host, self._selector.wakeup)
                 self._connection_states.resolving(node_id, lookup)
@@ -666,8 +671,8 @@ class NetworkClient:
         return self._failures.report(updater.fetch_cluster(), updater.bootstrap_addresses, self._clock.now_ms())
 
     def explain(self, now_ms: int) -> list[str]:
-        nodes = {node.id_string: node for node in self._updater.fetch_nodes()}
-        nodes.update((id, node) for id, (node, _) in self._nodes.copy().items() if id not in nodes and node.id >= 0)
+        nodes = {node.id_string: node for node, _ in self._nodes.copy().values() if node.id >= 0}
+        nodes.update((node.id_string, node) for node in self._updater.fetch_nodes())
         return explain_connections(nodes, self._connection_states, self._in_flight, self._failures, now_ms)
 
     @property
@@ -691,14 +696,11 @@ class NetworkClient:
             raise DisconnectError(f"the network client is {self._state.lower()}")
 
     def close(self) -> None:
+        telemetry = self._telemetry
+        if self._state == _ACTIVE and telemetry is not None and telemetry.push_last(self, self._clock.now_ms()):
+            self._selector.poll(0)  # nobody waits for the response
         if self._state != _CLOSED:
             self._state = _CLOSED
             self._connection_states.close()
             self._selector.close()
             self._updater.close()
-
-
-def _check_address(node: Node) -> None:
-    """Raise OSError if metadata gave the node no usable address."""
-    if not node.host or not 0 < node.port < 65536:
-        raise OSError(f"it has no address, as metadata gives host {node.host!r} and port {node.port}")

@@ -8,13 +8,14 @@ from pykclient.metrics import Sensor
 from pykclient.network.cluster_connection_states import BackoffConfig
 from pykclient.network.host_resolver import DefaultHostResolver, HostResolver
 from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE
+from pykclient.network.telemetry.client_telemetry import ClientTelemetry
 
 
 class NetworkClientConfig:
     """The settings of a network client. Times are in milliseconds.
 
     ``rebootstrap_trigger_ms`` is None if metadata.recovery.strategy is none. ``throttle_time_sensor`` records the
-    throttle time of each response.
+    throttle time of each response. ``telemetry`` is None if no metrics are pushed.
     """
 
     __slots__ = (
@@ -28,6 +29,7 @@ class NetworkClientConfig:
         "rng",
         "socket_receive_buffer",
         "socket_send_buffer",
+        "telemetry",
         "throttle_time_sensor",
         "through",
     )
@@ -47,6 +49,7 @@ class NetworkClientConfig:
         throttle_time_sensor: Sensor | None = None,
         rng: random.Random | None = None,
         through: str | None = None,
+        telemetry: ClientTelemetry | None = None,
     ) -> None:
         self.client_id = client_id
         self.max_in_flight_requests_per_connection = max_in_flight_requests_per_connection
@@ -61,3 +64,4 @@ class NetworkClientConfig:
         self.through = through
         self.throttle_time_sensor = throttle_time_sensor
         self.rng = rng or random.Random()
+        self.telemetry = telemetry

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.network_receive import NetworkReceive
 from pykclient.network.network_send import NetworkSend
+from pykclient.types import Node
 
 #: For ``send_buffer`` and ``receive_buffer``: let the operating system choose.
 USE_DEFAULT_BUFFER_SIZE = -1
@@ -23,6 +24,12 @@ class SocketAddress(NamedTuple):
     def __str__(self) -> str:
         ip = f"[{self.ip}]" if ":" in self.ip else self.ip
         return f"{ip}:{self.port}" if self.host == self.ip else f"{self.host}/{ip}:{self.port}"
+
+
+def check_address(node: Node) -> None:
+    """Raise OSError if metadata gave the node no usable address."""
+    if not node.host or not 0 < node.port < 65536:
+        raise OSError(f"it has no address, as metadata gives host {node.host!r} and port {node.port}")
 
 
 class Selectable(Protocol):

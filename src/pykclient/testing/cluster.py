@@ -23,6 +23,7 @@ from pykclient.testing.server.auth_helper import AuthHelper
 from pykclient.testing.server.memory_server import MemoryServer
 from pykclient.testing.server.quotas import Quotas
 from pykclient.testing.server.standard_authorizer import StandardAuthorizer
+from pykclient.testing.telemetry import TelemetryReceiver
 from pykclient.types import ConsumerRecord, Node, TopicPartition
 
 #: The first broker's port in clusters without sockets.
@@ -85,6 +86,8 @@ class Cluster:
         self.features = FinalizedFeatures(
             {GROUP_VERSION: 1, SHARE_VERSION: 1, TRANSACTION_VERSION: transaction_version}
         )
+        #: Receives the metrics that clients push; None if nobody asks for them.
+        self.telemetry: TelemetryReceiver | None = None
         self.budget = MemoryBudget(config.memory_limit_bytes)
         self.network = MemoryNetwork(loop, self.faults.links)
         self.coordination = CoordinationService(loop, config.cluster_id)

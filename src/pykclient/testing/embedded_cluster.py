@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -35,6 +35,7 @@ from pykclient.testing.security import GivenSecurity
 from pykclient.testing.server.local_requests import LocalRequest
 from pykclient.testing.server.socket_server import SocketServer
 from pykclient.testing.server.standard_authorizer import StandardAuthorizer
+from pykclient.testing.telemetry import Push, TelemetryReceiver
 from pykclient.types import ConsumerRecord, Node, TopicPartition
 
 #: The limit for starting, stopping and moving, which normally take much less.
@@ -431,6 +432,27 @@ class EmbeddedCluster:
 
     def resume(self, broker: int) -> None:
         self._call(lambda cluster: cluster.resume_broker(broker))
+
+    # --- metrics of clients ------------------------------------------------------------------------------------------
+
+    def collect_telemetry(
+        self, metrics: Sequence[str] = ("*",), interval_ms: int = 1_000, *, is_delta: bool = True
+    ) -> None:
+        """Ask the clients that connect from now on for their metrics (KIP-714). ``telemetry`` returns what they push.
+
+        ``metrics`` are beginnings of names, such as ``org.apache.kafka.producer.``; ``*`` alone means all. Clients push
+        every ``interval_ms`` milliseconds, and when they are closed. With ``is_delta``, as with Kafka's brokers, totals
+        are counted from the last push on.
+        """
+        self._call(
+            lambda cluster: setattr(
+                cluster, "telemetry", TelemetryReceiver(cluster.rng, list(metrics), interval_ms, is_delta)
+            )
+        )
+
+    def telemetry(self) -> list[Push]:
+        """Return the pushes of all clients, oldest first."""
+        return self._call(lambda cluster: [] if cluster.telemetry is None else list(cluster.telemetry.pushes))
 
     # --- what happened -----------------------------------------------------------------------------------------------
 

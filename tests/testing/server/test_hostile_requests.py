@@ -89,6 +89,7 @@ class Target:
 @pytest.fixture(scope="module")
 def target() -> Iterator[Target]:
     with EmbeddedCluster(2, memory_limit_bytes=64 * 1024 * 1024) as cluster:
+        cluster.collect_telemetry()
         target = Target(cluster)
         yield target
         target.close()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 API_KEY: Final = ApiKeys.API_VERSIONS
 VERSIONS: Final = (0, 4)
 
+_TELEMETRY: Final = (ApiKeys.GET_TELEMETRY_SUBSCRIPTIONS, ApiKeys.PUSH_TELEMETRY)
 _FIRST_WITH_SOFTWARE_NAME: Final = 3
 _FIRST_WITH_FEATURES: Final = 3
 _FIRST_WITH_LEVEL_0: Final = 4
@@ -32,6 +33,8 @@ def handle(broker: Broker, request: Request) -> None:
             if not _SOFTWARE_NAME.fullmatch(given):
                 raise InvalidRequestError(f"a client's software cannot be called {given!r}")
     response = api_versions_response(broker.apis.api_version_manager)
+    if broker.cluster.telemetry is None:  # as brokers without a plug-in that receives metrics
+        response.api_keys = [api for api in response.api_keys if api.api_key not in _TELEMETRY]
     if request.api_version >= _FIRST_WITH_FEATURES and broker.cluster.profile.has_features:
         _add_features(response, broker.cluster.features, request.api_version)
     request.respond(response)

@@ -1,0 +1,290 @@
+"""The decisions of telemetry: when to ask for a subscription, and when to push (Java: ClientTelemetryReporter)."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from pykclient import errors
+from pykclient.clock import FOREVER_MS
+from pykclient.errors import CorruptRecordError
+from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
+from pykclient.network.telemetry import telemetry_state as state
+from pykclient.network.telemetry.otlp import encode_metrics
+from pykclient.network.telemetry.telemetry_collector import TelemetryCollector
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.record import Compression, CompressionType
+
+if TYPE_CHECKING:
+    from pykclient.log_context import LogContext
+    from pykclient.metrics.metrics import Metrics
+    from pykclient.network.api_versions import ApiVersions
+    from pykclient.network.kafka_client import LeastLoadedNode
+    from pykclient.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
+    from pykclient.protocol.messages.push_telemetry import PushTelemetryResponse
+
+#: The interval in milliseconds after a failure, and where a broker names none.
+DEFAULT_PUSH_INTERVAL_MS: Final = 5 * 60 * 1000
+#: The interval in milliseconds in which a client without a usable connection looks for one again.
+_NO_NODE_MS: Final = 1_000
+#: The first push comes after a random part of the interval, between these, so that clients do not push together.
+_FIRST_PUSH: Final = (0.5, 1.5)
+
+_ZERO_UUID: Final = uuid.UUID(int=0)
+
+#: Errors after which nothing is ever sent again.
+_FATAL: Final = (errors.InvalidRequestError, errors.InvalidRecordError, errors.UnsupportedVersionError)
+#: Errors after which the subscription is fetched at once.
+_STALE: Final = (errors.UnknownSubscriptionIdError, errors.UnsupportedCompressionTypeError)
+#: Errors after which the subscription is fetched after the interval.
+_LATER: Final = (errors.TelemetryTooLargeError, errors.ThrottlingQuotaExceededError)
+
+
+class Subscription(NamedTuple):
+    """The metrics that a broker asks for. ``interval_ms`` is in milliseconds."""
+
+    client_instance_id: uuid.UUID
+    subscription_id: int
+    interval_ms: int
+    compression: CompressionType
+    is_delta: bool
+    prefixes: tuple[str, ...]
+
+
+class TelemetryClient(Protocol):
+    """The part of a NetworkClient that sends requests of telemetry."""
+
+    def least_loaded_node(self, now_ms: int) -> LeastLoadedNode: ...
+
+    def can_send_request(self, node_id: str, now_ms: int) -> bool: ...
+
+    def new_client_request(
+        self,
+        node_id: str,
+        request_builder: RequestBuilder,
+        created_ms: int,
+        expect_response: bool,
+        request_timeout_ms: int | None = None,
+        callback: Callable[[ClientResponse], None] | None = None,
+    ) -> ClientRequest: ...
+
+    def send(self, request: ClientRequest, now_ms: int) -> None: ...
+
+
+class ClientTelemetry:
+    """Asks brokers which metrics they want, and pushes these at the interval that they name.
+
+    Brokers that have no receiver for metrics do not offer the API, and are not asked. The network client calls ``poll``
+    in each of its polls; ``quiet_until_ms`` says from when on that can have an effect.
+
+    Thread: owner.
+    """
+
+    __slots__ = (
+        "_api_versions",
+        "_collector",
+        "_is_closing",
+        "_log",
+        "_node_id",
+        "_resource",
+        "_rng",
+        "_state",
+        "_subscription",
+        "quiet_until_ms",
+    )
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        resource: Mapping[str, str],
+        api_versions: ApiVersions,
+        log_context: LogContext,
+        rng: random.Random,
+    ) -> None:
+        """Create it. ``resource`` has the attributes of the client, such as ``group_id``."""
+        self._log = log_context.logger(__name__)
+        self._collector = TelemetryCollector(metrics, log_context)
+        self._resource = dict(resource)
+        self._api_versions = api_versions
+        self._rng = rng
+        self._state: str = state.SUBSCRIPTION_NEEDED
+        self._subscription: Subscription | None = None
+        self._node_id: str | None = None  # the broker of the last request, which is used as long as it can be
+        self._is_closing = False
+        #: ``poll`` has no effect before this time.
+        self.quiet_until_ms = -FOREVER_MS
+
+    @property
+    def client_instance_id(self) -> uuid.UUID | None:
+        """The id that a broker has given to this client; None before the first subscription."""
+        return None if self._subscription is None else self._subscription.client_instance_id
+
+    def push_last(self, client: TelemetryClient, now_ms: int) -> bool:
+        """Push a last time, if there is a subscription and a usable connection. Return True if a push was sent."""
+        self._is_closing = True
+        self.quiet_until_ms = -FOREVER_MS
+        self.poll(client, now_ms)
+        return self._state == state.TERMINATING_PUSH_IN_PROGRESS
+
+    def poll(self, client: TelemetryClient, now_ms: int) -> int:
+        """Send the request that is due. Return how many milliseconds may pass before the next call."""
+        if self._is_closing and self._state not in state.TERMINATING:
+            has_subscribed = self._subscription is not None and self._state != state.SUBSCRIPTION_NEEDED
+            self._move(state.TERMINATING_PUSH_NEEDED if has_subscribed else state.TERMINATED)
+        if self._state in state.IN_PROGRESS or self._state == state.TERMINATED:
+            return self._wait(now_ms, FOREVER_MS)
+        if now_ms < self.quiet_until_ms:
+            return self.quiet_until_ms - now_ms
+        node_id = self._usable_node(client, now_ms)
+        if node_id is None:
+            return self._wait(now_ms, _NO_NODE_MS)
+        versions = self._api_versions.get(node_id)
+        if versions is None or versions.api_version(ApiKeys.GET_TELEMETRY_SUBSCRIPTIONS) is None:
+            return self._wait(now_ms, DEFAULT_PUSH_INTERVAL_MS)
+        self._send(client, node_id, now_ms)
+        return self._wait(now_ms, FOREVER_MS)
+
+    def reset(self) -> None:
+        """Forget the request in flight, because its connection was dropped."""
+        if self._state in state.IN_PROGRESS:
+            self._failed(self.quiet_until_ms, DEFAULT_PUSH_INTERVAL_MS)
+            self.quiet_until_ms = -FOREVER_MS
+
+    def _usable_node(self, client: TelemetryClient, now_ms: int) -> str | None:
+        if self._node_id is None or not client.can_send_request(self._node_id, now_ms):
+            node = client.least_loaded_node(now_ms).node
+            self._node_id = None if node is None else node.id_string
+        if self._node_id is None or not client.can_send_request(self._node_id, now_ms):
+            self._node_id = None
+        return self._node_id
+
+    def _wait(self, now_ms: int, duration_ms: int) -> int:
+        self.quiet_until_ms = min(now_ms + duration_ms, FOREVER_MS)
+        return self.quiet_until_ms - now_ms
+
+    def _move(self, target: str) -> None:
+        state.check_move(self._state, target)
+        self._state = target
+
+    # --- requests --------------------------------------------------------------------------------------------------
+
+    def _send(self, client: TelemetryClient, node_id: str, now_ms: int) -> None:
+        before = self._state
+        if before == state.SUBSCRIPTION_NEEDED:
+            builder, target = self._subscription_request(), state.SUBSCRIPTION_IN_PROGRESS
+        else:
+            is_last = before == state.TERMINATING_PUSH_NEEDED
+            builder = self._push_request(is_last)
+            target = state.TERMINATING_PUSH_IN_PROGRESS if is_last else state.PUSH_IN_PROGRESS
+        request = client.new_client_request(node_id, builder, now_ms, True, callback=self._on_response)
+        is_sent = False
+        self._move(target)
+        try:
+            client.send(request, now_ms)
+            is_sent = True
+        finally:
+            if not is_sent:  # an exception of a signal handler: a request that never completes would end telemetry
+                self._state = before
+
+    def _subscription_request(self) -> RequestBuilder:
+        from pykclient.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+
+        known = self.client_instance_id
+        return RequestBuilder(GetTelemetrySubscriptionsRequest(client_instance_id=known or _ZERO_UUID))
+
+    def _push_request(self, is_last: bool) -> RequestBuilder:
+        from pykclient.protocol.messages.push_telemetry import PushTelemetryRequest
+
+        subscription = self._subscription
+        assert subscription is not None
+        points = self._collector.collect(subscription.prefixes, subscription.is_delta)
+        payload = Compression.of(subscription.compression).compress(encode_metrics(self._resource, points))
+        return RequestBuilder(
+            PushTelemetryRequest(
+                client_instance_id=subscription.client_instance_id,
+                subscription_id=subscription.subscription_id,
+                terminating=is_last,
+                compression_type=subscription.compression.id,
+                metrics=payload,
+            )
+        )
+
+    # --- responses -------------------------------------------------------------------------------------------------
+
+    def _on_response(self, response: ClientResponse) -> None:
+        now_ms = response.received_ms
+        if self._state == state.TERMINATING_PUSH_IN_PROGRESS:
+            self._move(state.TERMINATED)
+            return
+        if self._state not in state.IN_PROGRESS:
+            return  # the client is closing
+        if response.response_body is None:
+            self._failed(now_ms, DEFAULT_PUSH_INTERVAL_MS)
+        elif self._state == state.SUBSCRIPTION_IN_PROGRESS:
+            self._subscribed(response.response_body, now_ms)
+        else:
+            self._pushed(response.response_body, now_ms)
+
+    def _failed(self, now_ms: int, wait_ms: int) -> None:
+        """Fetch the subscription again after ``wait_ms``."""
+        terminal = self._state == state.TERMINATING_PUSH_IN_PROGRESS
+        self._move(state.TERMINATED if terminal else state.SUBSCRIPTION_NEEDED)
+        self._wait(now_ms, wait_ms)
+
+    def _has_error(self, code: int, now_ms: int) -> bool:
+        """Return True, and decide how to go on, if a response has an error."""
+        error = errors.for_code(code)
+        if error is None:
+            return False
+        interval_ms = DEFAULT_PUSH_INTERVAL_MS if self._subscription is None else self._subscription.interval_ms
+        if isinstance(error, _FATAL):
+            self._log.warning("The broker refuses telemetry, which ends: %s", type(error).__name__)
+            self._failed(now_ms, FOREVER_MS)
+        elif isinstance(error, _STALE):
+            self._failed(now_ms, 0)
+        elif isinstance(error, _LATER):
+            self._failed(now_ms, interval_ms)
+        else:
+            self._log.debug("Telemetry failed, and goes on later: %s", type(error).__name__)
+            self._failed(now_ms, DEFAULT_PUSH_INTERVAL_MS)
+        return True
+
+    def _subscribed(self, body: GetTelemetrySubscriptionsResponse, now_ms: int) -> None:
+        if self._has_error(body.error_code, now_ms):
+            return
+        before = self._subscription
+        if before is not None and before.is_delta != body.delta_temporality:
+            self._collector.reset()
+        interval_ms = body.push_interval_ms if body.push_interval_ms > 0 else DEFAULT_PUSH_INTERVAL_MS
+        self._subscription = Subscription(
+            body.client_instance_id,
+            body.subscription_id,
+            interval_ms,
+            _compression(body.accepted_compression_types),
+            body.delta_temporality,
+            tuple(body.requested_metrics),
+        )
+        if not self._subscription.prefixes:
+            self._move(state.SUBSCRIPTION_NEEDED)
+            self._wait(now_ms, interval_ms)
+            return
+        self._move(state.PUSH_NEEDED)
+        self._wait(now_ms, round(interval_ms * self._rng.uniform(*_FIRST_PUSH)))
+
+    def _pushed(self, body: PushTelemetryResponse, now_ms: int) -> None:
+        if not self._has_error(body.error_code, now_ms):
+            assert self._subscription is not None
+            self._move(state.PUSH_NEEDED)
+            self._wait(now_ms, self._subscription.interval_ms)
+
+
+def _compression(accepted: Sequence[int]) -> CompressionType:
+    """Return the first codec of a broker's list, which begins with the best one; none if it is not known."""
+    for number in accepted:
+        try:
+            return CompressionType.for_id(number)
+        except CorruptRecordError:
+            continue
+    return CompressionType.NONE
