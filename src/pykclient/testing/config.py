@@ -120,6 +120,12 @@ _KEYS = (
         "The class that decides about access; empty: everything is allowed.",
         ValidString("", STANDARD_AUTHORIZER),
     ),
+    _key(
+        "ssl.principal.mapping.rules",
+        Type.STRING,
+        "DEFAULT",
+        "The rules that map the distinguished names of clients' certificates to names of users.",
+    ),
     _key("super.users", Type.STRING, "", "The principals that may do anything, separated by semicolons."),
     _key(
         "allow.everyone.if.no.acl.found",

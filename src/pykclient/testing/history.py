@@ -30,7 +30,7 @@ _MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 class RequestRecord:
-    """A request. ``party`` is the sender, ``response`` the response; both times are in milliseconds.
+    """A request. ``party`` is the sender, and ``principal`` whom it authenticated as. Both times are in milliseconds.
 
     Thread: loop; any, once there is a response.
     """
@@ -46,6 +46,7 @@ class RequestRecord:
         "kept_bytes",
         "number",
         "party",
+        "principal",
         "response",
         "size_bytes",
         "throttle_time_ms",
@@ -59,6 +60,7 @@ class RequestRecord:
         self.wall_ms = wall_ms
         self.broker_id = request.broker_id
         self.party = request.party
+        self.principal = request.principal
         self.client_id = request.client_id
         self.api_key = request.api_key
         self.api_version = api_version

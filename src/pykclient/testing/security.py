@@ -106,6 +106,11 @@ class Security:
         return self.protocol.startswith("SASL_")
 
     @property
+    def has_principals(self) -> bool:
+        """True if clients authenticate: with SASL, or with a certificate."""
+        return self.uses_sasl or (self.uses_tls and self.client_auth != "none")
+
+    @property
     def uses_tls(self) -> bool:
         return self.protocol.endswith("SSL")
 

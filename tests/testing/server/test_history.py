@@ -17,6 +17,7 @@ from tests.support.mock_clock import MockClock
 def request(party: str = "client:a", broker_id: int = 1, size_bytes: int = 100) -> Any:
     return SimpleNamespace(
         party=party,
+        principal="User:ANONYMOUS",
         is_from_broker=party.startswith("broker-"),
         client_id=party.partition(":")[2] or None,
         broker_id=broker_id,

@@ -19,9 +19,16 @@ from pykclient.testing.server.auth_helper import AuthHelper
 from tests.testing.server.support import VirtualCluster
 
 
-def request(api_key: int, size_bytes: int = 100, client_id: str = "a", broker_id: int = 1) -> Any:
+def request(
+    api_key: int, size_bytes: int = 100, client_id: str = "a", broker_id: int = 1, user: str = "ANONYMOUS"
+) -> Any:
     return SimpleNamespace(
-        api_key=api_key, size_bytes=size_bytes, client_id=client_id, broker_id=broker_id, is_from_broker=False
+        api_key=api_key,
+        size_bytes=size_bytes,
+        client_id=client_id,
+        broker_id=broker_id,
+        principal=f"User:{user}",
+        is_from_broker=False,
     )
 
 
@@ -81,15 +88,34 @@ def test_the_most_specific_quota_counts() -> None:
         ({"user": "ANONYMOUS", "client-id": None}, 7),
         ({"user": "ANONYMOUS", "client-id": "a"}, 8),
     ]
-    assert quotas._bound("a", "producer_byte_rate") == 1
+
+    def bound() -> float | None:
+        found = quotas._bound(request(ApiKeys.PRODUCE), "producer_byte_rate")
+        return None if found is None else found.per_s
+
+    assert bound() == 1
     for entity, rate in steps:
         quotas.alter(entity, {"producer_byte_rate": rate})
-        assert quotas._bound("a", "producer_byte_rate") == rate
+        assert bound() == rate
     for entity, rate in reversed(steps):
-        assert quotas._bound("a", "producer_byte_rate") == rate
+        assert bound() == rate
         quotas.alter(entity, {"producer_byte_rate": None})
-    assert quotas._bound("a", "producer_byte_rate") == 1
+    assert bound() == 1
     assert quotas.entities == {}
+
+
+def test_clients_of_a_user_share_its_quota() -> None:
+    """A user's quota is for all its clients together, a pair's for that client alone, a client id's for all users."""
+    for entity, is_shared_by_user, is_shared_by_id in (
+        ({"user": "u"}, True, False),
+        ({"user": "u", "client-id": None}, False, False),
+        ({"client-id": None}, False, True),
+    ):
+        quotas = VirtualCluster().quotas
+        quotas.alter(entity, {"producer_byte_rate": 100})
+        assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 2000, "a", user="u")) > 0
+        assert (quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1, "b", user="u")) > 0) is is_shared_by_user
+        assert (quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1, "a", user="v")) > 0) is is_shared_by_id
 
 
 @pytest.mark.parametrize(

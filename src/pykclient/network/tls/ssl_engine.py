@@ -31,6 +31,11 @@ class SslEngine:
         self.is_complete = False
         self._may_have_more = False  # True if the last read may have left decrypted bytes or whole records behind
 
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The peer's certificate in DER, after the handshake; None if it has sent none."""
+        return self._tls.getpeercert(binary_form=True)
+
     # --- from the peer -----------------------------------------------------------------------------------------------
 
     def feed(self, received: BytesLike) -> None:

@@ -101,6 +101,11 @@ class SslTransportLayer:
     def wants_write(self) -> bool:
         return bool(self._output)
 
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The peer's certificate in DER, after the handshake; None if it has sent none."""
+        return self._engine.peer_certificate
+
     # --- the handshake -----------------------------------------------------------------------------------------------
 
     def handshake(self) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
+from pykclient.network.authenticator import PlaintextAuthenticator
 from pykclient.network.channel_builders import (
     Authenticators,
     ChannelBuilder,
@@ -16,6 +17,7 @@ from pykclient.network.channel_builders import (
 from pykclient.testing.release_profiles import ReleaseProfile
 from pykclient.testing.server.api_version_manager import ApiVersionManager
 from pykclient.testing.server.sasl_server_authenticator import SaslServerAuthenticator
+from pykclient.testing.server.ssl_principal_mapper import SslPrincipalMapper, SslSession
 
 if TYPE_CHECKING:
     import socket
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pykclient.network.kafka_channel import KafkaChannel
     from pykclient.network.memory_pool import MemoryPool
     from pykclient.network.selectable import SocketAddress
+    from pykclient.network.tls.ssl_transport_layer import SslTransportLayer
     from pykclient.network.transport_layer import TransportLayer
     from pykclient.testing.config import ClusterConfig
     from pykclient.testing.event_loop import EventLoop
@@ -63,9 +66,11 @@ class ListenerChannelBuilder:
 
 
 def _builder(security: Security, config: ClusterConfig, loop: EventLoop) -> ChannelBuilder:
-    authenticators: Authenticators = (
-        SaslServerAuthenticators(security, config, loop) if security.uses_sasl else NoAuthenticators()
-    )
+    authenticators: Authenticators = NoAuthenticators()
+    if security.uses_sasl:
+        authenticators = SaslServerAuthenticators(security, config, loop)
+    elif security.has_principals:
+        authenticators = SslServerAuthenticators(config)
     transports = _tls(security, config) if security.uses_tls else PlaintextTransports()
     return DefaultChannelBuilder(transports, authenticators)
 
@@ -81,6 +86,40 @@ def _tls(security: Security, config: ClusterConfig) -> Transports:
         certificate = security.authority.issue("broker", list(dict.fromkeys((*advertised, *_OWN_NAMES))))
     store = KeyStore(certificate.certificate_pem, certificate.key_pem(), None)
     return SslTransports.of_server(server_context(store, security.authority.certificate_pem, security.client_auth))
+
+
+class SslServerAuthenticator(PlaintextAuthenticator):
+    """Knows a client by its certificate, which the handshake has verified. Thread: loop."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: SslSession) -> None:
+        self._session = session
+
+    @property
+    def session(self) -> SslSession:
+        return self._session
+
+
+class SslServerAuthenticators:
+    """Authenticators for the connections of one listener with TLS that asks for certificates. Thread: loop."""
+
+    __slots__ = ("_mapper",)
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self._mapper = SslPrincipalMapper(config.broker_config["ssl.principal.mapping.rules"])
+
+    def new_authenticator(
+        self,
+        id: str,  # noqa: ARG002 - the seam's signature
+        address: SocketAddress | None,  # noqa: ARG002
+        transport: TransportLayer,
+    ) -> Authenticator:
+        tls = cast("SslTransportLayer", transport)
+        return SslServerAuthenticator(SslSession(lambda: tls.peer_certificate, self._mapper))
+
+    def close(self) -> None:
+        """Do nothing, as there are no resources."""
 
 
 class SaslServerAuthenticators:

@@ -63,6 +63,7 @@ class Connection:
         "broker",
         "client_id",
         "endpoints",
+        "has_principal",
         "host",
         "id",
         "last_arrival_ms",
@@ -95,6 +96,7 @@ class Connection:
         self.sending: NetworkSend | None = None  # a response that the socket did not take at once
         self.serving = False
         self.uses_sasl = False
+        self.has_principal = False  # True if the session names the client
         self.unread = False  # True if the selector does not read it
 
 
@@ -131,6 +133,7 @@ class Processor:
         party: str | None = None,
         endpoints: Mapping[int, Node] | None = None,
         uses_sasl: bool = False,
+        has_principal: bool = False,
     ) -> None:
         """Accept a connection to ``broker`` from ``host``, if the broker's limits allow it.
 
@@ -149,6 +152,7 @@ class Processor:
             return
         connection.endpoints = endpoints
         connection.uses_sasl = uses_sasl
+        connection.has_principal = has_principal
         self._connections[connection.id] = connection
 
     def _has_room(self, broker: Broker, host: str) -> bool:
@@ -284,11 +288,15 @@ class Processor:
             self._close(connection)
             return
         principal = ANONYMOUS
-        if connection.uses_sasl:
+        if connection.has_principal:
             session = self._selector.session_of(connection.id)
-            if session is None or session.user is None:
+            if session is None:
                 return  # the connection is closed, and the next poll reports that
-            if header.api_key == ApiKeys.SASL_HANDSHAKE:
+            if session.user is None:
+                self._log.info("Closing connection %s: no rule applies to its certificate", connection.id)
+                self._close(connection)
+                return
+            if connection.uses_sasl and header.api_key == ApiKeys.SASL_HANDSHAKE:
                 self._selector.reauthenticate(connection.id, frame)
                 return
             if session.expiry_ms is not None and self._loop.now_ms >= session.expiry_ms:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pykclient.errors import InvalidRequestError
 from pykclient.protocol.api_keys import ApiKeys
@@ -19,10 +19,9 @@ CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
 REQUEST_PERCENTAGE: Final = "request_percentage"
 KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
 
-#: Entity types, and the user of all clients as long as there is no authentication.
+#: Entity types.
 CLIENT_ID: Final = "client-id"
 USER: Final = "user"
-ANONYMOUS: Final = "ANONYMOUS"
 
 #: The assumed cost of a request in broker time. Measured times would make a simulation unrepeatable.
 _REQUEST_MS: Final = 1.0
@@ -31,6 +30,17 @@ _UNLIMITED: Final = (1 << 63) - 1
 
 #: Type and name of each part of an entity; None as a name stands for all without a quota of their own.
 Entity = frozenset[tuple[str, str | None]]
+
+
+class _Bound(NamedTuple):
+    """A limit, and whose usage counts against it: that of a user, of a client id, or of both together.
+
+    An empty name stands for all.
+    """
+
+    per_s: float
+    user: str
+    client_id: str
 
 
 class _WindowedRate:
@@ -64,8 +74,9 @@ class _WindowedRate:
 class Quotas:
     """Quotas by client id and user, enforced by each broker on its own.
 
-    At first there are only ``quota.producer.default`` and ``quota.consumer.default``. Every request counts as a
-    millisecond of broker time, so ``request_percentage`` 10 allows a hundred requests per second. Thread: loop.
+    A quota of a user is shared by all its clients, a quota of a client id by all users of that id. At first there are
+    only ``quota.producer.default`` and ``quota.consumer.default``. Every request counts as a millisecond of broker
+    time, so ``request_percentage`` 10 allows a hundred requests per second. Thread: loop.
     """
 
     def __init__(self, config: BrokerConfig, loop: EventLoop) -> None:
@@ -73,8 +84,8 @@ class Quotas:
         self._window_ms: int = config["quota.window.size.seconds"] * 1000
         self._windows: int = config["quota.window.num"]
         self._entities: dict[Entity, dict[str, float]] = {}
-        self._rates: dict[tuple[int, str | None, str], _WindowedRate] = {}
-        self._bounds: dict[tuple[str | None, str], float | None] = {}
+        self._rates: dict[tuple[int, str, str, str], _WindowedRate] = {}  # by broker, user, client id and quota
+        self._bounds: dict[tuple[str, str, str], _Bound | None] = {}  # by user, client id and quota
         self._defaults: dict[str, float] = {}
         for key, setting in (
             (PRODUCER_BYTE_RATE, "quota.producer.default"),
@@ -127,25 +138,31 @@ class Quotas:
             if value is not None and not value > 0:
                 raise InvalidRequestError(f"a quota must be above 0, but {key} is {value}")
 
-    def _bound(self, client_id: str | None, key: str) -> float | None:
+    def _bound(self, request: Request, key: str) -> _Bound | None:
+        user, client_id = request.principal.partition(":")[2], request.client_id or ""
         try:
-            return self._bounds[client_id, key]
+            return self._bounds[user, client_id, key]
         except KeyError:
-            bound = self._bounds[client_id, key] = self._find_bound(client_id, key)
+            bound = self._bounds[user, client_id, key] = self._find_bound(user, client_id, key)
             return bound
 
-    def _find_bound(self, client_id: str | None, key: str) -> float | None:
+    def _find_bound(self, user: str, client_id: str, key: str) -> _Bound | None:
         """Return the most specific quota, the user's before the client id's (KIP-55)."""
-        for user in (ANONYMOUS, None):
-            for parts in ({USER: user, CLIENT_ID: client_id or ""}, {USER: user, CLIENT_ID: None}, {USER: user}):
+        for name in (user, None):
+            for parts, shared_id in (
+                ({USER: name, CLIENT_ID: client_id}, client_id),
+                ({USER: name, CLIENT_ID: None}, client_id),
+                ({USER: name}, ""),
+            ):
                 values = self._entities.get(frozenset(parts.items()))
                 if values is not None and key in values:
-                    return values[key]
-        for name in (client_id or "", None):
-            values = self._entities.get(frozenset({(CLIENT_ID, name)}))
+                    return _Bound(values[key], user, shared_id)
+        for id in (client_id, None):
+            values = self._entities.get(frozenset({(CLIENT_ID, id)}))
             if values is not None and key in values:
-                return values[key]
-        return self._defaults.get(key)
+                return _Bound(values[key], "", client_id)
+        default = self._defaults.get(key)
+        return None if default is None else _Bound(default, "", client_id)
 
     # --- use ---------------------------------------------------------------------------------------------------------
 
@@ -171,23 +188,27 @@ class Quotas:
         throttle_ms = max(
             self._use(request, REQUEST_PERCENTAGE, _REQUEST_MS / 10), self._use(request, CONSUMER_BYTE_RATE, size_bytes)
         )
-        if throttle_ms and (rate := self._rates.get((request.broker_id, request.client_id, CONSUMER_BYTE_RATE))):
-            rate.record(-size_bytes, self._loop.now_ms)
+        bound = self._bound(request, CONSUMER_BYTE_RATE) if throttle_ms else None
+        if bound is not None:
+            self._rate(request, bound, CONSUMER_BYTE_RATE).record(-size_bytes, self._loop.now_ms)
         return throttle_ms
 
     def max_fetched_bytes(self, request: Request) -> int | None:
         """Return the largest response that the client's quota can ever allow; None without a quota."""
-        bound = None if request.is_from_broker else self._bound(request.client_id, CONSUMER_BYTE_RATE)
-        return None if bound is None else int(bound * self._window_ms * (self._windows - 1) / 1000)
+        bound = None if request.is_from_broker else self._bound(request, CONSUMER_BYTE_RATE)
+        return None if bound is None else int(bound.per_s * self._window_ms * (self._windows - 1) / 1000)
 
     def _use(self, request: Request, key: str, amount: float) -> int:
-        bound = self._bound(request.client_id, key)
+        bound = self._bound(request, key)
         if bound is None:
             return 0
-        rate = self._rates.get((request.broker_id, request.client_id, key))
-        if rate is None:
-            rate = _WindowedRate(self._window_ms, self._windows)
-            self._rates[request.broker_id, request.client_id, key] = rate
-        now_ms = self._loop.now_ms
+        rate, now_ms = self._rate(request, bound, key), self._loop.now_ms
         rate.record(amount, now_ms)
-        return rate.throttle_time_ms(bound, now_ms)
+        return rate.throttle_time_ms(bound.per_s, now_ms)
+
+    def _rate(self, request: Request, bound: _Bound, key: str) -> _WindowedRate:
+        place = request.broker_id, bound.user, bound.client_id, key
+        rate = self._rates.get(place)
+        if rate is None:
+            rate = self._rates[place] = _WindowedRate(self._window_ms, self._windows)
+        return rate

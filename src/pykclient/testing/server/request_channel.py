@@ -91,7 +91,7 @@ class Request:
         self.broker_id = channel.broker.id
         self.connection_id = connection_id
         self.party = party
-        self.principal = ANONYMOUS
+        self.principal: str = ANONYMOUS
         #: True if the application has sent the request without a connection.
         self.is_local = False
         self.client_host = client_host

@@ -319,8 +319,15 @@ class SocketServer:
                 sock.close()
             else:
                 broker, listener = found
-                uses_sasl = self._config.listeners[listener.name].uses_sasl
-                self._processor.accept(broker, sock, host, endpoints=listener.endpoints, uses_sasl=uses_sasl)
+                security = self._config.listeners[listener.name]
+                self._processor.accept(
+                    broker,
+                    sock,
+                    host,
+                    endpoints=listener.endpoints,
+                    uses_sasl=security.uses_sasl,
+                    has_principal=security.has_principals,
+                )
 
     def poll(self, timeout_ms: int) -> None:
         """Do the I/O that is possible; wait at most ``timeout_ms`` for some."""
