@@ -170,6 +170,26 @@ def test_renewed_records_are_returned_again() -> None:
     assert states(one) == ["accept"] * 4
 
 
+def test_a_poll_waits_for_renewals_while_other_records_are_buffered() -> None:
+    partitions = {T0: SharePartition.of(values(2)), T1: SharePartition.of(values(2))}
+    one = FakeShareCluster(partitions, "explicit", max_poll_records=1)
+    for record in poll(one):
+        one.consumer.acknowledge(record, RENEW)
+    one.brokers.overrides["ShareAcknowledgeRequest"] = lambda *_: None
+    rounds = 0
+
+    def count() -> None:
+        nonlocal rounds
+        rounds += 1
+
+    one.clock.listeners.append(count)
+    assert not poll(one, 1_000)
+    assert rounds < 200, "it waits instead of spinning"
+    one.clock.listeners.clear()
+    del one.brokers.overrides["ShareAcknowledgeRequest"]
+    assert len(poll(one)) == 2
+
+
 def test_a_lock_that_has_expired_cannot_be_renewed() -> None:
     one = cluster(2, "explicit")
     outcomes = Outcomes()

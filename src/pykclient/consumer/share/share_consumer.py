@@ -134,12 +134,10 @@ class ShareConsumer:
     def _has_news(self) -> bool:
         """Return whether a poll need not wait any longer."""
         requests = self._requests
-        return (
-            not self._buffer.is_empty
-            or requests.has_failure
-            or self._coordinator.needs_application
-            or (self._fetch.has_renewals and bool(requests.completed))
-        )
+        if requests.has_failure or self._coordinator.needs_application:
+            return True
+        # Records with renewed locks come first.
+        return bool(requests.completed) if self._fetch.has_renewals else not self._buffer.is_empty
 
     def _next_fetch(self) -> ShareFetch | None:
         """Return buffered records, or records with renewed locks; None if there are none, and then fetch more."""

@@ -1,0 +1,29 @@
+"""Share groups under faults. A failure prints its seed; see ``tests.simulation.share_groups``."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from tests.simulation.share_groups import failure, make, run
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param(3, id="sample"),
+        pytest.param(2_000, id="all", marks=[pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(7_200)]),
+    ],
+)
+def test_each_record_is_accepted_and_its_confirmation_holds(wanted: int) -> None:
+    first = 1 if os.environ.get("CI") else random.SystemRandom().randrange(1 << 40)
+    for seed in range(first, first + wanted):
+        why = failure(make(seed))
+        assert why is None, f"seed {seed}: {why}\n{make(seed)}"
+
+
+def test_a_seed_is_a_history() -> None:
+    seed = next(seed for seed in range(1, 100) if len(make(seed).steps) >= 8)
+    assert run(make(seed)).history == run(make(seed)).history
