@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -20,6 +19,8 @@ def emit(session: Session, rows: Iterable[Mapping[str, Any]], columns: Sequence[
     """
     found = list(rows)
     if session.is_json:
+        import json
+
         click.echo(json.dumps(found, indent=2, default=str, ensure_ascii=False))
         return
     texts = [[shown(row.get(name)) for name in columns] for row in found]
@@ -60,6 +61,8 @@ def rich_table(titles: Sequence[str], texts: Sequence[Sequence[str]], numeric: S
 def emit_fields(session: Session, fields: Mapping[str, Any]) -> None:
     """Print one thing: as a JSON object, or as lines of names and values."""
     if session.is_json:
+        import json
+
         click.echo(json.dumps(fields, indent=2, default=str, ensure_ascii=False))
         return
     width = max(map(len, fields), default=0)

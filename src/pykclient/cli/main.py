@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, NoReturn
+
+#: New objects between two runs of the garbage collector: more than any command imports.
+_GC_THRESHOLD: Final = 200_000
 
 _NEEDS_EXTRA = "pykclient: the command line needs {module}; install it with: pip install 'pykclient[cli]'\n"
 
@@ -22,3 +29,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(_NEEDS_EXTRA.format(module=error.name))
         return 2
     return run(arguments)
+
+
+def entry() -> NoReturn:
+    """Run the command of this process, and end the process.
+
+    The interpreter's own end would take a third of a short command's time: it destroys every module. By now all clients
+    are closed, and all output is written.
+    """
+    gc.set_threshold(_GC_THRESHOLD)
+    code = main()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with suppress(OSError, ValueError):  # main() has reported what could not be written
+                stream.flush()
+    os._exit(code)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: The longest single poll. Ctrl-C ends it at once.
 _POLL_MS = 1000
 _MAX_INT32 = (1 << 31) - 1
+#: What a broker returns of a partition at once. A tool reads much of few partitions.
+_FETCH_BYTES = 4 << 20
 
 
 def read(session: Session, wanted: Wanted) -> None:
@@ -39,6 +41,8 @@ def read(session: Session, wanted: Wanted) -> None:
     filters = Filters(wanted.grep, wanted.key_pattern, wanted.header_patterns)
     output = _new_output(wanted, filters)
     overrides: dict[str, Any] = {"group_id": wanted.group, "allow_auto_create_topics": False}
+    if "max.partition.fetch.bytes" not in session.settings():
+        overrides["max_partition_fetch_bytes"] = _FETCH_BYTES
     if wanted.group is None:
         overrides |= {"enable_auto_commit": False, "auto_offset_reset": "earliest"}
     elif wanted.start is not None:

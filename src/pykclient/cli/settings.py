@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -93,12 +93,17 @@ def is_secret(key: str) -> bool:
     return any(definition.keys[key].type == Type.PASSWORD for definition in _definitions() if key in definition.keys)
 
 
-def _definitions() -> tuple[ConfigDef, ...]:
-    from pykclient.config.admin_config import AdminClientConfig
+def _definitions() -> Iterator[ConfigDef]:
+    """Yield the tables of all clients. Each is loaded only if the ones before it have not sufficed."""
     from pykclient.config.consumer_config import ConsumerConfig
+
+    yield ConsumerConfig.DEFINITION
     from pykclient.config.producer_config import ProducerConfig
 
-    return ProducerConfig.DEFINITION, ConsumerConfig.DEFINITION, AdminClientConfig.DEFINITION
+    yield ProducerConfig.DEFINITION
+    from pykclient.config.admin_config import AdminClientConfig
+
+    yield AdminClientConfig.DEFINITION
 
 
 def _named(given: Mapping[str, str], source: str) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 import sys
 from collections.abc import Callable
@@ -174,6 +173,8 @@ def _format_string(form: str, null: bytes) -> Callable[[Any], bytes]:
 
 def json_line(record: ConsumerRecord[Any, Any], delimiter: bytes) -> bytes:
     """Return a record as a JSON object. Bytes that are not UTF-8 get names that end with ``_base64``."""
+    import json
+
     fields: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,

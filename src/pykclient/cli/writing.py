@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import os
 import sys
 from collections import deque
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from pykclient.types import Header
 
 #: What is read at once from a file.
-_CHUNK_BYTES = 4 << 20
+_CHUNK_BYTES = 1 << 20
 #: The calls whose results are not known yet, before the oldest one is waited for.
 _MOST_WAITING = 50_000
 
@@ -239,6 +238,8 @@ def _pieces(file: BinaryIO, delimiter: bytes) -> Iterator[bytes]:
 
 
 def _parsed(line: bytes, where: str) -> dict[str, Any]:
+    import json
+
     try:
         record = json.loads(line)
     except ValueError as error:
@@ -262,6 +263,8 @@ def _bytes(record: dict[str, Any], name: str, where: str) -> bytes | None:
         return None
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
+    import json
+
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
