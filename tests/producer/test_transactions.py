@@ -152,6 +152,17 @@ def test_a_commit_waits_for_offsets_whose_call_timed_out(h: TransactionHarness) 
     assert h.names()[-2:] == ["TxnOffsetCommit", "EndTxn"]
 
 
+def test_a_commit_waits_for_offsets_that_are_retried(h: TransactionHarness) -> None:
+    h.fail("TxnOffsetCommit", *[CoordinatorLoadInProgressError] * 20)
+    h.begin(TP0)
+    offsets = h.transactions.send_offsets({TP0: OffsetAndMetadata(7)}, ConsumerGroupMetadata("g"))
+    h.rounds()
+    assert not offsets.completed
+    h.complete(h.transactions.begin_commit(), 2_000)
+    assert (offsets.completed, offsets.error) == (True, None)
+    assert h.names()[-2:] == ["TxnOffsetCommit", "EndTxn"]
+
+
 def test_an_abort_ends_a_call_for_offsets_that_timed_out(h: TransactionHarness) -> None:
     h.fail("TxnOffsetCommit", *[CoordinatorLoadInProgressError] * 100)
     h.begin(TP0)

@@ -151,15 +151,18 @@ def is_caught(mutant: Mutant) -> bool:
     """Return whether any test fails with the fault."""
     with tempfile.TemporaryDirectory() as directory:
         sources = with_fault(mutant, Path(directory))
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", _TESTS]
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--timeout=60", _TESTS]
         done = subprocess.run(command, env=environment_of(sources), capture_output=True, check=False, timeout=_LIMIT_S)
         return done.returncode == 1
 
 
 def main() -> int:
-    missed = [mutant.name for mutant in MUTANTS if not is_caught(mutant)]
-    for name in missed:
-        print(f"not caught: {name}")
+    missed = []
+    for mutant in MUTANTS:
+        caught = is_caught(mutant)
+        print(f"{mutant.name}: {'caught' if caught else 'ESCAPED'}", flush=True)
+        if not caught:
+            missed.append(mutant.name)
     print(f"{len(MUTANTS) - len(missed)} of {len(MUTANTS)} faults are caught")
     return bool(missed)
 
