@@ -1,7 +1,8 @@
 """A share group under faults: members that crash, hang and release at random, on brokers that fail and move.
 
 After all faults, every record is accepted. A record whose acceptance a broker has confirmed is not delivered again. A
-member whose lock has expired may be told of success, too, if another one has accepted the record meanwhile.
+member whose lock has expired may be told of success, too, if another one has accepted the record meanwhile; it then
+keeps a record whose lock it has renewed.
 
     python -m tests.simulation.share_groups --count 1000
 """
@@ -183,7 +184,8 @@ class Member:
         for tp, records in self._consumer.poll(100).items():
             for record in records:
                 assert record.value is not None
-                self._world.delivered(tp, record.offset, record.value)
+                if self._kinds.get((tp.partition, record.offset)) is not AcknowledgeType.RENEW:
+                    self._world.delivered(tp, record.offset, record.value)
                 kind = AcknowledgeType.ACCEPT
                 if schedule.is_explicit:
                     if self._rng.randrange(100) < schedule.release_percent:

@@ -76,6 +76,14 @@ def test_a_lock_that_expires(brokers: AnyKafka, topic: str, group_id: str, join:
     assert isinstance(error, InvalidRecordStateError)
     assert outcomes.offsets(InvalidRecordStateError) == list(range(5))
     assert set(other.commit_sync().values()) == {None}
+    # Kafka confirms what comes after other members have finished the records.
+    produce(brokers, topic, 5, first=5)
+    late = read(slow, 5)
+    assert numbers(read(other, 5, accept)) == list(range(5, 10))
+    assert set(other.commit_sync().values()) == {None}
+    for record in late:
+        slow.acknowledge(record)
+    assert set(slow.commit_sync().values()) == {None}
 
 
 def test_a_record_is_given_up_after_its_last_delivery(brokers: AnyKafka, topic: str, group_id: str, join: Join) -> None:
