@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 import pykclient
-from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
+from pykclient import KafkaConsumer, KafkaProducer, KafkaShareConsumer, TopicPartition
 from pykclient.aio import AIOKafkaConsumer, AIOKafkaProducer
 from pykclient.errors import IllegalStateError
 from pykclient.explanation import counted, shown_duration, shown_size
@@ -116,6 +116,16 @@ def test_a_consumer_without_a_group_names_paused_partitions(cluster: EmbeddedClu
     assert "Group" not in text
 
 
+def test_a_share_consumer_names_its_group_and_partitions(cluster: EmbeddedCluster) -> None:
+    with KafkaShareConsumer("explained", bootstrap_servers=cluster.bootstrap_servers, group_id="sharing") as consumer:
+        while "Assignment, 2 partitions: explained-0, explained-1" not in (text := consumer.explain()):
+            consumer.poll(100)
+        assert "KafkaShareConsumer" in pykclient.explain_clients()
+    assert "sharing, protocol share: STABLE" in text
+    assert "share.acknowledgement.mode=implicit" in text
+    assert "KafkaShareConsumer" not in pykclient.explain_clients()
+
+
 def test_another_thread_may_ask_at_any_time(cluster: EmbeddedCluster) -> None:
     texts: list[str] = []
     failures: list[BaseException] = []
@@ -171,7 +181,7 @@ def test_a_signal_handler_that_asks_itself_is_told_what_to_do(cluster: EmbeddedC
 PROGRAM = """
 import os, signal, sys
 import pykclient
-from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
+from pykclient import KafkaConsumer, KafkaProducer, KafkaShareConsumer, TopicPartition
 
 pykclient.explain_on_signal()
 servers = sys.argv[1]

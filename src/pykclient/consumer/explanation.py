@@ -1,4 +1,4 @@
-"""The text of ``KafkaConsumer.explain``."""
+"""The text of ``KafkaConsumer.explain`` and ``KafkaShareConsumer.explain``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from pykclient.explanation import counted, page, shown_duration
 from pykclient.network.connection_failures import shown_node
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pykclient.consumer.consumer_components import ConsumerComponents
     from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
+    from pykclient.consumer.share.share_consumer_components import ShareConsumerComponents
+    from pykclient.consumer.share.share_coordinator import ShareCoordinator
 
 #: The most partitions that are listed, those with the largest lag.
 _MOST_PARTITIONS = 20
@@ -23,7 +27,8 @@ def explain_consumer(name: str, components: ConsumerComponents) -> str:
     config = components.config
     sections: list[tuple[str, str | list[str]]] = [("Now", _present_call(components))]
     if components.coordinator is not None:
-        sections.append(("Group", _group(components.coordinator, now_ms)))
+        protocol = f"protocol {config['group.protocol']}"
+        sections.append(("Group", _group(components.coordinator, protocol, now_ms)))
     assigned = counted(subscriptions.num_assigned_partitions(), "partition")
     sections += [
         ("Subscription", str(subscriptions)),
@@ -32,25 +37,46 @@ def explain_consumer(name: str, components: ConsumerComponents) -> str:
         ("Brokers", components.client.explain(now_ms)),
         (
             "Settings",
-            ", ".join(
-                f"{key}={config[key]}"
-                for key in ("max.poll.records", "enable.auto.commit", "auto.offset.reset", "isolation.level")
-            ),
+            _settings(config, "max.poll.records", "enable.auto.commit", "auto.offset.reset", "isolation.level"),
         ),
     ]
     return page(name, sections, components.log_context.problems)
 
 
-def _present_call(components: ConsumerComponents) -> str:
+def explain_share_consumer(name: str, components: ShareConsumerComponents) -> str:
+    """Return a page of text on the state of a share consumer. Thread: any."""
+    now_ms = components.clock.now_ms()
+    subscriptions = components.subscriptions
+    assigned = sorted(str(tp) for tp, _ in subscriptions.states())
+    sections: list[tuple[str, str | list[str]]] = [
+        ("Now", _present_call(components)),
+        ("Group", _group(components.coordinator, "a share group", now_ms)),
+        ("Subscription", str(subscriptions)),
+        (f"Assignment, {counted(len(assigned), 'partition')}", ", ".join(assigned[:_MOST_PARTITIONS]) or "none"),
+        ("Metadata", components.metadata.explain(now_ms)),
+        ("Brokers", components.client.explain(now_ms)),
+        (
+            "Settings",
+            _settings(components.config, "max.poll.records", "share.acknowledgement.mode", "share.acquire.mode"),
+        ),
+    ]
+    return page(name, sections, components.log_context.problems)
+
+
+def _settings(config: Mapping[str, object], *keys: str) -> str:
+    return ", ".join(f"{key}={config[key]}" for key in keys)
+
+
+def _present_call(components: ConsumerComponents | ShareConsumerComponents) -> str:
     call = components.guard.present_call
     return "no call of the application is in progress" if call is None else f"in {call}"
 
 
-def _group(coordinator: ConsumerCoordinator, now_ms: int) -> list[str]:
+def _group(coordinator: ConsumerCoordinator | ShareCoordinator, protocol: str, now_ms: int) -> list[str]:
     config, membership = coordinator.config, coordinator.membership
     generation, state = membership.snapshot()
     node = coordinator.lookup.node
-    line = f"{config.group_id}, protocol {config.group_protocol}: {state}, {generation}"
+    line = f"{config.group_id}, {protocol}: {state}, {generation}"
     lines = [line, "coordinator: " + ("not known" if node is None else shown_node(node))]
     timing = f"last poll {shown_duration(now_ms - membership.last_poll_ms)} ago"
     timing += f" (max.poll.interval.ms={config.rebalance_timeout_ms})"

@@ -6,9 +6,11 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
+from pykclient import explanation
 from pykclient.clock import Timer
 from pykclient.config.share_consumer_config import ShareConsumerConfig
 from pykclient.consumer import arguments
+from pykclient.consumer.explanation import explain_share_consumer
 from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.consumer.share.share_consumer import ShareConsumer
 from pykclient.consumer.share.share_consumer_components import ShareConsumerComponents
@@ -133,6 +135,7 @@ class KafkaShareConsumer(Generic[K, V]):
         self._run = components.driver.run
         self._guard.recover = self._consumer.recover
         self._guard.has_leftovers = self._consumer.has_leftovers
+        explanation.opened(self)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -357,6 +360,19 @@ class KafkaShareConsumer(Generic[K, V]):
         metrics = self._consumer.metrics
         return metrics.metrics if raw else metrics.by_group()
 
+    def explain(self) -> str:
+        """Return a page of text on what the consumer is doing and waiting for, as ``KafkaConsumer.explain``.
+
+        May be called from any thread.
+
+        Raises:
+            IllegalStateError: called by a signal handler or destructor that interrupts another call of this thread.
+            UseAfterForkError: this is a forked child process.
+        """
+        self._guard.check_process()
+        self._guard.check_not_interrupting()
+        return explain_share_consumer(repr(self), self._consumer.components)
+
     def wakeup(self) -> None:
         """Make the call in progress in another thread, or else the next call that waits, raise WakeupError.
 
@@ -393,9 +409,11 @@ class KafkaShareConsumer(Generic[K, V]):
                 self._consumer.recover(in_middle=True)
                 self._run(self._consumer.close(0))
                 self._guard.closed = True
+                explanation.closed(self)
                 raise
             self._iterator = None
             self._guard.closed = True
+            explanation.closed(self)
         if failure is not None:
             raise failure
 
