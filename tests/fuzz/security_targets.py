@@ -103,12 +103,13 @@ def run_sasl_client(data: bytes) -> None:
                     response = body
             client.receive(response, 1000)
     except AuthenticationError as error:
-        _check_refusal(str(error), is_complete=client.complete)
+        _check_refusal(str(error), data, is_complete=client.complete)
 
 
-def _check_refusal(text: str, *, is_complete: bool) -> None:
+def _check_refusal(text: str, data: bytes, *, is_complete: bool) -> None:
+    """Check that an error has a text, which shows the password only if the peer's own bytes contain it."""
     assert text
-    assert "hush" not in text
+    assert "hush" not in text or b"hush" in data
     assert not is_complete
 
 
@@ -162,7 +163,7 @@ def run_sasl_server(data: bytes) -> None:
                 assert broker.user is not None
                 broker.begin_reauthentication()
     except AuthenticationError as error:
-        _check_refusal(str(error), is_complete=broker.complete)
+        _check_refusal(str(error), data, is_complete=broker.complete)
 
 
 def sasl_server_seeds(rng: Random) -> Iterator[bytes]:
