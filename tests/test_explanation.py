@@ -121,7 +121,7 @@ def test_a_share_consumer_names_its_group_and_partitions(cluster: EmbeddedCluste
         while "Assignment, 2 partitions: explained-0, explained-1" not in (text := consumer.explain()):
             consumer.poll(100)
         assert "KafkaShareConsumer" in pykclient.explain_clients()
-    assert "sharing, protocol share: STABLE" in text
+    assert "sharing, a share group: STABLE" in text
     assert "share.acknowledgement.mode=implicit" in text
     assert "KafkaShareConsumer" not in pykclient.explain_clients()
 
