@@ -30,7 +30,7 @@ from pykclient.protocol.messages.share_fetch import ShareFetchRequest, ShareFetc
 from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from pykclient.types import TopicPartition
 from tests.consumer.responses import batch, marker, topic_id
-from tests.consumer.share.fake_share_brokers import T0, T1, TOPIC, FakeShareCluster, SharePartition
+from tests.consumer.share.fake_share_brokers import LOCK_MS, T0, T1, TOPIC, FakeShareCluster, SharePartition
 from tests.consumer.share.share_groups import Outcomes, Record, flat, numbers
 
 ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
@@ -543,6 +543,18 @@ def test_the_background_sends_what_the_application_has_acknowledged() -> None:
         one.components.client.poll_background()
         one.clock.advance(100)
     assert states(one) == ["accept"] * 4
+
+
+def test_fetched_records_whose_locks_have_expired_are_not_returned() -> None:
+    partitions = {T0: SharePartition.of(values(5)), T1: SharePartition.of(values(5))}
+    one = FakeShareCluster(partitions, max_poll_records=5)
+    (first,) = {record.partition for record in poll(one)}
+    other = TopicPartition(TOPIC, 1 - first)
+    assert states(one, other) == ["acquired"] * 5
+    one.clock.advance(LOCK_MS)
+    one.brokers.partitions[other].release()
+    again = poll(one)
+    assert {(record.partition, record.delivery_count) for record in again} == {(other.partition, 2)}
 
 
 def test_metrics() -> None:

@@ -29,7 +29,7 @@ class ShareCompletedFetch:
     """The batches of one partition, and which of their records are acquired for this consumer.
 
     A response has whole batches, also with records that are acquired for others. An acquired offset without a record
-    is a gap. Thread: application.
+    is a gap. The locks have expired by ``lock_end_ms``. Thread: application.
     """
 
     __slots__ = (
@@ -41,6 +41,7 @@ class ShareCompletedFetch:
         "_records",
         "_records_read",
         "is_consumed",
+        "lock_end_ms",
         "lock_timeout_ms",
         "node_id",
         "partition",
@@ -53,12 +54,14 @@ class ShareCompletedFetch:
         partition: TopicIdPartition,
         partition_data: ShareFetchResponse.PartitionData,
         lock_timeout_ms: int | None,
+        lock_end_ms: int,
         metric_aggregator: ShareFetchMetricsAggregator,
     ) -> None:
         self.node_id = node_id
         self.partition = partition
         self.partition_data = partition_data
         self.lock_timeout_ms = lock_timeout_ms
+        self.lock_end_ms = lock_end_ms
         self._metric_aggregator = metric_aggregator
         self.is_consumed = False
         self._records = MemoryRecords(partition_data.records) if partition_data.records else MemoryRecords.EMPTY

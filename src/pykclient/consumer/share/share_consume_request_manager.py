@@ -411,7 +411,9 @@ class ShareConsumeRequestManager:
                 self._note_leader(tip, for_code(data.error_code), data.current_leader, moved)
             if data.error_code or data.acquired_records:
                 has_records = has_records or not data.error_code
-                self._buffer_data(node, tip, data, lock_timeout_ms, aggregator)
+                # The broker has locked the records after the request was made.
+                lock_end_ms = FOREVER_MS if lock_timeout_ms is None else response.created_ms + lock_timeout_ms
+                self._buffer_data(node, tip, data, lock_timeout_ms, lock_end_ms, aggregator)
             else:
                 aggregator.record(tip.topic_partition, 0, 0)
         self._fail(acknowledged, InvalidRecordStateError(f"broker {node.id} did not answer the acknowledgement"))
@@ -428,12 +430,13 @@ class ShareConsumeRequestManager:
         tip: TopicIdPartition,
         data: ShareFetchResponse.PartitionData,
         lock_timeout_ms: int | None,
+        lock_end_ms: int,
         aggregator: ShareFetchMetricsAggregator,
     ) -> None:
         if self._is_closing:
             return  # the end of the session releases the records
         try:
-            self._buffer.add(ShareCompletedFetch(node.id, tip, data, lock_timeout_ms, aggregator))
+            self._buffer.add(ShareCompletedFetch(node.id, tip, data, lock_timeout_ms, lock_end_ms, aggregator))
         except KafkaError as error:
             self._failure = error
 

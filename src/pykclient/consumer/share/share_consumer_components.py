@@ -121,7 +121,7 @@ class ShareConsumerComponents:
             environment,
         )
         deserializers = Deserializers(_bound(self.key_deserializer), _bound(self.value_deserializer))
-        self.buffer = ShareFetchBuffer(self.log_context, self.metadata, fetch_config, deserializers)
+        self.buffer = ShareFetchBuffer(self.log_context, self.metadata, fetch_config, deserializers, clock)
         self.requests = ShareConsumeRequestManager(
             self.log_context,
             self.client,

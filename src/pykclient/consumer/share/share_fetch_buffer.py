@@ -12,6 +12,7 @@ from pykclient.errors import KafkaError, TopicAuthorizationError, for_code
 from pykclient.network.authorization_errors import topics_denied
 
 if TYPE_CHECKING:
+    from pykclient.clock import Clock
     from pykclient.consumer.consumer_metadata import ConsumerMetadata
     from pykclient.consumer.deserializers import Deserializers
     from pykclient.consumer.share.acknowledgements import NodeAcknowledgements
@@ -39,7 +40,7 @@ class ShareFetchBuffer:
     ``add`` and ``clear`` belong to the holder of the I/O lease. Thread: application, for all else.
     """
 
-    __slots__ = ("_config", "_deserializers", "_log", "_metadata", "_next_in_line", "_waiting")
+    __slots__ = ("_clock", "_config", "_deserializers", "_log", "_metadata", "_next_in_line", "_waiting")
 
     def __init__(
         self,
@@ -47,7 +48,9 @@ class ShareFetchBuffer:
         metadata: ConsumerMetadata,
         config: ShareFetchConfig,
         deserializers: Deserializers,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._log = log_context.logger(__name__)
         self._metadata = metadata
         self._config = config
@@ -96,6 +99,12 @@ class ShareFetchBuffer:
                         break
                     continue
                 self._next_in_line = self._waiting.popleft()
+            if self._clock.now_ms() >= completed.lock_end_ms:
+                # Other members may have processed them; if not, the broker delivers them again.
+                tp = completed.partition.topic_partition
+                self._log.info("Dropping fetched records of %s, as their locks expired before a poll took them", tp)
+                completed.drain()
+                continue
             if not fetch.can_add(completed.node_id, completed.partition):
                 break  # the leader has changed; the next poll returns these
             batch, error = completed.fetch_records(
