@@ -17,6 +17,7 @@ import examples
 from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.errors import ConfigError, KafkaTimeoutError
 from pykclient.testing import EmbeddedCluster
+from tests.cli.command import Pykclient
 
 DOCS = Path(examples.__file__).parents[1] / "docs"
 
@@ -54,6 +55,16 @@ def test_the_quick_start(cluster: EmbeddedCluster) -> None:
     assert printed[0] == (0, 10)  # the place of the record in JSON
     assert [args[1] for args in printed[1:]] == list(range(11))
     assert printed[-1] == (0, 10, b"customer-7", b'{"number": 10}')
+
+
+def test_the_commands_of_the_quick_start_exist() -> None:
+    text = (DOCS / "quickstart.md").read_text(encoding="utf-8")
+    commands = re.findall(r"\bpykclient (embedded|doctor)((?: -+\w+ \S+)*)", text)
+    assert len(commands) == 2
+    for name, options in commands:
+        arguments = [word.strip("`") for word in options.split()]
+        shown = Pykclient().ok(name, *arguments, "--help").out
+        assert all(option in shown for option in arguments[::2])
 
 
 def test_columns(cluster: EmbeddedCluster) -> None:
