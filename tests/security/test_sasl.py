@@ -307,7 +307,7 @@ def test_tokens_from_a_file(secure: SecureCluster, topic: str, tmp_path: Path) -
     ("answer", "said"),
     [
         ("down", "sasl.oauthbearer.token.endpoint.url and whether the identity provider is up"),
-        ("refuses", "check the client's id, its secret and the scope"),
+        ("refuses", "check the client's id, its secret or assertion, the scope"),
         ("expired", "by this machine's clock; check the clock"),
     ],
 )

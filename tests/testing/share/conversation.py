@@ -33,6 +33,8 @@ from pykclient.record.memory_records_builder import MemoryRecordsBuilder
 from tests.support.any_kafka import AnyKafka
 from tests.testing.group.conversation import Conversation
 
+#: How long a fetch waits for records to be available: a broker first writes down that they were released.
+_RELEASE_MS = 2_000
 ANSWERS = Path(__file__).with_name("answers_of_kafka.json")
 
 _EPOCHS = ("member_epoch", "group_epoch", "assignment_epoch")
@@ -242,8 +244,8 @@ class ShareConversation(Conversation):
         self.joined()
         self.produce(*"abcdefghij")
         self.share_fetch_first("all ten")
-        self.share_fetch("accepts, releases and rejects", 1, (0, 3, [ACCEPT]), (4, 6, [RELEASE, REJECT, ACCEPT]))
-        self.share_fetch("the released one", 2)
+        self.acknowledge("accepts, releases and rejects", 1, (0, 3, [ACCEPT]), (4, 6, [RELEASE, REJECT, ACCEPT]))
+        self.share_fetch("the released one", 2, max_wait_ms=_RELEASE_MS)
         self.acknowledge("twice", 3, (0, 0, [ACCEPT]))
         self.acknowledge("one that is accepted", 4, (6, 6, [ACCEPT]))
         self.acknowledge("of the future", 5, (10, 12, [ACCEPT]))
@@ -270,10 +272,10 @@ class ShareConversation(Conversation):
         self.share_fetch("nothing for the second", 0, member="two")
         self.acknowledge("not its own", 1, (0, 1, [ACCEPT]), member="two")
         self.acknowledge("some back", 1, (1, 2, [RELEASE]))
-        self.share_fetch("for the second", 2, member="two")
+        self.share_fetch("for the second", 2, member="two", max_wait_ms=_RELEASE_MS)
         self.acknowledge("not its own any more", 2, (0, 3, [ACCEPT]))
         self.share_fetch("closes", -1)
-        self.share_fetch("what it had", 3, member="two")
+        self.share_fetch("what it had", 3, member="two", max_wait_ms=_RELEASE_MS)
         self.acknowledge("closes", -1, (0, 5, [ACCEPT]), member="two")
 
     def limits(self) -> None:
@@ -308,8 +310,11 @@ class ShareConversation(Conversation):
         self.produce(*"abcdefgh")
         self.share_fetch_first("first delivery")
         acks: list[Ack] = [(0, 7, [RELEASE])]
-        for epoch in range(1, 12):
-            answer = self.share_fetch(f"releases, epoch {epoch}", epoch, *acks)
+        epoch = 1
+        while acks:
+            self.acknowledge(f"releases, epoch {epoch}", epoch, *acks)
+            answer = self.share_fetch(f"fetches, epoch {epoch + 1}", epoch + 1, max_wait_ms=_RELEASE_MS)
+            epoch += 2
             acks = [
                 (acquired.first_offset, acquired.last_offset, [RELEASE])
                 for topic in answer.responses
