@@ -28,8 +28,9 @@ KEYS = 30
 PARTITIONS = 6
 
 #: Errors after which a process cannot go on: another one has its name, its transaction was too old, or brokers were
-#: away for too long.
-EXPECTED_ENDS = {"ProducerFencedError", "InvalidProducerEpochError", "KafkaTimeoutError"}
+#: away for too long. A broker that stops may also answer the end of a transaction with UNKNOWN_SERVER_ERROR, which ends
+#: Java's producer, too.
+EXPECTED_ENDS = {"ProducerFencedError", "InvalidProducerEpochError", "KafkaTimeoutError", "UnknownServerError"}
 
 
 class Feed:
