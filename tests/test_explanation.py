@@ -265,9 +265,18 @@ def test_a_log_line_names_the_place_that_logged_it(caplog: pytest.LogCaptureFixt
 
 @pytest.mark.parametrize(
     ("duration_ms", "shown"),
-    [(-1, "0 ms"), (12, "12 ms"), (1200, "1.2 s"), (185_000, "3 min 5 s"), (7_440_000, "2 h 4 min")],
+    [
+        (-1, "0 ms"),
+        (12, "12 ms"),
+        (999.6, "1.0 s"),
+        (1200, "1.2 s"),
+        (59_949, "59.9 s"),
+        (59_951, "1 min 0 s"),
+        (185_000, "3 min 5 s"),
+        (7_440_000, "2 h 4 min"),
+    ],
 )
-def test_durations(duration_ms: int, shown: str) -> None:
+def test_durations(duration_ms: float, shown: str) -> None:
     assert shown_duration(duration_ms) == shown
 
 

@@ -103,12 +103,12 @@ def explain_on_signal(signum: int | None = None, file: TextIO | None = None) -> 
 
 def shown_duration(duration_ms: float) -> str:
     """Return a duration for people: ``12 ms``, ``1.2 s``, ``3 min 5 s``, ``2 h 4 min``."""
-    if duration_ms < 1_000:
+    if duration_ms < 999.5:
         return f"{max(duration_ms, 0):.0f} ms"
     seconds = duration_ms / 1_000
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
+    minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
