@@ -431,6 +431,21 @@ def test_a_static_member_that_cannot_be_stored_stays_who_it_was() -> None:
     assert groups.heartbeat(ids["a"], generation, "a") == 0
 
 
+def test_the_session_of_a_static_member_that_crashes_while_its_return_is_stored_expires() -> None:
+    groups = Groups()
+    static(groups, "a")
+    groups.replicas.holding = True
+    back = groups.join(instance_id="a")
+    groups.advance(15_000)  # longer than its session, which does not expire while it waits
+    groups.replicas.release()
+    assert back.value.error_code == 0
+    groups.replicas.holding = False
+    groups.advance(9_999)
+    assert list(groups.group().members) == [back.value.member_id]
+    groups.advance(2)
+    assert not groups.group().members
+
+
 def test_a_static_member_comes_back_with_other_protocols() -> None:
     groups = Groups()
     static(groups, "a")

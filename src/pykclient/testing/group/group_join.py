@@ -209,6 +209,8 @@ class GroupJoin:
                 self._rebalance.reschedule_session(group, member)
                 return
             group.answer_join(member, self._welcome_back(group, member, attempt.api_version, leader_id))
+            # Its session may have expired unnoticed while it waited.
+            self._rebalance.reschedule_session(group, member)
 
         self._manager.store_group(
             group, {member.member_id: member.assignment for member in group.members.values()}, stored
