@@ -16,6 +16,7 @@ _FILES = (
     "tests/admin/test_access_on_kafka.py",
     "tests/admin/test_admin_on_kafka.py",
     "tests/admin/test_groups_on_kafka.py",
+    "tests/admin/test_java_admin_on_kafka.py",
     "tests/admin/test_transactions_on_kafka.py",
     "tests/aio/test_aio_consumer_on_kafka.py",
     "tests/aio/test_aio_kafka_producer.py",

@@ -70,6 +70,9 @@ if TYPE_CHECKING:
         ReplicaInfo as ReplicaInfo,
     )
     from pykclient.admin.descriptions import (
+        ReplicaLogDirInfo as ReplicaLogDirInfo,
+    )
+    from pykclient.admin.descriptions import (
         ShareGroupOffset as ShareGroupOffset,
     )
     from pykclient.admin.descriptions import (
@@ -83,6 +86,30 @@ if TYPE_CHECKING:
     )
     from pykclient.admin.results import (
         Results as Results,
+    )
+    from pykclient.admin.streams_groups import (
+        Endpoint as Endpoint,
+    )
+    from pykclient.admin.streams_groups import (
+        StreamsGroupDescription as StreamsGroupDescription,
+    )
+    from pykclient.admin.streams_groups import (
+        StreamsGroupMemberAssignment as StreamsGroupMemberAssignment,
+    )
+    from pykclient.admin.streams_groups import (
+        StreamsGroupMemberDescription as StreamsGroupMemberDescription,
+    )
+    from pykclient.admin.streams_groups import (
+        StreamsGroupSubtopologyDescription as StreamsGroupSubtopologyDescription,
+    )
+    from pykclient.admin.streams_groups import (
+        TaskIds as TaskIds,
+    )
+    from pykclient.admin.streams_groups import (
+        TaskOffset as TaskOffset,
+    )
+    from pykclient.admin.streams_groups import (
+        TopicInfo as TopicInfo,
     )
     from pykclient.admin.transactions import (
         FencedProducer as FencedProducer,
@@ -212,6 +239,7 @@ _HOME = {
     "CreatedTopic": "descriptions",
     "DelegationToken": "access",
     "ElectionType": "values",
+    "Endpoint": "streams_groups",
     "FeatureMetadata": "descriptions",
     "FeatureUpdate": "cluster",
     "FencedProducer": "transactions",
@@ -236,6 +264,7 @@ _HOME = {
     "QuorumInfo": "descriptions",
     "QuorumReplica": "descriptions",
     "ReplicaInfo": "descriptions",
+    "ReplicaLogDirInfo": "descriptions",
     "ResourcePattern": "values",
     "ResourcePatternFilter": "values",
     "ResourceType": "values",
@@ -243,7 +272,14 @@ _HOME = {
     "ScramCredentialInfo": "access",
     "ScramMechanism": "values",
     "ShareGroupOffset": "descriptions",
+    "StreamsGroupDescription": "streams_groups",
+    "StreamsGroupMemberAssignment": "streams_groups",
+    "StreamsGroupMemberDescription": "streams_groups",
+    "StreamsGroupSubtopologyDescription": "streams_groups",
+    "TaskIds": "streams_groups",
+    "TaskOffset": "streams_groups",
     "TopicDescription": "descriptions",
+    "TopicInfo": "streams_groups",
     "TopicListing": "descriptions",
     "TopicPartitionReplica": "values",
     "TransactionDescription": "values",
@@ -276,6 +312,7 @@ __all__ = [
     "CreatedTopic",
     "DelegationToken",
     "ElectionType",
+    "Endpoint",
     "FeatureMetadata",
     "FeatureUpdate",
     "FencedProducer",
@@ -300,6 +337,7 @@ __all__ = [
     "QuorumInfo",
     "QuorumReplica",
     "ReplicaInfo",
+    "ReplicaLogDirInfo",
     "ResourcePattern",
     "ResourcePatternFilter",
     "ResourceType",
@@ -307,7 +345,14 @@ __all__ = [
     "ScramCredentialInfo",
     "ScramMechanism",
     "ShareGroupOffset",
+    "StreamsGroupDescription",
+    "StreamsGroupMemberAssignment",
+    "StreamsGroupMemberDescription",
+    "StreamsGroupSubtopologyDescription",
+    "TaskIds",
+    "TaskOffset",
     "TopicDescription",
+    "TopicInfo",
     "TopicListing",
     "TopicPartitionReplica",
     "TransactionDescription",

@@ -14,6 +14,7 @@ from pykclient.admin import (
     group_offsets,
     groups,
     partitions,
+    streams_groups,
     topics,
     transactions,
 )
@@ -36,11 +37,13 @@ from pykclient.admin.descriptions import (
     LogDirDescription,
     PartitionReassignment,
     QuorumInfo,
+    ReplicaLogDirInfo,
     ShareGroupOffset,
     TopicDescription,
     TopicListing,
 )
 from pykclient.admin.results import Results
+from pykclient.admin.streams_groups import StreamsGroupDescription
 from pykclient.admin.transactions import FencedProducer
 from pykclient.admin.values import (
     ACL,
@@ -283,6 +286,18 @@ class Admin(AdminBase):
         wanted = cluster.directories(directories)
         return self._run("alter_replica_log_dirs", timeout_ms, lambda it: cluster.alter_replica_log_dirs(it, wanted))
 
+    def describe_replica_log_dirs(
+        self, replicas: Iterable[TopicPartitionReplica], *, timeout_ms: int | None = None
+    ) -> Results[TopicPartitionReplica, ReplicaLogDirInfo]:
+        """Return the log directories of replicas, and those that replicas are moved to.
+
+        A replica that its broker does not have is a success without a directory.
+        """
+        wanted = cluster.replicas_to_describe(replicas)
+        return self._run(
+            "describe_replica_log_dirs", timeout_ms, lambda it: cluster.describe_replica_log_dirs(it, wanted)
+        )
+
     def describe_features(self, *, timeout_ms: int | None = None) -> FeatureMetadata:
         """Return the supported and the finalized levels of the cluster's features."""
         response = self._run("describe_features", timeout_ms, lambda it: cluster.api_versions(it, "describe_features"))
@@ -357,12 +372,23 @@ class Admin(AdminBase):
     def describe_groups(
         self, group_ids: Iterable[str], *, timeout_ms: int | None = None
     ) -> Results[str, GroupDescription]:
-        """Describe groups of any type: of the classic or the consumer protocol, or share groups.
+        """Describe groups of any type: of the classic or the consumer protocol, share groups, or streams groups.
 
-        A group that does not exist fails with GroupIdNotFoundError.
+        A group that does not exist fails with GroupIdNotFoundError. ``describe_streams_groups`` tells more of streams
+        groups: their topologies and tasks.
         """
         ids = arguments.texts(group_ids, "group_ids")
         return self._run("describe_groups", timeout_ms, lambda it: groups.describe_groups(it, ids))
+
+    def describe_streams_groups(
+        self, group_ids: Iterable[str], *, timeout_ms: int | None = None
+    ) -> Results[str, StreamsGroupDescription]:
+        """Describe groups of Kafka Streams' own protocol (KIP-1071), with their topologies and tasks.
+
+        A group that does not exist, or is of another type, fails with GroupIdNotFoundError.
+        """
+        ids = arguments.texts(group_ids, "group_ids")
+        return self._run("describe_streams_groups", timeout_ms, lambda it: streams_groups.describe(it, ids))
 
     def delete_groups(self, group_ids: Iterable[str], *, timeout_ms: int | None = None) -> Results[str, None]:
         """Delete groups of any type that have no members, with their offsets."""
@@ -370,10 +396,12 @@ class Admin(AdminBase):
         return self._run("delete_groups", timeout_ms, lambda it: groups.delete_groups(it, ids))
 
     def remove_members(
-        self, group_id: str, members: Iterable[MemberToRemove], *, timeout_ms: int | None = None
+        self, group_id: str, members: Iterable[MemberToRemove] | None = None, *, timeout_ms: int | None = None
     ) -> Results[MemberToRemove, None]:
-        """Remove members from a group of the classic protocol."""
+        """Remove members from a group of the classic protocol: some, or all that it has now (None)."""
         group = arguments.text(group_id, "group_id")
+        if members is None:
+            return self._run("remove_members", timeout_ms, lambda it: groups.remove_all_members(it, group))
         wanted = groups.members_to_remove(members)
         return self._run("remove_members", timeout_ms, lambda it: groups.remove_members(it, group, wanted))
 
@@ -616,3 +644,10 @@ class Admin(AdminBase):
         """Fence the producers with these transactional ids: their transactions are aborted, and they send no more."""
         ids = arguments.texts(transactional_ids, "transactional_ids")
         return self._run("fence_producers", timeout_ms, lambda it: transactions.fence_producers(it, ids))
+
+    def force_terminate_transaction(self, transactional_id: str, *, timeout_ms: int | None = None) -> None:
+        """Abort the transaction of a transactional id, and fence its producer. An id without one is a success."""
+        id = arguments.text(transactional_id, "transactional_id")
+        self._run(
+            "force_terminate_transaction", timeout_ms, lambda it: transactions.force_terminate_transaction(it, id)
+        )

@@ -15,13 +15,14 @@ from pykclient.admin.descriptions import (
     QuorumInfo,
     QuorumReplica,
     ReplicaInfo,
+    ReplicaLogDirInfo,
 )
 from pykclient.admin.handlers import ItemsHandler, QuestionHandler
 from pykclient.admin.operation import CallContext, Operation
 from pykclient.admin.results import Results
 from pykclient.admin.topics import all_metadata, topic_id_or_none
 from pykclient.admin.values import TopicPartitionReplica, UpdateFeatureType, authorized_operations
-from pykclient.errors import IllegalArgumentError, KafkaError, UnsupportedVersionError
+from pykclient.errors import IllegalArgumentError, KafkaError, KafkaStorageError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.message import Request
 from pykclient.protocol.messages.add_raft_voter import AddRaftVoterRequest
@@ -127,6 +128,51 @@ def describe_log_dirs(
     return (yield from context.run(handler, brokers))
 
 
+def describe_replica_log_dirs(
+    context: CallContext, replicas: Sequence[TopicPartitionReplica]
+) -> Operation[Results[TopicPartitionReplica, ReplicaLogDirInfo]]:
+    """Describe where replicas are, and where they are moved to. A broker without the replica has no directory."""
+
+    def request(keys: Sequence[TopicPartitionReplica], _timeout_ms: int) -> DescribeLogDirsRequest:
+        by_topic: dict[str, list[int]] = {}
+        for replica in keys:
+            by_topic.setdefault(replica.topic, []).append(replica.partition)
+        return DescribeLogDirsRequest(
+            topics=[
+                DescribeLogDirsRequest.DescribableLogDirTopic(topic=topic, partitions=of_topic)
+                for topic, of_topic in by_topic.items()
+            ]
+        )
+
+    def answers(
+        keys: Sequence[TopicPartitionReplica], response: DescribeLogDirsResponse
+    ) -> Iterator[tuple[TopicPartitionReplica, KafkaError | None, ReplicaLogDirInfo]]:
+        checked(response.error_code)
+        found = {TopicPartition(key.topic, key.partition): ReplicaLogDirInfo() for key in keys}
+        for path, directory in log_dirs(response).items():
+            if directory.error is not None and not isinstance(directory.error, KafkaStorageError):
+                raise directory.error  # a directory that is offline tells of no replicas
+            for tp, replica in directory.replicas.items():
+                known = found.get(tp, ReplicaLogDirInfo())
+                found[tp] = (
+                    known._replace(future_replica_log_dir=path, future_replica_offset_lag=replica.offset_lag)
+                    if replica.is_future
+                    else known._replace(current_replica_log_dir=path, current_replica_offset_lag=replica.offset_lag)
+                )
+        for key in keys:
+            yield key, None, found[TopicPartition(key.topic, key.partition)]
+
+    handler: ItemsHandler[TopicPartitionReplica, ReplicaLogDirInfo] = ItemsHandler(
+        "describe_replica_log_dirs", _of_replica(), request, answers
+    )
+    return (yield from context.run(handler, replicas))
+
+
+def _of_replica() -> LookupStrategy[TopicPartitionReplica]:
+    """Return the strategy for replicas, which names their brokers."""
+    return LookupStrategy(lambda replica: replica.broker_id)
+
+
 def alter_replica_log_dirs(
     context: CallContext, directories: Mapping[TopicPartitionReplica, str]
 ) -> Operation[Results[TopicPartitionReplica, None]]:
@@ -158,9 +204,8 @@ def alter_replica_log_dirs(
                 replica = TopicPartitionReplica(topic.topic_name, partition.partition_index, broker_id)
                 yield replica, error_of(partition.error_code), None
 
-    lookup: LookupStrategy[TopicPartitionReplica] = LookupStrategy(lambda replica: replica.broker_id)
     handler: ItemsHandler[TopicPartitionReplica, None] = ItemsHandler(
-        "alter_replica_log_dirs", lookup, request, answers
+        "alter_replica_log_dirs", _of_replica(), request, answers
     )
     return (yield from context.run(handler, list(directories)))
 
@@ -356,18 +401,31 @@ def directories(values: object) -> dict[TopicPartitionReplica, str]:
     Raises:
         IllegalArgumentError: a key is no ``(topic, partition, broker id)``, or a path is no text.
     """
-    found = {}
-    for key, path in arguments.mapping(values, "replica_assignments", "paths by TopicPartitionReplica").items():
-        if not isinstance(key, tuple) or len(key) != 3:
-            raise IllegalArgumentError(f"a key of replica_assignments is {arguments.shown(key)}, no replica")
-        topic, partition, broker_id = key
-        replica = TopicPartitionReplica(
-            arguments.text(topic, "the topic of a replica"),
-            arguments.number(partition, "the partition of a replica"),
-            arguments.number(broker_id, "the broker of a replica"),
-        )
-        found[replica] = arguments.text(path, f"the directory of {replica}")
-    return found
+    return {
+        _replica(key, "a key of replica_assignments"): arguments.text(path, f"the directory of {key}")
+        for key, path in arguments.mapping(values, "replica_assignments", "paths by TopicPartitionReplica").items()
+    }
+
+
+def replicas_to_describe(values: object) -> list[TopicPartitionReplica]:
+    """Return a list of replicas, each once.
+
+    Raises:
+        IllegalArgumentError: one of them is no ``(topic, partition, broker id)``.
+    """
+    given = arguments.items(values, "replicas", "TopicPartitionReplica")
+    return list(dict.fromkeys(_replica(value, f"replicas[{index}]") for index, value in enumerate(given)))
+
+
+def _replica(value: object, what: str) -> TopicPartitionReplica:
+    if not isinstance(value, tuple) or len(value) != 3:
+        raise IllegalArgumentError(f"{what} is {arguments.shown(value)}, no replica")
+    topic, partition, broker_id = value
+    return TopicPartitionReplica(
+        arguments.text(topic, "the topic of a replica"),
+        arguments.number(partition, "the partition of a replica"),
+        arguments.number(broker_id, "the broker of a replica"),
+    )
 
 
 # --- typed results ---
@@ -401,6 +459,7 @@ def log_dirs(response: DescribeLogDirsResponse) -> dict[str, LogDirDescription]:
                 for partition in topic.partitions
             },
             error_of(found.error_code),
+            found.is_cordoned,
         )
         for found in response.results
     }

@@ -96,12 +96,16 @@ class BrokerVersionData(NamedTuple):
 
 
 class LogDirDescription(NamedTuple):
-    """A log directory of a broker. Sizes are in bytes, -1 if unknown. ``error`` is why it cannot be used, or None."""
+    """A log directory of a broker. Sizes are in bytes, -1 if unknown. ``error`` is why it cannot be used, or None.
+
+    A cordoned directory gets no new replicas (KIP-1066).
+    """
 
     total_bytes: int
     usable_bytes: int
     replicas: dict[TopicPartition, ReplicaInfo]
     error: KafkaError | None
+    is_cordoned: bool = False
 
 
 class ReplicaInfo(NamedTuple):
@@ -110,6 +114,18 @@ class ReplicaInfo(NamedTuple):
     size_bytes: int
     offset_lag: int
     is_future: bool
+
+
+class ReplicaLogDirInfo(NamedTuple):
+    """The log directory of a replica, and the one that it is moved to. They are None if there is none.
+
+    An offset lag is the number of records that the replica there is behind, -1 if unknown.
+    """
+
+    current_replica_log_dir: str | None = None
+    current_replica_offset_lag: int = -1
+    future_replica_log_dir: str | None = None
+    future_replica_offset_lag: int = -1
 
 
 class QuorumReplica(NamedTuple):
@@ -170,6 +186,8 @@ class MemberDescription(NamedTuple):
     """A member of a group.
 
     ``target_assignment`` (what the member moves to) and ``epoch`` are None in groups of the classic protocol.
+    ``is_upgraded`` tells in a group of the consumer protocol if the member uses it too; it is None if the broker does
+    not say, and in other groups. ``assignment`` is empty for members of streams groups, which have tasks.
     """
 
     member_id: str
@@ -181,10 +199,14 @@ class MemberDescription(NamedTuple):
     assignment: frozenset[TopicPartition]
     target_assignment: frozenset[TopicPartition] | None
     epoch: int | None
+    is_upgraded: bool | None = None
 
 
 class GroupDescription(NamedTuple):
-    """A group. ``assignor`` is the strategy that its members agree on. Epochs are None in the classic protocol."""
+    """A group. ``assignor`` is the strategy that its members agree on. Epochs are None in the classic protocol.
+
+    ``coordinator`` is the broker that has described the group.
+    """
 
     group_id: str
     type: GroupType
@@ -195,10 +217,15 @@ class GroupDescription(NamedTuple):
     authorized_operations: list[str] | None
     group_epoch: int | None
     assignment_epoch: int | None
+    coordinator: Node | None = None
 
 
 class ShareGroupOffset(NamedTuple):
-    """The offset at which a share group begins to read a partition, or None. ``lag`` is None if it is unknown."""
+    """The offset at which a share group begins to read a partition.
+
+    All fields are None if the group has not begun to read it. ``leader_epoch`` and ``lag`` are None if the broker does
+    not know them.
+    """
 
     start_offset: int | None
     leader_epoch: int | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pykclient.admin import arguments
 from pykclient.admin.api import ApiRequest, ApiResult, checked, error_of
@@ -14,7 +14,7 @@ from pykclient.admin.operation import CallContext, Operation
 from pykclient.admin.partitions import by_topic, list_offsets, partition_errors
 from pykclient.admin.results import Results
 from pykclient.admin.values import IsolationLevel, OffsetSpec, OffsetTimestamp
-from pykclient.errors import IllegalArgumentError, KafkaError
+from pykclient.errors import IllegalArgumentError, KafkaError, RebalanceInProgressError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from pykclient.protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
@@ -23,6 +23,8 @@ from pykclient.protocol.messages.offset_commit import OffsetCommitRequest
 from pykclient.protocol.messages.offset_delete import OffsetDeleteRequest
 from pykclient.protocol.messages.offset_fetch import OffsetFetchRequest
 from pykclient.types import UNKNOWN_EPOCH, OffsetAndMetadata, TopicPartition
+
+K = TypeVar("K")
 
 #: The partitions of each group; None is for all that have offsets.
 GroupSpecs = Mapping[str, Sequence[TopicPartition] | None]
@@ -135,6 +137,14 @@ def group_specs(values: object) -> dict[str, list[TopicPartition] | None]:
 # --- altering ---
 
 
+class _ChangeHandler(ItemsHandler[K, None]):
+    """Changes offsets of a group. While the group rebalances, the change is retried, as by Java's client."""
+
+    __slots__ = ()
+
+    RETRIED = (RebalanceInProgressError,)
+
+
 def alter_group_offsets(
     context: CallContext, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], coordinator_id: int | None
 ) -> Operation[Results[TopicPartition, None]]:
@@ -164,7 +174,7 @@ def alter_group_offsets(
         )
         return RequestBuilder(message, max_version=_NAMES_UNTIL)
 
-    handler: ItemsHandler[TopicPartition, None] = ItemsHandler(
+    handler: _ChangeHandler[TopicPartition] = _ChangeHandler(
         "alter_group_offsets", coordinator(coordinator_id, lambda _: group), request, _partition_errors
     )
     return (yield from context.run(handler, list(offsets)))
@@ -304,11 +314,15 @@ def describe_share_group_offsets(
             for topic in group.topics:
                 for partition in topic.partitions:
                     error = error or error_of(partition.error_code, partition.error_message)
-                    lag = getattr(partition, "lag", -1)
-                    offsets[TopicPartition(topic.topic_name, partition.partition_index)] = ShareGroupOffset(
-                        partition.start_offset if partition.start_offset >= 0 else None,
-                        partition.leader_epoch if partition.leader_epoch > 0 else None,
-                        lag if lag >= 0 else None,
+                    tp = TopicPartition(topic.topic_name, partition.partition_index)
+                    offsets[tp] = (
+                        ShareGroupOffset(None, None, None)
+                        if partition.start_offset < 0
+                        else ShareGroupOffset(
+                            partition.start_offset,
+                            partition.leader_epoch if partition.leader_epoch >= 0 else None,
+                            partition.lag if partition.lag >= 0 else None,
+                        )
                     )
             yield group.group_id, error, offsets
 
@@ -346,7 +360,7 @@ def alter_share_group_offsets(
         checked(response.error_code, response.error_message)
         return partition_errors((topic.topic_name, topic.partitions) for topic in response.responses)
 
-    handler: ItemsHandler[TopicPartition, None] = ItemsHandler(
+    handler: _ChangeHandler[TopicPartition] = _ChangeHandler(
         "alter_share_group_offsets", coordinator(None, lambda _: group), request, answers
     )
     return (yield from context.run(handler, list(offsets)))
@@ -370,7 +384,7 @@ def delete_share_group_offsets(
         for topic in response.responses:
             yield topic.topic_name, error_of(topic.error_code, topic.error_message), None
 
-    handler: ItemsHandler[str, None] = ItemsHandler(
+    handler: _ChangeHandler[str] = _ChangeHandler(
         "delete_share_group_offsets", coordinator(None, lambda _: group), request, answers
     )
     return (yield from context.run(handler, topics))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from pykclient import errors
 from pykclient.admin import arguments
@@ -29,6 +29,10 @@ from pykclient.protocol.messages.describe_groups import DescribeGroupsRequest, D
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest
 from pykclient.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from pykclient.protocol.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from pykclient.protocol.messages.streams_group_describe import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+)
 from pykclient.protocol.wire import Reader
 from pykclient.types import TopicPartition
 
@@ -36,10 +40,23 @@ _DEAD = "Dead"
 #: The reason that a removed member gets, as Java's client gives it.
 _DEFAULT_REASON = "member was removed by an admin"
 _MAX_REASON = 255
+#: The types of members in a response of ConsumerGroupDescribe: classic and consumer.
+_IS_UPGRADED = {0: False, 1: True}
 
 Listed = ListGroupsResponse.ListedGroup
 Classic = DescribeGroupsResponse.DescribedGroup
-Modern = ConsumerGroupDescribeResponse.DescribedGroup | ShareGroupDescribeResponse.DescribedGroup
+Modern = (
+    ConsumerGroupDescribeResponse.DescribedGroup
+    | ShareGroupDescribeResponse.DescribedGroup
+    | StreamsGroupDescribeResponse.DescribedGroup
+)
+
+
+class Described(NamedTuple):
+    """A group in a response, and the coordinator that has sent it."""
+
+    coordinator_id: int
+    group: Any
 
 
 def coordinator(coordinator_id: int | None = None, name_of: Callable[[Any], str] = str) -> LookupStrategy[Any]:
@@ -96,53 +113,62 @@ class _DescribeGroupsBuilder(RequestBuilder):
         return DescribeGroupsRequest(groups=self._groups, include_authorized_operations=version >= 3)
 
 
+class _DescribeGroupsHandler(ItemsHandler[str, Described]):
+    """Notes which broker has answered: that is the coordinator."""
+
+    __slots__ = ()
+
+    def handle_response(self, destination: int, keys: Sequence[str], response: Any) -> ApiResult[str, Described]:
+        result = super().handle_response(destination, keys, response)
+        for key, group in result.completed.items():
+            result.completed[key] = Described(destination, group)
+        return result
+
+
+def _describe(
+    context: CallContext,
+    groups: Sequence[str],
+    request: Callable[[Sequence[str]], Request | RequestBuilder],
+    coordinator_id: int | None = None,
+) -> Operation[Results[str, Described]]:
+    handler = _DescribeGroupsHandler(
+        "describe_groups", coordinator(coordinator_id), lambda keys, _timeout_ms: request(keys), _group_answers
+    )
+    return (yield from context.run(handler, groups))
+
+
 def describe_classic_groups(
     context: CallContext, groups: Sequence[str], coordinator_id: int | None = None
-) -> Operation[Results[str, Classic]]:
+) -> Operation[Results[str, Described]]:
     """Describe groups of the classic protocol. A group that does not exist has the state Dead or an error."""
-    return (
-        yield from context.run(
-            ItemsHandler(
-                "describe_groups",
-                coordinator(coordinator_id),
-                lambda keys, _timeout_ms: _DescribeGroupsBuilder(keys),
-                _group_answers,
-            ),
-            groups,
-        )
-    )
+    return (yield from _describe(context, groups, _DescribeGroupsBuilder, coordinator_id))
 
 
-def describe_consumer_groups(context: CallContext, groups: Sequence[str]) -> Operation[Results[str, Modern]]:
+def describe_consumer_groups(context: CallContext, groups: Sequence[str]) -> Operation[Results[str, Described]]:
     """Describe groups of the consumer protocol (KIP-848)."""
-    return (
-        yield from context.run(
-            ItemsHandler(
-                "describe_groups",
-                coordinator(),
-                lambda keys, _timeout_ms: ConsumerGroupDescribeRequest(
-                    group_ids=keys, include_authorized_operations=True
-                ),
-                _group_answers,
-            ),
-            groups,
-        )
-    )
+
+    def request(keys: Sequence[str]) -> Request:
+        return ConsumerGroupDescribeRequest(group_ids=keys, include_authorized_operations=True)
+
+    return (yield from _describe(context, groups, request))
 
 
-def describe_share_groups(context: CallContext, groups: Sequence[str]) -> Operation[Results[str, Modern]]:
+def describe_share_groups(context: CallContext, groups: Sequence[str]) -> Operation[Results[str, Described]]:
     """Describe share groups (KIP-932)."""
-    return (
-        yield from context.run(
-            ItemsHandler(
-                "describe_groups",
-                coordinator(),
-                lambda keys, _timeout_ms: ShareGroupDescribeRequest(group_ids=keys, include_authorized_operations=True),
-                _group_answers,
-            ),
-            groups,
-        )
-    )
+
+    def request(keys: Sequence[str]) -> Request:
+        return ShareGroupDescribeRequest(group_ids=keys, include_authorized_operations=True)
+
+    return (yield from _describe(context, groups, request))
+
+
+def describe_streams_groups(context: CallContext, groups: Sequence[str]) -> Operation[Results[str, Described]]:
+    """Describe streams groups (KIP-1071)."""
+
+    def request(keys: Sequence[str]) -> Request:
+        return StreamsGroupDescribeRequest(group_ids=keys, include_authorized_operations=True)
+
+    return (yield from _describe(context, groups, request))
 
 
 def _group_answers(_keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, Any]]:
@@ -150,31 +176,36 @@ def _group_answers(_keys: Sequence[str], response: Any) -> Iterator[tuple[str, K
         yield group.group_id, error_of(group.error_code, group.error_message), group
 
 
+#: How groups of each type are described, in the order in which ``describe_groups`` asks.
+_TYPES: Final = (
+    (GroupType.CONSUMER, describe_consumer_groups),
+    (GroupType.CLASSIC, describe_classic_groups),
+    (GroupType.SHARE, describe_share_groups),
+    (GroupType.STREAMS, describe_streams_groups),
+)
+
+
 def describe_groups(context: CallContext, groups: Sequence[str]) -> Operation[Results[str, GroupDescription]]:
     """Describe groups of any type.
 
-    A group is looked for among those of the consumer protocol, then among the classic ones, then among share groups.
+    A group is looked for among those of the consumer protocol, then among the classic ones, share groups and streams
+    groups.
     """
     results: Results[str, GroupDescription] = Results()
-    modern = yield from describe_consumer_groups(context, groups)
-    for name, group in modern.succeeded.items():
-        results.succeeded[name] = _modern_description(group, GroupType.CONSUMER)
-    left = _not_of_this_type(modern)
-    results.failed.update({name: error for name, error in modern.failed.items() if name not in left})
-    classic = yield from describe_classic_groups(context, left)
-    missing = _not_of_this_type(classic)
-    for name, found in classic.succeeded.items():
-        if found.group_state == _DEAD:  # how brokers before Kafka 4.0 say that there is no such group
-            missing.append(name)
-        else:
-            results.succeeded[name] = _classic_description(found)
-    results.failed.update({name: error for name, error in classic.failed.items() if name not in missing})
-    share = yield from describe_share_groups(context, missing)
-    for name, group in share.succeeded.items():
-        results.succeeded[name] = _modern_description(group, GroupType.SHARE)
-    for name, error in share.failed.items():
-        is_missing = isinstance(error, (errors.GroupIdNotFoundError, UnsupportedVersionError))
-        results.failed[name] = errors.GroupIdNotFoundError(f"group {name!r} does not exist") if is_missing else error
+    left = list(groups)
+    for kind, describe in _TYPES:
+        described = yield from describe(context, left)
+        left = _not_of_this_type(described)
+        results.failed.update({name: error for name, error in described.failed.items() if name not in left})
+        for name, (coordinator_id, group) in described.succeeded.items():
+            if group.group_state == _DEAD and kind is GroupType.CLASSIC:
+                left.append(name)  # how brokers before Kafka 4.0 say that there is no such group
+                continue
+            description = _classic_description(group) if kind is GroupType.CLASSIC else _modern_description(group, kind)
+            node = context.metadata.fetch().node_by_id(coordinator_id)
+            results.succeeded[name] = description._replace(coordinator=node)
+    for name in left:
+        results.failed[name] = errors.GroupIdNotFoundError(f"group {name!r} does not exist")
     return results
 
 
@@ -183,30 +214,51 @@ def _not_of_this_type(results: Results[str, Any]) -> list[str]:
     return [name for name, error in results.failed.items() if isinstance(error, other)]
 
 
-def _modern_description(group: Any, kind: GroupType) -> GroupDescription:
+def _modern_description(group: Modern, kind: GroupType) -> GroupDescription:
     return GroupDescription(
         group.group_id,
         kind,
-        _state(group.group_state),
-        "consumer" if kind is GroupType.CONSUMER else "share",
-        group.assignor_name,
+        group_state(group.group_state),
+        kind.value,
+        getattr(group, "assignor_name", ""),
         tuple(
-            MemberDescription(
-                member.member_id,
-                getattr(member, "instance_id", None),
-                member.client_id,
-                member.client_host,
-                member.rack_id,
-                tuple(member.subscribed_topic_names or ()),
-                _assigned(member.assignment),
-                _assigned(member.target_assignment) if hasattr(member, "target_assignment") else None,
-                member.member_epoch,
-            )
+            _streams_member(group, member) if kind is GroupType.STREAMS else _modern_member(member)
             for member in group.members
         ),
         authorized_operations(group.authorized_operations),
         group.group_epoch,
         group.assignment_epoch,
+    )
+
+
+def _modern_member(member: Any) -> MemberDescription:
+    return MemberDescription(
+        member.member_id,
+        getattr(member, "instance_id", None),
+        member.client_id,
+        member.client_host,
+        member.rack_id,
+        tuple(member.subscribed_topic_names or ()),
+        _assigned(member.assignment),
+        _assigned(member.target_assignment) if hasattr(member, "target_assignment") else None,
+        member.member_epoch,
+        _IS_UPGRADED.get(getattr(member, "member_type", -1)),
+    )
+
+
+def _streams_member(group: Any, member: Any) -> MemberDescription:
+    """Return a member of a streams group, which has tasks of subtopologies instead of partitions."""
+    subtopologies = () if group.topology is None else group.topology.subtopologies or ()
+    return MemberDescription(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        member.rack_id,
+        tuple(topic for subtopology in subtopologies for topic in subtopology.source_topics),
+        frozenset(),
+        frozenset(),
+        member.member_epoch,
     )
 
 
@@ -242,7 +294,7 @@ def _classic_description(group: Classic) -> GroupDescription:
     return GroupDescription(
         group.group_id,
         GroupType.CLASSIC,
-        _state(group.group_state),
+        group_state(group.group_state),
         group.protocol_type,
         group.protocol_data,
         tuple(members),
@@ -252,7 +304,8 @@ def _classic_description(group: Classic) -> GroupDescription:
     )
 
 
-def _state(name: str) -> GroupState:
+def group_state(name: str) -> GroupState:
+    """Return the state that a coordinator names, UNKNOWN for one that this client does not know."""
     return next((state for state in GroupState if state.value.lower() == name.lower()), GroupState.UNKNOWN)
 
 
@@ -279,7 +332,7 @@ def _read(kind: Any, content: Any) -> Any:
 def group_listing(group: Listed) -> GroupListing:
     """Return a group of a response as the typed result."""
     kind = next((kind for kind in GroupType if kind.value.lower() == group.group_type.lower()), GroupType.UNKNOWN)
-    return GroupListing(group.group_id, group.protocol_type, _state(group.group_state), kind)
+    return GroupListing(group.group_id, group.protocol_type, group_state(group.group_state), kind)
 
 
 # --- deleting ---
@@ -376,6 +429,22 @@ def remove_members(
         answers,
     )
     return (yield from context.run(handler, members))
+
+
+def remove_all_members(context: CallContext, group: str) -> Operation[Results[MemberToRemove, None]]:
+    """Remove all members that a group has now from it.
+
+    Raises:
+        KafkaError: the group cannot be described.
+    """
+    described = (yield from describe_groups(context, [group]))[group]
+    members = [
+        MemberToRemove(group_instance_id=member.group_instance_id)
+        if member.group_instance_id is not None
+        else MemberToRemove(member_id=member.member_id)
+        for member in described.members
+    ]
+    return (yield from remove_members(context, group, members))
 
 
 def members_to_remove(values: object) -> list[MemberToRemove]:

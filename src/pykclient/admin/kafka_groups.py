@@ -61,7 +61,8 @@ class GroupCalls(AdminBase):
         arguments.flag(include_authorized_operations, "include_authorized_operations")
         groups = arguments.texts(group_ids, "group_ids")
         broker = _coordinator_id(group_coordinator_id)
-        results = self._run("describe_groups", None, lambda it: describe_classic_groups(it, groups, broker))
+        found = self._run("describe_groups", None, lambda it: describe_classic_groups(it, groups, broker))
+        results: Results[str, Classic] = found.map(lambda described: described.group)
         return {group: _described(group, results) for group in groups}
 
     def list_groups(

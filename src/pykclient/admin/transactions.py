@@ -289,6 +289,15 @@ def fence_producers(context: CallContext, transactional_ids: Sequence[str]) -> O
     return (yield from context.run(handler, transactional_ids))
 
 
+def force_terminate_transaction(context: CallContext, transactional_id: str) -> Operation[None]:
+    """Abort the transaction of a transactional id by fencing its producer (KIP-939).
+
+    Raises:
+        KafkaError: the producer could not be fenced.
+    """
+    (yield from fence_producers(context, [transactional_id])).all()
+
+
 # --- hanging transactions ---
 
 

@@ -300,6 +300,7 @@ class GroupState(_TextKind):
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
     RECONCILING = "Reconciling"
+    NOT_READY = "NotReady"
 
 
 class GroupType(_TextKind):
@@ -309,6 +310,7 @@ class GroupType(_TextKind):
     CLASSIC = "classic"
     CONSUMER = "consumer"
     SHARE = "share"
+    STREAMS = "streams"
 
 
 # --- access control --------------------------------------------------------------------------------------------------
