@@ -120,8 +120,8 @@ WAITING = {
 }
 #: The waits of KafkaConsumer's thread, which a consumer on an event loop must not use.
 THREAD_WAITS = {"poll_background", "result", "run_until", "transmit"}
-#: Calls of ``poll`` in the clients for asyncio: one does the I/O that is due, the other decides what to send.
-LOOP_POLLS = {"selector.poll", "self._client.managers.poll"}
+#: Calls of ``poll`` in the clients for asyncio: one does the I/O that is due, the others decide what to send.
+LOOP_POLLS = {"selector.poll", "self._client.managers.poll", "consumer.consumer.poll"}
 #: The only state that all producers of a process share.
 MAY_LOCK = {"record/compression_ratio_estimator.py"}
 

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from pykclient.aio.aio_kafka_consumer import AIOKafkaConsumer as AsyncConsumer
     from pykclient.aio.aio_kafka_producer import AIOKafkaProducer
     from pykclient.aio.aio_kafka_producer import AIOKafkaProducer as AsyncProducer
+    from pykclient.aio.aio_kafka_share_consumer import AIOKafkaShareConsumer
+    from pykclient.aio.aio_kafka_share_consumer import AIOKafkaShareConsumer as AsyncShareConsumer
     from pykclient.aio.batch_builder import BatchBuilder
     from pykclient.aio.structs import RecordMetadata
+    from pykclient.consumer.share.acknowledge_type import AcknowledgeType
     from pykclient.types import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 #: Public names: their modules, and their names there.
@@ -26,8 +29,11 @@ _HOME = {
     "AIOKafkaAdminClient": ("pykclient.aio.aio_kafka_admin_client", "AIOKafkaAdminClient"),
     "AIOKafkaConsumer": ("pykclient.aio.aio_kafka_consumer", "AIOKafkaConsumer"),
     "AIOKafkaProducer": ("pykclient.aio.aio_kafka_producer", "AIOKafkaProducer"),
+    "AIOKafkaShareConsumer": ("pykclient.aio.aio_kafka_share_consumer", "AIOKafkaShareConsumer"),
+    "AcknowledgeType": ("pykclient.consumer.share.acknowledge_type", "AcknowledgeType"),
     "AsyncConsumer": ("pykclient.aio.aio_kafka_consumer", "AIOKafkaConsumer"),
     "AsyncProducer": ("pykclient.aio.aio_kafka_producer", "AIOKafkaProducer"),
+    "AsyncShareConsumer": ("pykclient.aio.aio_kafka_share_consumer", "AIOKafkaShareConsumer"),
     "BatchBuilder": ("pykclient.aio.batch_builder", "BatchBuilder"),
     "ConsumerRebalanceListener": ("pykclient.aio.abc", "ConsumerRebalanceListener"),
     "ConsumerRecord": ("pykclient.types", "ConsumerRecord"),
@@ -42,8 +48,11 @@ __all__ = [
     "AIOKafkaAdminClient",
     "AIOKafkaConsumer",
     "AIOKafkaProducer",
+    "AIOKafkaShareConsumer",
+    "AcknowledgeType",
     "AsyncConsumer",
     "AsyncProducer",
+    "AsyncShareConsumer",
     "BatchBuilder",
     "ConsumerRebalanceListener",
     "ConsumerRecord",

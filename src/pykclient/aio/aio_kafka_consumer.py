@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from asyncio import _get_running_loop, get_running_loop  # the first returns None where the second raises
+from asyncio import _get_running_loop  # the first returns None where the second raises
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pykclient import explanation
 from pykclient.aio import consumer_arguments
+from pykclient.aio.aio_consumer_base import AIOConsumerBase
 from pykclient.aio.client_view import ClientView
 from pykclient.aio.consumer_settings import consumer_config
 from pykclient.aio.errors import ConsumerStoppedError, GroupIdMissingError
 from pykclient.aio.loop_environment import LoopEnvironment
 from pykclient.aio.loop_waits import LoopWaits, one_iteration
-from pykclient.aio.starting import await_bootstrap, look_up_bootstrap_servers
 from pykclient.aio.threadless_consumer import ThreadlessConsumer
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.consumer import arguments
@@ -25,12 +23,10 @@ from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrateg
 from pykclient.consumer.explanation import explain_consumer
 from pykclient.consumer.fetch import AnyFetch, Fetch
 from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
-from pykclient.consumer.kafka_consumer import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS, INTERNAL_TOPICS
+from pykclient.consumer.kafka_consumer import INTERNAL_TOPICS
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.errors import IllegalStateError, KafkaTimeoutError
 from pykclient.log_context import LogContext
-from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
-from pykclient.producer.arguments import milliseconds as in_seconds
 from pykclient.types import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -44,7 +40,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pykclient.config.consumer_config import ConsumerConfig
     from pykclient.consumer.application_events import Steps
 
 F = TypeVar("F", bound=AnyFetch)
@@ -68,7 +63,7 @@ _ALL_RECORDS: Final = 1 << 31
 _ARROW_BYTES: Final = 8 << 20
 
 
-class AIOKafkaConsumer:
+class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
     """A Kafka consumer for asyncio that reads records, alone or as a member of a group.
 
         async with AIOKafkaConsumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -86,10 +81,6 @@ class AIOKafkaConsumer:
 
     Thread: the loop's.
     """
-
-    #: Defaults of the attributes that the destructor reads, should the constructor raise.
-    _consumer: ThreadlessConsumer | None = None
-    _closed: bool = True
 
     def __init__(
         self,
@@ -109,34 +100,16 @@ class AIOKafkaConsumer:
         if loop is not None:
             warnings.warn("the `loop` parameter is deprecated: leave it out", DeprecationWarning, stacklevel=2)
         config, names = arguments.settings_and_topics(topics, settings)
-        self._config: ConsumerConfig = consumer_config(config, settings)
-        self._given_loop = loop
-        self._environment: Environment = SYSTEM_ENVIRONMENT
-        self._group_id: str | None = self._config["group.id"]
-        self._timeout_ms: int = self._config["default.api.timeout.ms"]
+        super().__init__(consumer_config(config, settings), loop)
         self._limit: int | None = self._config["max.poll.records"] if self._config.is_set("max.poll.records") else None
         self._isolation_level = FetchConfig.from_config(self._config).isolation_level
         self._subscriptions = self._new_subscriptions()
         if names:
             self._subscriptions.subscribe(names)
-        self._is_starting = False
-        self._closed = False
-        self._stopping: asyncio.Task[None] | None = None
         #: The records that the current loop goes over; they are the first chunk of the undelivered ones.
         self._records: Iterator[ConsumerRecord[Any, Any]] = iter(())
         self._portion = _LEAST_LOOP_PORTION
         self._portion_since_s = 0.0
-        # From ``start`` on:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._waits: LoopWaits
-        self._now_s: Callable[[], float]
-
-    @classmethod
-    def in_environment(cls, environment: Environment, /, *topics: Any, **settings: Any) -> Self:
-        """Return a consumer that uses the clock, random numbers and connections of ``environment``."""
-        consumer = cls(*topics, **settings)
-        consumer._environment = environment
-        return consumer
 
     def _new_subscriptions(self) -> SubscriptionState:
         strategy = AutoOffsetResetStrategy.from_string(self._config["auto.offset.reset"])
@@ -159,55 +132,19 @@ class AIOKafkaConsumer:
             IllegalStateError: the consumer has been started before, or this is not the loop that it was given.
             io.UnsupportedOperation: the system has neither epoll nor kqueue.
         """
-        loop = get_running_loop()
-        if self._closed:
-            raise ConsumerStoppedError("the consumer is stopped, and cannot be started again: create another one")
-        if self._given_loop is not None and self._given_loop is not loop:
-            raise IllegalStateError("Please create objects with the same loop as running with: leave `loop` out")
-        if self._consumer is not None or self._is_starting:
-            raise IllegalStateError("Did you call `start` twice? The consumer has been started already")
-        self._is_starting = True
-        try:
-            hosts = await look_up_bootstrap_servers(loop, self._config, self._environment)
-            await self._connect(loop, LoopEnvironment(hosts, self._environment))
-        finally:
-            self._is_starting = False
+        await self._start()
 
-    async def _connect(self, loop: asyncio.AbstractEventLoop, environment: LoopEnvironment) -> None:
-        waits = LoopWaits(loop)
-        consumer = ThreadlessConsumer(self._config, environment, self._subscriptions, loop, waits)
-        components = consumer.components
-        consumer.driver = driver = environment.driver(loop, consumer, components.client, waits.check)
-        is_bootstrapped = False
-        try:
-            driver.start()
-            await await_bootstrap(
-                components.metadata,
-                components.client,
-                components.clock,
-                waits,
-                self._timeout_ms,
-                "default.api.timeout.ms",
-            )
-            is_bootstrapped = True
-            environment.forget_hosts()
-            self._loop, self._waits, self._now_s = loop, waits, loop.time
-            self._consumer = consumer  # rebalance listeners may use it
-            if self._subscriptions.has_auto_assigned_partitions():
-                await self._await_assignment(consumer, waits)
-            if self._closed:
-                raise ConsumerStoppedError("the consumer was stopped while it started")
-            explanation.opened(self)
-        except BaseException:
-            # The attempt may have changed the subscription's state. Another one starts from what was asked for.
-            self._consumer = None
-            self._subscriptions = self._subscriptions.renewed()
-            if is_bootstrapped:  # it may have joined the group
-                consumer.stop()
-                consumer.closing = loop.create_task(consumer.close(ENDING_TIMEOUT_MS, auto_commit=False))
-            else:
-                consumer.release()
-            raise
+    def _new_consumer(
+        self, environment: LoopEnvironment, loop: asyncio.AbstractEventLoop, waits: LoopWaits
+    ) -> ThreadlessConsumer:
+        return ThreadlessConsumer(self._config, environment, self._subscriptions, loop, waits)
+
+    async def _join(self, consumer: ThreadlessConsumer, waits: LoopWaits) -> None:
+        if self._subscriptions.has_auto_assigned_partitions():
+            await self._await_assignment(consumer, waits)
+
+    def _forget_start(self) -> None:
+        self._subscriptions = self._subscriptions.renewed()
 
     async def _await_assignment(self, consumer: ThreadlessConsumer, waits: LoopWaits) -> None:
         timeout_ms = self._timeout_ms
@@ -230,46 +167,6 @@ class AIOKafkaConsumer:
         consumer.raise_failure()
         if not settled:
             raise KafkaTimeoutError(f"no partitions were assigned within {timeout_ms} ms: {consumer.report()}")
-
-    def _usable(self) -> ThreadlessConsumer:
-        """Return the consumer, if it can be used here.
-
-        Raises:
-            ConsumerStoppedError: it is stopped.
-            IllegalStateError: it has not been started, or belongs to another loop.
-            UseAfterForkError: it belongs to the parent process.
-        """
-        consumer = self._started()
-        if _get_running_loop() is not self._loop:
-            raise IllegalStateError("this consumer was started in another event loop: create one in each loop")
-        return consumer
-
-    def _started(self) -> ThreadlessConsumer:
-        """Return the consumer for calls that any thread may make; raise what ``_usable`` does but for another loop."""
-        consumer = self._consumer
-        if self._closed and not self._is_called_by_stop():
-            raise ConsumerStoppedError("the consumer is stopped")
-        if consumer is None:
-            raise IllegalStateError("the consumer has not been started: await start(), or use `async with`")
-        consumer.components.guard.check_process()
-        return consumer
-
-    def _is_called_by_stop(self) -> bool:
-        """Return True in a rebalance listener that ``stop`` calls, and that may use the consumer still."""
-        is_stopping = self._stopping is not None and not self._stopping.done()
-        return is_stopping and _get_running_loop() is self._loop and asyncio.current_task() is self._stopping
-
-    def _changeable(self) -> ThreadlessConsumer | None:
-        """Return the consumer to change the subscription of; None before ``start``.
-
-        Raises:
-            Exception: the errors of ``_usable``, but it need not have been started.
-        """
-        if self._closed or self._consumer is not None:
-            return self._usable()
-        if self._is_starting:
-            raise IllegalStateError("the consumer is starting: change its subscription before start(), or after it")
-        return None
 
     # --- subscription ----------------------------------------------------------------------------------------------
 
@@ -339,7 +236,7 @@ class AIOKafkaConsumer:
             self._submit(consumer, "unsubscribe", consumer.consumer.unsubscribe)
 
     def _submit(self, consumer: ThreadlessConsumer, method: str, operation: Callable[[], Steps[None]]) -> None:
-        consumer.refuse_in_listener(method, asyncio.current_task())
+        consumer.refuse_in_callback(method, asyncio.current_task())
         consumer.failure = None  # of the last subscription
         consumer.components.are_records_at_hand = False
         consumer.submit(operation())
@@ -488,7 +385,7 @@ class AIOKafkaConsumer:
         timeout_ms: int,
     ) -> F | None:
         """Return ``take()`` once it has records, or None after ``timeout_ms``."""
-        consumer.refuse_in_listener("getmany" if timeout_ms < FOREVER_MS else "getone", asyncio.current_task())
+        consumer.refuse_in_callback("getmany" if timeout_ms < FOREVER_MS else "getone", asyncio.current_task())
         timer = Timer(consumer.components.clock, timeout_ms)
         consumer.begin_call(wanted)
         try:
@@ -823,19 +720,6 @@ class AIOKafkaConsumer:
         """Return this consumer's membership in its group, as of the last completed rebalance."""
         return self._usable().consumer.group_metadata()
 
-    @property
-    def config(self) -> ConsumerConfig:
-        """The settings in use, by their dotted keys."""
-        return self._config
-
-    def metrics(self, raw: bool = False) -> dict[Any, Any]:
-        """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName.
-
-        Thread: any.
-        """
-        metrics = self._started().components.metrics
-        return metrics.metrics if raw else metrics.by_group()
-
     def explain(self) -> str:
         """Return a page of text on what the consumer is doing and waiting for, as ``KafkaConsumer.explain``.
 
@@ -861,77 +745,13 @@ class AIOKafkaConsumer:
             IllegalStateError: this is another loop than that of ``start``, which is still open; or a rebalance listener
                 makes this call.
         """
-        timeout_ms = DEFAULT_CLOSE_TIMEOUT_MS if timeout is None else in_seconds(timeout)
-        consumer = self._consumer
-        if consumer is None or consumer.components.guard.forked:
-            self._closed = True
-            return
-        assert self._loop is not None
-        if get_running_loop() is not self._loop:
-            if not self._loop.is_closed():
-                raise IllegalStateError("this consumer was started in another event loop: stop it there")
-            self._release(consumer)
-            return
-        if not self._closed:
-            consumer.refuse_in_listener("stop", asyncio.current_task())
-            self._end_reading(consumer)
-            self._stopping = consumer.closing = self._loop.create_task(self._stop(consumer, timeout_ms))
-            await asyncio.shield(self._stopping)
-        elif self._stopping is not None and not self._is_called_by_stop():
-            await asyncio.wait({self._stopping})  # the first call raises its error
+        await self._stop(timeout)
 
     def _end_reading(self, consumer: ThreadlessConsumer) -> None:
-        """Let waiting calls end. Decide here, where an exception can be seen, what an automatic commit includes."""
-        self._closed = True
-        explanation.closed(self)
         self._records = iter(())
-        consumer.consumer.hold_back_last()
+        consumer.consumer.hold_back_last()  # of an automatic commit
         consumer.components.are_records_at_hand = False
-        consumer.stop()
-
-    async def _stop(self, consumer: ThreadlessConsumer, timeout_ms: int) -> None:
-        try:
-            failure = await consumer.close(timeout_ms, auto_commit=True)
-        finally:
-            await self._waits.until(consumer.driver.closed.done, ENDING_TIMEOUT_MS)
-        if failure is not None:
-            raise failure
 
     def _release(self, consumer: ThreadlessConsumer) -> None:
-        """Let go of connections after the loop was closed: nothing can be sent any more."""
-        self._closed = True
         self._records = iter(())
-        consumer.release()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Stop. After an exception, the records at hand are not committed, as they may not have been processed.
-
-        Takes at most half a second when KeyboardInterrupt or SystemExit ends the program.
-        """
-        is_ending = error_type is not None and issubclass(error_type, (KeyboardInterrupt, SystemExit))
-        await self.stop(ENDING_TIMEOUT_MS / 1000 if is_ending else None)
-
-    def __del__(self) -> None:
-        consumer, loop = self._consumer, getattr(self, "_loop", None)
-        if consumer is None or self._closed or loop is None or consumer.components.guard.forked:
-            return
-        message = f"Unclosed AIOKafkaConsumer {self!r}: await stop(), or use `async with`"
-        warnings.warn(message, ResourceWarning, source=self, stacklevel=2)
-        if loop.is_closed():
-            self._release(consumer)
-        else:
-            loop.call_exception_handler({"consumer": self, "message": message})
-            loop.call_soon_threadsafe(consumer.release)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(f"{self!r} cannot be pickled, as its connections belong to this process and its event loop")
-
-    def __repr__(self) -> str:
-        client_id = self._config["client.id"] if self._consumer is None else self._consumer.components.client_id
-        return f"<AIOKafkaConsumer {client_id} group_id={self._group_id}>"
+        super()._release(consumer)

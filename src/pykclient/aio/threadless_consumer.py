@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
+from pykclient.aio.steps_runner import StepsRunner
 from pykclient.clock import FOREVER_MS
-from pykclient.consumer.application_events import ApplicationCall, Asked, Round, Steps
+from pykclient.consumer.application_events import Steps
 from pykclient.consumer.classic_consumer import ClassicConsumer
 from pykclient.consumer.consumer_components import ConsumerComponents, hold_back
 from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
@@ -17,16 +18,12 @@ from pykclient.errors import IllegalStateError, KafkaError
 if TYPE_CHECKING:
     import asyncio
 
-    from pykclient.aio.loop_driver import LoopDriver
     from pykclient.aio.loop_environment import LoopEnvironment
     from pykclient.aio.loop_waits import LoopWaits
-    from pykclient.clock import Timer
     from pykclient.config.consumer_config import ConsumerConfig
     from pykclient.consumer.coordinator.coordinated_consumer import Offsets
     from pykclient.consumer.subscription_state import SubscriptionState
     from pykclient.types import TopicPartition
-
-T = TypeVar("T")
 
 #: The result of steps that have been run to their end.
 _DONE: Final = object()
@@ -46,7 +43,7 @@ class ThreadlessComponents(ConsumerComponents):
         return offsets
 
 
-class ThreadlessConsumer:
+class ThreadlessConsumer(StepsRunner):
     """Decides for a consumer, in the turns of a LoopDriver and in the calls of the application.
 
     Heartbeats, fetches and lookups go on all the time. Whatever else a poll of a KafkaConsumer does, such as joining
@@ -67,19 +64,13 @@ class ThreadlessConsumer:
         waits: LoopWaits,
     ) -> None:
         self.components = ThreadlessComponents(config, environment, subscriptions=subscriptions)
+        super().__init__(self.components.client, environment.clock, waits)
         self.consumer = ClassicConsumer(self.components)
-        #: Set before the first turn.
-        self.driver: LoopDriver
         #: The task that closes the consumer.
         self.closing: asyncio.Task[object] | None = None
         self.is_closed = False
-        #: The error that the next call for records raises. Until then no rebalance and no lookup of positions begins.
-        self.failure: Exception | None = None
         self._loop = loop
-        self._waits = waits
-        self._clock = environment.clock
         self._log = self.components.log_context.logger(__name__)
-        self._client = self.components.client
         self._subscriptions = subscriptions
         self._max_poll_interval_ms: int = config["max.poll.interval.ms"]
         self._retry_backoff_ms: int = config["retry.backoff.ms"]
@@ -87,12 +78,9 @@ class ThreadlessConsumer:
         self._operations: deque[Steps[Any]] = deque()
         self._task: asyncio.Task[None] | None = None  # runs the rest of an operation
         self._is_stepping = False  # in steps of an operation, and so in calls of the application's code
-        self._is_advancing = False  # in a turn, or just before one
         self._calls: list[frozenset[TopicPartition] | None] = []  # the partitions that calls wait for; None: all
         self._last_call_ms = self._clock.now_ms()  # when the membership heard last of the application
         self._fetches = False  # once the application has asked for records
-        self._num_waiting = 0  # operations
-        self._interruption: Exception | None = None  # for them to raise
 
     # --- turns -----------------------------------------------------------------------------------------------------
 
@@ -105,15 +93,8 @@ class ThreadlessConsumer:
         try:
             self.components.metadata.maybe_throw_any_exception()
         except KafkaError as error:
-            self._note_error(error)
+            self.note_error(error)
         return wait_ms
-
-    def _note_error(self, error: Exception) -> None:
-        """Have an error raised by the operations that wait, or else by the next call for records."""
-        if self._num_waiting:
-            self._interruption = error
-        else:
-            self.failure = self.failure or error
 
     def advance(self, now_ms: int) -> int:
         """Do what a poll of a KafkaConsumer does before it looks for records; return when to do so again, in ms."""
@@ -154,7 +135,7 @@ class ThreadlessConsumer:
         """Start again with new connections after an exception that may have struck anywhere; return a backoff in ms."""
         self._log.error("An unexpected error; connecting anew", exc_info=error)
         self.consumer.recover(in_middle=True)
-        self._note_error(error)  # what operations wait for has been dropped
+        self.note_error(error)  # what operations wait for has been dropped
         return self._retry_backoff_ms
 
     def fail(self, error: BaseException) -> None:
@@ -211,22 +192,11 @@ class ThreadlessConsumer:
             self._log.debug("No more fetches for now, as records are returned first: %s", error)
         self.wake_if_due()
 
-    def wake_if_due(self) -> None:
-        """Have a turn soon if there is something to send."""
-        if self._client.managers.are_due(self._clock.now_ms()):
-            self.driver.wake()
-
     def is_ready(self, partitions: frozenset[TopicPartition] | None) -> bool:
         """Return True if a call for records has something to return or to raise."""
         if self.failure is not None or self._is_ending:
             return True
         return not self.is_operating and self.consumer.has_available_fetches(partitions)
-
-    def raise_failure(self) -> None:
-        """Raise an error that has occurred since the last call, once."""
-        failure, self.failure = self.failure, None
-        if failure is not None:
-            raise failure
 
     @property
     def is_settled(self) -> bool:
@@ -245,7 +215,7 @@ class ThreadlessConsumer:
         """True while an operation is in progress, which may be about to revoke partitions."""
         return self._task is not None or self._is_stepping
 
-    def refuse_in_listener(self, method: str, task: asyncio.Task[Any] | None) -> None:
+    def refuse_in_callback(self, method: str, task: asyncio.Task[Any] | None) -> None:
         """Raise IllegalStateError if a rebalance listener makes a call that would wait for its own rebalance."""
         if self._is_stepping or (task is not None and task in (self._task, self.closing)):
             raise IllegalStateError(
@@ -311,70 +281,6 @@ class ThreadlessConsumer:
     async def _run_rest(self, steps: Steps[Any], awaited: Any) -> None:
         await self.run(steps, awaited)
 
-    async def run(self, steps: Steps[T], awaited: Awaitable[Any] | None = None) -> T:
-        """Do what ``steps`` ask for, and return their result. Raises what they raise.
-
-        If the task is cancelled, CancelledError is raised in the steps. ``awaited`` is what they wait for already.
-        """
-        value: Any = awaited
-        error: BaseException | None = None
-        while True:
-            try:
-                if isawaitable(value):
-                    value = await value
-            except BaseException as raised:  # noqa: BLE001 - the steps handle it, or raise it again
-                error = raised
-            try:
-                if error is None:
-                    asked = steps.send(value)
-                else:
-                    thrown, error = error, None
-                    asked = steps.throw(thrown)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            try:
-                value = self._do(asked)
-            except Exception as raised:  # noqa: BLE001 - as above
-                value, error = None, raised
-
-    def _do(self, asked: Asked) -> Any:
-        """Do what steps ask for; return an awaitable if that takes time."""
-        if isinstance(asked, ApplicationCall):
-            return asked.function()
-        if not self._is_advancing:  # otherwise a turn does this
-            self._client.managers.poll(self._clock.now_ms())  # now, as steps look for what is not answered yet
-            self.driver.wake()
-        timer = asked.timer
-        timer.update()
-        if isinstance(asked, Round):
-            if timer.expired or (asked.is_done is not None and asked.is_done()):
-                return None
-            turns = self.driver.turns
-            return self._wait(lambda: self.driver.turns != turns, timer)
-        if asked.is_done() or timer.expired:
-            return asked.is_done()
-        return self._wait(asked.is_done, timer)
-
-    async def _wait(self, is_done: Callable[[], bool], timer: Timer) -> bool:
-        """Wait until ``is_done()`` or until the timer expires; return ``is_done()``.
-
-        Raises:
-            Exception: an error for the application has come up, such as one of the metadata.
-        """
-        self._num_waiting += 1
-        try:
-            await self._waits.until(lambda: self._interruption is not None or is_done(), timer.remaining_ms)
-            error = self._interruption
-        finally:
-            self._num_waiting -= 1
-            if not self._num_waiting:
-                self._interruption = None
-        timer.update()
-        if error is not None and not is_done():
-            raise error
-        return is_done()
-
     # --- closing ---------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
@@ -382,14 +288,18 @@ class ThreadlessConsumer:
         self._is_ending = True
         self.driver.wake()
 
-    async def close(self, timeout_ms: int, *, auto_commit: bool) -> KafkaError | None:
-        """Commit, leave the group, and close the connections, within ``timeout_ms``; return the first error."""
+    async def close(self, timeout_ms: int, *, is_sound: bool) -> KafkaError | None:
+        """Leave the group, and close the connections, within ``timeout_ms``; return the first error.
+
+        With automatic commits the positions are committed first, unless ``is_sound`` is False, as the consumer could
+        not be started.
+        """
         self._operations.clear()
         if not await self._waits.until(lambda: self._task is None, timeout_ms) and self._task is not None:
             self._task.cancel()
             await self._waits.until(lambda: self._task is None, self._retry_backoff_ms)
         try:
-            return await self.run(self.consumer.close(timeout_ms, DEFAULT, auto_commit=auto_commit))
+            return await self.run(self.consumer.close(timeout_ms, DEFAULT, auto_commit=is_sound))
         finally:
             self.release()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pykclient.consumer.application_events import Round, Wait
+from pykclient.consumer.application_events import Round, Transmit, Wait
 from pykclient.errors import WakeupError
 
 if TYPE_CHECKING:
@@ -138,6 +138,8 @@ class ApplicationDriver:
             return self.step(asked.timer, asked.is_done, wakeup=asked.wakeup)
         if isinstance(asked, Wait):
             return self.run_until(asked.is_done, asked.timer, wakeup=asked.wakeup)
+        if isinstance(asked, Transmit):
+            return self.transmit(if_any=True)
         if asked.uses_consumer:
             with self._application_code:
                 return asked.function()

@@ -53,8 +53,14 @@ class Wait:
         self.wakeup = wakeup
 
 
+class Transmit:
+    """Send the requests that are due, without waiting and without completing any. Thread: application."""
+
+    __slots__ = ()
+
+
 #: What an operation may ask for.
-Asked = ApplicationCall | Round | Wait
+Asked = ApplicationCall | Round | Wait | Transmit
 
 
 #: An operation that needs the application's code or has to wait. It yields calls and waits, and at each yield gets the

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pykclient.clock import Timer
-from pykclient.consumer.application_events import ApplicationCall, Round, Steps, Wait
+from pykclient.clock import FOREVER_MS, Timer
+from pykclient.consumer.application_events import ApplicationCall, Round, Steps, Transmit, Wait
 from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.consumer.share.share_fetch import ShareFetch
 from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError
@@ -56,6 +56,7 @@ class ShareConsumer:
         self._fetch.returned = True
         self._waiting: deque[ConsumerRecord[Any, Any]] = deque()  # records of the last poll that wait for a loop
         self._callback: AcknowledgementCommitCallback | None = None
+        self._is_calling_back = False
         self._closed: set[str] = set()  # the closed parts, for a close() after an interrupted one
 
     # --- subscription ------------------------------------------------------------------------------------------------
@@ -77,6 +78,21 @@ class ShareConsumer:
         finally:
             self._subscriptions.unsubscribe()
         self._log.info("Unsubscribed from all topics")
+
+    def join(self, timer: Timer) -> Steps[bool]:
+        """Join the group, without waiting for partitions. Return False if the timer expires before.
+
+        Raises:
+            KafkaError: the membership has failed.
+        """
+        while True:
+            self._coordinator.poll(timer.now_ms)
+            if self._coordinator.is_member:
+                return True
+            if timer.expired:
+                return False
+            yield Round(timer, lambda: self._coordinator.is_member or self._coordinator.needs_application)
+            timer.update()
 
     # --- poll --------------------------------------------------------------------------------------------------------
 
@@ -119,7 +135,7 @@ class ShareConsumer:
             fetch = self._next_fetch()
             if fetch is not None:
                 # Let the brokers have the acknowledgements while the application processes the records.
-                self._driver.transmit(if_any=True)
+                yield Transmit()
                 if fetch.error is not None:
                     raise fetch.error
                 return fetch
@@ -275,6 +291,16 @@ class ShareConsumer:
 
     def run_callbacks(self) -> Steps[None]:
         """Handle answered acknowledgements, and tell the application."""
+        if self._is_calling_back:  # in another task, whose callback is asynchronous
+            yield Wait(Timer(self._clock, FOREVER_MS), lambda: not self._is_calling_back)
+        if self._requests.completed:
+            self._is_calling_back = True
+            try:
+                yield from self._handle_completed()
+            finally:
+                self._is_calling_back = False
+
+    def _handle_completed(self) -> Steps[None]:
         completed = self._requests.completed
         while completed:
             # It stays in the queue until it is handled, as an exception of a signal handler may strike before.
@@ -310,6 +336,7 @@ class ShareConsumer:
         instructions. Unless it struck in the wait for the network, connections and sessions are dropped, and the locks
         of all records with them, also of those that the application has received. The brokers deliver them again.
         """
+        self._is_calling_back = False
         if in_middle and not self._client.end_interrupted_wait():
             self._log.info("An exception interrupted the last call; reconnecting, which releases the locks of records")
             self._subscriptions.refile()

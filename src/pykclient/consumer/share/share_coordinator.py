@@ -80,6 +80,11 @@ class ShareCoordinator:
         """True if the application must call ``poll``."""
         return self._member.needs_application
 
+    @property
+    def is_member(self) -> bool:
+        """True if the group coordinator has given this member an epoch."""
+        return self.membership.generation_if_stable() is not None
+
     def poll(self, now_ms: int) -> None:
         """Join the group, or apply a new assignment, without waiting.
 

@@ -1,0 +1,120 @@
+"""Running the steps of a client's operations on an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pykclient.consumer.application_events import ApplicationCall, Asked, Round, Steps, Transmit
+
+if TYPE_CHECKING:
+    from pykclient.aio.loop_driver import LoopDriver
+    from pykclient.aio.loop_waits import LoopWaits
+    from pykclient.clock import Clock, Timer
+    from pykclient.consumer.network_client_delegate import NetworkClientDelegate
+
+T = TypeVar("T")
+
+
+class StepsRunner:
+    """Runs steps as coroutines: a wait ends after a turn of the driver, and calls of the application are awaited.
+
+    Thread: the loop's.
+    """
+
+    def __init__(self, client: NetworkClientDelegate, clock: Clock, waits: LoopWaits) -> None:
+        #: Set before the first turn.
+        self.driver: LoopDriver
+        #: The error that the next call for records raises. Until then no rebalance and no lookup of positions begins.
+        self.failure: Exception | None = None
+        self._client = client
+        self._clock = clock
+        self._waits = waits
+        self._is_advancing = False  # in a turn, or just before one
+        self._num_waiting = 0  # operations
+        self._interruption: Exception | None = None  # for them to raise
+
+    def note_error(self, error: Exception) -> None:
+        """Have an error raised by the operations that wait, or else by the next call for records."""
+        if self._num_waiting:
+            self._interruption = error
+        else:
+            self.failure = self.failure or error
+
+    def raise_failure(self) -> None:
+        """Raise an error that has occurred since the last call, once."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
+
+    def wake_if_due(self) -> None:
+        """Have a turn soon if there is something to send."""
+        if self._client.managers.are_due(self._clock.now_ms()):
+            self.driver.wake()
+
+    async def run(self, steps: Steps[T], awaited: Awaitable[Any] | None = None) -> T:
+        """Do what ``steps`` ask for, and return their result. Raises what they raise.
+
+        If the task is cancelled, CancelledError is raised in the steps. ``awaited`` is what they wait for already.
+        """
+        value: Any = awaited
+        error: BaseException | None = None
+        while True:
+            try:
+                if isawaitable(value):
+                    value = await value
+            except BaseException as raised:  # noqa: BLE001 - the steps handle it, or raise it again
+                error = raised
+            try:
+                if error is None:
+                    asked = steps.send(value)
+                else:
+                    thrown, error = error, None
+                    asked = steps.throw(thrown)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            try:
+                value = self._do(asked)
+            except Exception as raised:  # noqa: BLE001 - as above
+                value, error = None, raised
+
+    def _do(self, asked: Asked) -> Any:
+        """Do what steps ask for; return an awaitable if that takes time."""
+        if isinstance(asked, ApplicationCall):
+            return asked.function()
+        if isinstance(asked, Transmit):
+            return self.wake_if_due()
+        if not self._is_advancing:  # otherwise a turn does this
+            self._client.managers.poll(self._clock.now_ms())  # now, as steps look for what is not answered yet
+            self.driver.wake()
+        timer = asked.timer
+        timer.update()
+        if isinstance(asked, Round):
+            if timer.expired or (asked.is_done is not None and asked.is_done()):
+                return None
+            turns = self.driver.turns
+            return self._wait(lambda: self.driver.turns != turns, timer)
+        if asked.is_done() or timer.expired:
+            return asked.is_done()
+        return self._wait(asked.is_done, timer)
+
+    async def _wait(self, is_done: Callable[[], bool], timer: Timer) -> bool:
+        """Wait until ``is_done()`` or until the timer expires; return ``is_done()``.
+
+        Raises:
+            Exception: an error for the application has come up, such as one of the metadata.
+        """
+        self._num_waiting += 1
+        try:
+            await self._waits.until(lambda: self._interruption is not None or is_done(), timer.remaining_ms)
+            error = self._interruption
+        finally:
+            self._num_waiting -= 1
+            if not self._num_waiting:
+                self._interruption = None
+        timer.update()
+        if error is not None and not is_done():
+            raise error
+        return is_done()
