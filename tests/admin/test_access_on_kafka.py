@@ -28,7 +28,7 @@ from pykclient.admin import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
-from pykclient.errors import IllegalArgumentError, KafkaError, UnsupportedVersionError
+from pykclient.errors import IllegalArgumentError, KafkaError
 from pykclient.testing import EmbeddedCluster
 from tests.kafka.cluster import KafkaCluster
 from tests.support.wait import eventually
@@ -293,20 +293,6 @@ def quotas(admin: Admin, name: str) -> None:
     removed += [(both, {"consumer_byte_rate": None}), ({"user": None}, {"consumer_byte_rate": None})]
     admin.alter_client_quotas(removed).all()
     eventually(lambda: admin.describe_client_quotas([of_user]) == {}, 20.0, "the quotas are gone")
-
-
-def test_what_the_embedded_cluster_does_not_have_is_unsupported() -> None:
-    with EmbeddedCluster() as cluster, KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        typed = admin.typed
-        calls: list[Callable[[], Any]] = [
-            typed.create_delegation_token,
-            typed.describe_delegation_tokens,
-            lambda: typed.renew_delegation_token(b"x"),
-            lambda: typed.expire_delegation_token(b"x"),
-        ]
-        for call in calls:
-            with pytest.raises(UnsupportedVersionError, match="do not implement it"):
-                call()
 
 
 def test_without_an_authorizer_there_are_no_acls() -> None:

@@ -98,6 +98,8 @@ class SecureKafka:
             "ssl.truststore.location": self.path("ca.pem"),
             "listener.name.ssl.ssl.client.auth": "none",
             "listener.name.mtls.ssl.client.auth": "required",
+            "delegation.token.secret.key": "secret-key",
+            "delegation.token.expiry.check.interval.ms": 1_000,
         }
         unsecured = (
             "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "

@@ -55,7 +55,7 @@ class EmbeddedSecureCluster:
             "SASL_PLAINTEXT": Security("SASL_PLAINTEXT", users=users),
             "SASL_SSL": over_tls,
         }
-        self.cluster = EmbeddedCluster(security=listeners)
+        self.cluster = EmbeddedCluster(security=listeners, delegation_token_secret_key="secret-key")
         self.short_sessions = EmbeddedCluster(
             security=Security("SASL_PLAINTEXT", users=users), connections_max_reauth_ms=SESSION_MS
         )

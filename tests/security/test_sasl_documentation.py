@@ -44,7 +44,8 @@ OTHERS = [found for found in configurations() if not is_local(found.values[0])]
 
 @pytest.fixture(scope="module")
 def cluster(authority: CertificateAuthority) -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(security=Security("SASL_SSL", authority=authority)) as running:
+    security = Security("SASL_SSL", authority=authority)
+    with EmbeddedCluster(security=security, delegation_token_secret_key="a secret of the brokers") as running:
         running.create_topic("t")
         yield running
 

@@ -30,6 +30,7 @@ _FILES = (
     "tests/network/test_real_broker.py",
     "tests/producer/test_producer_on_kafka.py",
     "tests/producer/test_transactions_on_kafka.py",
+    "tests/security/test_delegation_tokens.py",
     "tests/security/test_sasl.py",
     "tests/security/test_tls_on_kafka.py",
 )

@@ -462,8 +462,8 @@ def create_token(
 ) -> Operation[DelegationToken]:
     """Create a delegation token, for another owner if one is given (KIP-373)."""
     request = CreateDelegationTokenRequest(
-        owner_principal_type=owner[0] if owner else None,
-        owner_principal_name=owner[1] if owner else None,
+        owner_principal_type=owner[0] if owner else "",
+        owner_principal_name=owner[1] if owner else "",
         renewers=[
             CreateDelegationTokenRequest.CreatableRenewers(principal_type=kind, principal_name=name)
             for kind, name in renewers

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pykclient.errors import NotControllerError
 from pykclient.log_context import LogContext
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.cluster_connection_states import BackoffConfig
@@ -164,6 +165,15 @@ class Broker:
         while self._held:
             callback, arguments = self._held.popleft()
             self.loop.call_soon(self._call, callback, arguments)
+
+    def check_controller_is_reachable(self) -> None:
+        """Check that the broker can change the cluster's metadata.
+
+        Raises:
+            NotControllerError: it has lost contact with the coordination service. Clients try another broker.
+        """
+        if not self.coordination.connected:
+            raise NotControllerError("This broker cannot reach the controller.")
 
     def on_disconnect(self, connection_id: str) -> None:
         """Note that a connection to this broker is closed."""

@@ -11,6 +11,7 @@ from pykclient.testing.acls import bindings_of
 from pykclient.testing.broker import Broker
 from pykclient.testing.config import ClusterConfig
 from pykclient.testing.coordination.coordination_service import CoordinationService
+from pykclient.testing.delegation_tokens import DelegationTokens
 from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.faults import Faults
 from pykclient.testing.finalized_features import GROUP_VERSION, SHARE_VERSION, TRANSACTION_VERSION, FinalizedFeatures
@@ -91,6 +92,7 @@ class Cluster:
         self.budget = MemoryBudget(config.memory_limit_bytes)
         self.network = MemoryNetwork(loop, self.faults.links)
         self.coordination = CoordinationService(loop, config.cluster_id)
+        self.delegation_tokens = DelegationTokens(self.coordination, config.broker_config, loop, rng)
         self._server = MemoryServer(self.network)
         self._gateway = gateway
         self.nodes = {

@@ -114,6 +114,26 @@ _KEYS = (
         at_least(0),
     ),
     _key(
+        "delegation.token.secret.key",
+        Type.PASSWORD,
+        None,
+        "The secret that makes and checks delegation tokens; without it, the cluster has none.",
+    ),
+    _key(
+        "delegation.token.max.lifetime.ms",
+        Type.LONG,
+        604_800_000,
+        "The longest life of a delegation token, with all renewals.",
+        at_least(1),
+    ),
+    _key(
+        "delegation.token.expiry.time.ms",
+        Type.LONG,
+        86_400_000,
+        "The time after which a delegation token must be renewed.",
+        at_least(1),
+    ),
+    _key(
         "authorizer.class.name",
         Type.STRING,
         "",

@@ -20,6 +20,10 @@ class Session(Protocol):
     def expiry_ms(self) -> int | None:
         """When the client must have authenticated again (KIP-368); None if never."""
 
+    @property
+    def uses_token(self) -> bool:
+        """True if the client has logged in by a delegation token, so it may not manage tokens (KIP-48)."""
+
 
 class Authenticator(Protocol):
     """Decides which frame to send next, and processes those received, until ``complete``.

@@ -21,15 +21,18 @@ _FIRST, _CHALLENGED, _PROVEN, _COMPLETE = "FIRST", "CHALLENGED", "PROVEN", "COMP
 class ScramLogin:
     """A user name and a password, or a delegation token's id and its HMAC. Thread: io."""
 
-    __slots__ = ("_is_token", "_password", "_salted", "_username", "mechanism")
-
-    remedy = "check the user name, the password and the mechanism for which the user has credentials"
+    __slots__ = ("_is_token", "_password", "_salted", "_username", "mechanism", "remedy")
 
     def __init__(self, mechanism: str, username: str, password: Password, *, is_token: bool = False) -> None:
         self.mechanism = mechanism
         self._username = username
         self._password = password
         self._is_token = is_token
+        self.remedy = (
+            "check the delegation token's id and HMAC, and whether it has expired"
+            if is_token
+            else "check the user name, the password and the mechanism for which the user has credentials"
+        )
         self._salted: dict[tuple[bytes, int], bytes] = {}
 
     def new_client(self, host: str, on_ready: Callable[[], object]) -> ScramSaslClient:  # noqa: ARG002

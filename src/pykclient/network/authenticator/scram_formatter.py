@@ -24,7 +24,7 @@ GS2_HEADER: Final = b"n,,"
 
 _NONCE = r"[\x21-\x2b\x2d-\x7e]+"
 _SASLNAME = r"(?:[^,=\x00]|=2C|=3D)+"
-_EXTENSIONS = r"(?:,[A-Za-z]=[^,\x00]*)*"
+_EXTENSIONS = r"(?:,[A-Za-z]+=[^,\x00]*)*"
 _BASE64 = r"[A-Za-z0-9+/]+={0,2}"
 _CLIENT_FIRST = re.compile(
     rf"n,(?:a=(?P<authzid>{_SASLNAME}))?,(?:m=[^,\x00]+,)?n=(?P<username>{_SASLNAME}),r=(?P<nonce>{_NONCE})"

@@ -21,6 +21,7 @@ CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 CLUSTER_ID: Final = "/cluster/id"
+DELEGATION_TOKENS: Final = "/delegation_token/tokens"
 
 #: The nodes that exist before the first broker starts, parents first.
 PERSISTENT_PATHS: Final = (
@@ -36,6 +37,8 @@ PERSISTENT_PATHS: Final = (
     DELETE_TOPICS,
     "/cluster",
     PRODUCER_ID_BLOCK,
+    "/delegation_token",
+    DELEGATION_TOKENS,
 )
 
 #: In place of a leader (Java: LeaderAndIsr.NO_LEADER, LEADER_DURING_DELETE, EPOCH_DURING_DELETE).
@@ -79,6 +82,10 @@ def group_config_path(group_id: str) -> str:
 
 def delete_topic_path(topic: str) -> str:
     return f"{DELETE_TOPICS}/{topic}"
+
+
+def delegation_token_path(token_id: str) -> str:
+    return f"{DELEGATION_TOKENS}/{token_id}"
 
 
 def encode(data: dict[str, Any]) -> bytes:

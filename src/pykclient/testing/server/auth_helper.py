@@ -10,8 +10,10 @@ from pykclient.errors import (
     GroupAuthorizationError,
     TopicAuthorizationError,
     TransactionalIdAuthorizationError,
+    UnsupportedByAuthenticationError,
 )
 from pykclient.testing.acls import CLUSTER, CLUSTER_NAME, GROUP, SUPPORTED_OPERATIONS, TOPIC, TRANSACTIONAL_ID
+from pykclient.testing.server.request_channel import ANONYMOUS
 
 if TYPE_CHECKING:
     from pykclient.testing.server.request_channel import Request
@@ -83,6 +85,19 @@ class AuthHelper:
         """
         if not self.authorize(request, operation, TRANSACTIONAL_ID, transactional_id):
             raise TransactionalIdAuthorizationError(TRANSACTIONAL_ID_DENIED)
+
+    @staticmethod
+    def check_token_request(request: Request) -> None:
+        """Check that the sender of a request may manage delegation tokens at all (KIP-48).
+
+        Raises:
+            UnsupportedByAuthenticationError: it has not authenticated, or by a delegation token.
+        """
+        if request.uses_token or request.principal == ANONYMOUS:
+            raise UnsupportedByAuthenticationError(
+                "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL channels and on delegation token "
+                "authenticated channels."
+            )
 
     def authorize_by_resource_type(self, request: Request, operation: int, resource_type: int) -> bool:
         """Return whether the sender of a request may do something with at least one resource of a type."""

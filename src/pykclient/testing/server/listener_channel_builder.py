@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pykclient.network.tls.ssl_transport_layer import SslTransportLayer
     from pykclient.network.transport_layer import TransportLayer
     from pykclient.testing.config import ClusterConfig
+    from pykclient.testing.delegation_tokens import DelegationTokens
     from pykclient.testing.event_loop import EventLoop
     from pykclient.testing.security import Security
 
@@ -42,10 +43,18 @@ class ListenerChannelBuilder:
 
     __slots__ = ("_builders", "_listener_of")
 
-    def __init__(self, config: ClusterConfig, loop: EventLoop, listener_of: Callable[[int], str | None]) -> None:
-        """Prepare the builders. ``listener_of`` returns the name of the listener at a port."""
+    def __init__(
+        self,
+        config: ClusterConfig,
+        loop: EventLoop,
+        listener_of: Callable[[int], str | None],
+        tokens: Callable[[], DelegationTokens | None],
+    ) -> None:
+        """Prepare the builders. ``listener_of`` returns the name of the listener at a port, and ``tokens`` the
+        cluster's delegation tokens.
+        """
         self._listener_of = listener_of
-        self._builders = {name: _builder(security, config, loop) for name, security in config.listeners.items()}
+        self._builders = {name: _builder(security, config, loop, tokens) for name, security in config.listeners.items()}
 
     def build_channel(
         self,
@@ -65,10 +74,12 @@ class ListenerChannelBuilder:
             builder.close()
 
 
-def _builder(security: Security, config: ClusterConfig, loop: EventLoop) -> ChannelBuilder:
+def _builder(
+    security: Security, config: ClusterConfig, loop: EventLoop, tokens: Callable[[], DelegationTokens | None]
+) -> ChannelBuilder:
     authenticators: Authenticators = NoAuthenticators()
     if security.uses_sasl:
-        authenticators = SaslServerAuthenticators(security, config, loop)
+        authenticators = SaslServerAuthenticators(security, config, loop, tokens)
     elif security.has_principals:
         authenticators = SslServerAuthenticators(config)
     transports = _tls(security, config) if security.uses_tls else PlaintextTransports()
@@ -125,10 +136,13 @@ class SslServerAuthenticators:
 class SaslServerAuthenticators:
     """Authenticators for the connections of one listener. Thread: loop."""
 
-    __slots__ = ("_config", "_loop", "_security", "_versions")
+    __slots__ = ("_config", "_loop", "_security", "_tokens", "_versions")
 
-    def __init__(self, security: Security, config: ClusterConfig, loop: EventLoop) -> None:
+    def __init__(
+        self, security: Security, config: ClusterConfig, loop: EventLoop, tokens: Callable[[], DelegationTokens | None]
+    ) -> None:
         self._security = security
+        self._tokens = tokens
         self._config = config
         self._loop = loop
         self._versions = ApiVersionManager(ReleaseProfile.of(config.release or ReleaseProfile.CURRENT))
@@ -145,6 +159,7 @@ class SaslServerAuthenticators:
             self._versions,
             lambda: self._loop.wall_ms,
             self._config.broker_config["connections.max.reauth.ms"],
+            self._tokens(),
         )
 
     def close(self) -> None:

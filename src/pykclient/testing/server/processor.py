@@ -288,6 +288,7 @@ class Processor:
             self._close(connection)
             return
         principal = ANONYMOUS
+        uses_token = False
         if connection.has_principal:
             session = self._selector.session_of(connection.id)
             if session is None:
@@ -304,6 +305,7 @@ class Processor:
                 self._close(connection)
                 return
             principal = f"User:{session.user}"
+            uses_token = session.uses_token
         party = connection.party
         if header.client_id != connection.client_id or party is None:
             party = self._name(connection, header.client_id)
@@ -311,6 +313,7 @@ class Processor:
         channel = connection.broker.apis.request_channel
         request = Request(channel, self, header, reader, connection.id, party, connection.host, received_ms)
         request.principal = principal
+        request.uses_token = uses_token
         if connection.endpoints is not None:
             request.endpoints = connection.endpoints
         channel.send_request(request)

@@ -62,6 +62,7 @@ class Request:
         "record",
         "sink",
         "size_bytes",
+        "uses_token",
     )
 
     body: RequestMessage
@@ -92,6 +93,8 @@ class Request:
         self.connection_id = connection_id
         self.party = party
         self.principal: str = ANONYMOUS
+        #: True if the sender has logged in by a delegation token.
+        self.uses_token = False
         #: True if the application has sent the request without a connection.
         self.is_local = False
         self.client_host = client_host

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pykclient.network.network_send import BytesLike
     from pykclient.protocol.headers import RequestHeader
     from pykclient.protocol.message import Response
+    from pykclient.testing.delegation_tokens import DelegationTokens
     from pykclient.testing.server.api_version_manager import ApiVersionManager
 
 HANDSHAKE_OR_VERSIONS: Final = "HANDSHAKE_OR_VERSIONS"
@@ -64,10 +65,12 @@ class SaslServerAuthenticator:
         "_security",
         "_server",
         "_state",
+        "_tokens",
         "_versions",
         "_wall_ms",
         "expiry_ms",
         "user",
+        "uses_token",
     )
 
     def __init__(
@@ -77,11 +80,13 @@ class SaslServerAuthenticator:
         versions: ApiVersionManager,
         wall_ms: Callable[[], int],
         max_reauth_ms: int,
+        tokens: DelegationTokens | None = None,
     ) -> None:
         self._security = security
         self._max_reauth_ms = max_reauth_ms  # 0: sessions have no limit
         self._credentials = credentials
         self._versions = versions
+        self._tokens = tokens
         self._wall_ms = wall_ms
         self._state = HANDSHAKE_OR_VERSIONS
         self._frames: list[Sequence[BytesLike]] = []
@@ -91,6 +96,8 @@ class SaslServerAuthenticator:
         self.user: str | None = None
         #: When the session ends, by the loop's clock; None if never (KIP-368).
         self.expiry_ms: int | None = None
+        #: True if the client has logged in by a delegation token.
+        self.uses_token = False
 
     @property
     def complete(self) -> bool:
@@ -170,7 +177,7 @@ class SaslServerAuthenticator:
         self._is_raw = header.api_version == 0
         if self._mechanism in (None, mechanism):
             self._mechanism = mechanism
-            self._server = new_sasl_server(mechanism, self._security, self._credentials, self._wall_ms)
+            self._server = new_sasl_server(mechanism, self._security, self._credentials, self._wall_ms, self._tokens)
         self._move_to(AUTHENTICATE)
 
     def _receive_authenticate(self, header: RequestHeader, reader: Reader, now_ms: int) -> None:
@@ -200,6 +207,7 @@ class SaslServerAuthenticator:
         if self.user not in (None, server.user):
             raise SaslAuthenticationError("Cannot change principals during re-authentication")
         self.user = server.user
+        self.uses_token = server.uses_token
         self._server = None
         lifetimes_ms = []
         if self._max_reauth_ms > 0:

@@ -13,6 +13,7 @@ from typing import Protocol
 from pykclient.errors import SaslAuthenticationError
 from pykclient.network.authenticator import oauth_bearer, plain, scram_formatter
 from pykclient.network.authenticator.scram_formatter import ClientFirst, ScramCredential
+from pykclient.testing.delegation_tokens import DelegationToken, DelegationTokens
 from pykclient.testing.security import Security, UserCredentials, ValidToken
 
 
@@ -27,6 +28,10 @@ class SaslServer(Protocol):
     def expiry_ms(self) -> int | None:
         """The wall clock time at which the credentials expire, if they do."""
 
+    @property
+    def uses_token(self) -> bool:
+        """True if the client has logged in by a delegation token."""
+
     def evaluate(self, response: bytes) -> bytes:
         """Return the next challenge, or the outcome.
 
@@ -36,21 +41,27 @@ class SaslServer(Protocol):
 
 
 def new_sasl_server(
-    mechanism: str, security: Security, credentials: UserCredentials, wall_ms: Callable[[], int]
+    mechanism: str,
+    security: Security,
+    credentials: UserCredentials,
+    wall_ms: Callable[[], int],
+    tokens: DelegationTokens | None = None,
 ) -> SaslServer:
-    """Return the server's side of an exchange of ``mechanism``."""
+    """Return the server's side of an exchange of ``mechanism``. Without ``tokens``, no client can log in by one."""
     if mechanism == plain.MECHANISM:
         return PlainSaslServer(security)
     if mechanism == oauth_bearer.MECHANISM:
         validate = security.validate_token
         return OAuthBearerSaslServer(validate or (lambda token: validate_unsecured(token, wall_ms())))
-    return ScramSaslServer(mechanism, credentials)
+    return ScramSaslServer(mechanism, credentials, tokens)
 
 
 class PlainSaslServer:
     """Compares the password (Java: PlainSaslServer). Thread: loop."""
 
     __slots__ = ("_security", "expiry_ms", "user")
+
+    uses_token: bool = False
 
     def __init__(self, security: Security) -> None:
         self._security = security
@@ -76,11 +87,23 @@ class PlainSaslServer:
 class ScramSaslServer:
     """Checks the client's proof, and gives its own (Java: ScramSaslServer). Thread: loop."""
 
-    __slots__ = ("_credential", "_credentials", "_first", "_mechanism", "_server_first", "expiry_ms", "user")
+    __slots__ = (
+        "_credential",
+        "_credentials",
+        "_first",
+        "_mechanism",
+        "_server_first",
+        "_token",
+        "_tokens",
+        "expiry_ms",
+        "user",
+    )
 
-    def __init__(self, mechanism: str, credentials: UserCredentials) -> None:
+    def __init__(self, mechanism: str, credentials: UserCredentials, tokens: DelegationTokens | None = None) -> None:
         self._mechanism = mechanism
         self._credentials = credentials
+        self._tokens = tokens
+        self._token: DelegationToken | None = None
         self._first: ClientFirst | None = None
         self._credential: ScramCredential | None = None
         self._server_first = ""
@@ -93,6 +116,10 @@ class ScramSaslServer:
         except ValueError as error:
             raise SaslAuthenticationError(f"Authentication failed: Invalid SCRAM message: {error}") from None
 
+    @property
+    def uses_token(self) -> bool:
+        return self._token is not None
+
     def _refused(self) -> SaslAuthenticationError:
         return SaslAuthenticationError(
             f"Authentication failed during authentication due to invalid credentials with SASL mechanism "
@@ -101,7 +128,10 @@ class ScramSaslServer:
 
     def _begin(self, response: bytes) -> bytes:
         first = scram_formatter.parse_client_first(response)
-        self._credential = self._credentials.scram(first.username, self._mechanism)
+        if first.extensions.get("tokenauth", "").lower() == "true":
+            self._credential = self._credential_of_token(first.username)
+        else:
+            self._credential = self._credentials.scram(first.username, self._mechanism)
         if self._credential is None or first.authzid not in ("", first.username):
             raise self._refused()
         self._first = first
@@ -109,6 +139,13 @@ class ScramSaslServer:
         salt = scram_formatter.encoded(self._credential.salt)
         self._server_first = f"r={nonce},s={salt},i={self._credential.iterations}"
         return self._server_first.encode()
+
+    def _credential_of_token(self, token_id: str) -> ScramCredential | None:
+        """Return the credential of a delegation token; None if the token is unknown or has expired."""
+        self._token = None if self._tokens is None else self._tokens.token(token_id)
+        if self._tokens is None or self._token is None:
+            return None
+        return self._tokens.credential(token_id, self._mechanism)
 
     def _end(self, first: ClientFirst, response: bytes) -> bytes:
         final = scram_formatter.parse_client_final(response)
@@ -124,7 +161,11 @@ class ScramSaslServer:
         stored_key = hashlib.new(scram_formatter.HASHES[self._mechanism], client_key).digest()
         if not hmac.compare_digest(stored_key, kept.stored_key):
             raise self._refused()
-        self.user = first.username
+        if self._token is None:
+            self.user = first.username
+        else:
+            self.user = self._token.owner.partition(":")[2]
+            self.expiry_ms = self._token.expiry_ms
         return b"v=" + scram_formatter.encoded(scram_formatter.sign(self._mechanism, kept.server_key, message)).encode()
 
 
@@ -132,6 +173,8 @@ class OAuthBearerSaslServer:
     """Validates the token (Java: OAuthBearerSaslServer). Thread: loop."""
 
     __slots__ = ("_problem", "_validate", "expiry_ms", "user")
+
+    uses_token: bool = False
 
     def __init__(self, validate: Callable[[str], ValidToken]) -> None:
         self._validate = validate

@@ -21,6 +21,7 @@ from pykclient.types import Node
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
+    from pykclient.testing.delegation_tokens import DelegationTokens
     from pykclient.testing.link_policy import LinkPolicy
 
 #: Connections that the system accepts ahead of us. A client retries one too many after a second.
@@ -178,7 +179,7 @@ class SocketServer:
             Metrics(),
             loop.clock,
             log_context,
-            ListenerChannelBuilder(config, loop, self._listener_of),
+            ListenerChannelBuilder(config, loop, self._listener_of, self._delegation_tokens),
         )
         self._log_context = log_context
         self._processor: Processor | None = None
@@ -232,6 +233,10 @@ class SocketServer:
         """Return the name of the listener at a port; None if it has just been closed."""
         found = self._open.get(port)
         return None if found is None else found[1].name
+
+    def _delegation_tokens(self) -> DelegationTokens | None:
+        """Return the cluster's delegation tokens; None if no broker listens any more."""
+        return next((broker.cluster.delegation_tokens for broker, _ in self._open.values()), None)
 
     def port_behind_proxy(self, broker_id: int) -> int:
         """Return the second port of a broker.

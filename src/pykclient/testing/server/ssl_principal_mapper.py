@@ -79,6 +79,7 @@ class SslSession:
     __slots__ = ("_certificate", "_mapper", "_user")
 
     expiry_ms: int | None = None
+    uses_token: bool = False
 
     def __init__(self, certificate: Callable[[], bytes | None], mapper: SslPrincipalMapper) -> None:
         """Create the session. ``certificate`` returns the client's, once the handshake is complete."""
