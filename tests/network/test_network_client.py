@@ -28,7 +28,7 @@ from pykclient.network.metadata_updater import ManualMetadataUpdater, MetadataUp
 from pykclient.network.network_client import NetworkClient
 from pykclient.network.network_client_config import NetworkClientConfig
 from pykclient.protocol.api_keys import ApiKeys
-from pykclient.protocol.headers import encode_response
+from pykclient.protocol.headers import encode_request, encode_response
 from pykclient.protocol.message import Request
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pykclient.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -1227,3 +1227,115 @@ def test_leader_epochs_of_old_brokers_are_not_relied_on() -> None:
     f.poll()
     assert metadata.fetch().partition_count_for_topic("t") == 1
     assert metadata.last_seen_leader_epoch(TopicPartition("t", 0)) is None
+
+
+# --- requests that are sent again -------------------------------------------------------------------------------------
+
+
+class Heartbeats(RequestBuilder):
+    """A heartbeat that is sent again after each response without an error."""
+
+    __slots__ = ("wanted",)
+
+    def __init__(self) -> None:
+        super().__init__(HeartbeatRequest(group_id="g", member_id="m"))
+        self.wanted = True
+
+    def renewal(  # type: ignore[override]  # a method is an attribute that can be called
+        self, request: ClientRequest, version: int, response: bytes, correlation_id: int, _now_ms: int
+    ) -> bytes | None:
+        if not self.wanted or response[4:] != encode_response(HeartbeatResponse(), version, 0).getvalue()[8:]:
+            return None
+        return encode_request(self.message, version, correlation_id, request.client_id).getvalue()
+
+
+class Renewing(Fixture):
+    """A client with such a request in flight; its selector answers while ``quiet_responses`` is more than 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.await_ready()
+        self.builder = Heartbeats()
+        self.got: list[ClientResponse] = []
+        self.request = self.client.new_client_request(
+            NODE.id_string, self.builder, self.now, True, callback=self.got.append
+        )
+        self.client.send(self.request, self.now)
+
+    def respond(self, **fields: int) -> int:
+        """Answer the request in flight, and return its correlation id."""
+        [sent] = self.selector.pending(NODE.id_string)
+        self.selector.respond(NODE.id_string, HeartbeatResponse(**fields))
+        return sent.header.correlation_id
+
+    def in_flight(self) -> list[int]:
+        return [sent.header.correlation_id for sent in self.selector.pending(NODE.id_string)]
+
+
+def test_a_request_is_sent_again_and_the_wait_goes_on() -> None:
+    f = Renewing()
+    last = f.respond()
+    begun_ms = f.now
+    f.selector.polls.clear()
+    assert f.poll(100) == []
+    # The first wait of the mock takes all the time: no other follows.
+    assert f.selector.polls == [100]
+    assert f.now == begun_ms + 100
+    assert f.in_flight() == [last + 1]
+    assert f.client.in_flight_request_count() == 1
+    f.respond()
+    f.builder.wanted = False
+    [response] = f.poll()
+    assert f.got == [response]
+    assert response.correlation_id == last + 1
+    assert response.created_ms == begun_ms + 100, "its latency is that of the last request"
+    assert not f.client.has_in_flight_requests()
+
+
+def test_a_poll_waits_for_the_rest_of_its_time_after_a_request_was_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = Renewing()
+    waits: list[int] = []
+    wait = f.selector.poll
+
+    def answered_after_30_ms(timeout_ms: int) -> None:
+        waits.append(timeout_ms)
+        if len(waits) < 3:
+            f.respond()
+        wait(min(timeout_ms, 30))
+
+    monkeypatch.setattr(f.selector, "poll", answered_after_30_ms)
+    assert f.poll(100) == []
+    assert waits == [100, 70, 40]
+
+
+@pytest.mark.parametrize("what", ["error", "unwanted", "lost", "second request", "other response"])
+def test_a_response_that_does_not_ask_for_the_same_request_is_an_ordinary_one(what: str) -> None:
+    f = Renewing()
+    if what == "second request":
+        f.send()
+        f.selector.respond(NODE.id_string, HeartbeatResponse())
+    elif what == "other response":
+        f.selector.respond(NODE.id_string, HeartbeatResponse(), correlation_id=77)
+    else:
+        f.builder.wanted = what != "unwanted"
+        f.respond(error_code=errors.UnknownMemberIdError.code if what == "error" else 0)
+    if what == "lost":
+        f.selector.disconnect(NODE.id_string)
+    [response] = f.poll()
+    assert f.got == [response]
+    assert response.disconnected == (what == "other response")
+    assert len(f.in_flight()) == (what == "second request")
+
+
+def test_a_request_that_was_sent_again_fails_with_its_connection_and_times_out_anew() -> None:
+    f = Renewing()
+    f.clock.advance(REQUEST_TIMEOUT_MS - 10)
+    f.respond()
+    f.poll()
+    f.clock.advance(REQUEST_TIMEOUT_MS - 10)
+    assert f.poll() == [], "its time began when it was sent again"
+    f.clock.advance(100)
+    [response] = f.poll()
+    assert response.disconnected
+    assert response.timed_out
+    assert f.got == [response]

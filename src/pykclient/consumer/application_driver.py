@@ -45,6 +45,7 @@ class ApplicationDriver:
     def wakeup(self) -> None:
         """Make the step in progress, or else the next one, raise WakeupError. Safe in a signal handler."""
         self._wakeup = True
+        self._client.awaits_records = False  # in this order; see step
         self._client.wakeup()
 
     def disable_wakeups(self) -> None:
@@ -57,8 +58,17 @@ class ApplicationDriver:
             self._wakeup = False
             raise WakeupError("wakeup() was called")
 
-    def step(self, timer: Timer, is_done: Callable[[], bool] | None = None, *, wakeup: bool = True) -> None:
+    def step(
+        self,
+        timer: Timer,
+        is_done: Callable[[], bool] | None = None,
+        *,
+        wakeup: bool = True,
+        for_records: bool = False,
+    ) -> None:
         """Run once: wait until something happens or the timer expires, unless ``is_done()``.
+
+        With ``for_records``, a fetch whose response is empty is sent again, and the wait goes on.
 
         Raises:
             WakeupError: ``wakeup`` was called; not with ``wakeup=False``.
@@ -72,8 +82,14 @@ class ApplicationDriver:
             wait_ms = min(client.managers.poll(timer.now_ms), timer.remaining_ms)
             if is_done is not None and is_done():
                 wait_ms = 0
+            if for_records:
+                # A wakeup that comes earlier is seen here. A later one takes this back before it ends the wait. So no
+                # wakeup is lost because it arrives together with an empty response.
+                client.awaits_records = True
+                if self._wakeup:
+                    client.awaits_records = False
             timer.update(client.poll(wait_ms, timer.now_ms))
-            client.is_broken = False
+            client.awaits_records = client.is_broken = False
         if wakeup:
             self.maybe_trigger_wakeup()
         self._metadata.maybe_throw_any_exception()
@@ -135,7 +151,7 @@ class ApplicationDriver:
 
     def _do(self, asked: Asked) -> Any:
         if isinstance(asked, Round):
-            return self.step(asked.timer, asked.is_done, wakeup=asked.wakeup)
+            return self.step(asked.timer, asked.is_done, wakeup=asked.wakeup, for_records=asked.for_records)
         if isinstance(asked, Wait):
             return self.run_until(asked.is_done, asked.timer, wakeup=asked.wakeup)
         if isinstance(asked, Transmit):

@@ -31,12 +31,21 @@ class Round:
     """One round of sending and receiving. Thread: application.
 
     It waits until anything happens or the timer expires, but not at all if ``is_done()``. ``wakeup`` is False if
-    ``KafkaConsumer.wakeup`` must not end it.
+    ``KafkaConsumer.wakeup`` must not end it. With ``for_records``, an empty response to a fetch does not end it, as the
+    fetch is sent again.
     """
 
-    __slots__ = ("is_done", "timer", "wakeup")
+    __slots__ = ("for_records", "is_done", "timer", "wakeup")
 
-    def __init__(self, timer: Timer, is_done: Callable[[], bool] | None = None, *, wakeup: bool = True) -> None:
+    def __init__(
+        self,
+        timer: Timer,
+        is_done: Callable[[], bool] | None = None,
+        *,
+        wakeup: bool = True,
+        for_records: bool = False,
+    ) -> None:
+        self.for_records = for_records
         self.timer = timer
         self.is_done = is_done
         self.wakeup = wakeup

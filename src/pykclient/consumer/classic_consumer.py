@@ -307,7 +307,7 @@ class ClassicConsumer:
                 if fetch.is_empty:
                     self.create_fetch_requests()
                     wait = Timer(self._clock, min(timer.remaining_ms, self.time_to_next_poll()))
-                    yield Round(wait, self._fetches.has_available_fetches)
+                    yield Round(wait, self._fetches.has_available_fetches, for_records=True)
                     timer.update(wait.now_ms)
                     if self._fetches.has_news:
                         fetch = collect()

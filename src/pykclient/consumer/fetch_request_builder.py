@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pykclient.consumer.fetch_session_handler import TOPIC_ID_VERSION, FetchRequestData
-from pykclient.network.client_request import RequestBuilder
+from pykclient.network.client_request import Renewal, RequestBuilder
 from pykclient.protocol.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
@@ -22,9 +22,10 @@ class FetchRequestBuilder(RequestBuilder):
     Thread: owner.
     """
 
-    __slots__ = ("_config", "data")
+    __slots__ = ("_config", "data", "renewal")
 
-    def __init__(self, config: FetchConfig, data: FetchRequestData) -> None:
+    def __init__(self, config: FetchConfig, data: FetchRequestData, renewal: Renewal | None = None) -> None:
+        self.renewal = renewal
         oldest, latest = FetchRequest.VERSIONS
         self._config = config
         self.data = data

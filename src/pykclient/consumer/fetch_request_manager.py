@@ -15,6 +15,7 @@ from pykclient.consumer.fetch_state import NO_NODE
 from pykclient.consumer.fetch_utils import request_metadata_update
 from pykclient.consumer.offsets_for_leader_epoch_utils import can_validate
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
+from pykclient.consumer.standing_fetch import StandingFetch
 from pykclient.errors import (
     FencedLeaderEpochError,
     FetchSessionIdNotFoundError,
@@ -167,7 +168,9 @@ class FetchRequestManager:
                 if node is not None:
                     nodes.append(node)
         for node in nodes:
-            self._create(node, self._build(node.id), self._on_success, self._on_failure)
+            data = self._build(node.id)
+            renewal = self._renewal(node.id, data) if data.is_repeatable else None
+            self._create(node, data, self._on_success, self._on_failure, renewal)
         if is_all_busy:
             self._all_busy_at = changes
         return len(nodes)
@@ -178,13 +181,32 @@ class FetchRequestManager:
         data: FetchRequestData,
         on_success: Callable[[Node, FetchRequestData, ClientResponse], object],
         on_failure: Callable[[Node, FetchRequestData, Exception], object],
+        renewal: StandingFetch | None = None,
     ) -> RequestFuture[ClientResponse]:
         self._nodes_with_pending_fetch_requests.add(node.id)
-        request = UnsentRequest(FetchRequestBuilder(self._config, data), node)
+        builder = FetchRequestBuilder(self._config, data, renewal)
+        request = UnsentRequest(builder, node)
         request.future.add_listener(partial(on_success, node, data), partial(on_failure, node, data))
         self._requests.append(request)
         self._client.managers.poll_soon()
         return request.future
+
+    def _renewal(self, node_id: int, data: FetchRequestData) -> StandingFetch:
+        is_wanted = partial(self._is_wanted_again, node_id, self._metadata.update_version)
+        handler = self._session_handlers[node_id]
+        return StandingFetch(FetchRequestBuilder(self._config, data).build, handler, self._metrics_manager, is_wanted)
+
+    def _is_wanted_again(self, node_id: int, metadata_version: int) -> bool:
+        """Return whether the next round of a poll would send the same request to this node again.
+
+        Nothing can be buffered for a node with a request in flight, and other calls do not fetch.
+        """
+        return (
+            self._client.awaits_records
+            and metadata_version == self._metadata.update_version
+            and self._subscriptions.is_fetched_as_before(node_id)
+            and not self._sessions_end
+        )
 
     def _has_buffered(self, node_id: int) -> bool:
         """Return whether data is buffered for partitions that are fetched from this node.

@@ -84,6 +84,11 @@ class FetchRequestData(NamedTuple):
     metadata: FetchMetadata
     can_use_topic_ids: bool
 
+    @property
+    def is_repeatable(self) -> bool:
+        """True if the request changes nothing in its session."""
+        return not (self.to_send or self.to_forget or self.to_replace or self.metadata.is_full)
+
     def __str__(self) -> str:
         kind = "full" if self.metadata.is_full else "incremental"
         implied = len(self.session_partitions) - len(self.to_send)
@@ -249,6 +254,11 @@ class FetchSessionHandler:
             if unknown:
                 problems.append(f"unknown topic ids: {_join(unknown)}")
         return "; ".join(problems)
+
+    def next_epoch(self) -> int:
+        """Move on to the epoch of the next request, after an empty response to an incremental one; return the epoch."""
+        self._next_metadata = self._next_metadata.next_incremental()
+        return self._next_metadata.epoch
 
     def notify_close(self) -> None:
         """Make the next request end the session."""

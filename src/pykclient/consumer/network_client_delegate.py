@@ -98,6 +98,8 @@ class NetworkClientDelegate:
         self._pending_connects: deque[Node] = deque()  # any thread
         #: True while the holder of the lease is at work, and after an exception has interrupted it.
         self.is_broken = False
+        #: True while the application waits for records, so that fetches with empty responses are sent again.
+        self.awaits_records = False
 
     def add(self, unsent: UnsentRequest, is_background: bool) -> None:
         """Queue a request, which the next poll sends if its node is ready."""

@@ -65,8 +65,10 @@ class SubscriptionState:
         self._subscription: frozenset[str] = frozenset()
         self._group_subscription: frozenset[str] = frozenset()
         self._rebalance_listener: Any = None
-        self._assignment_id = 0
-        self._lease_id = 0
+        #: A number that changes with each assignment.
+        self.assignment_id = 0
+        #: A number that changes whenever a preferred read replica is set.
+        self.lease_id = 0
         #: A number that changes whenever a partition may have become fetchable, or fetchable from another node.
         self.changes = 0
         self._index = PartitionIndex()
@@ -83,7 +85,7 @@ class SubscriptionState:
     def _set_assignment(self, partitions: Iterable[TopicPartition]) -> None:
         """Replace the assignment. Partitions that stay keep their state."""
         known = self._index.assignment
-        self._assignment_id += 1
+        self.assignment_id += 1
         assignment = {tp: known.get(tp) or TopicPartitionState() for tp in partitions}
         for state in assignment.values():
             # Set by a rebalance that a wakeup in the listener interrupted: the partition was not revoked.
@@ -230,11 +232,6 @@ class SubscriptionState:
 
     # --- assignment ----------------------------------------------------------------------------------------------
 
-    @property
-    def assignment_id(self) -> int:
-        """A number that changes with each assignment."""
-        return self._assignment_id
-
     def assign_from_user(self, partitions: Collection[TopicPartition]) -> bool:
         """Assign manually. Return True if the set of topics has changed. Partitions that stay keep their positions."""
         self._set_type(USER_ASSIGNED)
@@ -342,6 +339,14 @@ class SubscriptionState:
         group = self._index.fetchable.get(node_id, {})
         changed = self._index.changed.pop(node_id, None) or ()
         return {tp: group[tp].position if tp in group else None for tp in changed}
+
+    def is_fetched_as_before(self, node_id: int) -> bool:
+        """Return whether a node has partitions to fetch, and ``take_changes_of`` would return nothing for it.
+
+        False while any partition is fetched from a preferred replica, which may end at any time.
+        """
+        index = self._index
+        return node_id in index.fetchable and not index.changed.get(node_id) and not index.leased
 
     def leader_by_position(self, node_id: int) -> Node | None:
         """Return the node with this id from the leader information of a fetchable position, or None."""
@@ -684,7 +689,7 @@ class SubscriptionState:
         if state.preferred_read_replica != replica_id:
             state.preferred_read_replica = replica_id
             state.preferred_read_replica_expires_ms = expires_ms
-            self._lease_id += 1
+            self.lease_id += 1
             self._file(tp, state)
         return True
 
@@ -705,11 +710,6 @@ class SubscriptionState:
     def has_leases(self) -> bool:
         """True if any partition is fetched from a replica other than the leader."""
         return bool(self._index.leased)
-
-    @property
-    def lease_id(self) -> int:
-        """A number that changes whenever a preferred read replica is set."""
-        return self._lease_id
 
     def clear_preferred_read_replica(self, tp: TopicPartition) -> int | None:
         """Fetch from the leader again. Return the previous replica, if there was one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pykclient.errors import IllegalStateError
 from pykclient.protocol.api_keys import ApiKeys
@@ -11,18 +11,35 @@ from pykclient.protocol.headers import parse_response
 
 if TYPE_CHECKING:
     from pykclient.errors import AuthenticationError, KafkaError
+    from pykclient.network.network_receive import Frame
     from pykclient.protocol.message import Request, Response
     from pykclient.protocol.wire import BytesLike
+
+
+class Renewal(Protocol):
+    """Recognizes responses that only ask for the same request again. Thread: owner."""
+
+    def __call__(
+        self, request: ClientRequest, version: int, response: Frame, correlation_id: int, now_ms: int
+    ) -> bytes | None:
+        """Return the frame to send next, with this correlation id; it has the version of the last one.
+
+        Then the response is handled and has no ClientResponse. None if the response is to be parsed as usual. Bytes
+        0 to 3 of ``response`` are the correlation id, which has been checked.
+        """
 
 
 class RequestBuilder:
     """Builds a request in a version that client and node support (Java: AbstractRequest.Builder).
 
     This class wraps a complete message. Subclass it and override ``build`` if the content depends on the version. Any
-    exception from ``build`` becomes the ``build_error`` of the response. Thread: owner.
+    exception from ``build`` becomes the ``build_error`` of the response. A response goes to ``renewal`` first, if the
+    request has one. Thread: owner.
     """
 
     __slots__ = ("api_key", "latest_allowed_version", "message", "oldest_allowed_version")
+
+    renewal: Renewal | None = None
 
     def __init__(self, message: Request, min_version: int | None = None, max_version: int | None = None) -> None:
         self.message = message

@@ -39,6 +39,24 @@ class InFlightRequest:
         """
         return now_ms - self.send_ms - self.throttle_ms > self.request.request_timeout_ms
 
+    def renew(self, frame: Frame, correlation_id: int, now_ms: int) -> bool:
+        """Make this the request that follows, if the response in ``frame`` asks only for that; return whether it does.
+
+        ``send`` is then the frame to send.
+        """
+        request = self.request
+        renewal = request.request_builder.renewal
+        if renewal is None or not self.send.completed or int.from_bytes(frame[:4], "big") != request.correlation_id:
+            return False
+        following = renewal(request, self.api_version, frame, correlation_id, now_ms)
+        if following is None:
+            return False
+        self.send = NetworkSend(request.destination, (following,))
+        self.send_ms = request.created_ms = now_ms
+        self.throttle_ms = 0
+        request.correlation_id = correlation_id
+        return True
+
     def parse(self, frame: Frame) -> Response:
         """Return the response in ``frame``.
 

@@ -36,6 +36,7 @@ from pykclient.network.kafka_client import LeastLoadedNode
 from pykclient.network.metadata import Metadata
 from pykclient.network.metadata_updater import DefaultMetadataUpdater, MetadataUpdater
 from pykclient.network.network_client_config import NetworkClientConfig
+from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import Selectable, SocketAddress, check_address
 from pykclient.network.throttling import should_client_throttle, throttle_time_ms
@@ -100,6 +101,7 @@ class NetworkClient:
         self._telemetry = config.telemetry
         # No request and no attempt to connect times out before this time.
         self._next_timeout_ms = FOREVER_MS
+        self._only_renewed = False  # True if the last poll brought only responses after which requests were sent again
 
     def _new_connection_states(self) -> ClusterConnectionStates:
         return ClusterConnectionStates(self._config.backoff, self._log_context, self._config.rng)
@@ -293,15 +295,18 @@ class NetworkClient:
         send = NetworkSend(node_id, writer.buffers(), request.expect_response)
         self._in_flight.add(InFlightRequest(request, version, is_internal, send, now_ms))
         self._expect_timeout(now_ms + request.request_timeout_ms)
+        self._transmit(send, now_ms)
+        return True
+
+    def _transmit(self, send: NetworkSend, now_ms: int) -> None:
         try:
             self._selector.send(send)
         except BaseException as error:
             # An unknown part of the frame has been sent, so the connection can no longer be used. The next poll
             # completes its requests.
             cause = KafkaError(f"sending a request failed: {type(error).__name__}: {error}")
-            self._drop(self._aborted_sends, node_id, now_ms, cause)
+            self._drop(self._aborted_sends, send.destination_id, now_ms, cause)
             raise
-        return True
 
     def _not_sent(self, request: ClientRequest, is_internal: bool, version: int, now_ms: int, error: Exception) -> None:
         """Complete a request that could not be built."""
@@ -332,8 +337,14 @@ class NetworkClient:
     # --- polling ---------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
-        self._selector.poll(self.begin_poll(timeout_ms, now_ms))
-        return self.end_poll(self._clock.now_ms())
+        until_ms = now_ms + timeout_ms
+        while True:
+            self._selector.poll(self.begin_poll(timeout_ms, now_ms))
+            now_ms = self._clock.now_ms()
+            responses = self.end_poll(now_ms)
+            if not self._only_renewed or now_ms >= until_ms:
+                return responses
+            timeout_ms = until_ms - now_ms  # nothing has happened that anybody could act upon
 
     def begin_poll(self, timeout_ms: int, now_ms: int) -> int:
         self._ensure_active()
@@ -352,6 +363,7 @@ class NetworkClient:
     def end_poll(self, now_ms: int) -> list[ClientResponse]:
         selector = self._selector
         responses, self._aborted_sends = self._aborted_sends, []
+        self._only_renewed = False
         try:
             if self._connection_states.lookups:
                 self._connect_resolved(now_ms)
@@ -360,8 +372,10 @@ class NetworkClient:
             if selector.completed_receives:
                 self._handle_completed_receives(responses, now_ms)
             if selector.disconnected:
+                self._only_renewed = False
                 self._handle_disconnections(responses, now_ms)
             if selector.connected:
+                self._only_renewed = False
                 self._handle_connections()
             if self._nodes_needing_api_versions:
                 self._handle_initiate_api_version_requests(now_ms)
@@ -373,6 +387,7 @@ class NetworkClient:
             # Complete them even if a handler above raises, for example KeyboardInterrupt. These requests are no longer
             # in flight, so nothing else would complete them, and a producer's partition would stay muted.
             if responses:
+                self._only_renewed = False
                 self._complete(responses)
         return responses
 
@@ -392,6 +407,7 @@ class NetworkClient:
 
     def _handle_completed_receives(self, responses: list[ClientResponse], now_ms: int) -> None:
         rejected: set[str] = set()
+        renewed = 0
         for node_id, frame in self._selector.completed_receives:
             if node_id in rejected:
                 continue
@@ -399,6 +415,9 @@ class NetworkClient:
             try:
                 if in_flight is None:
                     raise RemoteProtocolError("it sent a response, but no request is in flight")
+                if in_flight.request.request_builder.renewal is not None and self._renew(in_flight, frame, now_ms):
+                    renewed += 1
+                    continue
                 body = in_flight.parse(frame)
             except ProtocolError as error:
                 rejected.add(node_id)
@@ -416,6 +435,25 @@ class NetworkClient:
                 self._updater.handle_successful_response(in_flight.api_version, now_ms, body)
             elif isinstance(body, ApiVersionsResponse):
                 self._handle_api_versions_response(responses, in_flight, body, now_ms)
+        self._only_renewed = renewed == len(self._selector.completed_receives)
+
+    def _renew(self, in_flight: InFlightRequest, frame: Frame, now_ms: int) -> bool:
+        """Send a request with a Renewal again, unless the response must be parsed; return whether it was sent."""
+        node_id = in_flight.request.destination
+        is_possible = (
+            self._state == _ACTIVE
+            and self._in_flight.count(node_id) == 1
+            and self._connection_states.is_ready(node_id, now_ms)
+            and self._selector.is_channel_ready(node_id)  # it may be lost already, after this response
+        )
+        if not is_possible or not in_flight.renew(frame, self._correlation_id, now_ms):
+            return False
+        self._next_correlation_id()
+        if self._throttle_time_sensor is not None:
+            self._throttle_time_sensor.record(0, now_ms)
+        self._expect_timeout(now_ms + in_flight.request.request_timeout_ms)
+        self._transmit(in_flight.send, now_ms)
+        return True
 
     def _throttle(self, in_flight: InFlightRequest, throttle_ms: int, now_ms: int) -> None:
         """Hold back further requests if the version of the response requires that (KIP-219)."""

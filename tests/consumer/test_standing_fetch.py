@@ -1,0 +1,193 @@
+"""Fetches that follow themselves while the broker has nothing new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pykclient.consumer.fetch_config import FetchConfig
+from pykclient.consumer.fetch_metrics import FetchMetricsManager
+from pykclient.consumer.fetch_request_builder import FetchRequestBuilder
+from pykclient.consumer.fetch_session_handler import FetchMetadata, FetchRequestData, FetchSessionHandler
+from pykclient.consumer.standing_fetch import StandingFetch
+from pykclient.log_context import LogContext
+from pykclient.metrics import Metrics
+from pykclient.network.client_request import ClientRequest
+from pykclient.protocol.headers import encode_request, encode_response
+from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
+from tests.consumer.harness import TP0, TP1, Harness
+from tests.consumer.responses import fetch_response, partition_data
+from tests.support.mock_clock import MockClock
+
+SESSION = 0x01020304
+VERSIONS = range(FetchRequest.VERSIONS[0], FetchRequest.VERSIONS[1] + 1)
+RENEWED_VERSIONS = range(15, FetchRequest.VERSIONS[1] + 1)
+CONFIG = FetchConfig(max_wait_ms=7, min_bytes=8, max_bytes=9, isolation_level=1, client_rack_id="rack-é")
+
+
+class Standing:
+    """A session whose next request changes nothing."""
+
+    def __init__(self, epoch: int = 5) -> None:
+        self.handler = FetchSessionHandler(LogContext(), 0)
+        self.handler._next_metadata = FetchMetadata(SESSION, epoch)
+        self.wanted = True
+        self.clock = MockClock()
+        self.metrics = Metrics(clock=self.clock)
+        self.fetch = StandingFetch(
+            FetchRequestBuilder(CONFIG, self.handler.build_changes({})).build,
+            self.handler,
+            FetchMetricsManager(self.metrics),
+            lambda: self.wanted,
+        )
+
+    def answer(self, response: FetchResponse, version: int, client_id: str | None = "c") -> bytes | None:
+        """Return the request after ``response``, with correlation id 78."""
+        builder = FetchRequestBuilder(CONFIG, self.handler.build_changes({}))
+        request = ClientRequest("0", builder, 77, client_id, 1000, True, 30_000)
+        frame = encode_response(response, version, 77).getvalue()[4:]
+        return self.fetch(request, version, memoryview(frame), 78, 1500)
+
+    def request(self, version: int, client_id: str | None, correlation_id: int = 78) -> bytes:
+        """Return the bytes of the session's next request."""
+        message = FetchRequestBuilder(CONFIG, self.handler.build_changes({})).build(version)
+        return encode_request(message, version, correlation_id, client_id).getvalue()
+
+
+@pytest.mark.parametrize("client_id", [None, "", "c", "käfer" * 50])
+@pytest.mark.parametrize("version", RENEWED_VERSIONS)
+def test_the_bytes_are_those_of_the_next_request(version: int, client_id: str | None) -> None:
+    standing = Standing()
+    for epoch in (6, 7):
+        renewed = standing.answer(FetchResponse(session_id=SESSION), version, client_id)
+        assert standing.handler._next_metadata == (SESSION, epoch)
+        assert renewed == standing.request(version, client_id)
+
+
+def test_the_epoch_after_the_largest_is_1() -> None:
+    standing = Standing((1 << 31) - 1)
+    renewed = standing.answer(FetchResponse(session_id=SESSION), 17)
+    assert standing.handler._next_metadata == (SESSION, 1)
+    assert renewed == standing.request(17, "c")
+
+
+@pytest.mark.parametrize("version", [v for v in VERSIONS if v not in RENEWED_VERSIONS])
+def test_older_versions_are_parsed(version: int) -> None:
+    response = FetchResponse(session_id=SESSION if version >= 7 else 0)
+    assert Standing().answer(response, version) is None
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        FetchResponse(session_id=SESSION + 1),
+        FetchResponse(session_id=0),
+        FetchResponse(session_id=SESSION, throttle_time_ms=1),
+        FetchResponse(session_id=SESSION, error_code=71),
+        FetchResponse(session_id=SESSION, responses=[FetchResponse.FetchableTopicResponse()]),
+        FetchResponse(session_id=SESSION, node_endpoints=[FetchResponse.NodeEndpoint()]),
+    ],
+)
+def test_a_response_with_any_content_is_parsed(response: FetchResponse) -> None:
+    standing = Standing()
+    assert standing.answer(response, 17) is None
+    assert standing.handler._next_metadata == (SESSION, 5)
+
+
+def test_a_request_that_is_not_wanted_is_not_sent_again() -> None:
+    standing = Standing()
+    standing.wanted = False
+    assert standing.answer(FetchResponse(session_id=SESSION), 17) is None
+    assert standing.handler._next_metadata == (SESSION, 5)
+
+
+def test_its_latency_is_recorded() -> None:
+    standing = Standing()
+    standing.answer(FetchResponse(session_id=SESSION), 17)
+    values = {metric.metric_name.name: metric.metric_value() for metric in standing.metrics.metrics.values()}
+    assert values["fetch-latency-max"] == 500
+    assert values["fetch-total"] == 1
+
+
+# --- when it is wanted ------------------------------------------------------------------------------------------------
+
+
+class Idle(Harness):
+    """A consumer with two partitions of one broker, and an incremental request in flight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.assign(TP0, TP1)
+        self.fetch({TP0: partition_data(TP0), TP1: partition_data(TP1)}, session_id=SESSION)
+        self.fetches.create_fetch_requests()
+        self.poll()
+        self.network.awaits_records = True
+
+    @property
+    def data(self) -> FetchRequestData:
+        [request] = self.client.requests
+        assert isinstance(request.request_builder, FetchRequestBuilder)
+        return request.request_builder.data
+
+    def is_renewed(self, request: ClientRequest) -> bool:
+        """Return whether an empty response makes ``request`` be sent again."""
+        renewal = request.request_builder.renewal
+        assert renewal is not None
+        frame = encode_response(FetchResponse(session_id=SESSION), 17, 1).getvalue()[4:]
+        return renewal(request, 17, frame, 2, self.clock.now_ms()) is not None
+
+
+def test_a_poll_that_waits_wants_it() -> None:
+    idle = Idle()
+    assert not idle.data.to_send
+    [request] = idle.client.requests
+    assert idle.is_renewed(request)
+    assert idle.is_renewed(request)
+
+
+def pause(idle: Idle) -> None:
+    idle.subscriptions.pause(TP0)
+
+
+def seek(idle: Idle) -> None:
+    idle.seek(TP1, 7)
+
+
+def metadata(idle: Idle) -> None:
+    idle.update_metadata()
+
+
+def leave(idle: Idle) -> None:
+    idle.network.awaits_records = False
+
+
+def close(idle: Idle) -> None:
+    idle.fetches.close_sessions()
+
+
+def prefer_a_replica(idle: Idle) -> None:
+    idle.subscriptions.try_updating_preferred_read_replica(TP0, 0, idle.clock.now_ms() + 1000)
+
+
+@pytest.mark.parametrize("change", [pause, seek, metadata, leave, close, prefer_a_replica])
+def test_no_longer_after(change: Callable[[Idle], object]) -> None:
+    idle = Idle()
+    [request] = idle.client.requests
+    change(idle)
+    assert not idle.is_renewed(request)
+
+
+def test_a_request_with_changes_is_sent_once() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    harness.fetches.create_fetch_requests()
+    harness.poll()
+    assert harness.client.requests[0].request_builder.renewal is None, "it begins a session"
+    harness.client.respond(fetch_response({TP0: partition_data(TP0)}, session_id=SESSION))
+    harness.poll()
+    harness.collect_fetch()
+    harness.seek(TP0, 5)
+    harness.fetches.create_fetch_requests()
+    harness.poll()
+    assert harness.client.requests[0].request_builder.renewal is None, "it changes the session"
