@@ -39,14 +39,21 @@ class InFlightRequest:
         """
         return now_ms - self.send_ms - self.throttle_ms > self.request.request_timeout_ms
 
+    def description(self, now_ms: int) -> str:
+        """Return what was requested and when, for the log."""
+        request = self.request
+        created_ms, sent_ms = now_ms - request.created_ms, now_ms - self.send_ms
+        name = ApiKeys.name_of(request.api_key)
+        return f"{name}, id {request.correlation_id}, created {created_ms} ms and sent {sent_ms} ms ago"
+
     def renew(self, frame: Frame, correlation_id: int, now_ms: int) -> bool:
         """Make this the request that follows, if the response in ``frame`` asks only for that; return whether it does.
 
-        ``send`` is then the frame to send.
+        ``send`` is then the frame to send. The last one must be completely sent.
         """
         request = self.request
         renewal = request.request_builder.renewal
-        if renewal is None or not self.send.completed or int.from_bytes(frame[:4], "big") != request.correlation_id:
+        if renewal is None or int.from_bytes(frame[:4], "big") != request.correlation_id:
             return False
         following = renewal(request, self.api_version, frame, correlation_id, now_ms)
         if following is None:

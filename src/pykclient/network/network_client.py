@@ -19,7 +19,7 @@ from pykclient.errors import (
     UnsupportedVersionError,
 )
 from pykclient.log_context import LogContext
-from pykclient.network import channel_state
+from pykclient.network import channel_state, least_loaded_node
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.api_versions_exchange import (
     api_versions_request,
@@ -101,7 +101,7 @@ class NetworkClient:
         self._telemetry = config.telemetry
         # No request and no attempt to connect times out before this time.
         self._next_timeout_ms = FOREVER_MS
-        self._only_renewed = False  # True if the last poll brought only responses after which requests were sent again
+        self._renewed = 0  # the number of requests that the last poll sent again
 
     def _new_connection_states(self) -> ClusterConnectionStates:
         return ClusterConnectionStates(self._config.backoff, self._log_context, self._config.rng)
@@ -185,11 +185,7 @@ class NetworkClient:
         return self._connection_states.has_ready_nodes(now_ms)
 
     def least_loaded_node(self, now_ms: int) -> LeastLoadedNode:
-        """Return the connected node with the fewest requests in flight, or the best one to wait for.
-
-        If no connected node can take a request, return one that is connecting. If there is none, return the node whose
-        last connection attempt is oldest, among those that may be connected to now. As a last resort, return a node
-        whose host lookup is slow.
+        """Return the best node for a request that any node can serve; see ``least_loaded_node.choose``.
 
         Raises:
             IllegalStateError: the cluster has no nodes.
@@ -197,35 +193,9 @@ class NetworkClient:
         nodes = self._updater.fetch_nodes()
         if not nodes:
             raise IllegalStateError("there are no nodes in the Kafka cluster")
-        states = self._connection_states
-        least = FOREVER_MS
-        ready: Node | None = None
-        connecting: Node | None = None
-        connectable: Node | None = None
-        slow: Node | None = None
-        any_ready = False
-        offset = self._config.rng.randrange(len(nodes))
-        for index in range(len(nodes)):
-            node = nodes[(offset + index) % len(nodes)]
-            id = node.id_string
-            if not any_ready:
-                any_ready = states.is_ready(id, now_ms) and self._selector.is_channel_ready(id)
-            if self.can_send_request(id, now_ms):
-                in_flight = self._in_flight.count(id)
-                if not in_flight:
-                    return LeastLoadedNode(node, True)
-                if in_flight < least:
-                    least, ready = in_flight, node
-            elif states.is_lookup_slow(id, now_ms):
-                slow = node
-            elif states.is_preparing_connection(id):
-                connecting = node
-            elif states.can_connect(id, now_ms) and (
-                connectable is None
-                or states.last_connect_attempt_ms(connectable.id_string) > states.last_connect_attempt_ms(id)
-            ):
-                connectable = node
-        return LeastLoadedNode(ready or connecting or connectable or slow, any_ready)
+        first = self._config.rng.randrange(len(nodes))
+        nodes = [*nodes[first:], *nodes[:first]]
+        return least_loaded_node.choose(nodes, self._connection_states, self._selector, self._in_flight, now_ms)
 
     # --- sending ---------------------------------------------------------------------------------------------------
 
@@ -338,13 +308,16 @@ class NetworkClient:
 
     def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
         until_ms = now_ms + timeout_ms
+        selector = self._selector
         while True:
-            self._selector.poll(self.begin_poll(timeout_ms, now_ms))
+            selector.poll(self.begin_poll(timeout_ms, now_ms))
             now_ms = self._clock.now_ms()
             responses = self.end_poll(now_ms)
-            if not self._only_renewed or now_ms >= until_ms:
+            if not self._renewed or responses or now_ms >= until_ms:
                 return responses
-            timeout_ms = until_ms - now_ms  # nothing has happened that anybody could act upon
+            if selector.disconnected or selector.connected or self._renewed < len(selector.completed_receives):
+                return responses
+            timeout_ms = until_ms - now_ms
 
     def begin_poll(self, timeout_ms: int, now_ms: int) -> int:
         self._ensure_active()
@@ -363,7 +336,7 @@ class NetworkClient:
     def end_poll(self, now_ms: int) -> list[ClientResponse]:
         selector = self._selector
         responses, self._aborted_sends = self._aborted_sends, []
-        self._only_renewed = False
+        self._renewed = 0
         try:
             if self._connection_states.lookups:
                 self._connect_resolved(now_ms)
@@ -372,10 +345,8 @@ class NetworkClient:
             if selector.completed_receives:
                 self._handle_completed_receives(responses, now_ms)
             if selector.disconnected:
-                self._only_renewed = False
                 self._handle_disconnections(responses, now_ms)
             if selector.connected:
-                self._only_renewed = False
                 self._handle_connections()
             if self._nodes_needing_api_versions:
                 self._handle_initiate_api_version_requests(now_ms)
@@ -387,7 +358,6 @@ class NetworkClient:
             # Complete them even if a handler above raises, for example KeyboardInterrupt. These requests are no longer
             # in flight, so nothing else would complete them, and a producer's partition would stay muted.
             if responses:
-                self._only_renewed = False
                 self._complete(responses)
         return responses
 
@@ -407,7 +377,6 @@ class NetworkClient:
 
     def _handle_completed_receives(self, responses: list[ClientResponse], now_ms: int) -> None:
         rejected: set[str] = set()
-        renewed = 0
         for node_id, frame in self._selector.completed_receives:
             if node_id in rejected:
                 continue
@@ -416,7 +385,6 @@ class NetworkClient:
                 if in_flight is None:
                     raise RemoteProtocolError("it sent a response, but no request is in flight")
                 if in_flight.request.request_builder.renewal is not None and self._renew(in_flight, frame, now_ms):
-                    renewed += 1
                     continue
                 body = in_flight.parse(frame)
             except ProtocolError as error:
@@ -435,20 +403,14 @@ class NetworkClient:
                 self._updater.handle_successful_response(in_flight.api_version, now_ms, body)
             elif isinstance(body, ApiVersionsResponse):
                 self._handle_api_versions_response(responses, in_flight, body, now_ms)
-        self._only_renewed = renewed == len(self._selector.completed_receives)
 
     def _renew(self, in_flight: InFlightRequest, frame: Frame, now_ms: int) -> bool:
         """Send a request with a Renewal again, unless the response must be parsed; return whether it was sent."""
         node_id = in_flight.request.destination
-        is_possible = (
-            self._state == _ACTIVE
-            and self._in_flight.count(node_id) == 1
-            and self._connection_states.is_ready(node_id, now_ms)
-            and self._selector.is_channel_ready(node_id)  # it may be lost already, after this response
-        )
-        if not is_possible or not in_flight.renew(frame, self._correlation_id, now_ms):
+        is_only_one = self._in_flight.count(node_id) == 1 and self.can_send_request(node_id, now_ms)
+        if not (is_only_one and self.active and in_flight.renew(frame, self._next_correlation_id(), now_ms)):
             return False
-        self._next_correlation_id()
+        self._renewed += 1
         if self._throttle_time_sensor is not None:
             self._throttle_time_sensor.record(0, now_ms)
         self._expect_timeout(now_ms + in_flight.request.request_timeout_ms)
@@ -673,14 +635,7 @@ class NetworkClient:
         """Complete all requests to a node as disconnected. If ``responses`` is None, drop them instead."""
         for in_flight in self._in_flight.clear_all(node_id):
             request = in_flight.request
-            self._log.debug(
-                "Cancelled %s, id %d, to %s, created %d ms and sent %d ms ago",
-                ApiKeys.name_of(request.api_key),
-                request.correlation_id,
-                self._name(node_id),
-                now_ms - request.created_ms,
-                now_ms - in_flight.send_ms,
-            )
+            self._log.debug("Cancelled a request to %s: %s", self._name(node_id), in_flight.description(now_ms))
             if not in_flight.is_internal:
                 if responses is not None:
                     responses.append(in_flight.response(now_ms, disconnected=True, timed_out=timed_out))
