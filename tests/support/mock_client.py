@@ -11,6 +11,7 @@ from pykclient.errors import AuthenticationError, IllegalStateError, KafkaError,
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
 from pykclient.network.kafka_client import LeastLoadedNode
 from pykclient.network.metadata import Metadata
+from pykclient.network.telemetry.client_instance_id import IdentifiedTelemetry
 from pykclient.types import Node
 
 #: Returns whether a request is the one that a response was prepared for.
@@ -105,6 +106,7 @@ class MockClient:
         self.requests: deque[ClientRequest] = deque()
         self.responses: deque[ClientResponse] = deque()
         self.api_versions: dict[int, tuple[int, int]] = {}
+        self.telemetry: IdentifiedTelemetry | None = None
         self.wakeup_hook: Callable[[], None] | None = None
 
     # --- KafkaClient -----------------------------------------------------------------------------------------------

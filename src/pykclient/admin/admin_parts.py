@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pykclient.admin.api import AdminApiHandler
     from pykclient.config.admin_config import AdminClientConfig
     from pykclient.network.kafka_client import KafkaClient
+    from pykclient.network.telemetry.client_instance_id import IdentifiedTelemetry
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -99,6 +100,11 @@ class AdminParts:
         )
         self._policy = RetryPolicy(backoff, config["retries"], config["request.timeout.ms"], self.log_context.principal)
         self.calls = AdminCalls(self.client, metadata, clock, config["retry.backoff.ms"], self.log_context)
+
+    @property
+    def telemetry(self) -> IdentifiedTelemetry | None:
+        """The telemetry of the client; None if ``enable.metrics.push`` is off."""
+        return self.client.telemetry
 
     def deadline(self, timeout_ms: int | None) -> Deadline:
         """Return the deadline of a call that begins now; None is for ``default.api.timeout.ms``."""

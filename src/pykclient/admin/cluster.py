@@ -24,6 +24,7 @@ from pykclient.admin.topics import all_metadata, topic_id_or_none
 from pykclient.admin.values import TopicPartitionReplica, UpdateFeatureType, authorized_operations
 from pykclient.errors import IllegalArgumentError, KafkaError, KafkaStorageError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
+from pykclient.network.telemetry.client_instance_id import enabled
 from pykclient.protocol.message import Request
 from pykclient.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from pykclient.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
@@ -31,6 +32,10 @@ from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVers
 from pykclient.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from pykclient.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from pykclient.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from pykclient.protocol.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
 from pykclient.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from pykclient.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from pykclient.protocol.messages.update_features import UpdateFeaturesRequest
@@ -83,6 +88,26 @@ def describe_cluster(context: CallContext) -> Operation[DescribeClusterResponse]
             ],
             cluster_authorized_operations=metadata.cluster_authorized_operations,
         )
+
+
+def client_instance_id(context: CallContext) -> Operation[UUID]:
+    """Return the id that a broker has given to this client. Raises IllegalStateError if telemetry is disabled."""
+
+    def read(response: GetTelemetrySubscriptionsResponse) -> UUID:
+        checked(response.error_code, None)
+        return response.client_instance_id
+
+    telemetry = enabled(context.telemetry)
+    known = telemetry.client_instance_id
+    if known is not None:
+        return known
+    handler = QuestionHandler(
+        "client_instance_id",
+        to_any_broker(),
+        lambda _timeout_ms: RequestBuilder(GetTelemetrySubscriptionsRequest()),
+        read,
+    )
+    return telemetry.adopt((yield from context.ask(handler)))
 
 
 def broker_ids(context: CallContext) -> Operation[list[int]]:

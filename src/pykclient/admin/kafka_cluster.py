@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
+from uuid import UUID
 
 from pykclient.admin import arguments
 from pykclient.admin.admin_base import AdminBase
@@ -13,6 +14,7 @@ from pykclient.admin.cluster import (
     api_versions,
     broker_id_arguments,
     broker_ids,
+    client_instance_id,
     describe_cluster,
     describe_log_dirs,
     describe_quorum,
@@ -46,6 +48,16 @@ class ClusterCalls(AdminBase):
         for name in ("error_code", "error_message", "endpoint_type", "throttle_time_ms"):
             del described[name]
         return with_operations(described)
+
+    def client_instance_id(self) -> UUID:
+        """Return the id that a broker has given to this client, by which its pushed metrics are known (KIP-714).
+
+        Raises:
+            IllegalStateError: telemetry is disabled. ``enable.metrics.push`` is off by default for admin clients.
+            UnsupportedVersionError: the brokers have no receiver for metrics.
+            KafkaTimeoutError: no broker has answered within ``default.api.timeout.ms``.
+        """
+        return self._run("client_instance_id", None, client_instance_id)
 
     def describe_log_dirs(
         self,

@@ -15,6 +15,7 @@ from pykclient.admin.results import Results
 
 if TYPE_CHECKING:
     from pykclient.network.metadata import Metadata
+    from pykclient.network.telemetry.client_instance_id import IdentifiedTelemetry
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -28,6 +29,9 @@ class CallMaker(Protocol):
 
     @property
     def metadata(self) -> Metadata: ...
+
+    @property
+    def telemetry(self) -> IdentifiedTelemetry | None: ...
 
     def call(self, handler: AdminApiHandler[K, V], keys: Collection[K], deadline: Deadline) -> AdminCall[K, V]: ...
 
@@ -44,6 +48,10 @@ class CallContext:
     @property
     def metadata(self) -> Metadata:
         return self._maker.metadata
+
+    @property
+    def telemetry(self) -> IdentifiedTelemetry | None:
+        return self._maker.telemetry
 
     def run(self, handler: AdminApiHandler[K, V], keys: Collection[K]) -> Operation[Results[K, V]]:
         """Make a call for ``keys`` and return its results; without keys, nothing is sent."""

@@ -15,6 +15,9 @@ from pykclient.aio.errors import ConsumerStoppedError
 from pykclient.aio.loop_environment import LoopEnvironment
 from pykclient.aio.loop_waits import LoopWaits
 from pykclient.aio.starting import await_bootstrap, look_up_bootstrap_servers
+from pykclient.clock import Timer
+from pykclient.consumer import arguments
+from pykclient.consumer.application_events import Steps, client_instance_id
 from pykclient.consumer.kafka_consumer import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS
 from pykclient.errors import IllegalStateError
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
@@ -22,12 +25,16 @@ from pykclient.producer.arguments import milliseconds as in_seconds
 
 if TYPE_CHECKING:
     from typing import Self
+    from uuid import UUID
 
     from pykclient.aio.loop_driver import LoopDriver
     from pykclient.config.consumer_config import ConsumerConfig
     from pykclient.consumer.consumer_components import ConsumerComponents
     from pykclient.consumer.share.share_consumer_components import ShareConsumerComponents
     from pykclient.errors import KafkaError
+
+
+T = TypeVar("T")
 
 
 class DecidingSide(Protocol):
@@ -43,6 +50,8 @@ class DecidingSide(Protocol):
     def is_closed(self) -> bool: ...
 
     def step(self, now_ms: int) -> int: ...
+
+    async def run(self, steps: Steps[T]) -> T: ...
 
     def round_failed(self, error: Exception, now_ms: int) -> int: ...
 
@@ -226,6 +235,22 @@ class AIOConsumerBase(Generic[D]):
     @abstractmethod
     def explain(self) -> str:
         """Return a page of text on what the consumer is doing and waiting for."""
+
+    async def client_instance_id(self, timeout_ms: float | None = None) -> UUID | None:
+        """Return the id that a broker has given to this client, by which its pushed metrics are known (KIP-714).
+
+        Waits at most ``timeout_ms`` milliseconds, by default ``default.api.timeout.ms``; 0 does not wait. Return None
+        if no broker has given an id by then, for example as the brokers have no receiver for metrics.
+
+        Raises:
+            IllegalStateError: telemetry is disabled (``enable.metrics.push=false``).
+            IllegalArgumentError: ``timeout_ms`` is negative, or not a number.
+        """
+        consumer = self._usable()
+        components = consumer.components
+        bound_ms = self._timeout_ms if timeout_ms is None else arguments.milliseconds(timeout_ms)
+        timer = Timer(components.clock, bound_ms)
+        return await consumer.run(client_instance_id(components.client, components.metadata, components.clock, timer))
 
     def metrics(self, raw: bool = False) -> dict[Any, Any]:
         """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName.

@@ -280,6 +280,15 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """Return the cluster's id, its brokers, and the broker that stands for the controller."""
         return cluster.cluster_description(await self._run("describe_cluster", timeout_ms, cluster.describe_cluster))
 
+    async def client_instance_id(self, *, timeout_ms: int | None = None) -> UUID:
+        """Return the id that a broker has given to this client, by which its pushed metrics are known (KIP-714).
+
+        Raises:
+            IllegalStateError: telemetry is disabled. ``enable.metrics.push`` is off by default for admin clients.
+            UnsupportedVersionError: the brokers have no receiver for metrics.
+        """
+        return await self._run("client_instance_id", timeout_ms, cluster.client_instance_id)
+
     async def describe_log_dirs(
         self, broker_ids: Iterable[int], *, timeout_ms: int | None = None
     ) -> Results[int, dict[str, LogDirDescription]]:

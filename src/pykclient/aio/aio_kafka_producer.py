@@ -34,6 +34,7 @@ from pykclient.errors import (
 )
 from pykclient.implementation import compiled
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
+from pykclient.network.telemetry.client_instance_id import enabled
 from pykclient.producer import arguments
 from pykclient.producer.buffer_pool import MustWait
 from pykclient.producer.future import FutureRecordMetadata
@@ -45,6 +46,7 @@ from pykclient.types import Headers, ProducerRecord
 
 if TYPE_CHECKING:
     from typing import Self
+    from uuid import UUID
 
     from pykclient.config.producer_config import ProducerConfig
     from pykclient.producer.batch_future import BatchFuture
@@ -558,6 +560,24 @@ class AIOKafkaProducer(TransactionalCoroutines):
             await self._waits.until(all_are_done, FOREVER_MS)
         finally:
             accumulator.end_flush(token)
+
+    async def client_instance_id(self, timeout: float | None = None) -> UUID | None:
+        """Return the id that a broker has given to this client, by which its pushed metrics are known (KIP-714).
+
+        Waits at most ``timeout`` seconds (default: ``max.block.ms``); 0 does not wait. Return None if there is no id
+        by then, for example as the brokers have no receiver for metrics.
+
+        Raises:
+            IllegalStateError: telemetry is disabled (``enable.metrics.push=false``).
+            IllegalArgumentError: ``timeout`` is negative, or not a number.
+        """
+        producer = self._usable()
+        timeout_ms = producer.max_block_ms if timeout is None else arguments.milliseconds(timeout)
+        telemetry = enabled(producer.parts.client.telemetry)
+        with telemetry.awaited(producer.parts.clock.new_signal()):
+            self._driver.wake()
+            await self._waits.until(lambda: telemetry.client_instance_id is not None, timeout_ms)
+        return telemetry.client_instance_id
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Return the partition numbers of ``topic``. Waits for its metadata as ``send`` does.

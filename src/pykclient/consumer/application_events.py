@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.errors import KafkaError
+from pykclient.network.telemetry.client_instance_id import enabled
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from pykclient.clock import Clock
+    from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.consumer.request_future import RequestFuture
     from pykclient.network.metadata import Metadata
 
@@ -97,6 +101,22 @@ def metadata_update(metadata: Metadata, timer: Timer) -> Steps[bool]:
     version = metadata.request_update(False)
     found: bool = yield Wait(timer, lambda: metadata.update_version > version)
     return found
+
+
+def client_instance_id(
+    client: NetworkClientDelegate, metadata: Metadata, clock: Clock, timer: Timer
+) -> Steps[UUID | None]:
+    """Wait until a broker has given the client an id for its metrics, and return it; None if the timer expires first.
+
+    Raises:
+        IllegalStateError: telemetry is disabled.
+    """
+    telemetry = enabled(client.telemetry)
+    with telemetry.awaited(clock.new_signal()):
+        if telemetry.client_instance_id is None:
+            metadata.request_update(False)  # connects to a broker, if there is no connection yet
+            yield Wait(timer, lambda: telemetry.client_instance_id is not None)
+    return telemetry.client_instance_id
 
 
 class ApplicationEvents:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.request_manager import UnsentRequest
     from pykclient.network.client_request import ClientResponse
     from pykclient.network.kafka_client import KafkaClient
+    from pykclient.network.telemetry.client_instance_id import IdentifiedTelemetry
     from pykclient.types import Node
 
 #: The longest time that a poll waits.
@@ -117,6 +118,11 @@ class NetworkClientDelegate:
     def wakeup(self) -> None:
         """End the wait of the poll in progress, or else of the next. Safe in a signal handler."""
         self._client.wakeup()
+
+    @property
+    def telemetry(self) -> IdentifiedTelemetry | None:
+        """The telemetry of the client; None if ``enable.metrics.push`` is off. Thread: any."""
+        return self._client.telemetry
 
     def explain(self, now_ms: int) -> list[str]:
         """Return a line for each broker. Thread: any."""

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from pykclient.errors import AuthenticationError
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
+from pykclient.network.telemetry.client_instance_id import IdentifiedTelemetry
 from pykclient.types import Node
 
 
@@ -119,6 +120,10 @@ class KafkaClient(Protocol):
         callback: Callable[[ClientResponse], None] | None = None,
     ) -> ClientRequest:
         """Return a request with the next correlation id. The default timeout is ``request.timeout.ms``."""
+
+    @property
+    def telemetry(self) -> IdentifiedTelemetry | None:
+        """The telemetry of the client; None if ``enable.metrics.push`` is off."""
 
     def connection_report(self) -> str:
         """Return which addresses cannot be reached and why, for error messages; empty if none."""

@@ -98,7 +98,7 @@ class NetworkClient:
         else:
             self._updater = metadata
         self._schedule = self._updater.schedule
-        self._telemetry = config.telemetry
+        self.telemetry = config.telemetry
         # No request and no attempt to connect times out before this time.
         self._next_timeout_ms = FOREVER_MS
         self._renewed = 0  # the number of requests that the last poll sent again
@@ -118,8 +118,8 @@ class NetworkClient:
         self._nodes_needing_api_versions = {}
         self._aborted_sends = []
         self._updater.reset()
-        if self._telemetry is not None:
-            self._telemetry.reset()
+        if self.telemetry is not None:
+            self.telemetry.reset()
 
     # --- readiness -------------------------------------------------------------------------------------------------
 
@@ -329,8 +329,8 @@ class NetworkClient:
         if metadata_ms <= 0:
             metadata_ms = self._updater.maybe_update(now_ms)
         wait_ms = min(timeout_ms, metadata_ms, self._request_timeout_ms)
-        if self._telemetry is not None:
-            wait_ms = min(wait_ms, self._telemetry.poll(self, now_ms))
+        if self.telemetry is not None:
+            wait_ms = min(wait_ms, self.telemetry.poll(self, now_ms))
         return 0 if self._aborted_sends else wait_ms  # by maybe_update
 
     def end_poll(self, now_ms: int) -> list[ClientResponse]:
@@ -689,7 +689,7 @@ class NetworkClient:
             raise DisconnectError(f"the network client is {self._state.lower()}")
 
     def close(self) -> None:
-        telemetry = self._telemetry
+        telemetry = self.telemetry
         if self._state == _ACTIVE and telemetry is not None and telemetry.push_last(self, self._clock.now_ms()):
             self._selector.poll(0)  # nobody waits for the response
         if self._state != _CLOSED:

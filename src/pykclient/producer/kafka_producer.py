@@ -22,6 +22,7 @@ from pykclient.errors import (
 from pykclient.implementation import compiled
 from pykclient.network.cluster import Cluster
 from pykclient.network.environment import Environment
+from pykclient.network.telemetry.client_instance_id import enabled
 from pykclient.producer import arguments, lifecycle
 from pykclient.producer.explanation import explain_producer
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery, failed_future, run_listeners
@@ -41,6 +42,7 @@ from pykclient.types import Header, Headers, K, ProducerRecord, TopicPartition, 
 
 if TYPE_CHECKING:
     from typing import Unpack
+    from uuid import UUID
 
     from pykclient.config.client_settings import ProducerSettings
     from pykclient.producer.accumulator_state import TopicInfo
@@ -650,6 +652,30 @@ class KafkaProducer(TransactionalMethods, Generic[K, V]):
         with HERE.mark:
             self._parts.sender_metrics.publish(self._clock.now_ms())
             return self._parts.metrics.metrics if is_raw else self._parts.metrics.by_group()
+
+    def client_instance_id(self, timeout: float | None = None) -> UUID | None:
+        """Return the id that a broker has given to this client, by which its pushed metrics are known (KIP-714).
+
+        Waits at most ``timeout`` seconds (default: ``max.block.ms``); 0 does not wait. Return None if there is no id
+        by then, for example as the brokers have no receiver for metrics.
+
+        Raises:
+            IllegalStateError: telemetry is disabled (``enable.metrics.push=false``).
+            IllegalArgumentError: ``timeout`` is negative, or not a number.
+            KafkaError: a callback made this call, and would keep the answer from being read.
+        """
+        self._ensure_usable()
+        timeout_ms = self._max_block_ms if timeout is None else arguments.milliseconds(timeout)
+        telemetry = enabled(self._parts.client.telemetry)
+        ensure_not_interrupting("client_instance_id()")
+        if timeout_ms and self._parts.sender_thread.is_current and telemetry.client_instance_id is None:
+            raise KafkaError("client_instance_id() was called by a callback: it would keep the answer from being read")
+        signal = self._clock.new_signal()
+        with telemetry.awaited(signal):
+            self._sender.wakeup()
+            if telemetry.client_instance_id is None:
+                signal.wait(timeout_ms)
+        return telemetry.client_instance_id
 
     def explain(self) -> str:
         """Return a page of text on what the producer is doing and waiting for.

@@ -43,11 +43,16 @@ class FakeClient:
 
     def __init__(self) -> None:
         self.is_ready = True
+        self.connects = 0
         self.sent: list[ClientRequest] = []
         self.error: BaseException | None = None
 
     def least_loaded_node(self, now_ms: int) -> LeastLoadedNode:
         return LeastLoadedNode(NODE, self.is_ready)
+
+    def ready(self, node: Node, now_ms: int) -> bool:
+        self.connects += not self.is_ready
+        return self.is_ready
 
     def can_send_request(self, node_id: str, now_ms: int) -> bool:
         return self.is_ready
@@ -204,10 +209,26 @@ def test_without_a_connection_it_waits() -> None:
     it = Harness()
     it.client.is_ready = False
     assert it.poll() == 1_000
+    assert not it.client.connects, "an idle client makes no connection for its telemetry"
     it.client.is_ready = True
     it.wait()
     it.poll()
     assert it.apis == [71]
+
+
+def test_it_connects_for_metrics_that_a_broker_wants_and_for_a_caller_who_waits_for_the_id() -> None:
+    it = Harness()
+    it.client.is_ready = False
+    with it.telemetry.awaited(it.clock.new_signal()):
+        assert it.poll() == 50
+        assert it.client.connects == 1
+        it.client.is_ready = True
+        it.wait()
+        it.subscribe()
+    it.client.is_ready = False
+    it.wait()
+    it.poll()
+    assert it.client.connects == 2
 
 
 AT_ONCE, AFTER_INTERVAL, LATER, NEVER = 0, INTERVAL_MS, DEFAULT_PUSH_INTERVAL_MS, FOREVER_MS

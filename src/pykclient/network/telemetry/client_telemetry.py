@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pykclient import errors
@@ -18,17 +19,21 @@ from pykclient.protocol.api_keys import ApiKeys
 from pykclient.record import Compression, CompressionType
 
 if TYPE_CHECKING:
+    from pykclient.clock import Signal
     from pykclient.log_context import LogContext
     from pykclient.metrics.metrics import Metrics
     from pykclient.network.api_versions import ApiVersions
     from pykclient.network.kafka_client import LeastLoadedNode
     from pykclient.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
     from pykclient.protocol.messages.push_telemetry import PushTelemetryResponse
+    from pykclient.types import Node
 
 #: The interval in milliseconds after a failure, and where a broker names none.
 DEFAULT_PUSH_INTERVAL_MS: Final = 5 * 60 * 1000
-#: The interval in milliseconds in which a client without a usable connection looks for one again.
+#: The intervals in milliseconds in which a client without a usable connection looks for one again: by itself, and
+#: while the application waits for the client's id.
 _NO_NODE_MS: Final = 1_000
+_NO_NODE_AWAITED_MS: Final = 50
 #: The first push comes after a random part of the interval, between these, so that clients do not push together.
 _FIRST_PUSH: Final = (0.5, 1.5)
 
@@ -60,6 +65,8 @@ class TelemetryClient(Protocol):
 
     def can_send_request(self, node_id: str, now_ms: int) -> bool: ...
 
+    def ready(self, node: Node, now_ms: int) -> bool: ...
+
     def new_client_request(
         self,
         node_id: str,
@@ -83,7 +90,9 @@ class ClientTelemetry:
     """
 
     __slots__ = (
+        "_adopted_id",
         "_api_versions",
+        "_awaiting",
         "_collector",
         "_is_closing",
         "_log",
@@ -113,13 +122,30 @@ class ClientTelemetry:
         self._subscription: Subscription | None = None
         self._node_id: str | None = None  # the broker of the last request, which is used as long as it can be
         self._is_closing = False
+        self._adopted_id: uuid.UUID | None = None
+        self._awaiting: list[Signal] = []  # of threads that wait for the id
         #: ``poll`` has no effect before this time.
         self.quiet_until_ms = -FOREVER_MS
 
     @property
     def client_instance_id(self) -> uuid.UUID | None:
-        """The id that a broker has given to this client; None before the first subscription."""
-        return None if self._subscription is None else self._subscription.client_instance_id
+        """The id that a broker has given to this client; None before the first subscription. Thread: any."""
+        return self._adopted_id if self._subscription is None else self._subscription.client_instance_id
+
+    def adopt(self, client_instance_id: uuid.UUID) -> uuid.UUID:
+        """Use an id that a broker has given to another request of this client. Return the id in use. Thread: any."""
+        if self._subscription is None:
+            self._adopted_id = client_instance_id
+        return self.client_instance_id or client_instance_id
+
+    @contextmanager
+    def awaited(self, signal: Signal) -> Iterator[None]:
+        """Set ``signal`` as soon as there is an id, and connect to a broker if there is no connection. Thread: any."""
+        self._awaiting.append(signal)
+        try:
+            yield
+        finally:
+            self._awaiting.remove(signal)
 
     def push_last(self, client: TelemetryClient, now_ms: int) -> bool:
         """Push a last time, if there is a subscription and a usable connection. Return True if a push was sent."""
@@ -139,7 +165,7 @@ class ClientTelemetry:
             return self.quiet_until_ms - now_ms
         node_id = self._usable_node(client, now_ms)
         if node_id is None:
-            return self._wait(now_ms, _NO_NODE_MS)
+            return self._wait(now_ms, _NO_NODE_AWAITED_MS if self._awaiting else _NO_NODE_MS)
         versions = self._api_versions.get(node_id)
         if versions is None or versions.api_version(ApiKeys.GET_TELEMETRY_SUBSCRIPTIONS) is None:
             return self._wait(now_ms, DEFAULT_PUSH_INTERVAL_MS)
@@ -156,6 +182,8 @@ class ClientTelemetry:
         if self._node_id is None or not client.can_send_request(self._node_id, now_ms):
             node = client.least_loaded_node(now_ms).node
             self._node_id = None if node is None else node.id_string
+            if node is not None and (self._awaiting or self._subscription is not None) and not self._is_closing:
+                client.ready(node, now_ms)
         if self._node_id is None or not client.can_send_request(self._node_id, now_ms):
             self._node_id = None
         return self._node_id
@@ -259,13 +287,15 @@ class ClientTelemetry:
             self._collector.reset()
         interval_ms = body.push_interval_ms if body.push_interval_ms > 0 else DEFAULT_PUSH_INTERVAL_MS
         self._subscription = Subscription(
-            body.client_instance_id,
+            self._adopted_id or body.client_instance_id,
             body.subscription_id,
             interval_ms,
             _compression(body.accepted_compression_types),
             body.delta_temporality,
             tuple(body.requested_metrics),
         )
+        for signal in tuple(self._awaiting):
+            signal.set()
         if not self._subscription.prefixes:
             self._move(state.SUBSCRIPTION_NEEDED)
             self._wait(now_ms, interval_ms)
