@@ -9,12 +9,12 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from tests.fuzz import cluster_targets, protocol_targets, record_targets, security_targets
+from tests.fuzz import client_targets, cluster_targets, protocol_targets, record_targets, security_targets
 from tests.fuzz.target import Target
 
 TARGETS: Final[dict[str, Target]] = {
     target.name: target
-    for module in (protocol_targets, record_targets, security_targets, cluster_targets)
+    for module in (protocol_targets, record_targets, security_targets, cluster_targets, client_targets)
     for target in module.TARGETS
 }
 

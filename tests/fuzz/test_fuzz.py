@@ -31,6 +31,7 @@ _SAMPLES = {
     "groups": 3_000,
     "coordinator-records": 4_000,
     "broker": 80,
+    "clients": 40,
 }
 _MEASURED_EVERY = 50
 
