@@ -56,6 +56,11 @@ class PrefixLogger(logging.LoggerAdapter[logging.Logger]):
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         return f"{self._prefix}{msg}", kwargs
 
+    def debug(self, msg: object, *args: Any, **kwargs: Any) -> None:
+        if self.logger.isEnabledFor(logging.DEBUG):  # first, because it is off nearly always
+            kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # this method is not the caller to be logged
+            self.log(logging.DEBUG, msg, *args, **kwargs)
+
     def log(self, level: int, msg: object, *args: Any, **kwargs: Any) -> None:
         if level >= logging.WARNING:
             # As text, because an error among the arguments would keep its frames alive.

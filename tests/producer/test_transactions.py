@@ -210,6 +210,21 @@ def test_a_commit_waits_for_all_records(h: TransactionHarness) -> None:
     assert h.log[-1][:2] == ("EndTxn", "commit")
 
 
+def test_a_call_has_its_result_as_soon_as_its_response_is_read(h: TransactionHarness) -> None:
+    """No further round of the sender is needed, so a caller that drives returns at once."""
+    h.held = {"EndTxn"}
+    h.begin(TP0)
+    result = h.transactions.begin_commit()
+    h.rounds()
+    (request,) = h.requests()
+    h.held = set()
+    h._answer(request)
+    assert not result.completed
+    h.client.poll(0, h.clock.now_ms())
+    assert result.completed
+    assert h.transactions.current_state == state.READY
+
+
 def test_a_commit_does_not_linger() -> None:
     h = TransactionHarness(linger_ms=60_000)
     h.init()

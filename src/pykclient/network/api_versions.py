@@ -46,6 +46,11 @@ class ApiVersions:
         return self._nodes.get(node_id)
 
     @property
+    def finalized_features_epoch(self) -> int:
+        """The epoch of the newest finalized features; -1 as long as no broker has told any."""
+        return self._finalized_features_epoch
+
+    @property
     def finalized_features_info(self) -> FinalizedFeaturesInfo:
         with self._lock:
             return FinalizedFeaturesInfo(self._finalized_features_epoch, self._finalized_features)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from pykclient.network.client_request import ClientResponse
     from pykclient.network.metadata_snapshot import MetadataSnapshot
+    from pykclient.producer.transaction_steps import TxnStep
     from pykclient.producer.transactional_manager import TransactionalManager
 
 #: From the next version on, produce requests identify topics by id only (KIP-516).
@@ -467,30 +468,44 @@ class Sender:
     # --- transactions ------------------------------------------------------------------------------------------
 
     def _run_transactional_round(self, manager: TransactionalManager, now_ms: int) -> int:
-        """Handle a response of a coordinator, begin what the application wants, and send what is next."""
-        manager.handle_answer(now_ms)
-        if manager.begin_pending():
-            self._accumulator.await_appends()  # a record appended after this is not part of the transaction
-        if manager.has_fatal_error:
-            self._abort_batches(manager.last_error)
-            return self._config.retry_backoff_ms
-        error = manager.undrained_error
-        if error is not None and self._accumulator.has_incomplete:
-            self._register.abort_undrained(error)
-        if self._accumulator.has_incomplete:
-            wait_ms = self._send_producer_data(now_ms)
-            manager.add_partitions_of(lambda: [*self._register.incomplete])
-        else:  # most rounds at the end of a transaction
-            self._metrics.maybe_publish(now_ms)
-            wait_ms = self._metrics.publication_delay_ms(now_ms)
+        """Begin the call that the application has made, send batches, and send the next request to a coordinator."""
+        only_collects = manager.only_collects and self._state == state.RUNNING
+        if not only_collects:
+            manager.handle_answer(now_ms)  # only if an exception has kept its callback from doing it
+            if manager.begin_pending():
+                self._accumulator.await_appends()  # a record appended after this is not part of the transaction
+            if manager.has_fatal_error:
+                self._abort_batches(manager.last_error)
+                return self._config.retry_backoff_ms
+            error = manager.undrained_error
+            if error is not None and self._accumulator.has_incomplete:
+                self._register.abort_undrained(error)
+        wait_ms = self._send_producer_data(now_ms)
+        if only_collects and manager.only_collects:
+            return wait_ms
+        manager.add_partitions_of(lambda: [*self._register.incomplete])
         wait_ms = min(wait_ms, self._send_transactional_request(manager, now_ms))
         has_ended = self._state == state.DRAINING and not self._has_work_left(now_ms)
         return 0 if has_ended else wait_ms
 
+    def _handle_coordinator_response(
+        self, manager: TransactionalManager, step: TxnStep, response: ClientResponse
+    ) -> None:
+        """Handle the response to ``step`` now: a caller that waits for its result then needs no further round."""
+        try:
+            manager.dialogue.answered(step, response)
+            manager.handle_answer(response.received_ms)
+        except Exception as error:
+            if not self._thread.is_borrowed:
+                raise
+            # It may be that of a signal handler: as for produce responses, the driver raises it. The response is kept,
+            # and the next round handles it.
+            self._thread.interruption = error
+
     def _send_transactional_request(self, manager: TransactionalManager, now_ms: int) -> int:
         """Send the next request to a coordinator, if one is due; return in how many ms to look again."""
         dialogue = manager.dialogue
-        is_flushed = not (self._accumulator.has_incomplete or self._register.has_in_flight)
+        is_flushed = not (self._register.incomplete or self._register.has_in_flight)
         step = manager.next_step(now_ms, is_flushed)
         if step is None:
             return _CALLBACKS_MS if manager.is_completing and self._thread.results else FOREVER_MS
@@ -513,9 +528,8 @@ class Sender:
                 dialogue.handled(step, Outcome(FIND_COORDINATOR, error), now_ms)
             return min(self._client.poll_delay_ms(node, now_ms), self._config.retry_backoff_ms)
         timeout_ms = self._config.request_timeout_ms
-        request = self._client.new_client_request(
-            node.id_string, step.builder(), now_ms, True, timeout_ms, partial(dialogue.answered, step)
-        )
+        on_response = partial(self._handle_coordinator_response, manager, step)
+        request = self._client.new_client_request(node.id_string, step.builder(), now_ms, True, timeout_ms, on_response)
         dialogue.sent(step, now_ms + _REQUEST_TIMEOUTS_PER_ID * timeout_ms)
         self._client.send(request, now_ms)
         return FOREVER_MS

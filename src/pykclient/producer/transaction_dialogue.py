@@ -79,6 +79,11 @@ class TransactionDialogue:
             self._log.info("The coordinator of %r is %s", key.key, shown_node(node))
         self._coordinators[key] = node
 
+    @property
+    def is_idle(self) -> bool:
+        """True if no request is in flight, and no response is left to handle."""
+        return self._in_flight is None
+
     def is_waiting(self, now_ms: int) -> bool:
         """Return whether a request is in flight, or its response has not been handled."""
         return self._in_flight is not None and (self._answer is not None or now_ms < self._lost_at_ms)
@@ -90,7 +95,7 @@ class TransactionDialogue:
         self._in_flight = step
 
     def answered(self, step: TxnStep, response: ClientResponse) -> None:
-        """Keep the response to ``step`` until ``take_outcome``."""
+        """Keep the response to ``step`` until it is handled."""
         if step is self._in_flight:
             self._answer = response
 

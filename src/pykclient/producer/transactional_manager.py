@@ -368,6 +368,16 @@ class TransactionalManager(TransactionManager):
         return self._state in state.COMPLETING or self._state == state.INITIALIZING
 
     @property
+    def only_collects(self) -> bool:
+        """True while a transaction is open, and only its batches are to be sent: no coordinator is to be asked."""
+        return (
+            self._state == state.IN_TRANSACTION
+            and self._pending is None
+            and not (self._offsets or self._new_partitions)
+            and self.dialogue.is_idle
+        )
+
+    @property
     def is_completing(self) -> bool:
         """True while a transaction ends: all of its batches are due."""
         return self._state in state.COMPLETING
@@ -617,8 +627,8 @@ class TransactionalManager(TransactionManager):
 
     def _update_version(self) -> None:
         """Take over the generation of transactions that the brokers have agreed on."""
-        info = self._api_versions.finalized_features_info
-        if info.finalized_features_epoch > self._features_epoch:
+        if self._api_versions.finalized_features_epoch > self._features_epoch:
+            info = self._api_versions.finalized_features_info
             self._features_epoch = info.finalized_features_epoch
             self._is_v2 = info.finalized_features.get(_TRANSACTION_VERSION, 0) >= _FIRST_VERSION_OF_V2
             self._log.debug("Transactions are of generation %d", 2 if self._is_v2 else 1)
