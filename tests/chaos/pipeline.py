@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -119,6 +119,27 @@ class Committed:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def check_copies(expected: Mapping[bytes, Sequence[int]], copied: Mapping[bytes, Sequence[int]]) -> None:
+    """Check that each record was copied exactly once, and that those of each key are in order.
+
+    Raises:
+        AssertionError: for each key that is wrong, the numbers that are lost, doubled or foreign, or that they are out
+            of order.
+    """
+    problems = []
+    for key in sorted({*expected, *copied}):
+        sent, found = list(expected.get(key, ())), list(copied.get(key, ()))
+        if found == sent:
+            continue
+        counts = Counter(found)
+        lost = [number for number in sent if number not in counts]
+        doubled = [number for number, count in counts.items() if count > 1]
+        foreign = [number for number in counts if number not in set(sent)]
+        what = f"lost {lost}, doubled {doubled}, foreign {foreign}" if lost or doubled or foreign else "out of order"
+        problems.append(f"{key!r}: {what}")
+    assert not problems, "\n".join(problems)
 
 
 class _Process(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykclient.types import TopicPartition
+from tests.chaos.pipeline import check_copies
 from tests.chaos.verifier import Acknowledged, ConsumerWorkload, Written, check_partition
 
 
@@ -64,3 +65,24 @@ def test_a_member_reads_again_after_a_rebalance() -> None:
     assert reader.read() == {0: {0, 1, 2, 3}}
     with pytest.raises(AssertionError, match="not assigned"):
         reader.check()
+
+
+def test_copies_that_are_well() -> None:
+    check_copies({b"a": range(3), b"b": [0]}, {b"b": [0], b"a": [0, 1, 2]})
+
+
+@pytest.mark.parametrize(
+    ("copied", "problem"),
+    [
+        ({b"a": [0, 2], b"b": [0]}, r"b'a': lost \[1\], doubled \[\]"),
+        ({b"a": [0, 1, 2]}, r"b'b': lost \[0\]"),
+        ({b"a": [0, 1, 1, 2], b"b": [0]}, r"lost \[\], doubled \[1\]"),
+        ({b"a": [1, 0, 2], b"b": [0]}, r"b'a': out of order"),
+        ({b"a": [0, 1, 2, 3], b"b": [0]}, r"foreign \[3\]"),
+        ({b"a": [0, 1, 2], b"b": [0], b"c": [0]}, r"b'c': .*foreign \[0\]"),
+    ],
+)
+def test_copies_that_are_not(copied: dict[bytes, list[int]], problem: str) -> None:
+    """A record that is lost, doubled, of an aborted transaction or at the wrong place ends the exactly-once test."""
+    with pytest.raises(AssertionError, match=problem):
+        check_copies({b"a": range(3), b"b": [0]}, copied)

@@ -305,7 +305,13 @@ def test_heartbeats_go_on_while_the_application_works(impatient_brokers: AnyKafk
     member = join(listener=events)
     poll_until(member.assignment, member)
     epoch = member.group_metadata().generation_id
-    time.sleep(4)  # the application's work
+
+    def heartbeats() -> float:
+        return float(member.metrics()["consumer-coordinator-metrics"]["heartbeat-total"])
+
+    begun_s, before = time.monotonic(), heartbeats()
+    # The application works for longer than its session of two seconds, and does not poll.
+    eventually(lambda: time.monotonic() > begun_s + 2.5 and heartbeats() >= before + 2, 30, "heartbeats without polls")
     member.poll(100)
     member.commit({TopicPartition(topic, 0): OffsetAndMetadata(0)})
     assert member.group_metadata().generation_id == epoch

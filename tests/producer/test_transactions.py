@@ -31,6 +31,7 @@ from pykclient.errors import (
     TransactionalIdAuthorizationError,
     UnknownMemberIdError,
     UnknownProducerIdError,
+    UnknownServerError,
 )
 from pykclient.producer import transaction_state as state
 from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata
@@ -475,6 +476,7 @@ def test_a_former_coordinator_that_knows_of_no_transaction_is_not_believed() -> 
         ("AddOffsetsToTxn", TransactionalIdAuthorizationError),
         ("TxnOffsetCommit", TransactionalIdAuthorizationError),
         ("EndTxn", InvalidTxnStateError),
+        ("EndTxn", UnknownServerError),
     ],
 )
 def test_fatal_errors(name: str, error: type[BrokerError]) -> None:
