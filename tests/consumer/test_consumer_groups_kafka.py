@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
+from pykclient import KafkaProducer
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.consumer.subscription_pattern import SubscriptionPattern
 from pykclient.errors import (
@@ -36,7 +37,7 @@ from pykclient.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from pykclient.types import OffsetAndMetadata, TopicPartition
+from pykclient.types import MemberState, OffsetAndMetadata, TopicPartition
 from tests.consumer.test_groups_kafka import Consumer, Events, partitions_of, poll_until, produce
 from tests.interop.group_members import CONSUMER_PROTOCOL, Java, Place
 from tests.support.any_kafka import EMBEDDED, REAL, AnyKafka
@@ -316,6 +317,25 @@ def test_heartbeats_go_on_while_the_application_works(impatient_brokers: AnyKafk
     member.commit({TopicPartition(topic, 0): OffsetAndMetadata(0)})
     assert member.group_metadata().generation_id == epoch
     assert [what for what, _ in events.told] == ["assigned"]
+
+
+def test_offsets_of_a_member_that_was_removed_are_refused(
+    brokers: AnyKafka, topic: str, group_id: str, join: Join
+) -> None:
+    """The heartbeat thread notices while the application is in a transaction: others may have its partitions."""
+    brokers.create_topic(topic)
+    member = join()
+    poll_until(member.assignment, member)
+    epoch = member.group_metadata().generation_id
+    member_id = member.group_metadata().member_id
+    assert ask(brokers, group_id, [{"member_id": member_id, "member_epoch": -1}]) == [None]
+    eventually(lambda: member.group_metadata().state is MemberState.UNJOINED, 30, "the member notices")
+    assert (member.group_metadata().generation_id, member.group_metadata().member_id) == (epoch, member_id)
+    with KafkaProducer(bootstrap_servers=brokers.bootstrap_servers, transactional_id=topic) as producer:
+        producer.init_transactions()
+        with pytest.raises(CommitFailedError), producer.transaction():
+            producer.send_offsets_to_transaction({TopicPartition(topic, 0): 1}, member.group_metadata())
+    assert member.committed(TopicPartition(topic, 0)) is None
 
 
 def test_in_one_group_with_confluent_kafka(brokers: AnyKafka, topic: str, group_id: str, join: Join) -> None:

@@ -746,6 +746,36 @@ def test_the_group_metadata_has_the_epoch(member: Member) -> None:
     assert (metadata.generation_id, metadata.member_id) == (6, member.membership.member_id)
 
 
+@pytest.mark.parametrize("error", [FENCED_MEMBER_EPOCH, UNKNOWN_MEMBER_ID])
+def test_the_group_metadata_of_a_fenced_member_is_its_last(member: Member, error: int) -> None:
+    """Without an epoch and a member id, brokers would accept its offsets in a transaction, unchecked."""
+    member.join(TP0, epoch=6)
+    last = member.coordinator.group_metadata
+    member.next_beat()
+    member.respond(answer(0, error=error))
+    assert member.state == "FENCED"
+    assert member.coordinator.group_metadata == last
+    member.poll()
+    assert member.state == "JOINING"
+    assert member.coordinator.group_metadata == last
+    member.respond(answer(8, [TP0]))
+    assert member.coordinator.group_metadata == last._replace(generation_id=8)
+
+
+def test_the_group_metadata_of_a_member_that_did_not_poll_is_its_last(member: Member) -> None:
+    member.join(TP0, epoch=6)
+    last = member.coordinator.group_metadata
+    be_late(member)
+    assert member.state == "STALE"
+    assert member.coordinator.group_metadata == last
+
+
+def test_the_group_metadata_of_a_member_that_has_left_is_empty(member: Member) -> None:
+    member.join(TP0, epoch=6)
+    member.coordinator.leave_group(LEAVE_GROUP, "test")
+    assert (member.coordinator.group_metadata.generation_id, member.coordinator.group_metadata.member_id) == (-1, "")
+
+
 def test_rebalances_cannot_be_asked_for(member: Member, caplog: pytest.LogCaptureFixture) -> None:
     member.join(TP0)
     member.coordinator.request_rejoin("a reason")

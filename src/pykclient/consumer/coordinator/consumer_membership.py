@@ -93,6 +93,7 @@ class ConsumerMembership(SignalledState):
         self._state = UNSUBSCRIBED
         self._incarnation = 0
         self._epoch = JOIN_GROUP_EPOCH
+        self._last_generation = NO_GENERATION
         self._target = NO_ASSIGNMENT
         self._owned = NO_ASSIGNMENT
         self._failure: KafkaError | None = None
@@ -128,6 +129,15 @@ class ConsumerMembership(SignalledState):
         if self._epoch <= JOIN_GROUP_EPOCH:
             return NO_GENERATION
         return Generation(self._epoch, self.member_id, None)
+
+    @property
+    def last_generation(self) -> Generation:
+        """The epoch and id of the current membership, or of the last one until the member is in the group again.
+
+        NO_GENERATION before the first membership, and after the application has left the group. A member that was
+        fenced must not offer NO_GENERATION for offsets in a transaction: brokers do not check those at all.
+        """
+        return self._last_generation
 
     def generation_if_stable(self) -> Generation | None:
         """Return the member's epoch and id, with which it may commit at any time; None outside the group."""
@@ -261,6 +271,7 @@ class ConsumerMembership(SignalledState):
         expires.
         """
         with self._lock:
+            self._last_generation = NO_GENERATION
             if self._state is UNSUBSCRIBED:
                 return False
             if not self._state.sends_heartbeats:
@@ -403,6 +414,8 @@ class ConsumerMembership(SignalledState):
                 self._due_ms = (self._last_send_ms or 0) + interval_ms
             if self._state is not LEAVING and self._state.sends_heartbeats:
                 self._epoch = epoch
+                if epoch > JOIN_GROUP_EPOCH:
+                    self._last_generation = self._generation()
                 if assignment is not None and self._state is not PREPARE_LEAVING:
                     self._take_target(assignment)
             self._signal()

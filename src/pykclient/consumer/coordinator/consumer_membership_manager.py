@@ -127,8 +127,11 @@ class ConsumerMembershipManager:
 
     @property
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """This member's place in the group, with the member epoch as generation."""
-        generation = self.membership.generation
+        """This member's place in the group, with the member epoch as generation.
+
+        Once the member is fenced, this is its last place: brokers then refuse its offsets in a transaction.
+        """
+        generation = self.membership.last_generation
         return ConsumerGroupMetadata(
             self._config.group_id, generation.generation_id, generation.member_id, self._config.group_instance_id
         )
