@@ -6,7 +6,7 @@ import selectors
 import socket
 from collections.abc import Callable
 
-from pykclient.errors import AuthenticationError, IllegalStateError, SslAuthenticationError
+from pykclient.errors import AuthenticationError, SslAuthenticationError
 from pykclient.network import channel_state
 from pykclient.network.authenticator import Authenticator, Session
 from pykclient.network.channel_state import ChannelState
@@ -50,7 +50,7 @@ class KafkaChannel:
         self.ready = False  # connected and authenticated; a plain attribute because every request reads it
         self.muted = False
         self.registered = 0  # the events that the selector watches, for its own use
-        self.send: NetworkSend | None = None
+        self.send: NetworkSend | None = None  # the frame being sent: one at a time
         self.stream = stream
         self.pump = stream.pump  # a plain attribute for the poller
         self._transport = transport
@@ -82,10 +82,6 @@ class KafkaChannel:
     def wants_write(self) -> bool:
         """True if the transport itself has something to write."""
         return self._transport.wants_write
-
-    @property
-    def waits_for_memory(self) -> bool:
-        return self.stream.waits_for_memory
 
     def interest(self) -> int:
         """The events to wait for, as a mask of ``selectors``."""
@@ -205,12 +201,6 @@ class KafkaChannel:
             self._auth_send = None
 
     # --- frames ----------------------------------------------------------------------------------------------------
-
-    def set_send(self, send: NetworkSend) -> None:
-        """Set the frame to send. There can be one at a time."""
-        if self.send is not None:
-            raise IllegalStateError(f"connection {self.id} is still sending the frame before this one")
-        self.send = send
 
     def write(self) -> tuple[int, NetworkSend | None]:
         """Write as much of the frame as the socket accepts; return the number of bytes, and the frame if it is sent."""

@@ -39,7 +39,7 @@ from pykclient.network.network_client_config import NetworkClientConfig
 from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import Selectable, SocketAddress, check_address
-from pykclient.network.throttling import should_client_throttle, throttle_time_ms
+from pykclient.network.throttling import should_client_throttle
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request
 from pykclient.protocol.messages.api_versions import ApiVersionsResponse
@@ -137,8 +137,9 @@ class NetworkClient:
 
         Else start to connect, unless the backoff forbids it.
         """
-        if self.is_ready(node, now_ms):
-            return True
+        if now_ms < self._schedule.quiet_until_ms or not self._updater.is_update_due(now_ms):
+            if self.can_send_request(node.id_string, now_ms):
+                return True
         if self.can_connect(node, now_ms):
             self.initiate_connect(node, now_ms)
         return False
@@ -259,16 +260,17 @@ class NetworkClient:
         except Exception as error:  # noqa: BLE001 - a builder may raise anything; only its own request may suffer
             self._not_sent(request, is_internal, version, now_ms, error)
             return False
-        if self._log.isEnabledFor(logging.DEBUG):
+        if self._log.logger.isEnabledFor(logging.DEBUG):
             name = ApiKeys.name_of(builder.api_key)
             self._log.debug("Sending %s v%d, id %d, to %s", name, version, request.correlation_id, self._name(node_id))
         send = NetworkSend(node_id, writer.buffers(), request.expect_response)
         self._in_flight.add(InFlightRequest(request, version, is_internal, send, now_ms))
-        self._expect_timeout(now_ms + request.request_timeout_ms)
-        self._transmit(send, now_ms)
+        self._transmit(send, request.request_timeout_ms, now_ms)
         return True
 
-    def _transmit(self, send: NetworkSend, now_ms: int) -> None:
+    def _transmit(self, send: NetworkSend, timeout_ms: int, now_ms: int) -> None:
+        if now_ms + timeout_ms < self._next_timeout_ms:
+            self._next_timeout_ms = now_ms + timeout_ms
         try:
             self._selector.send(send)
         except BaseException as error:
@@ -329,8 +331,13 @@ class NetworkClient:
         if metadata_ms <= 0:
             metadata_ms = self._updater.maybe_update(now_ms)
         wait_ms = min(timeout_ms, metadata_ms, self._request_timeout_ms)
-        if self.telemetry is not None:
-            wait_ms = min(wait_ms, self.telemetry.poll(self, now_ms))
+        telemetry = self.telemetry
+        if telemetry is not None:
+            telemetry_ms = telemetry.quiet_until_ms - now_ms
+            if telemetry_ms <= 0:
+                telemetry_ms = telemetry.poll(self, now_ms)
+            if telemetry_ms < wait_ms:
+                wait_ms = telemetry_ms
         return 0 if self._aborted_sends else wait_ms  # by maybe_update
 
     def end_poll(self, now_ms: int) -> list[ClientResponse]:
@@ -340,8 +347,9 @@ class NetworkClient:
         try:
             if self._connection_states.lookups:
                 self._connect_resolved(now_ms)
-            if selector.completed_sends:
-                self._handle_completed_sends(responses, now_ms)
+            for send in selector.completed_sends:
+                if not send.expect_response:
+                    responses.append(self._in_flight.complete_sent(send).response(now_ms))
             if selector.completed_receives:
                 self._handle_completed_receives(responses, now_ms)
             if selector.disconnected:
@@ -369,12 +377,6 @@ class NetworkClient:
             except Exception:  # noqa: BLE001 - one request's callback must not take down those of the others
                 self._log.error("The callback of %r failed", response, exc_info=True)
 
-    def _handle_completed_sends(self, responses: list[ClientResponse], now_ms: int) -> None:
-        for send in self._selector.completed_sends:
-            if not send.expect_response:
-                in_flight = self._in_flight.complete_sent(send)
-                responses.append(in_flight.response(now_ms))
-
     def _handle_completed_receives(self, responses: list[ClientResponse], now_ms: int) -> None:
         rejected: set[str] = set()
         for node_id, frame in self._selector.completed_receives:
@@ -392,7 +394,7 @@ class NetworkClient:
                 self._drop(responses, node_id, now_ms, error)
                 continue
             self._in_flight.complete_next(node_id)
-            throttle_ms = throttle_time_ms(body)
+            throttle_ms: int = getattr(body, "throttle_time_ms", 0)  # some responses have no such field
             if self._throttle_time_sensor is not None:
                 self._throttle_time_sensor.record(throttle_ms, now_ms)
             if throttle_ms > 0:
@@ -413,8 +415,7 @@ class NetworkClient:
         self._renewed += 1
         if self._throttle_time_sensor is not None:
             self._throttle_time_sensor.record(0, now_ms)
-        self._expect_timeout(now_ms + in_flight.request.request_timeout_ms)
-        self._transmit(in_flight.send, now_ms)
+        self._transmit(in_flight.send, in_flight.request.request_timeout_ms, now_ms)
         return True
 
     def _throttle(self, in_flight: InFlightRequest, throttle_ms: int, now_ms: int) -> None:
@@ -473,10 +474,6 @@ class NetworkClient:
                 del self._nodes_needing_api_versions[node_id]
                 self._do_send(self.new_client_request(node_id, builder, now_ms, True), True, now_ms)
 
-    def _expect_timeout(self, due_ms: int) -> None:
-        """Check for timeouts after ``due_ms`` at the latest."""
-        self._next_timeout_ms = min(self._next_timeout_ms, due_ms)
-
     def _handle_timeouts(self, responses: list[ClientResponse], now_ms: int) -> None:
         """Drop the connections whose requests, or whose setup, have timed out."""
         self._handle_timed_out_connections(responses, now_ms)
@@ -519,7 +516,8 @@ class NetworkClient:
         node_id = node.id_string
         self._nodes[node_id] = node, node.host
         self._connection_states.connecting(node_id, now_ms, node.host)
-        self._expect_timeout(now_ms + self._connection_states.connection_setup_timeout_ms(node_id))
+        due_ms = now_ms + self._connection_states.connection_setup_timeout_ms(node_id)
+        self._next_timeout_ms = min(self._next_timeout_ms, due_ms)
         try:
             check_address(node)
             if self._connection_states.current_address(node_id) is None:

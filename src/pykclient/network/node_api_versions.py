@@ -65,8 +65,9 @@ class NodeApiVersions:
             raise UnsupportedVersionError(f"the node does not support {ApiKeys.name_of(api_key)}")
         oldest = ApiKeys.oldest_version(api_key) if oldest_allowed is None else oldest_allowed
         latest = ApiKeys.latest_version(api_key) if latest_allowed is None else latest_allowed
-        version = min(latest, supported.max_version)
-        if version < max(oldest, supported.min_version):
+        lowest, highest = supported
+        version = latest if latest < highest else highest  # noqa: FURB136 - min() is a call
+        if version < oldest or version < lowest:
             raise UnsupportedVersionError(
                 f"the node does not support {ApiKeys.name_of(api_key)} in versions {oldest} to {latest}, "
                 f"only {supported.min_version} to {supported.max_version}"

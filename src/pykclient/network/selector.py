@@ -276,7 +276,9 @@ class Selector:
         """Send a frame on a channel that has nothing else to send. Write as much as the socket takes now."""
         id = send.destination_id
         channel = self._channels.get(id) or self._open_channel(id)
-        channel.set_send(send)
+        if channel.send is not None:
+            raise IllegalStateError(f"connection {id} is still sending the frame before this one")
+        channel.send = send
         if not channel.ready:
             return
         if channel.reauthenticate_ms is not None and self._begin_reauthentication(channel, channel.reauthenticate_ms):
@@ -374,7 +376,14 @@ class Selector:
     def poll(self, timeout_ms: int) -> None:
         if timeout_ms < 0:
             raise IllegalArgumentError(f"the timeout must not be negative, but is {timeout_ms}")
-        self._clear()
+        # Forget the results of the last poll, and report what happened since.
+        self.completed_sends, self._early_sends = self._early_sends, []
+        self.completed_receives = []
+        self.connected = []
+        self.disconnected = {}
+        if self._failed_sends:
+            self.disconnected.update(self._failed_sends)
+            self._failed_sends.clear()
         silent_send, self._silent_send = self._silent_send, False
         if silent_send or self.disconnected or self._buffered or self._resumed:
             timeout_ms = 0
@@ -384,7 +393,10 @@ class Selector:
         start_ms = self._clock.now_ms()
         if self._delayed_closes:
             timeout_ms = max(0, min(timeout_ms, next(iter(self._delayed_closes.values())) - start_ms))
-        events = self._select(timeout_ms)
+        timeout_ms = min(timeout_ms, _MAX_WAIT_MS)
+        self._is_waiting = timeout_ms > 0
+        events = self._poller.select(timeout_ms)
+        self._is_waiting = False
         now_ms = self._clock.now_ms()
         while self._resumed:
             self._buffered.add(self._resumed.popleft())
@@ -396,27 +408,9 @@ class Selector:
         if self._idle_expiry is not None and now_ms > self._idle_expiry.quiet_until_ms:
             self._maybe_close_oldest(self._idle_expiry, now_ms)
 
-    def _select(self, timeout_ms: int) -> list[tuple[KafkaChannel | None, int]]:
-        timeout_ms = min(timeout_ms, _MAX_WAIT_MS)
-        self._is_waiting = timeout_ms > 0
-        events = self._poller.select(timeout_ms)
-        self._is_waiting = False
-        return events
-
     def end_interrupted_wait(self) -> bool:
         is_waiting, self._is_waiting = self._is_waiting, False
         return is_waiting
-
-    def _clear(self) -> None:
-        """Forget the results of the last poll, and report what happened since."""
-        self.completed_sends = self._early_sends
-        self._early_sends = []
-        self.completed_receives = []
-        self.connected = []
-        self.disconnected = {}
-        if self._failed_sends:
-            self.disconnected.update(self._failed_sends)
-            self._failed_sends.clear()
 
     def _handle(self, events: list[tuple[KafkaChannel | None, int]], now_ms: int) -> None:
         buffered = self._buffered
@@ -505,7 +499,7 @@ class Selector:
                 id = channel.id
                 for frame in frames:
                     self.completed_receives.append(NetworkReceive(id, frame))
-        if channel.waits_for_memory:
+        if channel.stream.waits_for_memory:
             channel.muted = True
             self._out_of_memory = True
         elif channel.has_bytes_buffered:
@@ -514,7 +508,7 @@ class Selector:
     def _unmute_after_memory_pressure(self) -> None:
         self._out_of_memory = False
         for id, channel in self._channels.items():
-            if channel.waits_for_memory and id not in self._explicitly_muted:
+            if channel.stream.waits_for_memory and id not in self._explicitly_muted:
                 channel.muted = False
                 self._sync_interest(channel)
                 if channel.has_bytes_buffered:

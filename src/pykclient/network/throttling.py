@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from pykclient.protocol.api_keys import ApiKeys
 
@@ -53,12 +53,6 @@ _CLIENT_THROTTLES_FROM: Final[dict[int, int]] = {
     ApiKeys.UNREGISTER_BROKER: 0,
     ApiKeys.DESCRIBE_TOPIC_PARTITIONS: 0,
 }
-
-
-def throttle_time_ms(response: Any) -> int:
-    """Return the throttle time of a response, 0 if it has no such field."""
-    value: int = getattr(response, "throttle_time_ms", 0)
-    return value
 
 
 def should_client_throttle(api_key: int, version: int) -> bool:

@@ -61,6 +61,9 @@ class PlaintextTransportLayer:
 
     __slots__ = ("is_connected", "sock")
 
+    has_bytes_buffered = False
+    wants_write = False
+
     def __init__(self, sock: socket.socket, is_connected: bool = False) -> None:
         self.sock = sock
         self.is_connected = is_connected
@@ -68,14 +71,6 @@ class PlaintextTransportLayer:
     @property
     def ready(self) -> bool:
         return self.is_connected
-
-    @property
-    def has_bytes_buffered(self) -> bool:
-        return False
-
-    @property
-    def wants_write(self) -> bool:
-        return False
 
     @property
     def connect_events(self) -> int:

@@ -9,6 +9,7 @@ an ApiVersions response always has version 0, so that a client can read it befor
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pykclient.errors import RemoteProtocolError
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from pykclient.protocol.wire import BytesLike
 
 SIZE_PREFIX_BYTES = 4
-
-#: Size, API key, API version, correlation id.
-_REQUEST_HEAD = struct.Struct(">ihhi")
 
 
 class RequestHeader:
@@ -56,6 +54,19 @@ def response_header_version(api_key: int, api_version: int) -> int:
     return 1 if api_key != ApiKeys.API_VERSIONS and ApiKeys.is_flexible(api_key, api_version) else 0
 
 
+@lru_cache(maxsize=256)
+def _request_head(api_key: int, version: int, client_id: str | None) -> tuple[struct.Struct, bytes]:
+    """Return the layout of a request's size and header, and the part of the header behind the correlation id."""
+    w = Writer()
+    header_version = request_header_version(api_key, version)
+    if header_version >= 1:
+        w.nullable_string(client_id, False)
+    if header_version >= 2:
+        w.tags(None)
+    rest = w.getvalue()
+    return struct.Struct(f">ihhi{len(rest)}s"), rest
+
+
 def encode_request(request: Request, version: int, correlation_id: int, client_id: str | None) -> Writer:
     """Encode a request for the connection, including its size and header.
 
@@ -63,12 +74,9 @@ def encode_request(request: Request, version: int, correlation_id: int, client_i
         UnsupportedVersionError, LocalProtocolError: see ``Message.write``.
     """
     w = Writer()
-    w.pack(_REQUEST_HEAD, 0, request.API_KEY, version, correlation_id)
-    header_version = request_header_version(request.API_KEY, version)
-    if header_version >= 1:
-        w.nullable_string(client_id, False)
-    if header_version >= 2:
-        w.tags(None)
+    api_key = request.API_KEY
+    layout, rest = _request_head(api_key, version, client_id)
+    w.pack(layout, 0, api_key, version, correlation_id, rest)
     request.write(w, version)
     w.patch_int32(0, w.size - SIZE_PREFIX_BYTES)
     return w
