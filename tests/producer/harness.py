@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pykclient.clock import FOREVER_MS
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.network.api_versions import ApiVersions
@@ -25,6 +26,7 @@ from pykclient.producer.sender_driver import SenderDriver
 from pykclient.producer.sender_thread import SenderThread
 from pykclient.producer.transaction_manager import TransactionManager
 from pykclient.producer.transactional_manager import TransactionalManager, TransactionalSettings
+from pykclient.producer.waiting_queues import NodeQueues
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 from pykclient.protocol.messages.metadata import MetadataResponse
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -271,9 +273,23 @@ class SenderHarness:
 
     def drained(self, snapshot_: MetadataSnapshot | None = None) -> list[ProducerBatch]:
         shot = snapshot_ or self.metadata.fetch_metadata_snapshot()
-        ready = self.accumulator.ready(shot, self.clock.now_ms())
-        collated = self.accumulator.drain(ready.ready_nodes.values(), 1 << 20, self.clock.now_ms())
-        return [batch for batches in collated.values() for batch in batches]
+        now_ms = self.clock.now_ms()
+        due, _ = nodes_due(self.accumulator, shot, now_ms)
+        return [batch for of_node in due.values() for batch in self.accumulator.drain(of_node, 1 << 20, now_ms)]
+
+
+def nodes_due(accumulator: RecordAccumulator, shot: MetadataSnapshot, now_ms: int) -> tuple[dict[int, NodeQueues], int]:
+    """Return the nodes with batches that are due, by id, and in how many ms one is due for another node."""
+    accumulator.waiting.file(shot)
+    due: dict[int, NodeQueues] = {}
+    next_ms = FOREVER_MS
+    for node_id, of_node in accumulator.waiting.nodes.items():
+        delay_ms = of_node.delay_ms(now_ms, accumulator.sends_all)
+        if delay_ms:
+            next_ms = min(next_ms, delay_ms)
+        else:
+            due[node_id] = of_node
+    return due, next_ms
 
 
 def _is_init_producer_id(request: Any) -> bool:

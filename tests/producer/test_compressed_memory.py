@@ -136,7 +136,7 @@ def test_borrowed_memory_comes_back(make: Make, monkeypatch: pytest.MonkeyPatch,
     if ending == "expire":  # nothing can be sent
         monkeypatch.setattr(producer._accumulator, "drain", lambda *_: {})
     elif ending == "close":
-        monkeypatch.setattr(producer._accumulator, "ready", fail)
+        monkeypatch.setattr(producer._accumulator, "drain", fail)
     futures = [producer.send(TOPIC, bytes(1_000)) for _ in range(200)]
     if ending == "close":
         assert pool.available_memory < pool.total_memory - 100_000

@@ -20,7 +20,7 @@ from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.transaction_manager import TransactionManager
 from pykclient.record import NO_COMPRESSION, Compression, MemoryRecords
 from pykclient.types import TopicPartition
-from tests.producer.harness import TOPIC, TP0, TP1, nodes, snapshot
+from tests.producer.harness import TOPIC, TP0, TP1, nodes_due, snapshot
 from tests.support.mock_clock import MockClock
 from tests.support.wait import eventually
 
@@ -94,17 +94,17 @@ class Harness:
         return [] if queue is None else list(queue.batches)
 
     def ready(self, shot: MetadataSnapshot | None = None) -> set[int]:
-        return set(self.accumulator.ready(shot or self.snapshot, self.clock.now_ms()).ready_nodes)
+        return set(nodes_due(self.accumulator, shot or self.snapshot, self.clock.now_ms())[0])
 
     def next_check_ms(self) -> int:
-        return self.accumulator.ready(self.snapshot, self.clock.now_ms()).next_ready_check_delay_ms
+        return nodes_due(self.accumulator, self.snapshot, self.clock.now_ms())[1]
 
     def drain(
         self, node: int = 0, max_size: int = FOREVER_MS, shot: MetadataSnapshot | None = None
     ) -> list[ProducerBatch]:
         self.ready(shot)
-        drained = self.accumulator.drain([nodes(2)[node]], max_size, self.clock.now_ms())
-        return drained[node]
+        of_node = self.accumulator.waiting.nodes.get(node)
+        return [] if of_node is None else self.accumulator.drain(of_node, max_size, self.clock.now_ms())
 
 
 def records_of(batch: ProducerBatch) -> int:
@@ -153,19 +153,18 @@ def test_a_batch_per_partition_and_no_more_than_fits() -> None:
         h.fill(partition)
     drained = h.drain(max_size=1024)
     assert [batch.topic_partition for batch in drained] == [TP0]
-    assert h.accumulator.has_due_rest
+    assert h.accumulator.waiting.nodes[0].has_due_rest
     # The next round starts where the last one stopped.
     assert [batch.topic_partition for batch in h.drain(max_size=1024)] == [TP1]
     assert {batch.topic_partition for batch in h.drain()} == {TP0, TP1}
-    assert not h.accumulator.has_due_rest
+    assert not h.accumulator.waiting.nodes[0].has_due_rest
 
 
 def test_topics_without_a_leader_are_named() -> None:
     h = Harness(linger_ms=0)
     h.append()
-    result = h.accumulator.ready(snapshot({TP0: None}), h.clock.now_ms())
-    assert result.unknown_leader_topics == {TOPIC}
-    assert not result.ready_nodes
+    assert not h.ready(snapshot({TP0: None}))
+    assert [queue.topic_partition for queue in h.accumulator.waiting.leaderless] == [TP0]
 
 
 def test_muted_partitions_are_neither_due_nor_drained() -> None:
@@ -190,15 +189,15 @@ def test_memory_shortage_makes_everything_due() -> None:
     cluster = h.snapshot.cluster
     for partition in (0, 1):
         accumulator.append(TOPIC, partition, 1, None, b"v", (), None, 0, cluster)
-    assert not accumulator.ready(h.snapshot, SYSTEM_CLOCK.now_ms()).ready_nodes
+    assert not nodes_due(accumulator, h.snapshot, SYSTEM_CLOCK.now_ms())[0]
     thread = threading.Thread(
         target=lambda: accumulator.append(TOPIC, 2, 1, None, b"v", (), None, 10_000, cluster), daemon=True
     )
     thread.start()
     eventually(lambda: pool.queued == 1)
-    ready = accumulator.ready(h.snapshot, SYSTEM_CLOCK.now_ms()).ready_nodes
-    assert set(ready) == {0}
-    for batch in accumulator.drain(ready.values(), FOREVER_MS, SYSTEM_CLOCK.now_ms())[0]:
+    due, _ = nodes_due(accumulator, h.snapshot, SYSTEM_CLOCK.now_ms())
+    assert set(due) == {0}
+    for batch in accumulator.drain(due[0], FOREVER_MS, SYSTEM_CLOCK.now_ms()):
         accumulator.register.succeed(batch, 0, -1)
     thread.join(30)
     assert not thread.is_alive()
@@ -584,9 +583,8 @@ def test_many_threads_lose_nothing() -> None:
         thread.start()
     offsets = dict.fromkeys(LEADERS, 0)
     while any(thread.is_alive() for thread in threads) or accumulator.has_undrained:
-        ready = accumulator.ready(shot, SYSTEM_CLOCK.now_ms())
-        for batches in accumulator.drain(ready.ready_nodes.values(), FOREVER_MS, SYSTEM_CLOCK.now_ms()).values():
-            for batch in batches:
+        for of_node in nodes_due(accumulator, shot, SYSTEM_CLOCK.now_ms())[0].values():
+            for batch in accumulator.drain(of_node, FOREVER_MS, SYSTEM_CLOCK.now_ms()):
                 accumulator.register.succeed(batch, offsets[batch.topic_partition], -1)
                 offsets[batch.topic_partition] += batch.record_count
     seen = {(m.topic_partition, m.offset) for mine in futures for m in (future.get(0) for future in mine)}

@@ -93,12 +93,12 @@ def test_a_failed_round_is_not_repeated_before_the_backoff(
     h = Stepped(idempotent=False)
     rounds: list[int] = []
 
-    def fails(_snapshot: object, now_ms: int) -> Any:
+    def fails(_of_node: object, _max_size: int, now_ms: int) -> Any:
         rounds.append(now_ms)
         raise MemoryError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(h.accumulator, "ready", fails)
+        patch.setattr(h.accumulator, "drain", fails)
         start_ms = h.clock.now_ms()
         future = h.append()
         assert h.step() == RETRY_BACKOFF_MS
@@ -151,7 +151,7 @@ def test_a_forced_close_ends_with_the_next_step_even_during_the_backoff(monkeypa
     h = Stepped(idempotent=False)
     future = h.append()
     with monkeypatch.context() as patch:
-        patch.setattr(h.accumulator, "ready", lambda *_: 1 // 0)
+        patch.setattr(h.accumulator, "drain", lambda *_: 1 // 0)
         h.step()
     h.sender.initiate_close()
     assert h.step() == RETRY_BACKOFF_MS

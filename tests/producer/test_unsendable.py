@@ -9,10 +9,9 @@ import pytest
 
 from pykclient import KafkaProducer
 from pykclient.errors import DisconnectError, KafkaError, KafkaTimeoutError
-from pykclient.producer.produce_response import ProduceResponseHandler
+from pykclient.producer.batch_register import BatchRegister
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.record_accumulator import RecordAccumulator
-from pykclient.producer.sender import Sender
 from pykclient.producer.transaction_manager import TransactionManager
 from pykclient.testing import EmbeddedCluster
 from tests.producer.harness import RETRY_BACKOFF_MS, TP0, TP1, SenderHarness, produce_response
@@ -88,7 +87,7 @@ def test_a_batch_that_cannot_be_sent_fails_alone(where: str, in_flight: int) -> 
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize(
     ("cls", "method"),
-    [(RecordAccumulator, "drain"), (Sender, "_delay_of_rest_ms"), (ProduceResponseHandler, "_succeed")],
+    [(RecordAccumulator, "drain"), (RecordAccumulator, "delay_of_rest_ms"), (BatchRegister, "succeed")],
 )
 def test_nothing_is_stranded_by_an_error_in_a_round(cls: type, method: str, ordered: bool) -> None:
     """An error within a round of the sender, or while it handles a response, strands no record."""
@@ -96,7 +95,7 @@ def test_nothing_is_stranded_by_an_error_in_a_round(cls: type, method: str, orde
     original = getattr(cls, method)
 
     def raises_afterwards(*arguments: Any, **keywords: Any) -> Any:
-        if method != "_succeed":
+        if method != "succeed":
             original(*arguments, **keywords)
         raise MemoryError("no room")
 
@@ -112,7 +111,7 @@ def test_nothing_is_stranded_by_an_error_in_a_round(cls: type, method: str, orde
     for _ in range(3):
         h.run_once()
     assert all(future.done() for future in futures)
-    if method != "_delay_of_rest_ms":  # here the error came after sending
+    if method != "delay_of_rest_ms":  # here the error came after sending
         for future in futures:
             assert isinstance(future.exception, KafkaError)
             assert "an unexpected error kept" in str(future.exception)

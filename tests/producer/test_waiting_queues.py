@@ -9,7 +9,7 @@ import pytest
 
 from pykclient.clock import FOREVER_MS
 from pykclient.producer.producer_batch import ProducerBatch
-from tests.producer.harness import TOPIC, TP0, snapshot
+from tests.producer.harness import TOPIC, TP0, nodes_due, snapshot
 from tests.producer.test_record_accumulator import LINGER_MS, Harness
 
 #: Mutes a partition, in place of a batch in flight.
@@ -66,7 +66,7 @@ def test_nobody_wakes_the_sender_for_a_node_that_can_take_nothing() -> None:
     h = Harness(linger_ms=0)
     h.append()
     assert h.ready() == {0}
-    h.accumulator.update_node_latency_stats(0, h.clock.now_ms(), False)
+    h.accumulator.waiting.nodes[0].is_blocked = True
     assert not h.append(value=bytes(1000))[1]
     h.accumulator.waiting.begin_look()
     assert h.append(value=bytes(1000))[1]
@@ -78,14 +78,13 @@ def test_new_metadata_moves_all_queues() -> None:
     h.append(partition=2)
     assert h.ready() == {0, 1}
     assert h.ready(snapshot({TP0: None})) == set()
-    result = h.accumulator.ready(snapshot({TP0: None}), h.clock.now_ms())
-    assert result.unknown_leader_topics == {TOPIC}
+    assert TP0 in [queue.topic_partition for queue in h.accumulator.waiting.leaderless]
     assert h.ready(snapshot({TP0: 1})) == {1}
     assert h.ready() == {0, 1}
     assert len(h.drain(0)) == len(h.drain(1)) == 1
     assert h.ready() == set()
-    result = h.accumulator.ready(snapshot({TP0: None}), h.clock.now_ms())
-    assert not result.unknown_leader_topics
+    assert h.ready(snapshot({TP0: None})) == set()
+    assert not h.accumulator.waiting.leaderless
 
 
 def _walk(h: Harness) -> tuple[set[int], int]:
@@ -127,7 +126,7 @@ def test_it_says_what_a_look_at_all_queues_says(seed: int) -> None:
             h.clock.advance(3000)
             for batch in accumulator.expired_batches(h.clock.now_ms()):
                 assert batch.has_reached_delivery_timeout(accumulator.delivery_timeout_ms, h.clock.now_ms())
-        result = accumulator.ready(h.snapshot, h.clock.now_ms())
-        assert (set(result.ready_nodes), result.next_ready_check_delay_ms) == _walk(h)
+        due, next_ms = nodes_due(accumulator, h.snapshot, h.clock.now_ms())
+        assert (set(due), next_ms) == _walk(h)
         made = [batch.created_ms for partition in range(3) for batch in h.queue(partition)[:1]]
         assert accumulator.waiting.next_expiry_ms <= min(made, default=FOREVER_MS) + accumulator.delivery_timeout_ms

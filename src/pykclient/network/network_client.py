@@ -137,9 +137,9 @@ class NetworkClient:
 
         Else start to connect, unless the backoff forbids it.
         """
-        if now_ms < self._schedule.quiet_until_ms or not self._updater.is_update_due(now_ms):
-            if self.can_send_request(node.id_string, now_ms):
-                return True
+        is_free = now_ms < self._schedule.quiet_until_ms or not self._updater.is_update_due(now_ms)
+        if is_free and self.can_send_request(node.id_string, now_ms):
+            return True
         if self.can_connect(node, now_ms):
             self.initiate_connect(node, now_ms)
         return False
@@ -269,8 +269,7 @@ class NetworkClient:
         return True
 
     def _transmit(self, send: NetworkSend, timeout_ms: int, now_ms: int) -> None:
-        if now_ms + timeout_ms < self._next_timeout_ms:
-            self._next_timeout_ms = now_ms + timeout_ms
+        self._next_timeout_ms = min(self._next_timeout_ms, now_ms + timeout_ms)
         try:
             self._selector.send(send)
         except BaseException as error:
@@ -336,8 +335,7 @@ class NetworkClient:
             telemetry_ms = telemetry.quiet_until_ms - now_ms
             if telemetry_ms <= 0:
                 telemetry_ms = telemetry.poll(self, now_ms)
-            if telemetry_ms < wait_ms:
-                wait_ms = telemetry_ms
+            wait_ms = min(wait_ms, telemetry_ms)
         return 0 if self._aborted_sends else wait_ms  # by maybe_update
 
     def end_poll(self, now_ms: int) -> list[ClientResponse]:

@@ -66,7 +66,7 @@ class NodeApiVersions:
         oldest = ApiKeys.oldest_version(api_key) if oldest_allowed is None else oldest_allowed
         latest = ApiKeys.latest_version(api_key) if latest_allowed is None else latest_allowed
         lowest, highest = supported
-        version = latest if latest < highest else highest  # noqa: FURB136 - min() is a call
+        version = latest if latest < highest else highest
         if version < oldest or version < lowest:
             raise UnsupportedVersionError(
                 f"the node does not support {ApiKeys.name_of(api_key)} in versions {oldest} to {latest}, "

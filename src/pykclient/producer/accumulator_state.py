@@ -149,14 +149,3 @@ class NodeLatencyStats:
     def __init__(self, now_ms: int) -> None:
         self.ready_time_ms = now_ms
         self.drain_time_ms = now_ms
-
-
-class ReadyCheckResult:
-    """The nodes with batches that are due, when to check the others again, and the topics without a leader."""
-
-    __slots__ = ("next_ready_check_delay_ms", "ready_nodes", "unknown_leader_topics")
-
-    def __init__(self) -> None:
-        self.ready_nodes: dict[int, Node] = {}
-        self.next_ready_check_delay_ms = FOREVER_MS
-        self.unknown_leader_topics: set[str] = set()

@@ -83,7 +83,8 @@ class BatchRegister:
 
     def take(self, batch: ProducerBatch) -> None:
         """Hold ``batch``, which the caller is about to remove from its queue. The caller holds the queue's lock."""
-        state.check_move(batch.state, state.DRAINED)
+        if batch.state != state.QUEUED:
+            state.check_move(batch.state, state.DRAINED)
         self.held[batch] = None
         batch.state = state.DRAINED
 
@@ -99,7 +100,8 @@ class BatchRegister:
     def sent(self, batches: Iterable[ProducerBatch]) -> None:
         """Note that the network client gets a request with ``batches``: from now on it may read their memory."""
         for batch in batches:
-            state.check_move(batch.state, state.SENT)
+            if batch.state != state.DRAINED:
+                state.check_move(batch.state, state.SENT)
             self._in_flight[batch] = None
             batch.state = state.SENT
             del self.held[batch]
@@ -112,7 +114,8 @@ class BatchRegister:
         for batch in batches:
             if batch not in self._in_flight:
                 continue
-            state.check_move(batch.state, state.ANSWERED)
+            if batch.state != state.SENT:
+                state.check_move(batch.state, state.ANSWERED)
             self.held[batch] = None
             batch.state = state.ANSWERED
             del self._in_flight[batch]
@@ -307,13 +310,14 @@ class BatchRegister:
     def _conclude(self, batch: ProducerBatch, deallocate: Callable[[Loan], object]) -> None:
         is_held = batch.state in _HELD
         if is_held:
-            batch.give_back_memory()
+            if batch.borrows:
+                batch.give_back_memory()
             if batch.loan is not None:
                 deallocate(batch.loan)
         elif batch.state == state.SENT:
             batch.state = state.GIVEN_UP
         thread = self._thread
-        if batch.publish(defers=thread.is_borrowed):
+        if batch.publish(thread.is_borrowed):
             # Only after the callbacks: a flush that starts while they run must still find the batch.
             self.incomplete.pop(batch, None)
         else:

@@ -95,27 +95,28 @@ class ProduceRequestResult:
         self.log_append_time_ms = log_append_time_ms
         self.error_for = error_for
 
-    def done(self, *, defers: bool = False) -> bool:
+    def done(self, defers: bool = False) -> bool:
         """Publish the result, call the listeners, then wake the waiting threads: a flush also waits for callbacks.
 
         With ``defers``, and if there are listeners, only publish it, and return False: another call does the rest. A
         second call goes on where an exception ended the first one.
         """
         waiting: tuple[Signal, ...] = ()
+        listeners = self.listeners
         with HERE.mark, self._lock:
-            if not self.completed and len(self.listeners) > 1:
-                self.listeners.sort(key=_place)
-                self.listeners.reverse()
+            if listeners and not self.completed and len(listeners) > 1:
+                listeners.sort(key=_place)
+                listeners.reverse()
             self.completed = True
-            has_listeners = bool(self.listeners)  # nobody adds any from now on
-            if not has_listeners:
+            # Nobody adds any listener from now on.
+            if not listeners:
                 waiting = self._set_settled()
-        if has_listeners:
+        if listeners:
             if defers:
                 return False
             # Any BaseException is caught: sys.exit() in a callback, or asyncio's CancelledError, would end the sender's
             # thread.
-            run_listeners(self.listeners, BaseException)
+            run_listeners(listeners, BaseException)
             self._settle()
         for signal in waiting:
             signal.set()
@@ -202,9 +203,11 @@ class ProduceRequestResult:
         ensure_not_interrupting("get(), or another method that waits for records,")
         clock = self._clock
         if sender_thread is not None and not self.completed:
-            sender_thread.drive(self, deadline_ms)
-            if self.settled:
-                return True
+            driver = sender_thread.driver
+            if driver is not None:
+                driver.drive(self, deadline_ms)
+                if self.settled:
+                    return True
         signal = clock.new_signal()
         try:
             with HERE.mark, self._lock:
@@ -327,7 +330,9 @@ class FutureRecordMetadata(FutureState):
             Exception: the error that the record failed with.
         """
         timeout_ms = signed_milliseconds(timeout)
-        result, index = self.locate()
+        result, index = self._result, self.index
+        if result.parts is not None:
+            result, index = self.locate()
         deadline_ms = None if result.completed else result.deadline_ms(timeout_ms)
         while not result.completed:
             if not result.await_until(deadline_ms):
@@ -335,7 +340,8 @@ class FutureRecordMetadata(FutureState):
                     f"the record for {result.topic_partition} was not acknowledged within {timeout} s; "
                     "it is still on its way (delivery.timeout.ms bounds that)"
                 )
-            result, index = self.locate()
+            if result.parts is not None:
+                result, index = self.locate()
         if result.error_for is not None:
             # The records of the batch share the error: without this, each raise would lengthen its traceback.
             raise result.error_for(index).with_traceback(None)

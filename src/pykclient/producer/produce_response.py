@@ -80,7 +80,10 @@ class ProduceResponseHandler:
     ) -> None:
         """Handle the response to a request that carried ``batches``, or the lack of one. The register holds them."""
         body: ProduceResponse | None = response.response_body
-        if response.timed_out:
+        if body is not None:
+            self._handle_body(body, batches, topic_names, response)
+            self._metrics.record_latency(response.destination, response.request_latency_ms)
+        elif response.timed_out:
             message = f"broker {response.destination} sent no response within request.timeout.ms"
             self._complete_all(batches.values(), PartitionResponse(RequestTimedOutError.code, error_message=message))
         elif response.disconnected:
@@ -94,11 +97,8 @@ class ProduceResponseHandler:
             self._complete_all(batches.values(), PartitionResponse(UnsupportedVersionError.code, error_message=message))
         elif response.build_error is not None:
             self.fail_unsent(batches, response.build_error)
-        elif body is None:  # acks=0: the broker sends no response
+        else:  # acks=0: the broker sends no response
             self._complete_all(batches.values(), PartitionResponse(_NO_ERROR))
-        else:
-            self._handle_body(body, batches, topic_names, response.destination)
-            self._metrics.record_latency(response.destination, response.request_latency_ms)
 
     def _complete_all(self, batches: Iterable[ProducerBatch], response: PartitionResponse) -> None:
         now_ms = self._clock.now_ms()
@@ -149,9 +149,10 @@ class ProduceResponseHandler:
         body: ProduceResponse,
         batches: Mapping[TopicPartition, ProducerBatch],
         topic_names: Mapping[UUID, str],
-        node_id: str,
+        response: ClientResponse,
     ) -> None:
-        now_ms = self._clock.now_ms()
+        node_id = response.destination
+        now_ms = response.received_ms
         unanswered: dict[tuple[str, int], ProducerBatch] = dict(batches.items())
         strangers: list[str] = []
         new_leaders: dict[TopicPartition, LeaderIdAndEpoch] = {}
@@ -163,8 +164,8 @@ class ProduceResponseHandler:
                     batch = unanswered.pop((topic_name, index), None)
                     if batch is None:
                         strangers.append(f"{topic_name or topic_id}-{index}")
-                    else:
-                        self._succeed(batch, base_offset, log_append_time_ms)
+                    elif not self._register.succeed(batch, base_offset, log_append_time_ms):
+                        self._note_late(batch)
         for topic in body.responses:
             name = topic.name or topic_names.get(topic.topic_id, "")
             for partition in topic.partition_responses:
@@ -275,7 +276,10 @@ class ProduceResponseHandler:
 
     def _succeed(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
         if not self._register.succeed(batch, base_offset, log_append_time_ms):
-            self._log.debug("%s was written, although its final state is %s", batch, batch.final_state)
+            self._note_late(batch)
+
+    def _note_late(self, batch: ProducerBatch) -> None:
+        self._log.debug("%s was written, although its final state is %s", batch, batch.final_state)
 
     def _fail_by_response(
         self, batch: ProducerBatch, error: Exception, response: PartitionResponse, refused: bool

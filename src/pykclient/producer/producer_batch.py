@@ -75,6 +75,7 @@ class ProducerBatch(BatchState):
         "_is_open",
         "attempts",
         "base_sequence",
+        "borrows",
         "created_ms",
         "current_leader_epoch",
         "drained_ms",
@@ -88,6 +89,7 @@ class ProducerBatch(BatchState):
         "producer_id",
         "retry_backoff_ms",
         "sequence_has_been_reset",
+        "size_in_bytes",
         "state",
         "topic_partition",
     )
@@ -125,11 +127,15 @@ class ProducerBatch(BatchState):
         self.sequence_has_been_reset = False
         #: True if the records may be in the log as part of the batch that this one was split from.
         self.may_be_written = False
+        #: The size of the closed batch.
+        self.size_in_bytes = 0
         self.last_attempt_ms = created_ms
         self.drained_ms = 0
         self.current_leader_epoch: int | None = None
         self._attempts_when_leader_last_changed = 0
         self._builder = builder
+        #: True if the batch may have borrowed memory beyond its loan.
+        self.borrows = builder.memory is not None
         self.producer_id = builder.producer_id
         self.producer_epoch = builder.producer_epoch
         self.base_sequence = builder.base_sequence
@@ -216,7 +222,9 @@ class ProducerBatch(BatchState):
 
     def close(self) -> None:
         """Compress the records and write the header; ``records`` then returns the bytes to send."""
-        self._builder.close()
+        builder = self._builder
+        builder.close()
+        self.size_in_bytes = builder.estimated_size_in_bytes
         self.sequence_has_been_reset = False
 
     @property
@@ -333,13 +341,13 @@ class ProducerBatch(BatchState):
         self.final_state = final_state
         return True
 
-    def publish(self, *, defers: bool = False) -> bool:
+    def publish(self, defers: bool = False) -> bool:
         """Complete the futures with the decided result, and call their callbacks, unless that has been done.
 
         With ``defers``, call no callbacks; return False if there are some, so that another call must follow.
         """
         result = self.produce_future
-        return result.settled or result.done(defers=defers)
+        return result.settled or result.done(defers)
 
     # --- splitting ---------------------------------------------------------------------------------------------
 

@@ -148,26 +148,24 @@ class SenderMetrics:
             metrics = self._topics[topic] = TopicMetrics(self._metrics, topic)
         return metrics
 
-    def update_produce_request_metrics(self, collated: Iterable[list[ProducerBatch]], now_ms: int) -> None:
-        """Collect the numbers of requests by node; ``publish`` records them."""
-        for batches in collated:
-            records = 0
-            for batch in batches:
-                count = batch.record_count
-                self._unpublished.append(
-                    (
-                        batch.topic_partition.topic,
-                        count,
-                        batch.estimated_size_in_bytes,
-                        batch.compression_ratio,
-                        batch.drained_ms - batch.created_ms,
-                        batch.max_record_size,
-                    )
+    def collect_request(self, batches: Iterable[ProducerBatch]) -> None:
+        """Collect the numbers of a request with these closed batches; ``publish`` records them."""
+        unpublished = self._unpublished
+        records = 0
+        for batch in batches:
+            count = batch.record_count
+            unpublished.append(
+                (
+                    batch.topic_partition.topic,
+                    count,
+                    batch.size_in_bytes,
+                    batch.compression_ratio,
+                    batch.drained_ms - batch.created_ms,
+                    batch.max_record_size,
                 )
-                records += count
-            if batches:
-                self._unpublished_requests.append(records)
-        self.maybe_publish(now_ms)
+            )
+            records += count
+        self._unpublished_requests.append(records)
 
     def publication_delay_ms(self, now_ms: int) -> int:
         """Return in how many ms ``maybe_publish`` is due."""

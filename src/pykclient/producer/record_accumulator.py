@@ -18,7 +18,6 @@ from pykclient.producer.accumulator_state import (
     AppendResult,
     AppendRowsResult,
     PartitionQueue,
-    ReadyCheckResult,
     TopicInfo,
 )
 from pykclient.producer.batch_register import BatchRegister
@@ -28,16 +27,17 @@ from pykclient.producer.partition_load import PartitionLoad
 from pykclient.producer.partitioner.built_in import BuiltInPartitioner, StickyPartitionInfo
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.sender_thread import SenderThread
-from pykclient.producer.waiting_queues import FULL, WaitingQueues
+from pykclient.producer.waiting_queues import FULL, NodeQueues, WaitingQueues
 from pykclient.record import CompressionRatioEstimator, CompressionType, MemoryRecordsBuilder
 from pykclient.record.memory_records_builder import BORROWED_AT_ONCE
 from pykclient.record.record_batch import (
     CURRENT_MAGIC_VALUE,
     MAX_INT32,
+    NO_SEQUENCE,
     estimate_size_in_bytes_upper_bound,
 )
 from pykclient.reentry import HERE
-from pykclient.types import Header, Node, TopicPartition
+from pykclient.types import Header, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.network.metadata_snapshot import MetadataSnapshot
@@ -114,10 +114,10 @@ class RecordAccumulator:
         )
         # Used by the sender only.
         self._load = PartitionLoad(config.partition_availability_timeout_ms)
+        #: True if ``update_node_latency_stats`` must be told of each attempt to send to a node.
+        self.measures_nodes = self._load.excludes_nodes
         self.delivery_timeout_ms = config.delivery_timeout_ms
         self.linger_ms = config.linger_ms
-        #: True if the last drain left batches that are due.
-        self.has_due_rest = False
         #: Drained batches that could not be closed, with the error; the sender fails them.
         self.unsendable: list[tuple[ProducerBatch, Exception]] = []
 
@@ -322,10 +322,6 @@ class RecordAccumulator:
             with HERE.mark, queue.lock:
                 pass  # a thread that was allowed to append has done it by now
 
-    def _ends_transaction(self) -> bool:
-        manager = self._transaction_manager
-        return manager is not None and manager.is_completing
-
     def _publish(self, queue: PartitionQueue, batch: ProducerBatch, loan: Loan) -> None:
         """Add a new batch to its queue. The caller holds the queue's lock.
 
@@ -426,42 +422,29 @@ class RecordAccumulator:
                 batches += queue.batches
         return batches
 
-    def ready(self, snapshot: MetadataSnapshot, now_ms: int) -> ReadyCheckResult:
-        """Return the nodes that lead a partition with a batch to send.
-
-        A batch is due if it is full, has lingered, or has other batches behind it; if memory is short; or during a
-        flush or the close. Its partition must not be muted, and its retry backoff must have passed.
-        """
-        waiting = self.waiting
-        waiting.file(snapshot)
-        result = ReadyCheckResult()
-        if waiting.leaderless:
-            result.unknown_leader_topics.update(queue.topic_partition.topic for queue in waiting.leaderless)
-        send_all = self._closed or bool(self._flushes) or self._pool.queued > 0 or self._ends_transaction()
-        for node_id, of_node in waiting.nodes.items():
-            delay_ms = of_node.delay_ms(now_ms, send_all)
-            if delay_ms <= 0:
-                result.ready_nodes[node_id] = of_node.node
-            elif delay_ms < result.next_ready_check_delay_ms:
-                result.next_ready_check_delay_ms = delay_ms
-        return result
+    @property
+    def sends_all(self) -> bool:
+        """True if no batch lingers: memory is short, a flush or the end of a transaction goes on, or it is closed."""
+        if self._closed or self._flushes or self._pool.queued:
+            return True
+        manager = self._transaction_manager
+        return manager is not None and manager.is_transactional and manager.is_completing
 
     def take_in_memory(self) -> None:
         """Make the memory of completed batches available to other threads."""
         if self._pool.returned:
             self._pool.take_in_returned()
 
-    def delay_of_rest_ms(self, snapshot: MetadataSnapshot, nodes: Iterable[int], now_ms: int) -> int:
-        """Return in how many ms a batch is due for ``nodes`` that the last drain has left behind."""
-        if self.has_due_rest:
-            return 0
+    def delay_of_rest_ms(self, snapshot: MetadataSnapshot, drained: Iterable[NodeQueues], now_ms: int) -> int:
+        """Return in how many ms a batch is due that the last drain of the nodes has left behind."""
         waiting = self.waiting
         if waiting.changed_queues:
             waiting.file(snapshot)
         delay_ms = FOREVER_MS
-        for node_id in nodes:
-            of_node = waiting.nodes.get(node_id)
-            if of_node is not None and of_node.waiting:
+        for of_node in drained:
+            if of_node.has_due_rest:
+                return 0
+            if of_node.waiting:
                 delay_ms = min(delay_ms, of_node.delay_ms(now_ms, False))
         return delay_ms
 
@@ -480,82 +463,68 @@ class RecordAccumulator:
 
     def update_node_latency_stats(self, node_id: int, now_ms: int, can_drain: bool) -> None:
         """Note that ``node_id`` had data to send, and whether it could take a request."""
-        of_node = self.waiting.nodes.get(node_id)
-        if of_node is not None:
-            of_node.is_blocked = not can_drain
-        if self._load.excludes_nodes:
-            self._load.update(node_id, now_ms, can_drain)
+        self._load.update(node_id, now_ms, can_drain)
 
     # --- handing over ------------------------------------------------------------------------------------------
 
-    def drain(self, nodes: Iterable[Node], max_size: int, now_ms: int) -> dict[int, list[ProducerBatch]]:
-        """Drain, number and close one batch per partition for each node, up to ``max_size`` bytes per node.
+    def drain(self, of_node: NodeQueues, max_size: int, now_ms: int) -> list[ProducerBatch]:
+        """Drain, number and close one batch per partition of a node, up to ``max_size`` bytes.
 
-        The nodes are those of the last ``ready``.
+        ``of_node`` then tells whether batches that are due are left behind.
         """
-        self.has_due_rest = False
-        drained: dict[int, list[ProducerBatch]] = {}
-        for node in nodes:
-            drained[node.id] = self._drain_batches_for_one_node(node, max_size, now_ms)
-        return drained
-
-    def _drain_batches_for_one_node(self, node: Node, max_size: int, now_ms: int) -> list[ProducerBatch]:
         ready: list[ProducerBatch] = []
         manager = self._transaction_manager
         waiting = self.waiting
-        of_node = waiting.nodes.get(node.id)
-        if of_node is None:
-            return ready
+        muted = waiting.muted
+        take = self.register.take
+        mark = HERE.mark
+        of_node.has_due_rest = False
         size = 0
         drained_queues: list[PartitionQueue] = []
         for queue in of_node.waiting:
-            topic_partition = queue.topic_partition
-            if topic_partition in waiting.muted:
+            if queue.topic_partition in muted:
                 continue
-            with HERE.mark, queue.lock:
-                if not queue.batches:
+            batches = queue.batches
+            with mark, queue.lock:
+                if not batches:
                     continue
-                first = queue.batches[0]
-                if first.backoff_end_ms > now_ms:
+                first = batches[0]
+                if first.retry_backoff_ms and first.backoff_end_ms > now_ms:
                     continue
                 if ready and size + first.estimated_size_in_bytes > max_size:
-                    self.has_due_rest = True
+                    of_node.has_due_rest = True
                     break  # a single batch may be larger: compression can be worse than estimated
                 if manager is not None and manager.should_stop_drain(first):
                     continue  # Java stops here, so that one such partition blocks the whole node
-                self.register.take(first)
-                queue.batches.popleft()
-                if queue.batches:
+                take(first)
+                batches.popleft()
+                if batches:
                     waiting.changed(queue)
-                    if len(queue.batches) > 1 or queue.batches[0].is_full:
-                        self.has_due_rest = True
+                    if len(batches) > 1 or batches[0].is_full:
+                        of_node.has_due_rest = True
             drained_queues.append(queue)
             if self._config.guarantee_message_order:
                 waiting.mute(queue, first)
             try:
-                self._prepare(first, now_ms)
+                # No other thread touches a drained batch. A numbered one may have been written under its number.
+                if manager is not None and first.base_sequence == NO_SEQUENCE:
+                    manager.number(first, now_ms)
+                first.close()
             except Exception as error:  # noqa: BLE001 - a codec's, or no memory for it
                 # Otherwise the batch would be neither queued nor in flight, and never complete, like those drained
                 # before it.
                 self.unsendable.append((first, error))
                 continue
-            queue.last_batch_bytes = first.estimated_size_in_bytes
-            size += queue.last_batch_bytes
+            if self._is_compressed:
+                CompressionRatioEstimator.update_estimation(
+                    first.topic_partition.topic, self._compression_type, first.compression_ratio
+                )
+            queue.last_batch_bytes = batch_size = first.size_in_bytes
+            size += batch_size
             first.drained_ms = max(first.drained_ms, now_ms)
             ready.append(first)
         waiting.served(of_node, drained_queues)
         return ready
-
-    def _prepare(self, batch: ProducerBatch, now_ms: int) -> None:
-        """Number and close a drained batch, which no other thread touches."""
-        manager = self._transaction_manager
-        if manager is not None and not batch.has_sequence:  # a numbered batch may have been written under its number
-            manager.number(batch, now_ms)
-        batch.close()
-        if self._is_compressed:
-            CompressionRatioEstimator.update_estimation(
-                batch.topic_partition.topic, self._compression_type, batch.compression_ratio
-            )
 
     def _queue_of(self, topic_partition: TopicPartition) -> PartitionQueue:
         topic, partition = topic_partition

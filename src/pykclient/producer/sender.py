@@ -12,7 +12,6 @@ from pykclient.network.client_request import RequestBuilder
 from pykclient.network.connection_failures import shown_node
 from pykclient.network.kafka_client import KafkaClient
 from pykclient.producer import sender_state as state
-from pykclient.producer.accumulator_state import ReadyCheckResult
 from pykclient.producer.produce_messages import BatchesRequest, ProduceRequestBuilder
 from pykclient.producer.produce_response import ProduceResponseHandler
 from pykclient.producer.producer_batch import ProducerBatch
@@ -21,7 +20,7 @@ from pykclient.producer.producer_metrics import SenderMetrics
 from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.transaction_manager import TransactionManager
 from pykclient.producer.transaction_steps import FIND_COORDINATOR, Outcome
-from pykclient.types import TopicPartition
+from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from pykclient.network.metadata_snapshot import MetadataSnapshot
     from pykclient.producer.transaction_steps import TxnStep
     from pykclient.producer.transactional_manager import TransactionalManager
+    from pykclient.producer.waiting_queues import NodeQueues
 
 #: From the next version on, produce requests identify topics by id only (KIP-516).
 _LAST_VERSION_WITH_TOPIC_NAMES = 12
@@ -147,9 +147,10 @@ class Sender:
         of the application (``is_borrowed``) all exceptions are raised, because they may be those of a signal handler,
         and the next driver must call ``recover``.
         """
-        self._go_on_closing(now_ms)
-        if self.is_closed:
-            return 0
+        if self._is_closing or self._is_forced:
+            self._go_on_closing(now_ms)
+            if self.is_closed:
+                return 0
         delay_ms = self._next_round_ms - now_ms
         if delay_ms > 0:
             return delay_ms
@@ -192,13 +193,13 @@ class Sender:
         self._register.call_listeners()
 
     def _run_round(self, now_ms: int) -> int:
-        manager = self._transaction_manager
         self._waiting.begin_look()
         if self._register.held:  # failing them after an exception raised another one
             self._responses.fail_held(IllegalStateError("an earlier round of the sender ended early"))
         if self._transactions is not None:
             return self._run_transactional_round(self._transactions, now_ms)
-        if manager is not None:
+        manager = self._transaction_manager
+        if manager is not None and not manager.is_settled:
             manager.maybe_resolve_sequences()
             if manager.has_fatal_error:
                 self._abort_batches(manager.last_error)
@@ -224,64 +225,69 @@ class Sender:
     def _send_producer_data(self, now_ms: int) -> int:
         """Send the batches that are due; return how long the network client may wait, in ms.
 
-        There are seven steps. Find the nodes with batches that are due. Fail expired batches. Request metadata for
-        missing leaders. Leave out nodes that cannot take a request. Drain the other nodes' batches and assign sequence
-        numbers. Send one request per node. Compute the time of the next check.
+        Fail expired batches first, and request metadata for missing leaders. Then visit the nodes, send to each that
+        can take a request what is due, and compute the time of the next check.
 
         Java fails expired batches after draining, and so may send a batch that it has just failed.
         """
+        metrics = self._metrics
+        waiting = self._waiting
         if not self._register.incomplete:  # nothing is queued or in flight
-            self._metrics.maybe_publish(now_ms)
-            timeout_ms = self._metrics.publication_delay_ms(now_ms)
-            self._waiting.next_look_ms = now_ms + timeout_ms
+            metrics.maybe_publish(now_ms)
+            timeout_ms = metrics.publication_delay_ms(now_ms)
+            waiting.next_look_ms = now_ms + timeout_ms
             return timeout_ms
-        accumulator = self._accumulator
         snapshot = self._metadata.fetch_metadata_snapshot()
-        result = accumulator.ready(snapshot, now_ms)
-        if now_ms >= self._waiting.next_expiry_ms:
+        waiting.file(snapshot)
+        if now_ms >= waiting.next_expiry_ms:
             self._fail_expired_batches(now_ms)
-            result = accumulator.ready(snapshot, now_ms)
-        if result.unknown_leader_topics:
-            self._request_leaders(result.unknown_leader_topics, now_ms)
-        not_ready_timeout_ms = self._drop_unready_nodes(result, now_ms)
-        collated = accumulator.drain(result.ready_nodes.values(), self._config.max_request_size, now_ms)
-        if accumulator.unsendable:
-            self._fail_unsendable_batches()
-        for node_id, batches in collated.items():
+            waiting.file(snapshot)
+        if waiting.leaderless:
+            self._request_leaders({queue.topic_partition.topic for queue in waiting.leaderless}, now_ms)
+        next_check_ms = self._send_to_nodes(snapshot, now_ms)
+        metrics.maybe_publish(now_ms)
+        timeout_ms = min(next_check_ms, waiting.next_expiry_ms - now_ms, metrics.publication_delay_ms(now_ms))
+        waiting.next_look_ms = now_ms + timeout_ms  # batches due later need no wakeup
+        return timeout_ms if timeout_ms > 0 else 0
+
+    def _send_to_nodes(self, snapshot: MetadataSnapshot, now_ms: int) -> int:
+        """Send a request to each node with batches that are due; return in how many ms to check again."""
+        accumulator = self._accumulator
+        send_all = accumulator.sends_all
+        timeout_ms = FOREVER_MS
+        visited: list[NodeQueues] = []
+        has_sent = False
+        for of_node in self._waiting.nodes.values():
+            delay_ms = of_node.delay_ms(now_ms, send_all)
+            if delay_ms > 0:
+                timeout_ms = min(timeout_ms, delay_ms)
+                continue
+            node = of_node.node
+            is_ready = self._client.ready(node, now_ms)
+            of_node.is_blocked = not is_ready
+            if accumulator.measures_nodes:
+                accumulator.update_node_latency_stats(node.id, now_ms, is_ready)
+            if not is_ready:
+                timeout_ms = min(timeout_ms, self._client.poll_delay_ms(node, now_ms))
+                continue
+            visited.append(of_node)
+            batches = accumulator.drain(of_node, self._config.max_request_size, now_ms)
+            if accumulator.unsendable:
+                self._fail_unsendable_batches()
             if batches:
-                self._send_produce_request(node_id, batches, snapshot, now_ms)
-        if collated:
-            self._metrics.update_produce_request_metrics(collated.values(), now_ms)
-        else:
-            self._metrics.maybe_publish(now_ms)
-        timeout_ms = min(
-            result.next_ready_check_delay_ms,
-            not_ready_timeout_ms,
-            self._waiting.next_expiry_ms - now_ms,
-            self._delay_of_rest_ms(result, collated, snapshot, now_ms),
-            self._metrics.publication_delay_ms(now_ms),
-        )
-        self._waiting.next_look_ms = now_ms + timeout_ms  # batches due later need no wakeup
-        return max(timeout_ms, 0)
-
-    def _delay_of_rest_ms(
-        self,
-        result: ReadyCheckResult,
-        collated: dict[int, list[ProducerBatch]],
-        snapshot: MetadataSnapshot,
-        now_ms: int,
-    ) -> int:
-        """Return in how many ms to check the ready nodes again: their requests may not have held all batches.
-
-        Java checks again at once, and so runs one useless round after each request.
-        """
-        if not result.ready_nodes:
-            return FOREVER_MS
-        if not any(collated.values()):
-            # The batches are due, but wait for sequence numbers: until the epoch is bumped, or a response arrives.
-            manager = self._transaction_manager
-            return 0 if manager is not None and manager.is_about_to_bump_epoch else self._config.retry_backoff_ms
-        return self._accumulator.delay_of_rest_ms(snapshot, result.ready_nodes, now_ms)
+                has_sent = True
+                self._metrics.collect_request(batches)
+                self._send_produce_request(node, batches, snapshot, now_ms)
+        if not visited:
+            return timeout_ms
+        if has_sent:
+            # Requests may not have held all batches. Java checks again at once, and so runs one useless round after
+            # each request.
+            return min(timeout_ms, accumulator.delay_of_rest_ms(snapshot, visited, now_ms))
+        # The batches are due, but wait for sequence numbers: until the epoch is bumped, or a response arrives.
+        manager = self._transaction_manager
+        is_about_to_bump = manager is not None and manager.is_about_to_bump_epoch
+        return 0 if is_about_to_bump else min(timeout_ms, self._config.retry_backoff_ms)
 
     def _request_leaders(self, topics: set[str], now_ms: int) -> None:
         """Request metadata for topics with no known leader.
@@ -292,17 +298,6 @@ class Sender:
             self._metadata.add(topic, now_ms)
         self._log.debug("Requesting metadata: no leader is known for partitions of %s", topics)
         self._metadata.request_update(False)
-
-    def _drop_unready_nodes(self, result: ReadyCheckResult, now_ms: int) -> int:
-        """Drop the nodes that cannot take a request; return in how many ms to check them again."""
-        timeout_ms = FOREVER_MS
-        for node in list(result.ready_nodes.values()):
-            is_ready = self._client.ready(node, now_ms)
-            self._accumulator.update_node_latency_stats(node.id, now_ms, is_ready)
-            if not is_ready:
-                del result.ready_nodes[node.id]
-                timeout_ms = min(timeout_ms, self._client.poll_delay_ms(node, now_ms))
-        return timeout_ms
 
     def _fail_expired_batches(self, now_ms: int) -> None:
         accumulator = self._accumulator
@@ -329,7 +324,7 @@ class Sender:
         self._responses.fail_batch(batch, error)
 
     def _send_produce_request(
-        self, node_id: int, batches: list[ProducerBatch], snapshot: MetadataSnapshot, now_ms: int
+        self, node: Node, batches: list[ProducerBatch], snapshot: MetadataSnapshot, now_ms: int
     ) -> None:
         """Send ``batches`` in one request.
 
@@ -340,7 +335,7 @@ class Sender:
         try:
             builder, topic_names = self._produce_request(batches, snapshot, now_ms)
             request = self._client.new_client_request(
-                str(node_id),
+                node.id_string,
                 builder,
                 now_ms,
                 config.acks != 0,

@@ -23,7 +23,8 @@ class Awaited(Protocol):
 class CallersDriver(Protocol):
     """The part of a SenderDriver that threads of the application use."""
 
-    def drive(self, result: Awaited, deadline_ms: int) -> bool: ...
+    def drive(self, result: Awaited, deadline_ms: int) -> bool:
+        """Drive the sender until ``result`` is set or ``deadline_ms``; return False if another thread drives."""
 
     def wakeup(self) -> None: ...
 
@@ -77,10 +78,6 @@ class SenderThread:
             self.driver.wakeup()
         else:
             self._wakeup()
-
-    def drive(self, result: Awaited, deadline_ms: int) -> bool:
-        """Drive the sender until ``result`` is set or ``deadline_ms``; return False if another thread drives."""
-        return self.driver is not None and self.driver.drive(result, deadline_ms)
 
     def begin(self) -> None:
         """Make the current thread the sender's."""

@@ -96,7 +96,7 @@ class SequenceNumbers(ABC):
             return True
         entry = self._partitions.get_or_create(topic_partition)
         in_flight = entry.in_flight
-        if not first.has_sequence:
+        if first.base_sequence == NO_SEQUENCE:
             if in_flight and (
                 # A batch of a new epoch starts at sequence 0, so all batches of the old epoch must have completed.
                 entry.producer_id_and_epoch != self.producer_id_and_epoch
@@ -107,8 +107,9 @@ class SequenceNumbers(ABC):
                 or not (entry.is_known_to_broker or self.is_transactional)
             ):
                 return True
-            # Until it is known whether a failed batch was written, the next sequence is unknown.
-            if self.has_unresolved_sequence(topic_partition):
+            # Until it is known whether a failed batch was written, the next sequence is unknown. One assigned now would
+            # change while its batch is in flight.
+            if topic_partition in self._unresolved or topic_partition in self._partitions_to_rewrite:
                 return True
             if entry.has_sequences_for(first):
                 return False
@@ -131,7 +132,7 @@ class SequenceNumbers(ABC):
         entry.last_numbered_ms = now_ms
         producer_id, producer_epoch = self.producer_id_and_epoch
         batch.set_producer_state(producer_id, producer_epoch, entry.next_sequence, self.is_transactional)
-        entry.increment_sequence(batch.record_count)
+        entry.next_sequence += batch.record_count
         entry.add_in_flight_batch(batch)
 
     def sequence_number(self, topic_partition: TopicPartition) -> int:
@@ -180,7 +181,7 @@ class SequenceNumbers(ABC):
         if entry.producer_id_and_epoch == (batch.producer_id, batch.producer_epoch) and not (
             is_late and batch.sequence_has_been_reset
         ):
-            last_sequence = batch.last_sequence
+            last_sequence = batch.base_sequence + batch.record_count - 1  # numbers never wrap
             entry.last_acked_sequence = max(entry.last_acked_sequence, last_sequence)
             entry.is_known_to_broker = True
         last_offset = base_offset + batch.record_count - 1
@@ -252,13 +253,6 @@ class SequenceNumbers(ABC):
     @property
     def has_unresolved_sequences(self) -> bool:
         return bool(self._unresolved)
-
-    def has_unresolved_sequence(self, topic_partition: TopicPartition) -> bool:
-        """Return whether the partition's next sequence is unknown or about to change.
-
-        A sequence assigned now would change while its batch is in flight.
-        """
-        return topic_partition in self._unresolved or topic_partition in self._partitions_to_rewrite
 
     def mark_sequence_unresolved(self, batch: ProducerBatch) -> None:
         """Stop numbering the partition's batches until it is known whether ``batch`` was written."""

@@ -81,6 +81,11 @@ class TransactionManager(SequenceNumbers):
         return self._state
 
     @property
+    def is_settled(self) -> bool:
+        """True if there is a producer id, no error, and no partition whose numbers must be looked at."""
+        return self._state == state.READY and not self._unresolved and not self._partitions_to_rewrite
+
+    @property
     def has_fatal_error(self) -> bool:
         return self._state == state.FATAL_ERROR
 

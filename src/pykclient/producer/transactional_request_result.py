@@ -67,8 +67,9 @@ class TransactionalRequestResult:
         """
         self.check_thread()
         clock = self._clock
-        if not self._done and clock.now_ms() < deadline_ms:
-            self._thread.drive(self, deadline_ms)
+        driver = self._thread.driver
+        if driver is not None and not self._done and clock.now_ms() < deadline_ms:
+            driver.drive(self, deadline_ms)
         if self._done:
             return True
         signal = clock.new_signal()

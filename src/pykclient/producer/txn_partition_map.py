@@ -66,9 +66,6 @@ class TxnPartitionEntry:
         #: Batches drained but not completed, by sequence: responses may arrive in another order.
         self.in_flight: list[ProducerBatch] = []
 
-    def increment_sequence(self, increment: int) -> None:
-        self.next_sequence += increment
-
     def has_sequences_for(self, batch: ProducerBatch) -> bool:
         """Return whether the epoch has enough sequence numbers left for the records of ``batch``.
 

@@ -34,7 +34,7 @@ _MOST_OUTDATED = 100
 class NodeQueues:
     """The queues with batches for one node. Thread: io, but for ``is_blocked``, which any thread may read."""
 
-    __slots__ = ("_due", "_muted", "_numbers", "is_blocked", "node", "waiting")
+    __slots__ = ("_due", "_muted", "_numbers", "has_due_rest", "is_blocked", "node", "waiting")
 
     def __init__(self, node: Node, muted: Container[TopicPartition]) -> None:
         self.node = node
@@ -42,6 +42,8 @@ class NodeQueues:
         self.waiting: dict[PartitionQueue, None] = {}
         #: True if the node could take no request at the last check. A change of that ends the sender's wait.
         self.is_blocked = False
+        #: True if the last drain left batches that are due.
+        self.has_due_rest = False
         self._muted = muted
         # A heap of (due time, unique number, queue). An entry that differs from the queue's own due time is outdated.
         self._due: list[tuple[int, int, PartitionQueue]] = []
@@ -54,8 +56,9 @@ class NodeQueues:
             return
         queue.node = self
         queue.due_ms = due_ms
-        if due_ms < FOREVER_MS:
-            heappush(self._due, (due_ms, next(self._numbers), queue))
+        if due_ms == FOREVER_MS:
+            return
+        heappush(self._due, (due_ms, next(self._numbers), queue))
         if len(self._due) > 2 * len(self.waiting) + _MOST_OUTDATED:
             filed = (queue for queue in self.waiting if queue.due_ms < FOREVER_MS)
             self._due = [(queue.due_ms, next(self._numbers), queue) for queue in filed]
@@ -73,7 +76,7 @@ class NodeQueues:
         while due:
             due_ms, _, queue = due[0]
             if queue.node is self and queue.due_ms == due_ms:
-                return max(due_ms - now_ms, 0)
+                return due_ms - now_ms if due_ms > now_ms else 0
             heappop(due)
         return FOREVER_MS
 
@@ -158,11 +161,8 @@ class WaitingQueues:
             self._unfiled[queue] = None
             with HERE.mark, queue.lock:
                 if queue.batches:
-                    self._expect_expiry(queue.batches[0])
-
-    def _expect_expiry(self, first: ProducerBatch) -> None:
-        expiry_ms = first.created_ms + self._delivery_timeout_ms
-        self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)
+                    expiry_ms = queue.batches[0].created_ms + self._delivery_timeout_ms
+                    self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)
 
     def rebuild(self, queues: Iterable[PartitionQueue]) -> None:
         """Forget the index, which an exception may have left in any state, and check ``queues``, which are all."""
@@ -222,10 +222,12 @@ class WaitingQueues:
                 self._remove(queue)
                 return
             first = batches[0]
-            self._expect_expiry(first)
-            first.maybe_update_leader_epoch(queue.leader_epoch)
-            due_ms = first.backoff_end_ms
-            if len(batches) == 1 and not first.is_full:
+            expiry_ms = first.created_ms + self._delivery_timeout_ms
+            self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)
+            if first.current_leader_epoch != queue.leader_epoch:
+                first.maybe_update_leader_epoch(queue.leader_epoch)
+            due_ms = first.backoff_end_ms if first.retry_backoff_ms else 0
+            if self._linger_ms and len(batches) == 1 and not first.is_full:
                 due_ms = max(due_ms, first.last_attempt_ms + self._linger_ms)
         leader = queue.leader
         if leader is None:

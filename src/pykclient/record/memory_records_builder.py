@@ -132,7 +132,6 @@ class MemoryRecordsBuilder(AppendState):
         "_header_size",
         "_log_append_time",
         "_max_uncompressed_size",
-        "_memory",
         "_offset_of_max_timestamp",
         "_partition_leader_epoch",
         "_timestamp_type",
@@ -142,6 +141,7 @@ class MemoryRecordsBuilder(AppendState):
         "compression_ratio",
         "is_closed",
         "is_transactional",
+        "memory",
         "producer_epoch",
         "producer_id",
         "write_limit",
@@ -217,7 +217,7 @@ class MemoryRecordsBuilder(AppendState):
             if not is_compressed:
                 self._records = self._buffer
         self._uncompressed_size = 0
-        self._memory = memory
+        self.memory = memory
         self._max_uncompressed_size = max_uncompressed_size
         # The current limit of uncompressed bytes. Only the first record may exceed it.
         self._size_limit = MAX_INT64 if memory is None else len(self._buffer) - self._position
@@ -392,14 +392,14 @@ class MemoryRecordsBuilder(AppendState):
 
     def _borrow(self, size: int) -> bool:
         """Borrow memory for a record of ``size`` bytes and, if available, for later records; return True on success."""
-        assert self._memory is not None
+        assert self.memory is not None
         limit = self._size_limit
         missing = self._uncompressed_size + size - limit
         allowed = self._max_uncompressed_size - limit
         if missing > allowed:
             return False
         for more in (min(max(self._expected_need(), missing), allowed), missing):
-            if self._memory.borrow(more):
+            if self.memory.borrow(more):
                 self._size_limit = limit + more
                 return True
         return False
@@ -412,10 +412,10 @@ class MemoryRecordsBuilder(AppendState):
 
     def borrow_ahead(self) -> None:
         """Borrow memory for later records if there is plenty. A later loan costs as much as some records."""
-        if self._memory is None:
+        if self.memory is None:
             return
         expected = min(self._expected_need(), self._max_uncompressed_size - self._size_limit)
-        if expected > 0 and self._memory.borrow(expected, if_plenty=True):
+        if expected > 0 and self.memory.borrow(expected, if_plenty=True):
             self._size_limit += expected
 
     def _leave_buffer(self) -> None:
@@ -581,11 +581,6 @@ class MemoryRecordsBuilder(AppendState):
         """
         if self.is_closed:
             raise IllegalStateError("the producer state of a closed batch cannot be set")
-        self._set_producer_state(producer_id, producer_epoch, base_sequence, is_transactional)
-
-    def _set_producer_state(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
-    ) -> None:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence
@@ -605,7 +600,7 @@ class MemoryRecordsBuilder(AppendState):
         if self.aborted:
             raise IllegalStateError("an aborted batch cannot be opened again")
         self.is_closed = False
-        self._set_producer_state(producer_id, producer_epoch, base_sequence, is_transactional)
+        self.set_producer_state(producer_id, producer_epoch, base_sequence, is_transactional)
 
     def override_last_offset(self, last_offset: int) -> None:
         """End the batch with ``last_offset``, although its last record has a lower offset (compaction).
@@ -662,7 +657,10 @@ class MemoryRecordsBuilder(AppendState):
         if self.is_closed:
             return
         self._validate_producer_state()
-        self.close_for_record_appends()
+        if self._records is self._buffer:
+            self._append_closed = True
+        else:
+            self.close_for_record_appends()
         if self.num_records == 0:
             self._position = 0
         elif self.magic >= MAGIC_VALUE_V2:
@@ -735,7 +733,8 @@ class MemoryRecordsBuilder(AppendState):
         Raises:
             IllegalStateError, IllegalArgumentError, UnsupportedCompressionTypeError: as ``close``.
         """
-        self.close()
+        if not self.is_closed:
+            self.close()
         return memoryview(self._buffer)[: self._position]
 
     def abort(self) -> None:
@@ -748,8 +747,8 @@ class MemoryRecordsBuilder(AppendState):
 
     def give_back_memory(self, kept: int = 0) -> None:
         """Return the borrowed memory but ``kept`` bytes. Compressing and aborting a batch does this, too."""
-        if self._memory is not None:
-            self._memory.give_back(kept)
+        if self.memory is not None:
+            self.memory.give_back(kept)
 
     def info(self) -> RecordsInfo:
         """Return the largest timestamp, and the offset for looking it up: the last offset if records share a batch."""
