@@ -45,9 +45,10 @@ class Standing:
     def answer(self, response: FetchResponse, version: int, client_id: str | None = "c") -> bytes | None:
         """Return the request after ``response``, with correlation id 78."""
         builder = FetchRequestBuilder(CONFIG, self.handler.build_changes({}))
-        request = ClientRequest("0", builder, 77, client_id, 1000, True, 30_000)
+        now_ms = self.clock.now_ms()
+        request = ClientRequest("0", builder, 77, client_id, now_ms - 500, True, 30_000)
         frame = encode_response(response, version, 77).getvalue()[4:]
-        return self.fetch(request, version, memoryview(frame), 78, 1500)
+        return self.fetch(request, version, memoryview(frame), 78, now_ms)
 
     def request(self, version: int, client_id: str | None, correlation_id: int = 78) -> bytes:
         """Return the bytes of the session's next request."""

@@ -306,7 +306,8 @@ class ClassicConsumer:
                 fetch = collect()
                 if fetch.is_empty:
                     self.create_fetch_requests()
-                    wait = Timer(self._clock, min(timer.remaining_ms, self.time_to_next_poll()))
+                    due_ms = self.time_to_next_poll()
+                    wait = timer if due_ms >= timer.remaining_ms else Timer(self._clock, due_ms)
                     yield Round(wait, self._fetches.has_available_fetches, for_records=True)
                     timer.update(wait.now_ms)
                     if self._fetches.has_news:

@@ -104,8 +104,7 @@ class FetchMetricsManager:
         sensor.add(Meter(self._name("records-consumed-rate", tags), self._name("records-consumed-total", tags)))
         return sensor
 
-    def record_latency(self, node_id: str, latency_ms: int) -> None:
-        now_ms = self._metrics.clock.now_ms()
+    def record_latency(self, node_id: str, latency_ms: int, now_ms: int) -> None:
         self._latency.record(latency_ms, now_ms)
         node_latency = self._metrics.get_sensor(f"node-{node_id}.latency")
         if node_latency is not None:

@@ -142,7 +142,7 @@ class FetchRequestManager:
         subscriptions = self._subscriptions
         line = self._fetch_buffer.next_in_line_fetch
         changes = subscriptions.changes, self._metadata.update_version, self._fetch_buffer.removals
-        if changes == self._all_busy_at and line is not None and not line.is_consumed:
+        if changes == self._all_busy_at and (line is None or not line.is_consumed):
             return 0
         self._all_busy_at = None
         self._metrics_manager.maybe_update_assignment(subscriptions)
@@ -333,7 +333,8 @@ class FetchRequestManager:
                 if body.error_code not in _SESSION_LOST:
                     self._let_rest(node.id)
                 return
-            self._metrics_manager.record_latency(response.destination, response.request_latency_ms)
+            latency_ms = response.request_latency_ms
+            self._metrics_manager.record_latency(response.destination, latency_ms, response.received_ms)
             if not partitions:
                 return
             aggregator = FetchMetricsAggregator(self._metrics_manager, partitions)

@@ -68,7 +68,7 @@ class StandingFetch:
             self._prepare(version, request.client_id)
         if response[4:] != self._nothing_new or not self._is_wanted():
             return None
-        self._metrics.record_latency(request.destination, now_ms - request.created_ms)
+        self._metrics.record_latency(request.destination, now_ms - request.created_ms, now_ms)
         frame = bytearray(self._frame)
         _INT32.pack_into(frame, _CORRELATION_ID_AT, correlation_id)
         _INT32.pack_into(frame, self._epoch_at, self._handler.next_epoch())

@@ -17,8 +17,8 @@ from pykclient.reentry import HERE
 
 #: The longest time for which a sensor adds up values before its stats record them, and its part of a window: as all of
 #: them count for the time of the last one, a longer time would blur the windows.
-MAX_TALLY_MS: Final = 1000
-_PARTS_OF_WINDOW: Final = 30
+MAX_TALLY_MS: Final = 3000
+_PARTS_OF_WINDOW: Final = 10
 
 
 class MetricRegistry(Protocol):
@@ -60,8 +60,8 @@ class SensorOptions:
 class Sensor:
     """Passes recorded values to its stats and its parents. Created by ``Metrics.sensor``. Thread: any.
 
-    Values that follow each other within a second are added up first, as a value costs much less that way than a call of
-    each stat. Metrics include them nevertheless, because reading one passes them on.
+    Values that follow each other within 3 seconds are added up first, which costs much less than a call of each stat.
+    Metrics include them nevertheless, because reading one passes them on.
     """
 
     __slots__ = (

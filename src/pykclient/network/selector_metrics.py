@@ -10,8 +10,9 @@ from pykclient.metrics import MetricConfig, MetricName, Metrics, Sensor
 from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Rate, SampledStat, Tally
 from pykclient.reentry import HERE, is_interrupting
 
-#: Polls publish the counts this often. An idle client does not poll for it: whoever reads a metric publishes, too.
-FLUSH_INTERVAL_MS: Final = 1_000
+#: Polls publish the counts this often. Each second, this would be a quarter of an idle client's work. Whoever reads a
+#: metric publishes, too.
+FLUSH_INTERVAL_MS: Final = 3_000
 
 
 class Traffic:
@@ -104,7 +105,7 @@ class _TrafficSensors:
 class SelectorMetrics:
     """Java's metric names in the groups ``<prefix>-metrics`` and ``<prefix>-node-metrics`` (tag ``node-id``).
 
-    A request costs a few additions. Polls publish them to the sensors, once a second at most, and so does
+    A request costs a few additions. Polls publish them to the sensors, every 3 seconds at most, and so does
     whoever reads a metric. Thread: io; ``flush``: any.
     """
 
