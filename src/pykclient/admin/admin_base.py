@@ -13,6 +13,8 @@ from pykclient.admin.admin_parts import AdminParts
 from pykclient.admin.operation import CallContext, Operation
 from pykclient.config.admin_config import AdminClientConfig
 from pykclient.errors import IllegalArgumentError
+from pykclient.metrics.metrics import Metrics
+from pykclient.metrics.subscribed_metrics import SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ T = TypeVar("T")
 _CLOSE_TIMEOUT_MS = 5_000
 
 
-class AdminBase:
+class AdminBase(SubscribedMetrics):
     """Runs operations on the thread that calls, and closes the client."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **configs: Any) -> None:
@@ -103,11 +105,9 @@ class AdminBase:
     def _node_by_id(self, node_id: int) -> Node | None:
         return self._parts.metadata.fetch().node_by_id(node_id)
 
-    def metrics(self, raw: bool = False) -> dict[Any, Any]:
-        """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName."""
+    def _registry(self, call: str) -> Metrics:
         self._parts.ensure_usable()
-        is_raw = arguments.flag(raw, "raw")
-        return self._parts.metrics.metrics if is_raw else self._parts.metrics.by_group()
+        return self._parts.metrics
 
     def close(self) -> None:
         """Close the connections. Calls in progress on other threads fail with IllegalStateError.

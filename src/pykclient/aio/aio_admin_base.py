@@ -16,6 +16,8 @@ from pykclient.aio.loop_environment import LoopEnvironment
 from pykclient.aio.starting import look_up_bootstrap_servers
 from pykclient.config.admin_config import AdminClientConfig
 from pykclient.errors import IllegalArgumentError, IllegalStateError
+from pykclient.metrics.metrics import Metrics
+from pykclient.metrics.subscribed_metrics import SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ def _finish(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-class AIOAdminBase:
+class AIOAdminBase(SubscribedMetrics):
     """Runs operations on the event loop, and closes the client. Thread: the loop's."""
 
     #: Where the client takes its time and connections from. Simulations replace it.
@@ -128,11 +130,9 @@ class AIOAdminBase:
         parts, _ = self._started()
         return parts.metadata.fetch().node_by_id(node_id)
 
-    def metrics(self, raw: bool = False) -> dict[Any, Any]:
-        """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName."""
+    def _registry(self, call: str) -> Metrics:  # noqa: ARG002
         parts, _ = self._started()
-        is_raw = arguments.flag(raw, "raw")
-        return parts.metrics.metrics if is_raw else parts.metrics.by_group()
+        return parts.metrics
 
     async def close(self) -> None:
         """Close the connections. Calls in progress fail with IllegalStateError. Further calls do nothing."""

@@ -20,6 +20,7 @@ from pykclient.consumer import arguments
 from pykclient.consumer.application_events import Steps, client_instance_id
 from pykclient.consumer.kafka_consumer import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS
 from pykclient.errors import IllegalStateError
+from pykclient.metrics.subscribed_metrics import SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.producer.arguments import milliseconds as in_seconds
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.consumer_components import ConsumerComponents
     from pykclient.consumer.share.share_consumer_components import ShareConsumerComponents
     from pykclient.errors import KafkaError
+    from pykclient.metrics.metrics import Metrics
 
 
 T = TypeVar("T")
@@ -76,7 +78,7 @@ class DecidingSide(Protocol):
 D = TypeVar("D", bound=DecidingSide)
 
 
-class AIOConsumerBase(Generic[D]):
+class AIOConsumerBase(SubscribedMetrics, Generic[D]):
     """Starts and stops a consumer, and checks that calls are made where they can be. Thread: the loop's."""
 
     #: Defaults of the attributes that the destructor reads, should the constructor raise.
@@ -252,13 +254,8 @@ class AIOConsumerBase(Generic[D]):
         timer = Timer(components.clock, bound_ms)
         return await consumer.run(client_instance_id(components.client, components.metadata, components.clock, timer))
 
-    def metrics(self, raw: bool = False) -> dict[Any, Any]:
-        """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName.
-
-        Thread: any.
-        """
-        metrics = self._started().components.metrics
-        return metrics.metrics if raw else metrics.by_group()
+    def _registry(self, call: str) -> Metrics:  # noqa: ARG002
+        return self._started().components.metrics
 
     # --- stopping --------------------------------------------------------------------------------------------------
 

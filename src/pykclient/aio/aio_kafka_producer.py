@@ -33,6 +33,8 @@ from pykclient.errors import (
     UseAfterForkError,
 )
 from pykclient.implementation import compiled
+from pykclient.metrics.metrics import Metrics
+from pykclient.metrics.subscribed_metrics import SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.telemetry.client_instance_id import enabled
 from pykclient.producer import arguments
@@ -66,7 +68,7 @@ _LONGEST_RUN_S: Final = 0.005
 _ENDING_TIMEOUT_S: Final = 0.5
 
 
-class AIOKafkaProducer(TransactionalCoroutines):
+class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
     """A client that sends records to Kafka in batches, for asyncio.
 
     It runs on the event loop's own thread: there is no other thread, and no call in a thread pool. ``config`` and the
@@ -623,6 +625,9 @@ class AIOKafkaProducer(TransactionalCoroutines):
         Thread: any.
         """
         return self._started().metrics(raw)
+
+    def _registry(self, call: str) -> Metrics:
+        return self._started()._registry(call)
 
     def explain(self) -> str:
         """Return a page of text on what the producer is doing and waiting for, as ``KafkaProducer.explain``.

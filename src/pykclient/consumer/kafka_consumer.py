@@ -22,6 +22,8 @@ from pykclient.consumer.iteration import Iteration
 from pykclient.consumer.offset_commit_future import OffsetCommitFuture
 from pykclient.consumer.subscription_pattern import SubscriptionPattern
 from pykclient.errors import IllegalArgumentError, IllegalStateError
+from pykclient.metrics.metrics import Metrics
+from pykclient.metrics.subscribed_metrics import SubscribedMetrics
 from pykclient.network.environment import Environment
 from pykclient.types import (
     ConsumerGroupMetadata,
@@ -55,7 +57,7 @@ ENDING_TIMEOUT_MS = 500
 INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 
 
-class KafkaConsumer(Generic[K, V]):
+class KafkaConsumer(SubscribedMetrics, Generic[K, V]):
     """A Kafka consumer that reads records, alone or as a member of a group.
 
         with KafkaConsumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -703,12 +705,10 @@ class KafkaConsumer(Generic[K, V]):
         with self._guard:
             self._consumer.group().request_rejoin(reason or DEFAULT_REBALANCE_REASON)
 
-    def metrics(self, raw: bool = False) -> dict[Any, Any]:
-        """Return the values of all metrics by group and name, or with ``raw`` the metric objects by full name."""
+    def _registry(self, call: str) -> Metrics:  # noqa: ARG002
         self._guard.check_process()
         self._guard.check_not_interrupting()
-        metrics = self._consumer.metrics
-        return metrics.metrics if raw else metrics.by_group()
+        return self._consumer.metrics
 
     def explain(self) -> str:
         """Return a page of text on what the consumer is doing and waiting for.

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from pykclient.clock import Clock
+from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.metrics.metric_config import MetricConfig
 from pykclient.metrics.metric_name import MetricName
 from pykclient.reentry import HERE
@@ -15,8 +15,9 @@ from pykclient.reentry import HERE
 class KafkaMetric:
     """A name and a way to compute its value. Thread: any.
 
-    ``lock`` is the lock of the sensor that the value is computed from. Gauges have none, so they are called without a
-    lock. ``before_read`` is called with the time, before the lock is taken.
+    ``provider(config, now_ms)`` returns the value. ``lock`` is the lock of the sensor that the value is computed from.
+    Gauges have none, so their providers are called without a lock. ``before_read`` is called with the time, before the
+    lock is taken.
     """
 
     __slots__ = ("_before_read", "_clock", "_lock", "_provider", "config", "metric_name")
@@ -25,13 +26,13 @@ class KafkaMetric:
         self,
         metric_name: MetricName,
         provider: Callable[[MetricConfig, int], Any],
-        config: MetricConfig,
-        clock: Clock,
+        config: MetricConfig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
         lock: threading.Lock | None = None,
         before_read: Callable[[int], object] | None = None,
     ) -> None:
         self.metric_name = metric_name
-        self.config = config
+        self.config = MetricConfig() if config is None else config
         self._provider = provider
         self._clock = clock
         self._lock = lock

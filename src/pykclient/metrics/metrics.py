@@ -33,9 +33,11 @@ class Metrics:
     ) -> None:
         self.config = MetricConfig() if config is None else config
         self.clock = clock
-        # guards: _metrics, _sensors, _children, _reporters, _next_sweep_ms
+        # guards: _metrics, _of_application, _sensors, _children, _reporters, _labels, _next_sweep_ms
         self._lock = threading.RLock()
         self._metrics: dict[MetricName, KafkaMetric] = {}
+        self._of_application: dict[MetricName, KafkaMetric] = {}
+        self._labels: dict[str, str] = {}
         self._sensors: dict[str, Sensor] = {}
         self._children: dict[Sensor, list[Sensor]] = {}
         self._reporters: list[MetricsReporter] = []
@@ -172,6 +174,41 @@ class Metrics:
             group = ".".join([name.group, *own_tags])
             groups.setdefault(group, {})[name.name] = metric.metric_value()
         return groups
+
+    # --- telemetry -------------------------------------------------------------------------------------------------
+
+    def register_for_subscription(self, metric: KafkaMetric) -> bool:
+        """Add a metric of the application to those that are pushed (KIP-1076). It replaces one of the same name.
+
+        Return False, and change nothing, if the client has a metric of this name.
+        """
+        with self._lock:
+            if metric.metric_name in self._metrics:
+                return False
+            self._of_application[metric.metric_name] = metric
+            return True
+
+    def unregister_from_subscription(self, metric: KafkaMetric) -> bool:
+        """Push a metric of the application no more. Return False if there is none of its name."""
+        with self._lock:
+            return self._of_application.pop(metric.metric_name, None) is not None
+
+    @property
+    def pushed(self) -> dict[MetricName, KafkaMetric]:
+        """Return a copy of the metrics that may be pushed: the client's, and those that the application registered."""
+        metrics = self.metrics
+        with self._lock:
+            return {**self._of_application, **metrics}
+
+    def update_labels(self, **labels: str) -> None:
+        """Set attributes of the client that each push has from now on."""
+        with self._lock:
+            self._labels = {**self._labels, **labels}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The attributes that were set. The dictionary never changes."""
+        return self._labels
 
     # --- reporters -------------------------------------------------------------------------------------------------
 

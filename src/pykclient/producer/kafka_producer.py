@@ -20,6 +20,8 @@ from pykclient.errors import (
     UseAfterForkError,
 )
 from pykclient.implementation import compiled
+from pykclient.metrics.metrics import Metrics
+from pykclient.metrics.subscribed_metrics import SubscribedMetrics
 from pykclient.network.cluster import Cluster
 from pykclient.network.environment import Environment
 from pykclient.network.telemetry.client_instance_id import enabled
@@ -73,7 +75,7 @@ _ENDING_TIMEOUT_S = 0.5
 _PLAIN: frozenset[type] = frozenset((bytes, type(None)))
 
 
-class KafkaProducer(TransactionalMethods, Generic[K, V]):
+class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
     """A client that sends records to Kafka in batches, from a background thread.
 
     ``config`` maps Kafka's dotted keys to values; keyword arguments are the same keys with underscores, and take
@@ -646,12 +648,16 @@ class KafkaProducer(TransactionalMethods, Generic[K, V]):
 
     def metrics(self, raw: bool = False) -> dict[Any, Any]:
         """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName."""
-        self._ensure_usable()
+        metrics = self._registry("metrics()")
         is_raw = arguments.checked_flag(raw, "raw")
-        ensure_not_interrupting("metrics()")
         with HERE.mark:
             self._parts.sender_metrics.publish(self._clock.now_ms())
-            return self._parts.metrics.metrics if is_raw else self._parts.metrics.by_group()
+            return metrics.metrics if is_raw else metrics.by_group()
+
+    def _registry(self, call: str) -> Metrics:
+        self._ensure_usable()
+        ensure_not_interrupting(call)
+        return self._parts.metrics
 
     def client_instance_id(self, timeout: float | None = None) -> UUID | None:
         """Return the id that a broker has given to this client, by which its pushed metrics are known (KIP-714).

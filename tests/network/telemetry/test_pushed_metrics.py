@@ -6,15 +6,20 @@ import asyncio
 import base64
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
-from pykclient import KafkaConsumer, KafkaProducer
+from pykclient import KafkaConsumer, KafkaProducer, KafkaShareConsumer
 from pykclient.admin import Admin, ConfigResource, ConfigResourceType, NewTopic
 from pykclient.aio import AIOKafkaProducer
+from pykclient.errors import IllegalArgumentError
+from pykclient.metrics import KafkaMetric, MetricName
+from pykclient.metrics.subscribed_metrics import SubscribedMetrics
 from pykclient.testing import EmbeddedCluster
-from pykclient.testing.telemetry import Push, decode_metrics
+from pykclient.testing.telemetry import Push, PushedMetric, decode_metrics
 from tests.kafka.cluster import KafkaCluster
 from tests.support.java import compiled_classes
 
@@ -79,7 +84,119 @@ def test_a_consumer_pushes_while_it_polls(cluster: EmbeddedCluster) -> None:
 
         wait_until(has_pushed)
     assert {push.client_id for push in cluster.telemetry()} == {"c"}
-    assert cluster.telemetry()[0].resource == {"group_id": "g"}
+    labels = cluster.telemetry()[-1].resource
+    assert labels.pop("group_member_id")
+    assert labels == {"group_id": "g"}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_push_has_the_labels_of_a_group_member(cluster: EmbeddedCluster, protocol: str) -> None:
+    cluster.collect_telemetry(["*"], INTERVAL_MS)
+    with KafkaConsumer(
+        "pushed",
+        bootstrap_servers=cluster.bootstrap_servers,
+        group_id="g",
+        group_protocol=protocol,
+        group_instance_id="member-1",
+        client_rack="b",
+    ) as consumer:
+
+        def has_pushed() -> bool:
+            consumer.poll(50)
+            return any("group_member_id" in push.resource for push in cluster.telemetry())
+
+        wait_until(has_pushed)
+        member_id = consumer.group_metadata().member_id
+    assert cluster.telemetry()[-1].resource == {
+        "client_rack": "b",
+        "group_id": "g",
+        "group_instance_id": "member-1",
+        "group_member_id": member_id,
+    }
+
+
+def test_a_share_consumer_pushes_its_member_id(cluster: EmbeddedCluster) -> None:
+    cluster.collect_telemetry(["*"], INTERVAL_MS)
+    with KafkaShareConsumer(bootstrap_servers=cluster.bootstrap_servers, group_id="s") as consumer:
+        consumer.subscribe(["pushed"])
+
+        def has_pushed() -> bool:
+            consumer.poll(50)
+            return bool(cluster.telemetry())
+
+        wait_until(has_pushed)
+    labels = cluster.telemetry()[-1].resource
+    assert labels.pop("group_member_id")
+    assert labels == {"group_id": "s"}
+
+
+class Orders:
+    """A metric of an application."""
+
+    def __init__(self, name: str, group: str = "shop-metrics") -> None:
+        self.value: float = 0
+        self.metric = KafkaMetric(MetricName(name, group, "", {"shop-id": "7"}), lambda _config, _now_ms: self.value)
+
+
+@contextmanager
+def registered_at(kind: str, servers: str) -> Iterator[tuple[SubscribedMetrics, Callable[[], object]]]:
+    """Yield a client that pushes, and a function that lets it work."""
+    settings: dict[str, Any] = {"bootstrap_servers": servers, "enable_metrics_push": True}
+    if kind == "producer":
+        with KafkaProducer(**settings) as producer:
+            yield producer, lambda: producer.send("pushed", b"x").get(10)
+    elif kind == "consumer":
+        with KafkaConsumer("pushed", **settings) as consumer:
+            yield consumer, lambda: consumer.poll(50)
+    elif kind == "share consumer":
+        with KafkaShareConsumer(group_id="s", **settings) as sharing:
+            sharing.subscribe(["pushed"])
+            yield sharing, lambda: sharing.poll(50)
+    else:
+        with Admin(**settings) as admin:
+            yield admin, admin.describe_cluster
+
+
+@pytest.mark.parametrize("kind", ["producer", "consumer", "share consumer", "admin"])
+def test_metrics_of_the_application_are_pushed(cluster: EmbeddedCluster, kind: str) -> None:
+    cluster.collect_telemetry(["org.apache.kafka.shop."], INTERVAL_MS)
+    open_orders, all_orders = Orders("orders-open"), Orders("orders-total")
+    with registered_at(kind, cluster.bootstrap_servers) as (client, work):
+        client.register_metric_for_subscription(open_orders.metric)
+        client.register_metric_for_subscription(all_orders.metric)
+        open_orders.value, all_orders.value = 3, 40
+
+        def found(name: str) -> list[PushedMetric]:
+            work()
+            return [metric for push in cluster.telemetry() for metric in push.metrics if metric.name.endswith(name)]
+
+        wait_until(lambda: len(found("orders.open")) > 0)
+        assert found("orders.open")[0] == PushedMetric(
+            "org.apache.kafka.shop.orders.open", {"shop_id": "7"}, "gauge", 3
+        )
+        assert found("orders.total")[0] == PushedMetric(
+            "org.apache.kafka.shop.orders.total", {"shop_id": "7"}, "delta", 40
+        )
+        client.unregister_metric_from_subscription(open_orders.metric)
+        before = len(found("orders.open"))
+        all_orders.value = 42
+        wait_until(lambda: sum(metric.value for metric in found("orders.total")) == 42)
+        assert len(found("orders.open")) == before
+
+
+def test_a_metric_of_the_client_is_neither_replaced_nor_removed(cluster: EmbeddedCluster) -> None:
+    name = "org.apache.kafka.producer.record.send.total"
+    cluster.collect_telemetry([name], INTERVAL_MS, is_delta=False)
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, client_id="p") as producer:
+        producer.send("pushed", b"x").get(10)
+        own = next(metric for metric in producer.metrics(raw=True) if metric.name == "record-send-total")
+        other = KafkaMetric(own, lambda _config, _now_ms: 1_000)
+        producer.register_metric_for_subscription(other)
+        producer.unregister_metric_from_subscription(other)
+        cluster.wait_for(lambda: len(pushes_of(cluster, "p")) > 0, what="a push")
+        with pytest.raises(IllegalArgumentError, match="a KafkaMetric is needed, not a str"):
+            producer.register_metric_for_subscription("record-send-total")  # type: ignore[arg-type]
+    assert {metric.value for push in pushes_of(cluster, "p") for metric in push.metrics if metric.name == name} == {1}
 
 
 def test_a_client_of_asyncio_pushes(cluster: EmbeddedCluster) -> None:
@@ -121,21 +238,34 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaClust
     plugins = compiled_classes(Path(__file__).with_name("TelemetryPlugin.java"))
     options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", f"-Dpushes={file}"]
     with KafkaCluster(1, {"metric.reporters": "TelemetryPlugin"}, java_options=options, plugins=plugins) as cluster:
-        wanted = {"interval.ms": "100", "metrics": "org.apache.kafka.producer.,org.apache.kafka.consumer.fetch"}
+        wanted = {
+            "interval.ms": "100",
+            "metrics": "org.apache.kafka.producer.,org.apache.kafka.consumer.fetch,org.apache.kafka.shop.",
+        }
         with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
             admin.create_topics([NewTopic("pushed", 1, 1)]).all()
             admin.incremental_alter_configs([ConfigResource(ConfigResourceType.CLIENT_METRICS, "all", wanted)]).all()
         yield cluster, file
 
 
-def written(file: Path, client_id: str) -> list[tuple[str, bool, dict[str, float]]]:
-    """Return the pushes of a client: the id of the instance, whether it is the last, and the metrics."""
-    found: list[tuple[str, bool, dict[str, float]]] = []
+class Written(NamedTuple):
+    """A push in the receiver's file."""
+
+    instance: str
+    is_last: bool
+    labels: dict[str, str]
+    metrics: dict[str, float]
+
+
+def written(file: Path, client_id: str) -> list[Written]:
+    """Return the pushes of a client."""
+    found: list[Written] = []
     for line in file.read_text(encoding="utf-8").splitlines():
         client, instance, is_last, data = line.split(" ")
         if client == client_id:
-            _, metrics = decode_metrics(base64.b64decode(data))
-            found.append((instance, is_last == "true", {metric.name: metric.value for metric in metrics}))
+            labels, metrics = decode_metrics(base64.b64decode(data))
+            values = {metric.name: metric.value for metric in metrics}
+            found.append(Written(instance, is_last == "true", labels, values))
     return found
 
 
@@ -151,11 +281,30 @@ def test_a_real_broker_gets_what_it_asks_for(kafka: tuple[KafkaCluster, Path]) -
 
         wait_until(has_pushed)
         sent = producer.metrics()["producer-metrics"]["record-send-total"]
-    wait_until(lambda: written(file, "ours")[-1][1])
+    wait_until(lambda: written(file, "ours")[-1].is_last)
     pushes = written(file, "ours")
-    assert len({instance for instance, _, _ in pushes}) == 1
-    assert sum(metrics.get(name, 0) for _, _, metrics in pushes) == sent
-    assert {metric.split(".")[3] for _, _, metrics in pushes for metric in metrics} == {"producer"}
+    assert len({push.instance for push in pushes}) == 1
+    assert sum(push.metrics.get(name, 0) for push in pushes) == sent
+    assert {metric.split(".")[3] for push in pushes for metric in push.metrics} == {"producer"}
+
+
+@pytest.mark.kafka
+def test_a_real_broker_gets_labels_and_metrics_of_the_application(kafka: tuple[KafkaCluster, Path]) -> None:
+    cluster, file = kafka
+    orders = Orders("orders-open")
+    orders.value = 3
+    with KafkaConsumer("pushed", bootstrap_servers=cluster.bootstrap_servers, client_id="m", group_id="g") as consumer:
+        consumer.register_metric_for_subscription(orders.metric)
+
+        def has_pushed() -> bool:
+            consumer.poll(50)
+            return any("group_member_id" in push.labels for push in written(file, "m"))
+
+        wait_until(has_pushed)
+        member_id = consumer.group_metadata().member_id
+    push = written(file, "m")[-1]
+    assert push.labels == {"group_id": "g", "group_member_id": member_id}
+    assert push.metrics["org.apache.kafka.shop.orders.open"] == 3
 
 
 def wait_until(predicate: Callable[[], bool]) -> None:

@@ -459,6 +459,7 @@ class ClassicMembershipManager:
             return
         is_leader = response.leader == response.member_id
         self._log.info("Joined %s%s", generation, " as leader" if is_leader else "")
+        self._sensors.name_member(response.member_id)
         self._generation = generation
         if is_leader:
             self._protocol.elect(response.protocol_name or "", response.members, response.skip_assignment)

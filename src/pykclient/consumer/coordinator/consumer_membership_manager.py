@@ -197,6 +197,7 @@ class ConsumerMembershipManager:
         state = membership.state
         if state is UNSUBSCRIBED:
             self._log.info("Joining the group as member %s", membership.member_id)
+            self._sensors.name_member(membership.member_id)
             membership.begin_joining()
         elif state is FENCED or state is STALE or state is FATAL:
             if self._subscriptions.assigned_partitions() or state is not FATAL:

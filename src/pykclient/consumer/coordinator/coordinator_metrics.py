@@ -20,10 +20,11 @@ _HOUR_MS = 3_600_000
 class GroupCoordinatorMetrics:
     """The metrics of a membership by any protocol. Thread: any."""
 
-    __slots__ = ("failed_rebalance", "heartbeat", "successful_rebalance")
+    __slots__ = ("_metrics", "failed_rebalance", "heartbeat", "successful_rebalance")
 
     def __init__(self, metrics: Metrics, membership: Membership) -> None:
         group = METRIC_PREFIX + GROUP_SUFFIX
+        self._metrics = metrics
         self.heartbeat = metrics.sensor("heartbeat-latency")
         self.heartbeat.add(
             metrics.metric_name("heartbeat-response-time-max", group, "The longest wait for an answer to a heartbeat"),
@@ -61,6 +62,10 @@ class GroupCoordinatorMetrics:
             metrics.metric_name("last-heartbeat-seconds-ago", group, "Since the last heartbeat was sent; -1 before"),
             lambda _config, now_ms: _seconds_since(membership.last_send_ms, now_ms),
         )
+
+    def name_member(self, member_id: str) -> None:
+        """Name the member in each push of metrics, also in the last one, after it has left."""
+        self._metrics.update_labels(group_member_id=member_id)
 
 
 class ClassicMemberMetrics(GroupCoordinatorMetrics):

@@ -15,6 +15,8 @@ from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.consumer.share.share_consumer import ShareConsumer
 from pykclient.consumer.share.share_consumer_components import ShareConsumerComponents
 from pykclient.errors import IllegalArgumentError, KafkaError
+from pykclient.metrics.metrics import Metrics
+from pykclient.metrics.subscribed_metrics import SubscribedMetrics
 from pykclient.network.environment import Environment
 from pykclient.types import ConsumerRecord, K, TopicIdPartition, TopicPartition, V
 
@@ -32,7 +34,7 @@ DEFAULT_CLOSE_TIMEOUT_MS = 30_000
 ENDING_TIMEOUT_MS = 500
 
 
-class KafkaShareConsumer(Generic[K, V]):
+class KafkaShareConsumer(SubscribedMetrics, Generic[K, V]):
     """A member of a share group (KIP-932), which processes records like messages of a queue.
 
         with KafkaShareConsumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -353,12 +355,10 @@ class KafkaShareConsumer(Generic[K, V]):
 
     # --- metrics and closing -----------------------------------------------------------------------------------------
 
-    def metrics(self, raw: bool = False) -> dict[Any, Any]:
-        """Return the values of all metrics by group and name, or with ``raw`` the metric objects by full name."""
+    def _registry(self, call: str) -> Metrics:  # noqa: ARG002
         self._guard.check_process()
         self._guard.check_not_interrupting()
-        metrics = self._consumer.metrics
-        return metrics.metrics if raw else metrics.by_group()
+        return self._consumer.metrics
 
     def explain(self) -> str:
         """Return a page of text on what the consumer is doing and waiting for, as ``KafkaConsumer.explain``.

@@ -68,6 +68,7 @@ class ShareMembershipManager:
         state = membership.state
         if state is UNSUBSCRIBED:
             self._log.info("Joining the share group as member %s", membership.member_id)
+            self._metrics.name_member(membership.member_id)
             membership.begin_joining()
         elif state is FENCED or state is STALE:
             self._drop_assignment()

@@ -120,9 +120,10 @@ class ShareFetchMetricsAggregator:
 class ShareCoordinatorMetrics:
     """The metrics of a membership in a share group. Thread: any."""
 
-    __slots__ = ("heartbeat", "rebalance")
+    __slots__ = ("_metrics", "heartbeat", "rebalance")
 
     def __init__(self, metrics: Metrics, membership: Membership) -> None:
+        self._metrics = metrics
         self.heartbeat = metrics.sensor("heartbeat-latency")
         self.heartbeat.add(
             metrics.metric_name(
@@ -156,6 +157,10 @@ class ShareCoordinatorMetrics:
                 -1 if membership.last_send_ms is None else (now_ms - membership.last_send_ms) // 1000
             ),
         )
+
+    def name_member(self, member_id: str) -> None:
+        """Name the member in each push of metrics, also in the last one, after it has left."""
+        self._metrics.update_labels(group_member_id=member_id)
 
 
 class KafkaShareConsumerMetrics:

@@ -112,7 +112,7 @@ class ClientTelemetry:
         log_context: LogContext,
         rng: random.Random,
     ) -> None:
-        """Create it. ``resource`` has the attributes of the client, such as ``group_id``."""
+        """Create it. ``resource`` has the attributes of the client that never change, such as ``group_id``."""
         self._log = log_context.logger(__name__)
         self._collector = TelemetryCollector(metrics, log_context)
         self._resource = dict(resource)
@@ -228,7 +228,8 @@ class ClientTelemetry:
         subscription = self._subscription
         assert subscription is not None
         points = self._collector.collect(subscription.prefixes, subscription.is_delta)
-        payload = Compression.of(subscription.compression).compress(encode_metrics(self._resource, points))
+        resource = {**self._resource, **self._collector.labels}
+        payload = Compression.of(subscription.compression).compress(encode_metrics(resource, points))
         return RequestBuilder(
             PushTelemetryRequest(
                 client_instance_id=subscription.client_instance_id,

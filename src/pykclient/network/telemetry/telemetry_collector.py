@@ -10,6 +10,7 @@ from pykclient.network.telemetry.otlp import Point
 
 if TYPE_CHECKING:
     from pykclient.log_context import LogContext
+    from pykclient.metrics.kafka_metric import KafkaMetric
     from pykclient.metrics.metric_name import MetricName
     from pykclient.metrics.metrics import Metrics
 
@@ -37,7 +38,12 @@ class TelemetryCollector:
         self._log = log_context.logger(__name__)
         self._metrics = metrics
         self._created_ms = metrics.clock.wall_ms()
-        self._last: dict[MetricName, tuple[float, int]] = {}  # the last value pushed as a delta, and when
+        self._last: dict[KafkaMetric, tuple[float, int]] = {}  # the last value pushed as a delta, and when
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The attributes of the client that change while it runs."""
+        return self._metrics.labels
 
     def reset(self) -> None:
         """Forget the last values, as the kind of sums has changed."""
@@ -47,7 +53,9 @@ class TelemetryCollector:
         """Return the metrics whose names begin with one of ``prefixes``, and that have a number as their value."""
         now_ms = self._metrics.clock.wall_ms()
         points: list[Point] = []
-        for name, metric in self._metrics.metrics.items():
+        pushed = self._metrics.pushed
+        self._last = {metric: last for metric, last in self._last.items() if pushed.get(metric.metric_name) is metric}
+        for name, metric in pushed.items():
             full_name = telemetry_name(name)
             if tuple(prefixes) != _ALL and not full_name.startswith(tuple(prefixes)):
                 continue
@@ -62,8 +70,8 @@ class TelemetryCollector:
             if not name.name.endswith(_SUM):
                 points.append(Point(full_name, attributes, float(value), now_ms))
             elif is_delta:
-                before, since_ms = self._last.get(name, (0.0, self._created_ms))
-                self._last[name] = float(value), now_ms
+                before, since_ms = self._last.get(metric, (0.0, self._created_ms))
+                self._last[metric] = float(value), now_ms
                 points.append(Point(full_name, attributes, value - before, now_ms, since_ms, is_delta=True))
             else:
                 points.append(Point(full_name, attributes, float(value), now_ms, self._created_ms))
