@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from pykclient.aio.aio_consumer_base import AIOConsumerBase
@@ -15,7 +15,6 @@ from pykclient.config.share_consumer_config import ShareConsumerConfig
 from pykclient.consumer import arguments
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.explanation import explain_share_consumer
-from pykclient.consumer.share.acknowledge_arguments import acknowledge_arguments
 from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.errors import IllegalArgumentError, InvalidGroupIdError, KafkaError, KafkaTimeoutError
@@ -24,6 +23,8 @@ from pykclient.types import ConsumerRecord, TopicIdPartition, TopicPartition
 
 if TYPE_CHECKING:
     from typing import Self
+
+    import pyarrow as pa
 
     from pykclient.aio.loop_environment import LoopEnvironment
     from pykclient.consumer.share.share_fetch import ShareFetch
@@ -182,21 +183,45 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer]):
             AuthenticationError: a broker refused the credentials.
             UnsupportedVersionError: the brokers do not serve share groups.
         """
-        return await self._many("poll", timeout_ms)
+        return self._returned(await self._many("poll", timeout_ms))
 
     async def getmany(self, *, timeout_ms: float = 0) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
         """Return what ``poll`` does, under the name of AIOKafkaConsumer's method."""
-        return await self._many("getmany", timeout_ms)
+        return self._returned(await self._many("getmany", timeout_ms))
 
-    async def _many(self, method: str, timeout_ms: float) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
+    @staticmethod
+    def _returned(fetch: ShareFetch) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
+        fetch.returned = True  # nothing can come between this and the application
+        return fetch.records()
+
+    async def _many(self, method: str, timeout_ms: float) -> ShareFetch:
+        """Return what a poll returns. The caller marks it as returned."""
         consumer = self._usable()
         bound_ms = arguments.milliseconds(timeout_ms)
         with consumer.call(method, is_sole=True):
             if self._now_s() - consumer.driver.last_turn_s > _LONGEST_RUN_S:
                 await one_iteration()
-            fetch = await self._read(consumer, bound_ms)
-            fetch.returned = True  # nothing can come between this and the application
-            return fetch.records()
+            return await self._read(consumer, bound_ms)
+
+    async def poll_arrow(self, timeout_ms: float = 0, *, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """Poll for records of all partitions and return them as one pyarrow.RecordBatch.
+
+        The batch has no rows if no record arrives within ``timeout_ms`` milliseconds. In its effects and errors, this
+        is a ``poll``. ``columns`` names the columns to build (default: all): those of ``KafkaConsumer.poll_arrow``, and
+        delivery_count. With explicit acknowledgement, pass the batch, or a selection of its rows, to ``acknowledge``.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+            IllegalStateError: the consumer has deserializers, which would not be called.
+            IllegalArgumentError: an argument is invalid.
+            KafkaError: any error of ``poll``.
+        """
+        consumer = self._usable()
+        names = consumer.consumer.column_names(columns)
+        fetch = await self._many("poll_arrow", timeout_ms)
+        batch = consumer.consumer.columns(fetch, names)
+        fetch.returned = True  # nothing can come between this and the application
+        return batch
 
     async def getone(self) -> ConsumerRecord[Any, Any]:
         """Return the next record. Waits until there is one.
@@ -249,6 +274,11 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer]):
     ) -> None: ...
 
     @overload
+    def acknowledge(
+        self, rows: pa.RecordBatch | pa.Table, type: AcknowledgeType = AcknowledgeType.ACCEPT, /
+    ) -> None: ...
+
+    @overload
     def acknowledge(self, topic: str, partition: int, offset: int, type: AcknowledgeType, /) -> None: ...
 
     def acknowledge(self, *args: Any) -> None:
@@ -256,6 +286,8 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer]):
 
         ``acknowledge(record, type)`` may also release or reject it, or renew its lock. Nothing is sent before the next
         call for records or commit; until then, a later acknowledgement of the same record replaces the earlier one.
+        ``acknowledge(rows)`` and ``acknowledge(rows, type)`` take rows of ``poll_arrow``, such as a selection of them,
+        with the columns topic, partition and offset. All are acknowledged, or none if one cannot be.
         ``acknowledge(topic, partition, offset, type)`` is for a record for which the last call has raised
         RecordDeserializationError.
 
@@ -263,12 +295,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer]):
             IllegalStateError: ``share.acknowledgement.mode`` is implicit, or the record is not one of the last call.
             IllegalArgumentError: an argument is wrong.
         """
-        consumer = self._usable()
-        record, tp, offset, kind = acknowledge_arguments(args)
-        if record is None:
-            consumer.consumer.acknowledge_failed(tp, offset, kind)
-        else:
-            consumer.consumer.acknowledge(record, kind)
+        self._usable().consumer.acknowledge(args)
 
     async def commit_sync(self, timeout_ms: float | None = None) -> dict[TopicIdPartition, KafkaError | None]:
         """Send the acknowledgements, and wait at most ``timeout_ms`` milliseconds for the answers.

@@ -133,6 +133,11 @@ def _null_where_missing(pa: Any, array: Any, has_missing: bool) -> Any:
     return pc.if_else(pc.equal(array, -1), pa.scalar(None, array.type), array)
 
 
+def nullable(numbers: Any) -> Any:
+    """Return an array of numbers with -1 replaced by null."""
+    return _null_where_missing(pyarrow(), numbers, True)
+
+
 def _bytes(pa: Any, type: Any, column: BinaryBuffers | ViewBuffers | None) -> Any:
     assert column is not None
     rows = column.rows

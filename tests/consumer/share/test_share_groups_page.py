@@ -18,6 +18,7 @@ SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 def test_the_snippets_run(capsys: pytest.CaptureFixture[str]) -> None:
     with EmbeddedKafka(1, {"group.share.heartbeat.interval.ms": 200}) as cluster:
+        set_group(cluster, "reporting")
         for code in SNIPPETS:
             assert "localhost:9092" in code
             code = code.replace("localhost:9092", cluster.bootstrap_servers)  # noqa: PLW2901
@@ -29,5 +30,6 @@ def test_the_snippets_run(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "processing b'9'" in printed
     assert printed.count("handling") == 10
+    assert "10 rows" in printed
     assert "mails-0 [0, 1, 2] acknowledged" in printed
     assert "mails-0 [1] acknowledged" in printed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pykclient.consumer import arguments
@@ -9,33 +10,55 @@ from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.errors import IllegalArgumentError
 from pykclient.types import ConsumerRecord, TopicPartition
 
+#: The columns that say which records the rows are.
+_PLACE = ("topic", "partition", "offset")
+
 
 class AcknowledgeArguments(NamedTuple):
-    """The record to acknowledge. Without ``record``, it is one for which the last poll has raised an error."""
+    """The records to acknowledge. ``is_failed``: one for which the last poll has raised an error."""
 
-    record: ConsumerRecord[Any, Any] | None
-    tp: TopicPartition
-    offset: int
+    places: Sequence[tuple[TopicPartition, int]]
     kind: AcknowledgeType
+    is_failed: bool = False
 
 
 def acknowledge_arguments(args: tuple[Any, ...]) -> AcknowledgeArguments:
-    """Return the checked arguments of ``acknowledge(record)``, or of its forms with a type or with an offset.
+    """Return the checked arguments of ``acknowledge``, in any of its forms.
 
     Raises:
         IllegalArgumentError: an argument is wrong.
     """
-    if args and isinstance(args[0], ConsumerRecord) and len(args) <= 2:
-        record = args[0]
-        tp = TopicPartition(record.topic, record.partition)
-        return AcknowledgeArguments(record, tp, record.offset, _acknowledge_type(*args[1:]))
+    if args and len(args) <= 2:
+        what = args[0]
+        if isinstance(what, ConsumerRecord):
+            place = TopicPartition(what.topic, what.partition), what.offset
+            return AcknowledgeArguments((place,), _acknowledge_type(*args[1:]))
+        if hasattr(what, "schema") and hasattr(what, "column"):
+            return AcknowledgeArguments(_places(what), _acknowledge_type(*args[1:]))
     if len(args) == 4:
         topic, partition, offset, kind = args
         tp = arguments.partition((topic, partition))
-        return AcknowledgeArguments(None, tp, arguments.offset(offset), _acknowledge_type(kind))
+        return AcknowledgeArguments(((tp, arguments.offset(offset)),), _acknowledge_type(kind), is_failed=True)
     raise IllegalArgumentError(
-        "write acknowledge(record), acknowledge(record, type) or acknowledge(topic, partition, offset, type)"
+        "write acknowledge(record), acknowledge(rows) with columns of poll_arrow(), either with a type as second "
+        "argument, or acknowledge(topic, partition, offset, type)"
     )
+
+
+def _places(rows: Any) -> list[tuple[TopicPartition, int]]:
+    """Return partition and offset of each row of a pyarrow.RecordBatch or pyarrow.Table."""
+    missing = [name for name in _PLACE if name not in rows.schema.names]
+    if missing:
+        raise IllegalArgumentError(
+            f"the rows to acknowledge have no column {missing[0]!r}: poll_arrow(columns=...) must include "
+            f"{', '.join(_PLACE)}"
+        )
+    topics, partitions, offsets = (rows.column(name).to_pylist() for name in _PLACE)
+    found: dict[tuple[str, int], TopicPartition] = {}
+    return [
+        (found.get((topic, number)) or found.setdefault((topic, number), TopicPartition(topic, number)), offset)
+        for topic, number, offset in zip(topics, partitions, offsets, strict=True)
+    ]
 
 
 def _acknowledge_type(kind: Any = AcknowledgeType.ACCEPT) -> AcknowledgeType:

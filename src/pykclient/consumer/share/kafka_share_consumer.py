@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
 from pykclient import explanation
@@ -22,6 +22,8 @@ from pykclient.types import ConsumerRecord, K, TopicIdPartition, TopicPartition,
 
 if TYPE_CHECKING:
     from typing import Unpack
+
+    import pyarrow as pa
 
     from pykclient.config.client_settings import ConsumerSettings
     from pykclient.serialization import DeserializerOf
@@ -214,6 +216,28 @@ class KafkaShareConsumer(SubscribedMetrics, Generic[K, V]):
         fetch.returned = True
         return records
 
+    def poll_arrow(self, timeout_ms: float = 0, *, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """Poll for records of all partitions and return them as one pyarrow.RecordBatch.
+
+        The batch has no rows if no record arrives within ``timeout_ms`` milliseconds. In its effects and errors, this
+        is a ``poll``; you can alternate the two. ``columns`` names the columns to build (default: all): those of
+        ``KafkaConsumer.poll_arrow``, and delivery_count. Keys and values are the bytes that were sent. With explicit
+        acknowledgement, pass the batch, or a selection of its rows, to ``acknowledge``.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+            IllegalStateError: the consumer has deserializers, which would not be called.
+            IllegalArgumentError: an argument is invalid.
+            KafkaError: any error of ``poll``.
+        """
+        with self._guard:
+            self._guard.require_outermost()
+            names = self._consumer.column_names(columns)
+            fetch = self._run(self._consumer.poll(self._timer(timeout_ms)))
+            batch = self._consumer.columns(fetch, names)
+        fetch.returned = True  # last, as in poll()
+        return batch
+
     def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
         """Return an iterator over records that polls as needed and ends after ``consumer.timeout.ms`` without one.
 
@@ -279,6 +303,11 @@ class KafkaShareConsumer(SubscribedMetrics, Generic[K, V]):
     def acknowledge(self, record: ConsumerRecord[K, V], type: AcknowledgeType = AcknowledgeType.ACCEPT, /) -> None: ...
 
     @overload
+    def acknowledge(
+        self, rows: pa.RecordBatch | pa.Table, type: AcknowledgeType = AcknowledgeType.ACCEPT, /
+    ) -> None: ...
+
+    @overload
     def acknowledge(self, topic: str, partition: int, offset: int, type: AcknowledgeType, /) -> None: ...
 
     def acknowledge(self, *args: Any) -> None:
@@ -286,6 +315,8 @@ class KafkaShareConsumer(SubscribedMetrics, Generic[K, V]):
 
         ``acknowledge(record, type)`` may also release or reject it, or renew its lock. Until it is sent, with the next
         ``poll`` or commit, a later acknowledgement of the same record replaces the earlier one.
+        ``acknowledge(rows)`` and ``acknowledge(rows, type)`` take rows of ``poll_arrow``, such as a selection of them,
+        with the columns topic, partition and offset. All are acknowledged, or none if one cannot be.
         ``acknowledge(topic, partition, offset, type)`` is for a record for which the last poll has raised
         RecordDeserializationError.
 
@@ -294,17 +325,7 @@ class KafkaShareConsumer(SubscribedMetrics, Generic[K, V]):
             IllegalArgumentError: an argument is wrong.
         """
         with self._guard:
-            if args and isinstance(args[0], ConsumerRecord) and len(args) <= 2:
-                self._consumer.acknowledge(args[0], _acknowledge_type(*args[1:]))
-            elif len(args) == 4:
-                topic, partition, offset, kind = args
-                tp = arguments.partition((topic, partition))
-                self._consumer.acknowledge_failed(tp, arguments.offset(offset), _acknowledge_type(kind))
-            else:
-                raise IllegalArgumentError(
-                    "write acknowledge(record), acknowledge(record, type) or acknowledge(topic, partition, offset, "
-                    "type)"
-                )
+            self._consumer.acknowledge(args)
 
     def commit_sync(self, timeout_ms: float | None = None) -> dict[TopicIdPartition, KafkaError | None]:
         """Send the acknowledgements, and wait at most ``timeout_ms`` milliseconds for the answers.
@@ -434,9 +455,3 @@ class KafkaShareConsumer(SubscribedMetrics, Generic[K, V]):
             consumer.abandon()
         finally:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
-
-
-def _acknowledge_type(kind: Any = AcknowledgeType.ACCEPT) -> AcknowledgeType:
-    if not isinstance(kind, AcknowledgeType):
-        raise IllegalArgumentError(f"an acknowledgement has one of the types AcknowledgeType, not {kind!r}")
-    return kind

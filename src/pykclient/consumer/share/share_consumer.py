@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pykclient.clock import FOREVER_MS, Timer
+from pykclient.consumer import arguments
 from pykclient.consumer.application_events import ApplicationCall, Round, Steps, Transmit, Wait
+from pykclient.consumer.share.acknowledge_arguments import acknowledge_arguments
 from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.consumer.share.share_fetch import ShareFetch
 from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError
+from pykclient.serialization import BYTES
 from pykclient.types import ConsumerRecord, TopicIdPartition, TopicPartition
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from pykclient.consumer.request_future import RequestFuture
     from pykclient.consumer.share.acknowledgements import NodeAcknowledgements
     from pykclient.consumer.share.share_consumer_components import ShareConsumerComponents
@@ -147,6 +152,33 @@ class ShareConsumer:
             timer.update()
             yield from self.run_callbacks()  # locks may be renewed
 
+    def column_names(self, columns: Collection[str] | None) -> tuple[str, ...]:
+        """Return the checked names of columns to build.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+            IllegalArgumentError: a name is wrong.
+            IllegalStateError: the consumer has deserializers.
+        """
+        from pykclient.record.arrow import pyarrow
+        from pykclient.record.arrow_records import checked_share_names
+
+        pyarrow()  # raises ImportError before any records are taken
+        components = self.components
+        if not (components.key_deserializer is BYTES and components.value_deserializer is BYTES):
+            raise IllegalStateError(
+                "columns have keys and values as the bytes that were sent: read with poll(), or without "
+                "key_deserializer and value_deserializer"
+            )
+        return checked_share_names(arguments.columns(columns))
+
+    @staticmethod
+    def columns(fetch: ShareFetch, names: Sequence[str]) -> pa.RecordBatch:
+        """Return the records of ``fetch`` as columns."""
+        from pykclient.record.arrow_records import batch_of_records
+
+        return batch_of_records([record for records in fetch.records().values() for record in records], names)
+
     def _has_news(self) -> bool:
         """Return whether a poll need not wait any longer."""
         requests = self._requests
@@ -228,13 +260,15 @@ class ShareConsumer:
 
     # --- acknowledgements --------------------------------------------------------------------------------------------
 
-    def acknowledge(self, record: ConsumerRecord[Any, Any], kind: AcknowledgeType) -> None:
+    def acknowledge(self, args: tuple[Any, ...]) -> None:
+        """Acknowledge what the arguments of the public method say."""
+        places, kind, is_failed = acknowledge_arguments(args)
         self._require_explicit()
-        self._fetch.acknowledge(TopicPartition(record.topic, record.partition), record.offset, kind)
-
-    def acknowledge_failed(self, tp: TopicPartition, offset: int, kind: AcknowledgeType) -> None:
-        self._require_explicit()
-        self._fetch.acknowledge_failed(tp, offset, kind)
+        if not is_failed:
+            self._fetch.acknowledge(places, kind)
+            return
+        for tp, offset in places:
+            self._fetch.acknowledge_failed(tp, offset, kind)
 
     def _require_explicit(self) -> None:
         if not self.is_explicit:

@@ -9,7 +9,7 @@ from pykclient.consumer.share.acknowledgements import GAP, Acknowledgements, Nod
 from pykclient.errors import IllegalStateError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Set
+    from collections.abc import Iterable, Mapping, Set
 
     from pykclient.errors import KafkaError
     from pykclient.types import ConsumerRecord, TopicIdPartition, TopicPartition
@@ -70,13 +70,10 @@ class ShareInFlightBatch:
         self.failed_offsets = offsets
         self.acknowledgements.types.update(dict.fromkeys(offsets, int(kind)))
 
-    def acknowledge(self, offset: int, kind: AcknowledgeType) -> bool:
-        """Acknowledge one record; return False if it is not in flight."""
-        if offset not in self.in_flight:
-            return False
+    def acknowledge(self, offset: int, kind: AcknowledgeType) -> None:
+        """Acknowledge a record in flight."""
         self.acknowledgements.types[offset] = int(kind)
         self._acknowledged.add(offset)
-        return True
 
     def acknowledge_failed(self, offset: int, kind: AcknowledgeType) -> bool:
         """Change the acknowledgement of a record that could not be delivered; return False if it is not one."""
@@ -177,19 +174,25 @@ class ShareFetch:
         """The number of records in flight that are not acknowledged."""
         return sum(batch.unacknowledged for batch in self._batches.values())
 
-    def acknowledge(self, tp: TopicPartition, offset: int, kind: AcknowledgeType) -> None:
-        """Acknowledge a record in flight.
+    def acknowledge(self, places: Iterable[tuple[TopicPartition, int]], kind: AcknowledgeType) -> None:
+        """Acknowledge records in flight, given by partition and offset: all of them, or none if that fails.
 
         Raises:
-            IllegalStateError: the record is not in flight.
+            IllegalStateError: a record is not in flight.
         """
-        batch = self._batches.get(tp)
-        if batch is None or not batch.acknowledge(offset, kind):
-            raise IllegalStateError(
-                f"the record at offset {offset} of {tp} cannot be acknowledged: it is not one of those that the last "
-                "poll() returned, its acknowledgement has been sent, or an exception of a signal handler has "
-                "interrupted a call, which released its lock. Acknowledge each record before the next poll() or commit"
-            )
+        found: list[tuple[ShareInFlightBatch, int]] = []
+        for tp, offset in places:
+            batch = self._batches.get(tp)
+            if batch is None or offset not in batch.in_flight:
+                raise IllegalStateError(
+                    f"the record at offset {offset} of {tp} cannot be acknowledged: it is not one of those that the "
+                    "last poll() returned, its acknowledgement has been sent, or an exception of a signal handler has "
+                    "interrupted a call, which released its lock. Acknowledge each record before the next poll() or "
+                    "commit"
+                )
+            found.append((batch, offset))
+        for batch, offset in found:
+            batch.acknowledge(offset, kind)
 
     def acknowledge_failed(self, tp: TopicPartition, offset: int, kind: AcknowledgeType) -> None:
         """Acknowledge a record that the last poll could not deliver.
