@@ -28,7 +28,9 @@ _CLASS = '''class AIOKafkaAdminClient(AIOAdminBase):
 
     Methods with many items return ``Results``: a value or an error for each item. Methods with one answer return it,
     or raise its error. ``timeout_ms`` is the time for the whole call in milliseconds, by default
-    ``default.api.timeout.ms``. Raises: IllegalArgumentError if an argument is wrong, before anything is sent.
+    ``default.api.timeout.ms``. Raises: IllegalArgumentError if an argument is wrong, before anything is sent;
+    UnsupportedEndpointTypeError if the client is connected to controllers (``bootstrap.controllers``), and only brokers
+    serve the call.
 
     Any call may be cancelled. Its request may have been sent by then, and is carried out all the same.
 

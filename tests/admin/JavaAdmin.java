@@ -89,8 +89,8 @@ public class JavaAdmin {
         JsonNode first = given.get(0);
         switch (name) {
             case "describeCluster": {
-                DescribeClusterResult found = admin.describeCluster(
-                    new DescribeClusterOptions().includeAuthorizedOperations(true).includeFencedBrokers(true));
+                DescribeClusterResult found = admin.describeCluster(new DescribeClusterOptions()
+                    .includeAuthorizedOperations(true).includeFencedBrokers(settings.has("bootstrap.servers")));
                 Map<String, Object> told = new LinkedHashMap<>();
                 told.put("clusterId", found.clusterId());
                 told.put("controller", found.controller());

@@ -76,7 +76,9 @@ def played(
 ) -> tuple[C, PlayedBrokers]:
     """Return an admin client and the brokers that it talks to."""
     clock = MockClock()
-    config = AdminClientConfig(bootstrap_servers="localhost:9092", **settings)
+    if "bootstrap_controllers" not in settings:
+        settings["bootstrap_servers"] = "localhost:9092"
+    config = AdminClientConfig(**settings)
     admin_metadata = AdminMetadata(config, LogContext(""))
     admin_metadata.bootstrap([("localhost", 9092)])
     brokers = PlayedBrokers(clock, admin_metadata, answer)

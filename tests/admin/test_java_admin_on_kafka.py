@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pykclient import TopicPartition
-from pykclient.admin import Admin, GroupState, GroupType, StreamsGroupDescription
+from pykclient.admin import Admin, ConfigResource, GroupState, GroupType, StreamsGroupDescription
 from pykclient.aio import AIOKafkaAdminClient
 from pykclient.consumer.share.kafka_share_consumer import KafkaShareConsumer
-from pykclient.errors import GroupIdNotFoundError, UnsupportedVersionError
+from pykclient.errors import (
+    ConfigError,
+    GroupIdNotFoundError,
+    KafkaError,
+    KafkaTimeoutError,
+    MismatchedEndpointTypeError,
+    UnsupportedVersionError,
+)
 from tests.admin.java_admin import JavaAdmin, as_java, errors_of, in_order
 from tests.admin.java_admin import java as java
 from tests.admin.test_admin_on_kafka import Sides
 from tests.admin.test_admin_on_kafka import records as records
 from tests.admin.test_admin_on_kafka import sides as sides
+from tests.kafka.cluster import KafkaCluster
+from tests.support.any_kafka import AnyKafka
 from tests.support.wait import eventually
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:kafka")
@@ -41,9 +52,8 @@ RENAMED = {
 }
 #: Methods of Java's Admin that are missing, and why.
 MISSING = {
-    "clientInstanceId": "this client pushes no metrics (KIP-714), so it has no such id",
-    "registerMetricForSubscription": "this client pushes no metrics (KIP-714)",
-    "unregisterMetricFromSubscription": "this client pushes no metrics (KIP-714)",
+    "registerMetricForSubscription": "only metrics of the client are pushed yet (KIP-1076)",
+    "unregisterMetricFromSubscription": "only metrics of the client are pushed yet (KIP-1076)",
 }
 
 
@@ -187,3 +197,85 @@ def test_streams_groups_beside_java(java: JavaAdmin, sides: Sides, records: str,
     assert errors_of(as_java(deleted))["no-group"] == errors_of(answers)["no-group"]
     for absent in (typed.describe_streams_groups([group_id]), typed.describe_groups([group_id])):
         assert isinstance(absent.failed[group_id], GroupIdNotFoundError)
+
+
+# --- controllers ---
+
+
+def answer_of(call: Callable[[], Any]) -> Any:
+    """Return the answer of a call with one result in the form of the oracle's, or the class of its error."""
+    try:
+        return as_java(call())
+    except KafkaError as error:
+        return errors_of({"": as_java(error)})[""]
+
+
+def test_controllers_beside_java(java: JavaAdmin, any_kafka: AnyKafka) -> None:
+    if not isinstance(any_kafka, KafkaCluster):
+        with (
+            Admin(bootstrap_controllers=any_kafka.bootstrap_servers) as admin,
+            pytest.raises(MismatchedEndpointTypeError, match=r"set bootstrap\.servers to connect to brokers"),
+        ):
+            admin.describe_cluster()
+        return
+    settings = {"bootstrap.controllers": any_kafka.bootstrap_controllers}
+    with Admin(bootstrap_controllers=any_kafka.bootstrap_controllers) as admin:
+        their = java.call(settings, "describeCluster")
+        our = as_java(admin.describe_cluster())
+        assert in_order(our, "authorizedOperations") == in_order(their, "authorizedOperations")
+        assert [f"{node['host']}:{node['port']}" for node in our["nodes"]] == [any_kafka.bootstrap_controllers]
+        quorum = java.call(settings, "describeMetadataQuorum")
+        found = admin.describe_metadata_quorum()
+        assert (found.leader_id, found.leader_epoch) == (quorum["leaderId"], quorum["leaderEpoch"])
+        assert [voter.replica_id for voter in found.voters] == [voter["replicaId"] for voter in quorum["voters"]]
+        features = java.call(settings, "describeFeatures")
+        assert {name: found[1] for name, found in admin.describe_features().finalized.items()} == {
+            name: level["maxVersionLevel"] for name, level in features["finalizedFeatures"].items()
+        }
+        assert admin.list_partition_reassignments() == java.call(settings, "listPartitionReassignments") == {}
+        assert answer_of(admin.list_topics) == java.call(settings, "listTopics")["error"]
+        assert java.call(settings, "listGroups")["error"] == "KafkaException"  # it wraps the same one
+        assert answer_of(admin.list_groups) == "UnsupportedEndpointTypeException"
+        assert answer_of(lambda: admin.unregister_broker(99)) == "BrokerIdNotRegisteredException"
+        default = ConfigResource("broker", "", {"log.cleaner.threads": "2"})
+        admin.incremental_alter_configs([default, ConfigResource("broker", "1", {"log.cleaner.threads": "2"})]).all()
+        wanted = [ConfigResource("broker", ""), ConfigResource("broker", "1")]
+
+        def configs() -> list[dict[str, str | None]]:
+            found = admin.describe_configs(wanted).all().values()
+            return [{entry.name: entry.value for entry in entries.values()} for entries in found]
+
+        eventually(
+            lambda: all(entries.get("log.cleaner.threads") == "2" for entries in configs()),
+            30.0,
+            "the controller knows the configurations",
+        )
+        their = java.call(settings, "describeConfigs", [["BROKER", ""], ["BROKER", "1"]])
+        assert configs() == [
+            {entry["name"]: entry["value"] for entry in config["entries"]} for config in their.values()
+        ]
+        removed = {"log.cleaner.threads": ("delete", None)}
+        admin.incremental_alter_configs([ConfigResource("broker", name, removed) for name in ("", "1")]).all()
+
+    async def with_asyncio() -> Any:
+        async with AIOKafkaAdminClient(bootstrap_controllers=any_kafka.bootstrap_controllers) as aio_admin:
+            return await aio_admin.describe_cluster()
+
+    assert as_java(asyncio.run(with_asyncio())) == our
+    with (
+        Admin(bootstrap_servers=any_kafka.bootstrap_controllers) as admin,
+        pytest.raises(UnsupportedVersionError, match="Check the addresses"),
+    ):
+        admin.describe_cluster()
+
+
+def test_a_client_connects_to_brokers_or_to_controllers() -> None:
+    with pytest.raises(ConfigError, match="are both set"):
+        Admin(bootstrap_controllers="a:1", bootstrap_servers="a:1")
+    with pytest.raises(ConfigError, match=r"bootstrap\.controllers: the port of 'a:0'"):
+        Admin(bootstrap_controllers="a:0")
+    with (
+        Admin(bootstrap_controllers="127.0.0.1:1") as admin,
+        pytest.raises(KafkaTimeoutError, match=r"1 of 1 bootstrap controllers .* that bootstrap\.controllers names"),
+    ):
+        admin.describe_cluster(timeout_ms=200)

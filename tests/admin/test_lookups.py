@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from pykclient import errors
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from pykclient.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from pykclient.protocol.messages.describe_quorum import DescribeQuorumResponse
 from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from pykclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pykclient.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from pykclient.types import OffsetAndMetadata, TopicPartition
-from tests.admin.harness import LOST, typed
+from tests.admin.harness import LOST, cluster, typed
 
 
 def coordinators(nodes: dict[str, int], codes: dict[str, int] | None = None) -> FindCoordinatorResponse:
@@ -146,6 +149,26 @@ def test_partitions_are_sent_to_their_leaders_and_again_to_the_new_one() -> None
     nodes = [node for node, request in brokers.seen if isinstance(request, DeleteRecordsRequest)]
     assert nodes[:2] == [1, 2]
     assert set(nodes[2:]) == {3}
+
+
+def test_a_client_of_controllers_asks_the_active_one_and_when_it_has_moved_the_new_one() -> None:
+    def answer(node: int, _request: Any) -> Any:
+        if node == 1:
+            return DescribeQuorumResponse(error_code=errors.NotLeaderOrFollowerError.code)
+        partition = DescribeQuorumResponse.PartitionData(leader_id=2)
+        return DescribeQuorumResponse(
+            topics=[DescribeQuorumResponse.TopicData(topic_name="__cluster_metadata", partitions=[partition])]
+        )
+
+    admin, brokers = typed(answer, bootstrap_controllers="localhost:9093")
+    brokers.prepare_metadata_update(cluster(controller=2))
+    with admin:
+        assert admin.describe_metadata_quorum().leader_id == 2
+        sent = len(brokers.seen)
+        with pytest.raises(errors.UnsupportedEndpointTypeError, match="create_topics is served by brokers only"):
+            admin.create_topics(["a"])
+    assert [node for node, _ in brokers.seen[:sent]] == [1, 2]
+    assert len(brokers.seen) == sent
 
 
 def test_a_topic_that_nobody_knows_is_an_error_within_seconds() -> None:

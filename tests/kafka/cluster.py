@@ -67,7 +67,13 @@ class KafkaCluster(AnyKafka):
         self._java_options = [*options, *(_class_data() if java_options is None else java_options)]
         self._classpath = None if plugins is None else os.pathsep.join([artifacts.classpath(), str(plugins)])
         self._ports = PortReservations()
+        self._controllers: dict[int, int] = {}
         self._watchdog: subprocess.Popen[str] | None = None
+
+    @property
+    def bootstrap_controllers(self) -> str:
+        """The addresses of the controllers (``bootstrap.controllers``)."""
+        return ",".join(f"{Broker.host}:{port}" for port in self._controllers.values())
 
     def __enter__(self) -> Self:
         self.start()
@@ -83,7 +89,7 @@ class KafkaCluster(AnyKafka):
         assert self._watchdog.stdin is not None
         try:
             ids = range(1, self.size + 1)
-            controllers = {node_id: self._ports.take() for node_id in ids}
+            self._controllers = controllers = {node_id: self._ports.take() for node_id in ids}
             voters = ",".join(f"{node_id}@{Broker.host}:{port}" for node_id, port in controllers.items())
             checkpoint = _bootstrap_checkpoint()
             for node_id in ids:

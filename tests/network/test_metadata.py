@@ -213,10 +213,12 @@ def test_partial_and_full_requests() -> None:
     metadata.request_update_for_new_topics()
     request = metadata.new_metadata_request_and_version(0)
     assert request.is_partial_update
+    assert isinstance(request.request_builder, MetadataRequestBuilder)
     assert request.request_builder.topics == ["new"]
     metadata.request_update(True)
     full = metadata.new_metadata_request_and_version(0)
     assert not full.is_partial_update
+    assert isinstance(full.request_builder, MetadataRequestBuilder)
     assert full.request_builder.is_all_topics
     metadata.update(full.request_version, response(), False, 0)
     metadata.request_update_for_new_topics()

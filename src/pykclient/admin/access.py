@@ -99,7 +99,9 @@ def describe_acls(context: CallContext, wanted: ACLFilter) -> Operation[list[ACL
 
     return (
         yield from context.ask(
-            QuestionHandler("describe_acls", to_any_broker(), lambda _: _acl_builder(request, [wanted]), read)
+            QuestionHandler(
+                "describe_acls", to_any_broker(or_controller=True), lambda _: _acl_builder(request, [wanted]), read
+            )
         )
     )
 
@@ -128,7 +130,7 @@ def create_acls(context: CallContext, acls: Sequence[ACL]) -> Operation[Results[
         for acl, result in zip(keys, response.results, strict=False):  # in the order of the request
             yield acl, error_of(result.error_code, result.error_message), None
 
-    handler: ItemsHandler[ACL, None] = ItemsHandler("create_acls", to_any_broker(), request, answers)
+    handler: ItemsHandler[ACL, None] = ItemsHandler("create_acls", to_any_broker(or_controller=True), request, answers)
     return (yield from context.run(handler, acls))
 
 
@@ -172,7 +174,7 @@ def delete_acls(
             yield wanted, error_of(result.error_code, result.error_message), matching
 
     handler: ItemsHandler[ACLFilter, Results[ACL, None]] = ItemsHandler(
-        "delete_acls", to_any_broker(), request, answers
+        "delete_acls", to_any_broker(or_controller=True), request, answers
     )
     return (yield from context.run(handler, filters))
 

@@ -77,7 +77,9 @@ class Admin(AdminBase):
 
     Methods with many items return ``Results``: a value or an error for each item. Methods with one answer return it,
     or raise its error. ``timeout_ms`` is the time for the whole call in milliseconds, by default
-    ``default.api.timeout.ms``. Raises: IllegalArgumentError if an argument is wrong, before anything is sent.
+    ``default.api.timeout.ms``. Raises: IllegalArgumentError if an argument is wrong, before anything is sent;
+    UnsupportedEndpointTypeError if the client is connected to controllers (``bootstrap.controllers``), and only brokers
+    serve the call.
 
     Thread: any.
     """
@@ -268,7 +270,10 @@ class Admin(AdminBase):
     # --- the cluster ---
 
     def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
-        """Return the cluster's id, its brokers, and the broker that stands for the controller."""
+        """Return the cluster's id, its brokers, and the broker that stands for the controller.
+
+        If the client is connected to controllers, return those, and the active one.
+        """
         return cluster.cluster_description(self._run("describe_cluster", timeout_ms, cluster.describe_cluster))
 
     def client_instance_id(self, *, timeout_ms: int | None = None) -> UUID:

@@ -32,6 +32,13 @@ V = TypeVar("V")
 _TIME_ADVICE = "Give the call more time with timeout_ms, or look into the brokers' logs"
 
 
+def _of_controllers(text: str) -> str:
+    """Return a text about brokers as one about controllers."""
+    return text.replace("bootstrap servers", "bootstrap controllers").replace(
+        "brokers are up and that bootstrap.servers", "controllers are up and that bootstrap.controllers"
+    )
+
+
 class RetryPolicy(NamedTuple):
     """The backoff between the attempts for a key, and the most retries (``retries``).
 
@@ -277,14 +284,21 @@ class AdminCall(Generic[K, V]):
             self.results.failed[key] = error
         self._end()
 
-    def time_out(self, connection_report: str) -> None:
-        """Fail all keys without a result with KafkaTimeoutError."""
+    def time_out(self, connection_report: str, uses_controllers: bool = False) -> None:
+        """Fail all keys without a result with KafkaTimeoutError.
+
+        ``connection_report`` tells which nodes cannot be reached. They are controllers with ``uses_controllers``.
+        """
+        remedy = BOOTSTRAP_ADVICE if connection_report else _TIME_ADVICE
+        report = f"; {connection_report.removesuffix(f'. {BOOTSTRAP_ADVICE}')}" if connection_report else ""
+        if uses_controllers:
+            remedy, report = _of_controllers(remedy), _of_controllers(report)
         self._note_uncertain()
         for key, item in self._unfinished().items():
-            self.results.failed[key] = self._timeout_error(key, item, connection_report)
+            self.results.failed[key] = self._timeout_error(key, item, report, remedy)
         self._end()
 
-    def _timeout_error(self, key: K, item: _Item, connection_report: str) -> KafkaTimeoutError:
+    def _timeout_error(self, key: K, item: _Item, report: str, remedy: str) -> KafkaTimeoutError:
         about = "" if key is None else f" for {key!r}"
         if item.last_error is not None:
             attempts = "1 attempt" if item.attempts == 1 else f"{item.attempts} attempts"
@@ -293,8 +307,6 @@ class AdminCall(Generic[K, V]):
             last = "the broker has not answered"
         else:
             last = "no broker could be asked"
-        remedy = BOOTSTRAP_ADVICE if connection_report else _TIME_ADVICE
-        report = f"; {connection_report.removesuffix(f'. {BOOTSTRAP_ADVICE}')}" if connection_report else ""
         uncertain = ". The request may have been carried out all the same" if key in self._handler.uncertain else ""
         error = KafkaTimeoutError(
             f"{self.name}{about} was not done within {self.deadline.timeout_ms} ms: {last}{report}{uncertain}. {remedy}"

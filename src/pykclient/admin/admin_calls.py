@@ -11,10 +11,10 @@ from pykclient.errors import DisconnectError, IllegalStateError, KafkaError
 
 if TYPE_CHECKING:
     from pykclient.admin.admin_call import AdminCall, Attempt
+    from pykclient.admin.admin_metadata import AdminMetadata
     from pykclient.clock import Clock
     from pykclient.log_context import LogContext
     from pykclient.network.kafka_client import KafkaClient
-    from pykclient.network.metadata import Metadata
     from pykclient.types import Node
 
 
@@ -29,7 +29,7 @@ class AdminCalls:
     def __init__(
         self,
         client: KafkaClient,
-        metadata: Metadata,
+        metadata: AdminMetadata,
         clock: Clock,
         retry_backoff_ms: int,
         log_context: LogContext,
@@ -75,7 +75,7 @@ class AdminCalls:
             left_ms = call.deadline.at_ms - now_ms
             if left_ms <= 0:
                 self._log.debug("%s has timed out", call.name)
-                call.time_out(self._client.connection_report())
+                call.time_out(self._client.connection_report(), self._metadata.uses_controllers)
                 continue
             if call.wants_metadata:
                 call.wants_metadata = False
@@ -129,9 +129,12 @@ class AdminCalls:
             self._request_metadata(now_ms)
             return None
         destination = attempt.request.destination
-        if destination == ANY_BROKER:
+        is_for_any = destination == ANY_BROKER
+        if is_for_any and not self._metadata.uses_controllers:
             return self._client.least_loaded_node(now_ms).node
-        node = cluster.controller if destination == CONTROLLER else cluster.node_by_id(destination)
+        # Of the controllers, only the active one serves requests.
+        is_for_controller = is_for_any or destination == CONTROLLER
+        node = cluster.controller if is_for_controller else cluster.node_by_id(destination)
         if node is None:
             self._request_metadata(now_ms)
         return node

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pykclient.admin.admin_call import AdminCall, Deadline, RetryPolicy
 from pykclient.admin.admin_calls import AdminCalls
 from pykclient.admin.admin_metadata import AdminMetadata
-from pykclient.errors import IllegalStateError, UseAfterForkError
+from pykclient.errors import IllegalStateError, UnsupportedEndpointTypeError, UseAfterForkError
 from pykclient.log_context import LogContext
 from pykclient.metrics import MetricConfig, Metrics
 from pykclient.metrics.app_info import register_app_info
@@ -59,11 +59,12 @@ class AdminParts:
         addresses: list[tuple[str, int]] = []
         if metadata is None:  # wrong addresses are found before there is anything to close
             addresses = parse_and_validate_addresses(
-                config["bootstrap.servers"],
+                config[config.bootstrap_key],
                 config["client.dns.lookup"],
                 resolver_for(config, environment.host_resolver),
                 self.log_context,
                 clock,
+                config.bootstrap_key,
             )
         self.metrics = Metrics(
             MetricConfig.of(config, self.client_id), config.configured_instances("metric.reporters"), clock
@@ -112,7 +113,16 @@ class AdminParts:
         return Deadline(timeout_ms, self.clock.now_ms() + timeout_ms)
 
     def call(self, handler: AdminApiHandler[K, V], keys: Iterable[K], deadline: Deadline) -> AdminCall[K, V]:
-        """Return a call that has not begun."""
+        """Return a call that has not begun.
+
+        Raises:
+            UnsupportedEndpointTypeError: the client is connected to controllers, and they do not serve the call.
+        """
+        if self.metadata.uses_controllers and not handler.lookup.SERVED_BY_CONTROLLERS:
+            raise UnsupportedEndpointTypeError(
+                f"{handler.name} is served by brokers only, and this client is connected to controllers "
+                "(bootstrap.controllers). Use a client with bootstrap.servers for it"
+            )
         return AdminCall(handler, keys, deadline, self._policy)
 
     def ensure_usable(self) -> None:

@@ -71,6 +71,8 @@ class ApiResult(Generic[K, V]):
 class LookupStrategy(Generic[K]):
     """Finds the destination of each key. This class is for keys whose destination is known without a request."""
 
+    #: True if the active controller serves the request for a client that is connected to controllers (KIP-919).
+    SERVED_BY_CONTROLLERS: ClassVar[bool] = False
     #: Errors of a fulfilment request after which the same destination is asked again.
     RETRIED: ClassVar[ErrorTypes] = _BUSY
     #: Errors of a fulfilment request after which the destination is looked up again.
@@ -96,14 +98,25 @@ class LookupStrategy(Generic[K]):
         return False
 
 
-def to_any_broker() -> LookupStrategy[Any]:
-    """Return the strategy for requests that every broker serves."""
-    return LookupStrategy(lambda _: ANY_BROKER)
+class QuorumStrategy(LookupStrategy[K]):
+    """Finds the destination of keys whose requests controllers serve as well as brokers."""
+
+    SERVED_BY_CONTROLLERS = True
+    #: A controller that is not the active one says either.
+    UNMAPPING: ClassVar[ErrorTypes] = (errors.NotControllerError, errors.NotLeaderOrFollowerError)
 
 
-def to_controller() -> LookupStrategy[Any]:
-    """Return the strategy for requests that only the controller serves."""
-    return LookupStrategy(lambda _: CONTROLLER)
+def to_any_broker(*, or_controller: bool = False) -> LookupStrategy[Any]:
+    """Return the strategy for requests that every broker serves; with ``or_controller``, the active controller too."""
+    return (QuorumStrategy if or_controller else LookupStrategy)(lambda _: ANY_BROKER)
+
+
+def to_controller(*, or_quorum: bool = False) -> LookupStrategy[Any]:
+    """Return the strategy for requests that only the controller serves.
+
+    With ``or_quorum``, the active controller serves them also for a client that is connected to controllers.
+    """
+    return (QuorumStrategy if or_quorum else LookupStrategy)(lambda _: CONTROLLER)
 
 
 def to_broker(broker_id: int) -> LookupStrategy[Any]:

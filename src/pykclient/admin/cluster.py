@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from pykclient.admin import arguments
-from pykclient.admin.api import CONTROLLER, LookupStrategy, checked, error_of, to_any_broker, to_controller
+from pykclient.admin.admin_metadata import CONTROLLER_ENDPOINTS, ENDPOINT_TYPES_FROM
+from pykclient.admin.api import LookupStrategy, checked, error_of, to_any_broker, to_controller
 from pykclient.admin.descriptions import (
     ClusterDescription,
     FeatureMetadata,
@@ -47,18 +48,27 @@ _FENCED_FROM = 2
 
 
 class _DescribeClusterBuilder(RequestBuilder):
-    """Leaves out what an older broker does not know."""
+    """Asks for brokers, and for fenced ones too where the broker knows the question; or for controllers."""
 
-    __slots__ = ()
+    __slots__ = ("_of_controllers",)
+
+    def __init__(self, of_controllers: bool) -> None:
+        super().__init__(DescribeClusterRequest(), min_version=ENDPOINT_TYPES_FROM if of_controllers else None)
+        self._of_controllers = of_controllers
 
     def build(self, version: int) -> Request:
+        if self._of_controllers:
+            return DescribeClusterRequest(
+                include_cluster_authorized_operations=True, endpoint_type=CONTROLLER_ENDPOINTS
+            )
         return DescribeClusterRequest(
             include_cluster_authorized_operations=True, include_fenced_brokers=version >= _FENCED_FROM
         )
 
 
 def describe_cluster(context: CallContext) -> Operation[DescribeClusterResponse]:
-    """Describe the cluster, fenced brokers included."""
+    """Describe the cluster, fenced brokers included; its controllers, if the client is connected to them."""
+    of_controllers = context.metadata.uses_controllers
 
     def read(response: DescribeClusterResponse) -> DescribeClusterResponse:
         checked(response.error_code, response.error_message)
@@ -69,13 +79,15 @@ def describe_cluster(context: CallContext) -> Operation[DescribeClusterResponse]
             yield from context.ask(
                 QuestionHandler(
                     "describe_cluster",
-                    to_any_broker(),
-                    lambda _timeout_ms: _DescribeClusterBuilder(DescribeClusterRequest()),
+                    to_any_broker(or_controller=True),
+                    lambda _timeout_ms: _DescribeClusterBuilder(of_controllers),
                     read,
                 )
             )
         )
     except UnsupportedVersionError:  # before Kafka 2.8
+        if of_controllers:
+            raise
         metadata = yield from all_metadata(context, "describe_cluster", ())
         return DescribeClusterResponse(
             cluster_id=metadata.cluster_id or "",
@@ -257,7 +269,9 @@ def describe_quorum(context: CallContext) -> Operation[DescribeQuorumResponse]:
     )
     return (
         yield from context.ask(
-            QuestionHandler("describe_metadata_quorum", to_any_broker(), lambda _timeout_ms: request, read)
+            QuestionHandler(
+                "describe_metadata_quorum", to_any_broker(or_controller=True), lambda _timeout_ms: request, read
+            )
         )
     )
 
@@ -292,7 +306,7 @@ def add_raft_voter(
             listeners=listeners,
         )
 
-    yield from context.ask(QuestionHandler("add_raft_voter", to_any_broker(), request, _accepted))
+    yield from context.ask(QuestionHandler("add_raft_voter", to_any_broker(or_controller=True), request, _accepted))
 
 
 def remove_raft_voter(
@@ -301,7 +315,7 @@ def remove_raft_voter(
     """Remove a voter from the quorum of controllers (KIP-853)."""
     request = RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=directory_id)
     yield from context.ask(
-        QuestionHandler("remove_raft_voter", to_any_broker(), lambda _timeout_ms: request, _accepted)
+        QuestionHandler("remove_raft_voter", to_any_broker(or_controller=True), lambda _timeout_ms: request, _accepted)
     )
 
 
@@ -309,7 +323,7 @@ def unregister_broker(context: CallContext, broker_id: int) -> Operation[None]:
     """Unregister a broker that is down for good."""
     request = UnregisterBrokerRequest(broker_id=broker_id)
     yield from context.ask(
-        QuestionHandler("unregister_broker", to_any_broker(), lambda _timeout_ms: request, _accepted)
+        QuestionHandler("unregister_broker", to_any_broker(or_controller=True), lambda _timeout_ms: request, _accepted)
     )
 
 
@@ -330,7 +344,11 @@ def api_versions(
         return response
 
     request = ApiVersionsRequest(client_software_name="pykclient", client_software_version=__version__)
-    return (yield from context.ask(QuestionHandler(name, lookup or to_any_broker(), lambda _timeout_ms: request, read)))
+    return (
+        yield from context.ask(
+            QuestionHandler(name, lookup or to_any_broker(or_controller=True), lambda _timeout_ms: request, read)
+        )
+    )
 
 
 class FeatureUpdate(NamedTuple):
@@ -408,7 +426,7 @@ def update_features(
 
     handler: ItemsHandler[str, None] = ItemsHandler(
         "update_features",
-        to_controller(),
+        to_controller(or_quorum=True),
         lambda _keys, timeout_ms: _UpdateFeaturesBuilder(updates, validate_only, timeout_ms),
         answers,
     )
@@ -417,7 +435,7 @@ def update_features(
 
 def lookup_of_features(send_request_to_controller: bool) -> LookupStrategy[None]:
     """Return the strategy for asking the controller or any broker."""
-    return LookupStrategy(lambda _: CONTROLLER) if send_request_to_controller else to_any_broker()
+    return to_controller(or_quorum=True) if send_request_to_controller else to_any_broker(or_controller=True)
 
 
 def directories(values: object) -> dict[TopicPartitionReplica, str]:

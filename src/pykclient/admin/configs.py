@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pykclient.admin import arguments
-from pykclient.admin.api import ANY_BROKER, LookupStrategy, checked, error_of, to_any_broker
+from pykclient.admin.api import ANY_BROKER, LookupStrategy, QuorumStrategy, checked, error_of, to_any_broker
 from pykclient.admin.descriptions import ConfigEntry, ConfigSynonym
 from pykclient.admin.handlers import ItemsHandler, QuestionHandler
 from pykclient.admin.operation import CallContext, Operation
@@ -35,11 +35,16 @@ class Change(NamedTuple):
 Changes = Mapping[ConfigResource, Sequence[Change]]
 
 
-def _lookup() -> LookupStrategy[ConfigResource]:
-    """Return the strategy for resources: a broker knows its own configuration, any broker that of the others."""
-    return LookupStrategy(
-        lambda resource: int(resource.name) if resource.resource_type in _OF_BROKERS and resource.name else ANY_BROKER
+def _lookup(of_nodes: Container[ConfigResourceType] = _OF_BROKERS) -> LookupStrategy[ConfigResource]:
+    """Return the strategy for resources: a node knows its own configuration, any node that of the others."""
+    return QuorumStrategy(
+        lambda resource: int(resource.name) if resource.resource_type in of_nodes and resource.name else ANY_BROKER
     )
+
+
+def _lookup_for_change(context: CallContext) -> LookupStrategy[ConfigResource]:
+    """Return the strategy for changes. The active controller changes the configurations of brokers, not of loggers."""
+    return _lookup((ConfigResourceType.BROKER_LOGGER,)) if context.metadata.uses_controllers else _lookup()
 
 
 def resources(values: object) -> list[ConfigResource]:
@@ -172,7 +177,7 @@ def alter_configs(
         )
 
     handler: ItemsHandler[ConfigResource, Any] = ItemsHandler(
-        "alter_configs", _lookup(), request, _answers_of("responses")
+        "alter_configs", _lookup_for_change(context), request, _answers_of("responses")
     )
     return (yield from context.run(handler, list(changes)))
 
@@ -217,7 +222,7 @@ def replace_configs(
         )
 
     handler: ItemsHandler[ConfigResource, Any] = ItemsHandler(
-        "alter_configs", _lookup(), request, _answers_of("responses")
+        "alter_configs", _lookup_for_change(context), request, _answers_of("responses")
     )
     results = yield from context.run(handler, list(complete))
     results.failed.update(described.failed)

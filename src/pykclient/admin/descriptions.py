@@ -80,7 +80,10 @@ class TopicListing(NamedTuple):
 
 
 class ClusterDescription(NamedTuple):
-    """The brokers of the cluster, and one that stands for the controller."""
+    """The brokers of the cluster, and one that stands for the controller.
+
+    For a client that is connected to controllers: the controllers, and the active one.
+    """
 
     cluster_id: str | None
     controller: Node | None

@@ -14,7 +14,7 @@ from pykclient.admin.api import AdminApiHandler
 from pykclient.admin.results import Results
 
 if TYPE_CHECKING:
-    from pykclient.network.metadata import Metadata
+    from pykclient.admin.admin_metadata import AdminMetadata
     from pykclient.network.telemetry.client_instance_id import IdentifiedTelemetry
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class CallMaker(Protocol):
     """The part of ``AdminParts`` that operations use."""
 
     @property
-    def metadata(self) -> Metadata: ...
+    def metadata(self) -> AdminMetadata: ...
 
     @property
     def telemetry(self) -> IdentifiedTelemetry | None: ...
@@ -46,7 +46,7 @@ class CallContext:
         self.deadline = deadline
 
     @property
-    def metadata(self) -> Metadata:
+    def metadata(self) -> AdminMetadata:
         return self._maker.metadata
 
     @property

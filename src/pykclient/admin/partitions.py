@@ -280,7 +280,7 @@ def alter_reassignments(
         return partition_errors((topic.name, topic.partitions) for topic in response.responses)
 
     handler: ItemsHandler[TopicPartition, Any] = ItemsHandler(
-        "alter_partition_reassignments", to_controller(), request, answers
+        "alter_partition_reassignments", to_controller(or_quorum=True), request, answers
     )
     return (yield from context.run(handler, list(replicas)))
 
@@ -322,7 +322,11 @@ def list_reassignments(
         checked(response.error_code, response.error_message)
         return response
 
-    return (yield from context.ask(QuestionHandler("list_partition_reassignments", to_controller(), request, read)))
+    return (
+        yield from context.ask(
+            QuestionHandler("list_partition_reassignments", to_controller(or_quorum=True), request, read)
+        )
+    )
 
 
 # --- partitions in pages ---

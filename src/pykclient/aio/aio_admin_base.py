@@ -71,7 +71,7 @@ class AIOAdminBase(SubscribedMetrics):
             raise IllegalStateError("the admin client was started before; create another one")
         self._loop = loop = asyncio.get_running_loop()
         try:
-            hosts = await look_up_bootstrap_servers(loop, self._config, self._environment)
+            hosts = await look_up_bootstrap_servers(loop, self._config, self._environment, self._config.bootstrap_key)
             environment = LoopEnvironment(hosts, self._environment)
             self._parts = parts = AdminParts(self._config, environment)
             environment.forget_hosts()

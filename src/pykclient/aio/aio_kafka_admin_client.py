@@ -82,7 +82,9 @@ class AIOKafkaAdminClient(AIOAdminBase):
 
     Methods with many items return ``Results``: a value or an error for each item. Methods with one answer return it,
     or raise its error. ``timeout_ms`` is the time for the whole call in milliseconds, by default
-    ``default.api.timeout.ms``. Raises: IllegalArgumentError if an argument is wrong, before anything is sent.
+    ``default.api.timeout.ms``. Raises: IllegalArgumentError if an argument is wrong, before anything is sent;
+    UnsupportedEndpointTypeError if the client is connected to controllers (``bootstrap.controllers``), and only brokers
+    serve the call.
 
     Any call may be cancelled. Its request may have been sent by then, and is carried out all the same.
 
@@ -277,7 +279,10 @@ class AIOKafkaAdminClient(AIOAdminBase):
     # --- the cluster ---
 
     async def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
-        """Return the cluster's id, its brokers, and the broker that stands for the controller."""
+        """Return the cluster's id, its brokers, and the broker that stands for the controller.
+
+        If the client is connected to controllers, return those, and the active one.
+        """
         return cluster.cluster_description(await self._run("describe_cluster", timeout_ms, cluster.describe_cluster))
 
     async def client_instance_id(self, *, timeout_ms: int | None = None) -> UUID:

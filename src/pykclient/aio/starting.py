@@ -30,9 +30,9 @@ class Reach(Protocol):
 
 
 async def look_up_bootstrap_servers(
-    loop: asyncio.AbstractEventLoop, config: AbstractConfig, environment: Environment
+    loop: asyncio.AbstractEventLoop, config: AbstractConfig, environment: Environment, key: str = "bootstrap.servers"
 ) -> dict[str, list[str] | OSError]:
-    """Return the addresses of each host in bootstrap.servers, or the error of its lookup.
+    """Return the addresses of each host in a setting, or the error of its lookup.
 
     Numeric addresses need no lookup. The others are looked up by the resolver that all clients of the process share, on
     its own threads, because the system's call has no timeout; nothing here waits for them but this coroutine.
@@ -45,7 +45,7 @@ async def look_up_bootstrap_servers(
         with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
             loop.call_soon_threadsafe(news.set)
 
-    hosts = dict.fromkeys(host for host, _ in parse_addresses(config["bootstrap.servers"]))
+    hosts = dict.fromkeys(host for host, _ in parse_addresses(config[key], key))
     resolver = resolver_for(config, environment.host_resolver)
     lookups = HostLookups(hosts, resolver, on_done, canonical, now_ms())
     while (wait_ms := lookups.wait_ms(now_ms())) > 0:

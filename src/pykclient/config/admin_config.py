@@ -20,8 +20,8 @@ _KEYS = (
         (),
         ValidList(),
         HIGH,
-        "Addresses of controllers to connect to instead of brokers (KIP-919).",
-        unsupported="clients do not connect to controllers directly yet",
+        "Addresses of controllers to connect to instead of brokers, as host:port (KIP-919). Either this key or "
+        "bootstrap.servers is set. Controllers serve fewer calls than brokers.",
     ),
     shared.client_id(MEDIUM),
     shared.connections_max_idle_ms(300_000),
@@ -63,5 +63,21 @@ class AdminClientConfig(AbstractConfig):
 
     def _post_process(self, values: dict[str, Any]) -> None:
         shared.apply_common_rules(self.originals, values)
-        if not values["bootstrap.servers"]:
-            raise ConfigError("bootstrap.servers has no default and must be set", key="bootstrap.servers")
+        servers, controllers = values["bootstrap.servers"], values["bootstrap.controllers"]
+        if not servers and not controllers:
+            raise ConfigError(
+                "bootstrap.servers has no default and must be set (or bootstrap.controllers, to connect to controllers "
+                "instead of brokers)",
+                key="bootstrap.servers",
+            )
+        if servers and controllers:
+            raise ConfigError(
+                "bootstrap.servers and bootstrap.controllers are both set. A client connects either to brokers or to "
+                "controllers; create one client for each",
+                key="bootstrap.controllers",
+            )
+
+    @property
+    def bootstrap_key(self) -> str:
+        """The key with the addresses of this client: ``bootstrap.servers`` or ``bootstrap.controllers``."""
+        return "bootstrap.controllers" if self["bootstrap.controllers"] else "bootstrap.servers"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pykclient.network.metadata_updater import MetadataUpdater
 
 DEFAULT_PORT = 9092
+_SERVERS: Final = "bootstrap.servers"
 
 #: The longest wait for the host names in bootstrap.servers when a client is created.
 DNS_TIMEOUT_MS: Final = 10_000
@@ -39,18 +40,20 @@ DNS_GRACE_MS: Final = 1_000
 _ADDRESS = re.compile(r"(?:[A-Za-z][A-Za-z0-9_+.-]*://)?(?:\[([0-9A-Fa-f:.%\w]+)\]|([\w.-]+))(?::(\d+))?")
 
 
-def parse_address(text: str) -> tuple[str, int]:
+def parse_address(text: str, key: str = _SERVERS) -> tuple[str, int]:
     """Return ``(host, port)`` of ``host:port``, ``[ipv6]:port`` or ``PROTOCOL://host:port``. The default port is 9092.
+
+    Errors name ``key``, the setting.
 
     Raises:
         ConfigError: ``text`` is not such an address.
     """
-    host, port = split_address(text)
+    host, port = split_address(text, key)
     return host, DEFAULT_PORT if port is None else port
 
 
-def split_address(text: str) -> tuple[str, int | None]:
-    """Return ``(host, port)`` as ``parse_address`` does, but None for a missing port.
+def split_address(text: str, key: str = _SERVERS) -> tuple[str, int | None]:
+    """Return ``(host, port)`` as ``parse_address`` does, but None for a missing port. Errors name ``key``.
 
     Raises:
         ConfigError: ``text`` is not such an address.
@@ -63,21 +66,21 @@ def split_address(text: str) -> tuple[str, int | None]:
             hint = "; leave out user and password"
         elif text.count(":") > 1:
             hint = " (an IPv6 address is written in brackets, as [::1]:9092)"
-        raise ConfigError(f"bootstrap.servers: {text!r} is not an address of the form host:port{hint}")
+        raise ConfigError(f"{key}: {text!r} is not an address of the form host:port{hint}")
     ipv6, host, port_text = match.groups()
     port = None if port_text is None else int(port_text)
     if port is not None and not 0 < port < 65536:
-        raise ConfigError(f"bootstrap.servers: the port of {text!r} is not between 1 and 65535")
+        raise ConfigError(f"{key}: the port of {text!r} is not between 1 and 65535")
     return ipv6 or host, port
 
 
-def parse_addresses(servers: str | Sequence[str]) -> list[tuple[str, int]]:
+def parse_addresses(servers: str | Sequence[str], key: str = _SERVERS) -> list[tuple[str, int]]:
     """Return ``(host, port)`` of each address in a list or in a comma-separated string. No host is looked up.
 
     Raises:
         ConfigError: one of them is not an address.
     """
-    return list(dict.fromkeys(parse_address(part) for part in _split(servers)))
+    return list(dict.fromkeys(parse_address(part, key) for part in _split(servers)))
 
 
 def addresses_without_port(servers: str | Sequence[str]) -> list[str]:
@@ -99,8 +102,11 @@ def parse_and_validate_addresses(
     host_resolver: HostResolver | None = None,
     log_context: LogContext | None = None,
     clock: Clock = SYSTEM_CLOCK,
+    key: str = _SERVERS,
 ) -> list[tuple[str, int]]:
     """Return ``(host, port)`` of each address of bootstrap.servers. The DNS must know at least one host.
+
+    Warnings and errors name ``key``, the setting.
 
     Addresses without a port get port 9092 and a warning; Java refuses them.
 
@@ -114,12 +120,10 @@ def parse_and_validate_addresses(
     """
     canonical = client_dns_lookup == "resolve_canonical_bootstrap_servers_only"
     log = (log_context or LogContext()).logger(__name__)
+    parsed = parse_addresses(servers, key)
     if portless := addresses_without_port(servers):
         # In many clusters nothing listens on this port, and the client would only see timeouts.
-        log.warning(
-            "bootstrap.servers: no port in %s; trying port %d. Write host:port", ", ".join(portless), DEFAULT_PORT
-        )
-    parsed = parse_addresses(servers)
+        log.warning("%s: no port in %s; trying port %d. Write host:port", key, ", ".join(portless), DEFAULT_PORT)
     hosts = list(dict.fromkeys(host for host, _ in parsed))
     outcomes = _look_up_all(hosts, host_resolver or DefaultHostResolver(), clock, canonical)
     addresses: list[tuple[str, int]] = []
@@ -136,9 +140,9 @@ def parse_and_validate_addresses(
             addresses.append((host, port))
     if len(parsed) == len(unresolved):
         details = f" ({'; '.join(unresolved)})" if unresolved else ", the list is empty"
-        raise ConfigError(f"no address in bootstrap.servers can be resolved{details}")
+        raise ConfigError(f"no address in {key} can be resolved{details}")
     for failure in unresolved:
-        log.warning("An address of bootstrap.servers cannot be resolved: %s", failure)
+        log.warning("An address of %s cannot be resolved: %s", key, failure)
     return list(dict.fromkeys(addresses))
 
 

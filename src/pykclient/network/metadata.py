@@ -7,7 +7,7 @@ import random
 import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 from pykclient import errors
 from pykclient.errors import IllegalStateError, InvalidMetadataError, InvalidTopicError, KafkaError
@@ -22,7 +22,9 @@ from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.log_context import LogContext
+    from pykclient.network.client_request import RequestBuilder
     from pykclient.network.metadata_request import MetadataRequestBuilder
+    from pykclient.protocol.message import Response
     from pykclient.protocol.messages.metadata import MetadataResponse
 
 RETRY_BACKOFF_EXP_BASE = 2
@@ -55,7 +57,7 @@ NO_LEADER_OR_EPOCH = LeaderAndEpoch(None, None)
 class MetadataRequestAndVersion(NamedTuple):
     """A metadata request to send, and the arguments to pass to ``Metadata.update`` with its response."""
 
-    request_builder: MetadataRequestBuilder
+    request_builder: RequestBuilder
     request_version: int
     is_partial_update: bool
 
@@ -253,7 +255,7 @@ class Metadata:
         It is partial if no full update is due and the subclass can name the new topics.
         """
         with self._lock:
-            request: MetadataRequestBuilder | None = None
+            request: RequestBuilder | None = None
             if not self._need_full_update and self._last_successful_refresh_ms + self.metadata_expire_ms > now_ms:
                 request = self.new_metadata_request_builder_for_new_topics()
             if request is not None:
@@ -262,11 +264,19 @@ class Metadata:
 
     # --- for subclasses --------------------------------------------------------------------------------------------
 
-    def new_metadata_request_builder(self) -> MetadataRequestBuilder:
+    def new_metadata_request_builder(self) -> RequestBuilder:
         """Return a request for all topics of interest."""
         from pykclient.network.metadata_request import MetadataRequestBuilder
 
         return MetadataRequestBuilder.all_topics()
+
+    def read_response(self, response: Response) -> MetadataResponse:
+        """Return the metadata in the response to a request of this object. Subclasses may ask by another API.
+
+        Raises:
+            KafkaError: the response is an error.
+        """
+        return cast("MetadataResponse", response)
 
     def new_metadata_request_builder_for_new_topics(self) -> MetadataRequestBuilder | None:
         """Return a request for the topics of interest that are not known yet, or None if that is not supported."""

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
-from pykclient.errors import AuthenticationError, InvalidTopicError, KafkaError
+from pykclient.errors import (
+    AuthenticationError,
+    InvalidTopicError,
+    KafkaError,
+    RetriableError,
+    UnsupportedVersionError,
+)
 from pykclient.log_context import LogContext
 from pykclient.network.cluster import Cluster
 from pykclient.network.connection_failures import REMINDER_INTERVAL_MS, shown_node
@@ -17,6 +23,7 @@ from pykclient.types import Node
 if TYPE_CHECKING:
     from pykclient.network.client_request import RequestBuilder
     from pykclient.network.kafka_client import LeastLoadedNode
+    from pykclient.protocol.message import Response
     from pykclient.protocol.messages.metadata import MetadataResponse
 
 _LISTENER_NOT_FOUND = errors.ListenerNotFoundError.code
@@ -65,7 +72,7 @@ class MetadataUpdater(Protocol):
 
     def handle_failed_request(self, now_ms: int, error: KafkaError | None) -> None: ...
 
-    def handle_successful_response(self, version: int, now_ms: int, response: MetadataResponse) -> None: ...
+    def handle_successful_response(self, version: int, now_ms: int, response: Response) -> None: ...
 
     @property
     def attempt_start_ms(self) -> int | None:
@@ -134,7 +141,7 @@ class ManualMetadataUpdater:
     def handle_failed_request(self, now_ms: int, error: KafkaError | None) -> None:
         """Do nothing: no request is ever sent."""
 
-    def handle_successful_response(self, version: int, now_ms: int, response: MetadataResponse) -> None:
+    def handle_successful_response(self, version: int, now_ms: int, response: Response) -> None:
         """Do nothing: no request is ever sent."""
 
     def needs_rebootstrap(self, now_ms: int, trigger_ms: int) -> bool:  # noqa: ARG002
@@ -326,12 +333,25 @@ class DefaultMetadataUpdater:
         self._metadata.request_update(False)  # the node may have been removed from the cluster
 
     def handle_failed_request(self, now_ms: int, error: KafkaError | None) -> None:
+        if isinstance(error, UnsupportedVersionError) and self._metadata.fetch().is_bootstrap_configured:
+            error = UnsupportedVersionError(
+                f"{error}: it does not serve this client. Check the addresses that the client starts from; brokers and "
+                "controllers have listeners of their own, and serve different requests"
+            )
         if error is not None:
             self._metadata.fatal_error(error)
         self._metadata.failed_update(now_ms)
         self._in_progress = None
 
-    def handle_successful_response(self, version: int, now_ms: int, response: MetadataResponse) -> None:
+    def handle_successful_response(self, version: int, now_ms: int, response: Response) -> None:
+        try:
+            metadata = self._metadata.read_response(response)
+        except KafkaError as error:
+            self.handle_failed_request(now_ms, None if isinstance(error, RetriableError) else error)
+            return
+        self._apply(version, now_ms, metadata)
+
+    def _apply(self, version: int, now_ms: int, response: MetadataResponse) -> None:
         in_progress, self._in_progress = self._in_progress, None
         self._log_problems(response, now_ms)
         if self._rebootstrap and response.error_code == _REBOOTSTRAP_REQUIRED:

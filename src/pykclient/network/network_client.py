@@ -43,7 +43,6 @@ from pykclient.network.throttling import should_client_throttle
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request
 from pykclient.protocol.messages.api_versions import ApiVersionsResponse
-from pykclient.protocol.messages.metadata import MetadataResponse
 from pykclient.types import Node
 
 _ACTIVE, _CLOSING, _CLOSED = "ACTIVE", "CLOSING", "CLOSED"
@@ -300,10 +299,10 @@ class NetworkClient:
                     build_error=error,
                 )
             )
-        elif request.api_key == ApiKeys.METADATA:
-            self._updater.handle_failed_request(now_ms, error)
-        else:  # without the node's API versions, the connection is useless
+        elif request.api_key == ApiKeys.API_VERSIONS:  # without the node's versions, the connection is useless
             self._drop(self._aborted_sends, request.destination, now_ms, error)
+        else:
+            self._updater.handle_failed_request(now_ms, error)
 
     # --- polling ---------------------------------------------------------------------------------------------------
 
@@ -399,10 +398,10 @@ class NetworkClient:
                 self._throttle(in_flight, throttle_ms, now_ms)
             if not in_flight.is_internal:
                 responses.append(in_flight.response(now_ms, body))
-            elif isinstance(body, MetadataResponse):
-                self._updater.handle_successful_response(in_flight.api_version, now_ms, body)
             elif isinstance(body, ApiVersionsResponse):
                 self._handle_api_versions_response(responses, in_flight, body, now_ms)
+            else:
+                self._updater.handle_successful_response(in_flight.api_version, now_ms, body)
 
     def _renew(self, in_flight: InFlightRequest, frame: Frame, now_ms: int) -> bool:
         """Send a request with a Renewal again, unless the response must be parsed; return whether it was sent."""
@@ -635,7 +634,7 @@ class NetworkClient:
             if not in_flight.is_internal:
                 if responses is not None:
                     responses.append(in_flight.response(now_ms, disconnected=True, timed_out=timed_out))
-            elif request.api_key == ApiKeys.METADATA:
+            elif request.api_key != ApiKeys.API_VERSIONS:
                 self._updater.handle_failed_request(now_ms, None)
 
     def _name(self, node_id: str) -> str:
