@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -32,6 +31,7 @@ from pykclient.network.metadata import LeaderIdAndEpoch
 from pykclient.producer.batch_state import ANSWERED
 from pykclient.producer.partition_response import NO_LEADER, PartitionResponse
 from pykclient.producer.produce_messages import WrittenResponse
+from pykclient.producer.produce_warnings import ProduceWarnings
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.types import Node, TopicPartition
 
@@ -62,6 +62,7 @@ class ProduceResponseHandler:
         transaction_manager: TransactionManager | None,
     ) -> None:
         self._log = log_context.logger(__name__)
+        self._warnings = ProduceWarnings(self._log)
         self._delivery_timeout_ms = accumulator.delivery_timeout_ms
         self._register = accumulator.register
         self._metadata = metadata
@@ -79,6 +80,17 @@ class ProduceResponseHandler:
         topic_names: Mapping[UUID, str],
     ) -> None:
         """Handle the response to a request that carried ``batches``, or the lack of one. The register holds them."""
+        try:
+            self._handle(response, batches, topic_names)
+        finally:
+            self._warnings.write()
+
+    def _handle(
+        self,
+        response: ClientResponse,
+        batches: Mapping[TopicPartition, ProducerBatch],
+        topic_names: Mapping[UUID, str],
+    ) -> None:
         body: ProduceResponse | None = response.response_body
         if body is not None:
             self._handle_body(body, batches, topic_names, response)
@@ -234,9 +246,7 @@ class ProduceResponseHandler:
         new_leaders: dict[TopicPartition, LeaderIdAndEpoch] | None,
     ) -> None:
         if isinstance(error, UnknownTopicOrPartitionError):
-            self._log.warning(
-                "Partition %s does not exist, or this user is not authorized to describe it", batch.topic_partition
-            )
+            self._warnings.missing(batch.topic_partition)
         if (
             isinstance(error, (NotLeaderOrFollowerError, FencedLeaderEpochError))
             and new_leaders is not None
@@ -260,9 +270,10 @@ class ProduceResponseHandler:
     def _log_retry(self, batch: ProducerBatch, error: Exception) -> None:
         # The network client has already logged a lost connection. One retry is normal, for example after a leader
         # election.
-        quiet = batch.attempts == 0 or isinstance(error, (NetworkError, RequestTimedOutError))
-        level = logging.DEBUG if quiet else logging.WARNING
-        self._log.log(level, "Retrying %s after attempt %d: %s", batch, batch.attempts + 1, error)
+        if batch.attempts == 0 or isinstance(error, (NetworkError, RequestTimedOutError)):
+            self._log.debug("Retrying %s after attempt %d: %s", batch, batch.attempts + 1, error)
+        else:
+            self._warnings.retry(batch, error)
 
     def _reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
         self._register.requeue(batch, now_ms)
