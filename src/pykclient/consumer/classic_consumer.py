@@ -65,6 +65,8 @@ class ClassicConsumer:
         self._fetch_collector = components.fetch_collector
         self._fetches = components.fetches
         self._undelivered = components.undelivered
+        #: Return whether the last call took records that did not reach the application.
+        self.has_leftovers = components.undelivered.has_unreturned
         self.is_intercepted = not components.interceptors.is_empty
         self.fetch_max_bytes: int = components.config["fetch.max.bytes"]
         self._metadata = components.metadata
@@ -235,10 +237,6 @@ class ClassicConsumer:
                 if self._subscriptions.is_assigned(tp) and position.offset < fetch.end_offset(tp) < MAX_INT64:
                     self._subscriptions.resume(tp)
 
-    def has_leftovers(self) -> bool:
-        """Return True if the last call took records that did not reach the application."""
-        return self._undelivered.unreturned is not None
-
     def recover(self, in_middle: bool) -> None:
         """Restore a consistent state after an exception ended the last call.
 
@@ -304,7 +302,8 @@ class ClassicConsumer:
                 else:
                     yield from self.update_assignment_metadata_if_needed()
                 fetch = collect()
-                if fetch.is_empty:
+                is_empty = fetch.is_empty
+                if is_empty:
                     self.create_fetch_requests()
                     due_ms = self.time_to_next_poll()
                     wait = timer if due_ms >= timer.remaining_ms else Timer(self._clock, due_ms)
@@ -312,7 +311,8 @@ class ClassicConsumer:
                     timer.update(wait.now_ms)
                     if self._fetches.has_news:
                         fetch = collect()
-                if not fetch.is_empty:
+                        is_empty = fetch.is_empty
+                if not is_empty:
                     # Let the brokers work while the application processes records. There are records to return, so this
                     # raises neither wakeups nor errors of other requests.
                     try:

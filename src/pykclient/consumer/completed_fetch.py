@@ -277,7 +277,8 @@ class CompletedFetch:
         return None
 
     def _next_batch(self) -> RecordBatch | None:
-        self._look_ahead()
+        if self._upcoming is None:
+            self._look_ahead()
         if self._failure is not None:
             raise self._failure
         batch, self._upcoming = self._upcoming, None
@@ -317,7 +318,8 @@ class CompletedFetch:
         """
         if self._cursor is not None:
             self._count_cursor()
-        self._look_ahead()
+        if self._upcoming is None and self._position < self.size_in_bytes:
+            self._look_ahead()
         if self._upcoming is None and self._failure is None:
             self._end()
 

@@ -121,13 +121,16 @@ class FetchCollector:
                     completed = fetch_buffer.peek()
                     if completed is None or not self._next_in_line(fetch_buffer, completed, fetch):
                         break
-                elif self._subscriptions.is_paused(next_in_line.partition) or (
-                    partitions is not None and next_in_line.partition not in partitions
+                    continue
+                tp = next_in_line.partition
+                position = self._subscriptions.fetchable_position(tp)
+                if (position is None and self._subscriptions.is_paused(tp)) or (
+                    partitions is not None and tp not in partitions
                 ):
                     # Back into the buffer, because the partition may be resumed or asked for before the next poll.
                     set_aside.append(next_in_line)
                     fetch_buffer.next_in_line_fetch = None
-                elif not self._take(next_in_line, remaining, fetch, take):
+                elif not self._take(next_in_line, position, remaining, fetch, take):
                     break
         finally:
             if set_aside:
@@ -157,17 +160,17 @@ class FetchCollector:
     def _take(
         self,
         completed: CompletedFetch,
+        position: FetchPosition | None,
         wanted: int,
         fetch: AnyFetch,
         take: Callable[[CompletedFetch, int], None],
     ) -> bool:
-        """Take records of ``completed`` and move the position past them.
+        """Take records of ``completed`` and move the position past them; None: it is not fetchable.
 
         Return False for an error that must wait for the next poll, because there are records to return before it.
         """
         tp = completed.partition
         subscriptions = self._subscriptions
-        position = subscriptions.fetchable_position(tp)
         if position is None:
             # A rebalance, a reset or a new subscription came between the response and this poll.
             self._log.debug("Not returning fetched records of %s, which is no longer fetchable", tp)
@@ -179,7 +182,7 @@ class FetchCollector:
             )
             completed.drain()
             return True
-        if position.is_of_another_topic(completed.topic_id):
+        if position.topic_id is not completed.topic_id and position.is_of_another_topic(completed.topic_id):
             self._log.debug("Not returning %s from %d of a topic that was deleted", tp, completed.next_fetch_offset)
             completed.drain()
             return True

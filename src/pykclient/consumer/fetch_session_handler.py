@@ -173,7 +173,10 @@ class FetchSessionHandler:
             to_send[tp] = session[tp] = data
             if data.topic_id.int == 0:
                 self._without_topic_id += 1
-            elif previous is None or previous.topic_id != data.topic_id:
+            elif previous is None or (
+                previous.topic_id is not data.topic_id
+                and previous.topic_id != data.topic_id  # a comparison takes a call
+            ):
                 self._topic_names[data.topic_id] = tp.topic
                 if previous is not None and previous.topic_id.int:
                     self._topic_names.pop(previous.topic_id, None)

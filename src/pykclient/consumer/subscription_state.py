@@ -443,7 +443,7 @@ class SubscriptionState:
 
     def advance(self, tp: TopicPartition, offset: int, offset_epoch: int | None) -> None:
         """Advance the position past delivered records; its leader and topic stay."""
-        state = self._assigned(tp)
+        state = self._index.assignment.get(tp) or self._assigned(tp)
         state.advance_to(offset, offset_epoch)
         self._index.touch(tp, state)
 

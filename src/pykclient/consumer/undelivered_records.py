@@ -111,6 +111,11 @@ class UndeliveredRecords:
         fetch = self._fetch
         return None if fetch is None or fetch.returned else fetch
 
+    def has_unreturned(self) -> bool:
+        """Return whether the records of the last fetch did not reach the application."""
+        fetch = self._fetch
+        return fetch is not None and not fetch.returned
+
     def end(self) -> None:
         """Forget the fetch: its positions were rewound, it was empty, or the application has committed."""
         self._fetch = None

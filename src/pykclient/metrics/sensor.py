@@ -124,8 +124,10 @@ class Sensor:
             tally = self._tally
             tally.count += 1
             tally.total += value
-            tally.largest = max(tally.largest, value)
-            tally.smallest = min(tally.smallest, value)
+            if value > tally.largest:  # noqa: PLR1730 - saves two calls per value
+                tally.largest = value
+            if value < tally.smallest:  # noqa: PLR1730
+                tally.smallest = value
             tally.last = value
             self._last_record_ms = now_ms
             if now_ms >= self._next_pass_ms:

@@ -279,10 +279,7 @@ class DefaultRecordBatch:
 
     @property
     def is_valid(self) -> bool:
-        return self.checksum == self._compute_checksum()
-
-    def _compute_checksum(self) -> int:
-        return crc32c(self.buffer[OFFSET_OF_ATTRIBUTES:])
+        return self.checksum == crc32c(self.buffer[OFFSET_OF_ATTRIBUTES:])
 
     def ensure_valid(self) -> None:
         """Check the CRC and the offsets.
@@ -290,7 +287,7 @@ class DefaultRecordBatch:
         Raises:
             CorruptRecordError: the stored CRC does not match the bytes, or the offsets are invalid.
         """
-        computed = self._compute_checksum()
+        computed = crc32c(self.buffer[OFFSET_OF_ATTRIBUTES:])
         if computed != self.checksum:
             raise CorruptRecordError(
                 f"the batch at offset {self.base_offset} has CRC {self.checksum:#010x} but its bytes {computed:#010x}"
@@ -325,7 +322,7 @@ class DefaultRecordBatch:
 
         Raises as ``record_data``.
         """
-        if self.is_compressed:
+        if self._attributes & _COMPRESSION_MASK:
             return self.record_data(max_decompressed_bytes)
         return self.buffer[RECORD_BATCH_OVERHEAD:]
 
@@ -425,7 +422,7 @@ class DefaultRecordBatch:
         self.buffer[_OFFSET_OF_MAX_TIMESTAMP : _OFFSET_OF_MAX_TIMESTAMP + 8] = max_timestamp.to_bytes(
             8, "big", signed=True
         )
-        self.checksum = self._compute_checksum()
+        self.checksum = crc32c(self.buffer[OFFSET_OF_ATTRIBUTES:])
         self.buffer[_OFFSET_OF_CRC : _OFFSET_OF_CRC + 4] = self.checksum.to_bytes(4, "big")
 
     def __repr__(self) -> str:
