@@ -300,6 +300,50 @@ def test_temporary_errors_are_retried(name: str, error: type[BrokerError] | str)
         assert lookups == (3 if is_lost else 1), h.log
 
 
+def test_v1_gets_a_new_epoch_after_a_request_without_a_response(v1: TransactionHarness) -> None:
+    """The request may arrive late. With the same epoch, it would end the next transaction in its middle."""
+    v1.fail("EndTxn", LOST)
+    v1.begin(TP0)
+    v1.commit()
+    assert v1.names()[2:] == ["EndTxn", "FindCoordinator", "EndTxn", "InitProducerId"]
+    v1.begin(TP0)
+    v1.commit()
+    assert ("Produce", 11, 0, 1, 0) in v1.log
+    assert ("EndTxn", "commit", 1) in v1.log
+    assert "InitProducerId" not in [entry[0] for entry in v1.log]
+
+
+def test_v2_needs_no_new_epoch_after_a_request_without_a_response(v2: TransactionHarness) -> None:
+    v2.fail("EndTxn", LOST)
+    v2.begin(TP0)
+    v2.commit()
+    assert "InitProducerId" not in [entry[0] for entry in v2.log[2:]]
+
+
+def test_old_brokers_give_no_new_epoch_after_a_request_without_a_response() -> None:
+    h = TransactionHarness(v2=False, init_version=2)
+    h.init()
+    h.log.clear()
+    h.fail("EndTxn", LOST)
+    h.begin(TP0)
+    h.commit()
+    assert "InitProducerId" not in [entry[0] for entry in h.log]
+    h.begin(TP0)
+    h.commit()
+
+
+@pytest.mark.parametrize("error", [ProducerFencedError, TransactionalIdAuthorizationError])
+def test_a_commit_has_succeeded_even_if_there_is_no_new_epoch(v1: TransactionHarness, error: type[BrokerError]) -> None:
+    v1.fail("EndTxn", LOST)
+    v1.fail("InitProducerId", error)
+    v1.begin(TP0)
+    v1.commit()
+    assert [entry[:2] for entry in v1.log[-2:]] == [("EndTxn", "commit"), ("InitProducerId", PRODUCER_ID)]
+    with pytest.raises(KafkaError) as raised:
+        v1.begin(TP0)
+    assert "Nothing of its open transaction" not in str(raised.value)
+
+
 def test_retries_back_off(v2: TransactionHarness) -> None:
     v2.begin(TP0)
     v2.fail("EndTxn", *[CoordinatorLoadInProgressError] * 10)

@@ -121,6 +121,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "                pass\n            self._is_started = False\n",
     ),
     Mutant(
+        "a request without a response is no reason for a new epoch",
+        "producer/transactional_manager",
+        "        if response.disconnected and step.changes_transaction:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "a commit fails because there is no new epoch after it",
+        "producer/transactional_manager",
+        "                self._pending.has_ended = True\n",
+        "                pass\n",
+    ),
+    Mutant(
         "records join a transaction that ends",
         "producer/record_accumulator",
         "            manager.maybe_fail_with_error()\n",

@@ -127,6 +127,8 @@ class TxnStep(ABC):
     __slots__ = ("coordinator", "on_success", "principal")
 
     name: ClassVar[str]
+    #: True if the request changes the open transaction, so that it must not arrive in a later one.
+    changes_transaction: ClassVar[bool] = True
 
     def __init__(self, coordinator: CoordinatorKey | None, on_success: OnSuccess) -> None:
         #: The coordinator to ask; None for any broker.
@@ -196,6 +198,7 @@ class FindCoordinatorStep(TxnStep):
     __slots__ = ("wanted",)
 
     name = "FindCoordinator"
+    changes_transaction = False
 
     def __init__(self, wanted: CoordinatorKey, on_success: OnSuccess) -> None:
         super().__init__(None, on_success)
@@ -233,6 +236,7 @@ class InitProducerIdStep(TxnStep):
     __slots__ = ("_current", "_timeout_ms", "_transactional_id")
 
     name = "InitProducerId"
+    changes_transaction = False
 
     def __init__(
         self, transactional_id: str, timeout_ms: int, current: ProducerIdAndEpoch, on_success: OnSuccess

@@ -87,11 +87,19 @@ class TransactionalSettings(NamedTuple):
 class _Operation:
     """A call that changes the state; the sender begins it. Another call of the same kind waits for its result."""
 
-    __slots__ = ("is_begun", "result")
+    __slots__ = ("has_ended", "is_begun", "result")
 
     def __init__(self, result: TransactionalRequestResult) -> None:
         self.result = result
         self.is_begun = False
+        self.has_ended = False  # the coordinator has ended the transaction, and only a new epoch is missing
+
+    def fail(self, error: Exception) -> None:
+        """Set the result: an error, unless the transaction has ended. Then only the next one cannot begin."""
+        if self.has_ended:
+            self.result.done()
+        else:
+            self.result.fail(error)
 
 
 class _Offsets(NamedTuple):
@@ -143,6 +151,7 @@ class TransactionalManager(TransactionManager):
         self._groups_in_transaction: set[str] = set()
         self._end_refusals = 0  # successive answers to EndTxn that the transaction is not open
         self._needs_epoch_bump = False  # after the end of the transaction, as a batch of it has left a gap
+        self._can_bump_epoch = False  # the coordinator can give this producer a new epoch (KIP-360)
         self._is_v2 = False
         self._features_epoch = -1
 
@@ -317,7 +326,7 @@ class TransactionalManager(TransactionManager):
             self._offsets.popleft()
         pending = self._pending
         if pending is not None and (pending.result.operation != ABORT or self._state == state.FATAL_ERROR):
-            pending.result.fail(error)
+            pending.fail(error)
 
     def _too_long(self) -> str:
         """Return that the coordinator has aborted the transaction, if it has been open for too long; else nothing."""
@@ -332,10 +341,11 @@ class TransactionalManager(TransactionManager):
     def _fence(self, error: Exception) -> None:
         """Fail permanently: the coordinator has given this producer's epoch up."""
         why = self._too_long() or "another producer with the same transactional.id has started"
+        loss = "Nothing of its open transaction is committed. " if self._state in state.ONGOING else ""
         fenced = ProducerFencedError(
             f"the producer with transactional.id {self.transactional_id!r} (producer id "
             f"{self.producer_id_and_epoch.producer_id}, epoch {self.producer_id_and_epoch.epoch}) is fenced: {why}. "
-            "Nothing of its open transaction is committed. Close this producer"
+            f"{loss}Close this producer"
         )
         fenced.__cause__ = error
         self.transition_to_fatal_error(fenced)
@@ -435,7 +445,7 @@ class TransactionalManager(TransactionManager):
             self._offsets[0].result.fail(error)
             self._offsets.popleft()
         if self._pending is not None:
-            self._pending.result.fail(error)
+            self._pending.fail(error)
 
     def handle_answer(self, now_ms: int) -> None:
         """Handle the response that has arrived, if there is one. An interrupted call can be repeated."""
@@ -443,6 +453,8 @@ class TransactionalManager(TransactionManager):
         if answer is None:
             return
         step, response = answer
+        if response.disconnected and step.changes_transaction:
+            self._request_lost()
         outcome = self._checked_outcome(step, self.dialogue.outcome(step, response))
         if outcome.action == steps.DONE:
             step.on_success(response.response_body)
@@ -514,7 +526,7 @@ class TransactionalManager(TransactionManager):
             self._transition_to(state.ABORTABLE_ERROR, error)
         if self._state == state.ABORTABLE_ERROR:
             if self._pending is not None:
-                self._pending.result.fail(error)
+                self._pending.fail(error)
             self._transition_to(state.UNINITIALIZED)
 
     def authentication_failed(self, error: AuthenticationError) -> None:
@@ -582,6 +594,7 @@ class TransactionalManager(TransactionManager):
             self._partitions.reset()
             self._set_producer_id_and_epoch(ProducerIdAndEpoch(body.producer_id, body.producer_epoch))
             self._update_version()
+            self._can_bump_epoch = self._coordinator_bumps_epochs()
             self._needs_epoch_bump = False
             self._transition_to(state.READY)
         self._settle_calls()
@@ -617,6 +630,8 @@ class TransactionalManager(TransactionManager):
             self._new_partitions.clear()
             self._groups_in_transaction.clear()
             self._fail_offsets_of_aborted()
+            if self._pending is not None and self._pending.is_begun:
+                self._pending.has_ended = True
             self._transition_to(state.INITIALIZING if self._needs_epoch_bump else state.READY)
         self._settle_calls()
 
@@ -671,17 +686,31 @@ class TransactionalManager(TransactionManager):
         if self._is_v2 or self._needs_epoch_bump:
             return
         self._needs_epoch_bump = True
-        key = steps.CoordinatorKey(steps.TRANSACTION, self.transactional_id)
-        coordinator = self.dialogue.coordinator(key)
-        versions = None if coordinator is None else self._api_versions.get(coordinator.id_string)
-        init = None if versions is None else versions.api_version(ApiKeys.INIT_PRODUCER_ID)
-        if init is not None and init.max_version < _FIRST_INIT_VERSION_WITH_EPOCH:
+        if not self._coordinator_bumps_epochs():
             self.transition_to_fatal_error(
                 KafkaError(
                     "a batch of the transaction failed after it was sent, and brokers older than 2.5 cannot give this "
                     "producer a new epoch (KIP-360)"
                 )
             )
+
+    def _coordinator_bumps_epochs(self) -> bool:
+        """Return False if the coordinator is too old to give this producer a new epoch (KIP-360)."""
+        key = steps.CoordinatorKey(steps.TRANSACTION, self.transactional_id)
+        coordinator = self.dialogue.coordinator(key)
+        versions = None if coordinator is None else self._api_versions.get(coordinator.id_string)
+        init = None if versions is None else versions.api_version(ApiKeys.INIT_PRODUCER_ID)
+        return init is None or init.max_version >= _FIRST_INIT_VERSION_WITH_EPOCH
+
+    def _request_lost(self) -> None:
+        """Request another epoch before the next transaction, because a request of this one got no response.
+
+        A slow broker may process it after its repetition. In the first generation all transactions have the same epoch,
+        so the end of this transaction could end the next one in its middle, and offsets of this one could replace later
+        ones. Java takes that risk. In the second generation each transaction has an epoch of its own.
+        """
+        if self._can_bump_epoch and not self._is_v2:
+            self._needs_epoch_bump = True
 
     def handle_failed_batch(self, batch: ProducerBatch, error: Exception, refused: bool) -> None:  # noqa: ARG002
         """Leave abort as the only way on, or fail permanently, after a batch of the transaction has failed."""
@@ -722,6 +751,8 @@ class TransactionalManager(TransactionManager):
     def recover(self, numbered: list[ProducerBatch]) -> None:
         """Track ``numbered``, all incomplete batches with numbers, after an exception in the middle of a step."""
         super().recover(numbered)
+        if self._state in state.ONGOING and not self.dialogue.is_idle:
+            self._request_lost()
         self.dialogue.drop()
 
     def bump_idempotent_epoch_and_reset_id_if_needed(self) -> None:
