@@ -81,6 +81,16 @@ def test_a_session_answers_changes_only() -> None:
     assert answer(context(sessions, id, 4), topic0=data(0, size=5), topic1=data(1)) == (id, 0, [A])
 
 
+def test_the_high_watermark_is_told_again_in_a_new_leader_epoch() -> None:
+    """A follower drops the response of an earlier epoch, so it has not seen the high watermark in it."""
+    sessions = manager()
+    again = fetch(A)
+    again.current_leader_epoch = 1
+    id, _, _ = answer(context(sessions, 0, 0, fetch(A), fetch(B)), topic0=data(5), topic1=data(5))
+    assert answer(context(sessions, id, 1, again), topic0=data(5), topic1=data(5)) == (id, 0, [A])
+    assert answer(context(sessions, id, 2), topic0=data(5), topic1=data(5)) == (id, 0, [])
+
+
 def test_errors_are_told_each_time_and_so_is_their_end() -> None:
     sessions = manager()
     id, _, _ = answer(context(sessions, 0, 0, fetch(A)))

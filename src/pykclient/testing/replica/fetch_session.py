@@ -57,7 +57,13 @@ class CachedPartition(PartitionFetch):
         self.local_log_start_offset = -1
 
     def update_request(self, fetch: PartitionFetch) -> None:
-        """Take over a new offset or epoch from the reader's request."""
+        """Take over a new offset or epoch from the reader's request.
+
+        A reader that begins a new epoch, or goes back, has dropped a response that was on its way. It is told the high
+        watermark again. Kafka does not, so an idle follower may stay behind.
+        """
+        if fetch.current_leader_epoch != self.current_leader_epoch or fetch.fetch_offset < self.fetch_offset:
+            self.high_watermark = -1
         self.fetch_offset = fetch.fetch_offset
         self.max_bytes = fetch.max_bytes
         self.log_start_offset = fetch.log_start_offset
