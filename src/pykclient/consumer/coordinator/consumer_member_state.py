@@ -76,6 +76,15 @@ class LocalAssignment(NamedTuple):
             return self
         return LocalAssignment(self.number + 1, partitions)
 
+    def with_partitions_of(self, other: LocalAssignment) -> LocalAssignment:
+        """Return this assignment with the partitions of ``other`` added to its own."""
+        if all(numbers <= self.partitions.get(topic_id, frozenset()) for topic_id, numbers in other.partitions.items()):
+            return self
+        partitions = dict(self.partitions)
+        for topic_id, numbers in other.partitions.items():
+            partitions[topic_id] = partitions.get(topic_id, frozenset()) | numbers
+        return LocalAssignment(self.number, partitions)
+
 
 #: There is no assignment yet, not even an empty one.
 NO_ASSIGNMENT = LocalAssignment(-1, {})

@@ -49,7 +49,7 @@ LEAVE_GROUP_STATIC_EPOCH = -2
 
 
 class Beat(NamedTuple):
-    """A heartbeat to send, as of one moment."""
+    """A heartbeat to send, as of one moment; ``owned`` includes what the application may take over meanwhile."""
 
     incarnation: int
     member_id: str
@@ -367,7 +367,11 @@ class ConsumerMembership(SignalledState):
             wait_ms = self._time_to_next_event(now_ms)
             if self._in_flight or now_ms < max(self._due_ms, self._not_before_ms):
                 return None, wait_ms
-            beat = Beat(self._incarnation, self.member_id, self._epoch, state, self._owned)
+            # The coordinator does not wait for this member to give up partitions that a heartbeat does not have. The
+            # application may take over its new partitions before the heartbeat arrives, so they count as owned. Java
+            # leaves them out; for a while, two members may then have the same partition.
+            claimed = self._owned.with_partitions_of(self._target)
+            beat = Beat(self._incarnation, self.member_id, self._epoch, state, claimed)
             self._sent(now_ms)
             self._due_ms = now_ms + self._interval_ms
             if state is ACKNOWLEDGING:
@@ -428,6 +432,7 @@ class ConsumerMembership(SignalledState):
             if state is RECONCILING or state is JOINING:
                 self._state = move(state, STABLE)
                 self._rebalance_start_ms = None
+                self._due_ms = 0  # the last heartbeat may have had partitions that are not to be taken over any more
         elif state is not RECONCILING and state is not ACKNOWLEDGING:
             self._state = move(state, RECONCILING)
             self._rebalance_start_ms = self._clock.now_ms()

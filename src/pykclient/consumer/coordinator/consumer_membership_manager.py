@@ -312,9 +312,12 @@ class ConsumerMembershipManager:
             if current.revoked:
                 current.failures.append((yield from self._listeners.invoke_partitions_revoked(current.revoked)))
             current.is_revoked = True
+        subscriptions = self._subscriptions
+        if not self.membership.is_current(current.incarnation) and subscriptions.has_auto_assigned_partitions():
+            # The membership has ended during the callback. What it has given up is not lost as well.
+            subscriptions.assign_from_subscribed(subscriptions.assigned_partitions().difference(current.revoked))
         if not self._is_relevant(current):
             return
-        subscriptions = self._subscriptions
         if not current.is_assigned:
             subscriptions.assign_from_subscribed_awaiting_callback(current.partitions, current.added)
             current.is_assigned = True
