@@ -264,6 +264,42 @@ def test_a_listener_that_stop_calls_may_use_the_consumer(cluster: EmbeddedCluste
     assert group.committed() == [4]
 
 
+def test_a_listener_that_stop_waits_for_may_use_the_consumer(cluster: EmbeddedCluster) -> None:
+    """The rebalance has begun before, and its listener commits while another task is stopping the consumer."""
+    group = Group(cluster)
+
+    async def main() -> None:
+        listener = Noting()
+        consumer = group.listening(listener, enable_auto_commit=False)
+        begun, is_stopping, committed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def finish() -> None:
+            listener.on_revoked = None
+            begun.set()
+            await is_stopping.wait()
+            await consumer.commit()
+            committed.set()
+
+        await consumer.start()
+        await take(consumer, 40)
+        listener.on_revoked = finish
+        reading = asyncio.ensure_future(consumer.getone())
+        other = group.member()
+        joining = asyncio.ensure_future(other.start())
+        await begun.wait()
+        reading.cancel()
+        stopping = asyncio.ensure_future(consumer.stop())
+        await asyncio.sleep(0)
+        is_stopping.set()
+        await stopping
+        assert committed.is_set()
+        await joining
+        await other.stop()
+
+    run(main())
+    assert group.committed() == [20, 20]
+
+
 def test_a_listener_that_fails(cluster: EmbeddedCluster) -> None:
     group = Group(cluster)
 

@@ -71,6 +71,9 @@ class DecidingSide(Protocol):
     def release(self) -> None:
         """Close the connections at once, without leaving the group."""
 
+    def is_run_by(self, task: asyncio.Task[Any] | None) -> bool:
+        """Return True if ``task`` calls code of the application that closing calls or waits for."""
+
     def refuse_in_callback(self, method: str, task: asyncio.Task[Any] | None) -> None:
         """Raise IllegalStateError if code of the application makes a call that would wait for that code."""
 
@@ -211,9 +214,11 @@ class AIOConsumerBase(SubscribedMetrics, Generic[D]):
         return consumer
 
     def _is_called_by_stop(self) -> bool:
-        """Return True in code of the application that ``stop`` calls, and that may use the consumer still."""
-        is_stopping = self._stopping is not None and not self._stopping.done()
-        return is_stopping and _get_running_loop() is self._loop and asyncio.current_task() is self._stopping
+        """Return True in code of the application that ``stop`` calls or waits for: it may use the consumer still."""
+        consumer, stopping = self._consumer, self._stopping
+        if consumer is None or stopping is None or stopping.done() or _get_running_loop() is not self._loop:
+            return False
+        return consumer.is_run_by(asyncio.current_task())
 
     def _changeable(self) -> D | None:
         """Return the consumer to change the subscription of; None before ``start``.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Generator
+from math import ceil
 from types import coroutine
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -119,7 +120,7 @@ class MemoryLine:
         try:
             self.check()
             while True:
-                timer = _Timer(self._loop, int((deadline_s - self._loop.time()) * 1000), place.future)
+                timer = _Timer(self._loop, ceil((deadline_s - self._loop.time()) * 1000), place.future)
                 try:
                     if not await place.future:
                         return None

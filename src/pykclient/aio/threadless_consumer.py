@@ -215,9 +215,13 @@ class ThreadlessConsumer(StepsRunner):
         """True while an operation is in progress, which may be about to revoke partitions."""
         return self._task is not None or self._is_stepping
 
+    def is_run_by(self, task: asyncio.Task[Any] | None) -> bool:
+        """Return True if ``task`` runs the operation in progress, or closes the consumer, and so calls listeners."""
+        return task is not None and task in (self._task, self.closing)
+
     def refuse_in_callback(self, method: str, task: asyncio.Task[Any] | None) -> None:
         """Raise IllegalStateError if a rebalance listener makes a call that would wait for its own rebalance."""
-        if self._is_stepping or (task is not None and task in (self._task, self.closing)):
+        if self._is_stepping or self.is_run_by(task):
             raise IllegalStateError(
                 f"{method}() cannot be called by a rebalance listener, as the rebalance waits for the listener: "
                 "call it after the rebalance"

@@ -131,6 +131,10 @@ class ThreadlessShareConsumer(StepsRunner):
             raise ConsumerStoppedError("the consumer was stopped")
         return super()._do(asked)
 
+    def is_run_by(self, task: asyncio.Task[Any] | None) -> bool:
+        """Return True if ``task`` closes the consumer."""
+        return task is not None and task is self.closing
+
     def refuse_in_callback(self, method: str, task: asyncio.Task[Any] | None) -> None:
         """Raise IllegalStateError if an acknowledgement commit callback makes a call."""
         if task is not None and (task in self.callers or task is self.closing):
