@@ -13,7 +13,7 @@ from multiprocessing import Pool
 from types import FrameType
 
 from pykclient.clock import SYSTEM_CLOCK
-from tests.simulation.schedule import Schedule, make, make_with_consumer_groups, shrink
+from tests.simulation.schedule import Schedule, make, make_with_asyncio, make_with_consumer_groups, shrink
 from tests.simulation.world import World, failure
 
 
@@ -26,10 +26,13 @@ def main() -> int:
     parser.add_argument("--limit", type=int, default=60, help="CPU seconds after which a schedule is endless")
     parser.add_argument("--shrink", action="store_true", help="make the first failing schedule smaller")
     parser.add_argument("--consumer-groups", action="store_true", help="groups of the consumer protocol (KIP-848)")
+    parser.add_argument(
+        "--asyncio", action="store_true", help="clients of asyncio, whose calls are cancelled at random"
+    )
     parser.add_argument("--stop", action="store_true", help="stop at the first failure")
     parser.add_argument("--trace", action="store_true", help="print what happens")
     options = parser.parse_args()
-    made = make_with_consumer_groups if options.consumer_groups else make
+    made = make_with_consumer_groups if options.consumer_groups else make_with_asyncio if options.asyncio else make
     first = random.SystemRandom().randrange(1 << 40) if options.seed is None else options.seed
     start_ms = SYSTEM_CLOCK.now_ms()
     failed: dict[str, list[int]] = {}

@@ -88,10 +88,16 @@ class SentRecord:
         self.outcomes: list[Outcome] = []
         self.resolved_ms = -1
         self.future: FutureRecordMetadata | None = None
+        #: True if nobody will learn the result, as the application has cancelled the record's future.
+        self.is_abandoned = False
 
     @property
     def acknowledged(self) -> bool:
         return bool(self.outcomes) and self.outcomes[0].error is None
+
+    @property
+    def is_settled(self) -> bool:
+        return bool(self.outcomes) or self.is_abandoned
 
     def __repr__(self) -> str:
         fate = (
@@ -120,33 +126,33 @@ class ProducerApplication:
         self.actor = world.simulation.actor(self.run, self.name)
         self.producer: KafkaProducer[bytes, bytes]
 
-    def run(self) -> None:
+    def config(self) -> dict[str, Any]:
         settings = self.world.settings
-        self.producer = KafkaProducer.in_environment(
-            self.environment,
-            {
-                "bootstrap.servers": self.world.simulation.bootstrap_servers,
-                "client.id": self.name,
-                "enable.idempotence": settings.idempotent,
-                "acks": settings.acks,
-                "retries": settings.retries,
-                "max.in.flight.requests.per.connection": settings.max_in_flight,
-                "linger.ms": settings.linger_ms,
-                "batch.size": settings.batch_size,
-                "buffer.memory": settings.memory,
-                "max.block.ms": settings.max_block_ms,
-                "request.timeout.ms": settings.request_timeout_ms,
-                "delivery.timeout.ms": settings.delivery_timeout_ms,
-                "retry.backoff.ms": settings.retry_backoff_ms,
-                "retry.backoff.max.ms": settings.retry_backoff_ms * 4,
-                "reconnect.backoff.ms": 10,
-                "reconnect.backoff.max.ms": 80,
-                "socket.connection.setup.timeout.ms": self._setup_timeout_ms,
-                "socket.connection.setup.timeout.max.ms": 2 * self._setup_timeout_ms,
-                "compression.type": settings.compression,
-                "metadata.max.age.ms": settings.metadata_age_ms,
-            },
-        )
+        return {
+            "bootstrap.servers": self.world.simulation.bootstrap_servers,
+            "client.id": self.name,
+            "enable.idempotence": settings.idempotent,
+            "acks": settings.acks,
+            "retries": settings.retries,
+            "max.in.flight.requests.per.connection": settings.max_in_flight,
+            "linger.ms": settings.linger_ms,
+            "batch.size": settings.batch_size,
+            "buffer.memory": settings.memory,
+            "max.block.ms": settings.max_block_ms,
+            "request.timeout.ms": settings.request_timeout_ms,
+            "delivery.timeout.ms": settings.delivery_timeout_ms,
+            "retry.backoff.ms": settings.retry_backoff_ms,
+            "retry.backoff.max.ms": settings.retry_backoff_ms * 4,
+            "reconnect.backoff.ms": 10,
+            "reconnect.backoff.max.ms": 80,
+            "socket.connection.setup.timeout.ms": self._setup_timeout_ms,
+            "socket.connection.setup.timeout.max.ms": 2 * self._setup_timeout_ms,
+            "compression.type": settings.compression,
+            "metadata.max.age.ms": settings.metadata_age_ms,
+        }
+
+    def run(self) -> None:
+        self.producer = KafkaProducer.in_environment(self.environment, self.config())
         while not self.closed:
             self.inbox.get()()
 
@@ -158,14 +164,23 @@ class ProducerApplication:
 
     def send_batch(self, partition: int, size: int, count: int) -> BatchFuture | None:
         """Send ``count`` records at once; every third one has a different size."""
-        world = self.world
-        records = [SentRecord(self.name, world.next_value(size if row % 3 else size // 2 + 8)) for row in range(count)]
+        records = self._rows(size, count)
         try:
             future = self.producer.send_batch(
                 TOPIC, [record.value for record in records], partition=partition if partition >= 0 else None
             )
         except KafkaTimeoutError:  # no metadata
             return None
+        self._sent_rows(future, records, partition)
+        return future
+
+    def _rows(self, size: int, count: int) -> list[SentRecord]:
+        next_value = self.world.next_value
+        return [SentRecord(self.name, next_value(size if row % 3 else size // 2 + 8)) for row in range(count)]
+
+    def _sent_rows(self, future: BatchFuture, records: list[SentRecord], partition: int) -> None:
+        """Keep the rows of a batch, and wait for their outcomes."""
+        world = self.world
         for record in records:
             record.accepted_ms = world.clock.now_ms()
             if partition >= 0:
@@ -185,10 +200,9 @@ class ProducerApplication:
                         record.tp = tp
                     offset = part.base_offset + place if part.base_offset >= 0 else -1
                     self._resolved(record, Outcome(part.error, tp, offset))
-            self._ensure(len(told) == count, f"{count - len(told)} rows of a batch have no outcome")
+            self._ensure(len(told) == len(records), f"{len(records) - len(told)} rows of a batch have no outcome")
 
         future.add_done_callback(on_done)
-        return future
 
     def _resolved(self, record: SentRecord, outcome: Outcome) -> None:
         world = self.world
@@ -293,30 +307,39 @@ class ProducerApplication:
             self._ensure(self.world.clock.now_ms() - start_ms >= timeout_ms, "flush gave up early")
             return
         for record in earlier:
-            self._ensure(bool(record.outcomes), f"flush returned before {record}")
+            self._ensure(record.is_settled, f"flush returned before {record}")
 
     def close(self, timeout_ms: int) -> None:
-        settings, clock = self.world.settings, self.world.clock
-        start_ms = clock.now_ms()
+        start_ms = self.world.clock.now_ms()
         self.producer.close(timeout_ms / 1000)
-        took_ms = clock.now_ms() - start_ms
+        self._closed(self.producer, start_ms, timeout_ms)
+
+    def _closed(self, producer: KafkaProducer[Any, Any], start_ms: int, timeout_ms: int) -> None:
+        """Check the producer, whose ``close`` with this timeout began at ``start_ms`` and has returned."""
+        settings = self.world.settings
+        took_ms = self.world.clock.now_ms() - start_ms
         limit_ms = min(timeout_ms, settings.delivery_timeout_ms + settings.request_timeout_ms) + 2 * LATE_MS
         self._ensure(took_ms <= limit_ms, f"closing took {took_ms} ms, not {limit_ms}")
         self.closed = True
         for record in self.records:
-            self._ensure(bool(record.outcomes), f"{record} has no outcome after close")
+            self._ensure(record.is_settled, f"{record} has no outcome after close")
         if took_ms < timeout_ms:  # otherwise requests were abandoned, with their memory
-            self._check_memory()
+            pool = producer._accumulator._pool  # read directly, because closing removed the metrics
+            lent = pool.total_memory - pool.available_memory
+            self._ensure(lent == 0, f"{lent} bytes of buffer.memory were not given back")
 
-    def _check_memory(self) -> None:
-        pool = self.producer._accumulator._pool  # read directly, because closing removed the metrics
-        lent = pool.total_memory - pool.available_memory
-        self._ensure(lent == 0, f"{lent} bytes of buffer.memory were not given back")
+    def rest(self, duration_ms: int) -> object:
+        """Do nothing for this long. The result, if there is one, is to be awaited."""
+        return self.world.clock.sleep_ms(duration_ms)  # type: ignore[func-returns-value]
 
     def crash(self) -> None:
         """Kill the process. Called by another actor."""
         self.crashed = self.closed = True
         self.environment.crash(self.actor)
+        self._silence()
+
+    def _silence(self) -> None:
+        """Let a crashed client be collected without a warning."""
         if hasattr(self, "producer"):
             self.producer._refusal = "crashed"
 
@@ -331,7 +354,7 @@ class ProducerApplication:
 
     @property
     def settled(self) -> bool:
-        return all(record.outcomes for record in self.records)
+        return all(record.is_settled for record in self.records)
 
     def check(self) -> None:
         settings = self.world.settings
@@ -544,8 +567,8 @@ class ConsumerApplication(ConsumerRebalanceListener):
         except KafkaError as error:
             self.world.note("commit failed", self.name, type(error).__name__)
 
-    def busy(self, duration_ms: int) -> None:
-        self.world.clock.sleep_ms(duration_ms)
+    def busy(self, duration_ms: int) -> object:
+        return self.world.clock.sleep_ms(duration_ms)  # type: ignore[func-returns-value]
 
     def pause(self, duration_ms: int) -> None:
         paused = sorted(self.consumer.assignment())  # in the same order in every process
@@ -578,18 +601,26 @@ class ConsumerApplication(ConsumerRebalanceListener):
         self.closing = True
 
     def _close(self) -> None:
-        clock = self.world.clock
-        start_ms = clock.now_ms()
-        coordinator = self.consumer._consumer.components.coordinator
-        if coordinator is not None:
-            found, real = coordinator.lookup.broker, self.world.cluster.leader(GROUP_METADATA)
-            knows_coordinator = found is not None and found.id == real and not coordinator.lookup.unknown
-            self.closed_as = coordinator.membership.generation.member_id if knows_coordinator else ""
+        start_ms = self.world.clock.now_ms()
+        self.closed_as = self._known_member_id(self.consumer._consumer.components.coordinator)
         try:
             self.consumer.close()
         except KafkaError as error:
             self.world.note("close failed", self.name, type(error).__name__)
-        took_ms = clock.now_ms() - start_ms
+        self._closed(start_ms)
+
+    def _known_member_id(self, coordinator: Any) -> str:
+        """Return the member id with which the consumer can leave; empty if it does not know the coordinator."""
+        if coordinator is None:
+            return ""
+        found, real = coordinator.lookup.broker, self.world.cluster.leader(GROUP_METADATA)
+        if found is None or found.id != real or coordinator.lookup.unknown:
+            return ""
+        return str(coordinator.membership.generation.member_id)
+
+    def _closed(self, start_ms: int) -> None:
+        """Check the consumer, whose ``close`` began at ``start_ms`` and has returned."""
+        took_ms = self.world.clock.now_ms() - start_ms
         self._ensure(took_ms <= 1_000 + LATE_MS, f"closing took {took_ms} ms")
         if self.world.settings.groups:
             self.world.left(self)
@@ -599,6 +630,10 @@ class ConsumerApplication(ConsumerRebalanceListener):
         self.crashed = self.closed = True
         self.environment.crash(self.actor)
         self.world.ownership.crashed(self.name)
+        self._silence()
+
+    def _silence(self) -> None:
+        """Let a crashed client be collected without a warning."""
         if hasattr(self, "consumer"):
             self.consumer._guard.closed = True
 

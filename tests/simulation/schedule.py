@@ -44,6 +44,9 @@ EXPIRE_SESSION: Final = "expire session"  # broker
 CREATE_EXTRA: Final = "create extra"  # (the extra topic)
 DELETE_EXTRA: Final = "delete extra"
 
+#: A client connects and has the cluster's metadata within this time, over the slowest link without faults.
+_REACHED_MS: Final = 400
+
 
 class Settings(NamedTuple):
     """The settings of a schedule; the defaults are the simplest."""
@@ -99,6 +102,8 @@ class Settings(NamedTuple):
     extra: bool = False
     #: True to kill all consumers at the end, and check how much of what they had read is read again.
     crash_drill: bool = False
+    #: True for the clients of asyncio, each on an event loop of its own, with calls that are cancelled at random.
+    asyncio: bool = False
 
 
 class Step(NamedTuple):
@@ -155,6 +160,14 @@ def make_with_consumer_groups(seed: int) -> Schedule:
         partitions=max(settings.partitions, rng.randint(2, 6)),
     )
     return schedule._replace(settings=settings)
+
+
+def make_with_asyncio(seed: int) -> Schedule:
+    """Return the schedule of ``make`` or ``make_with_consumer_groups``, with the clients of asyncio."""
+    schedule = random.Random(seed).choice((make, make_with_consumer_groups))(seed)
+    # Such a producer must reach a broker within max.block.ms: each attempt to start connects again.
+    max_block_ms = max(schedule.settings.max_block_ms, _REACHED_MS)
+    return schedule._replace(settings=schedule.settings._replace(asyncio=True, max_block_ms=max_block_ms))
 
 
 def _left_behind(rng: random.Random, length_ms: int, settings: Settings) -> list[Step]:

@@ -23,9 +23,9 @@ from tests.simulation.schedule import Schedule, Settings, Step, make, shrink
 from tests.simulation.world import failure, run
 
 _ROOT = Path(__file__).parents[2]
-_SCHEDULES = 300
+_SCHEDULES = 200
 #: Schedules of the second run, which uses the pure Python code; its seeds differ from the first run's.
-_SCHEDULES_AGAIN = 150
+_SCHEDULES_AGAIN = 100
 _BUDGET_MS = 30_000
 _SHRINKING_MS = 30_000
 

@@ -29,11 +29,6 @@ def test_each_record_is_processed_once(wanted: int) -> None:
         assert why is None, f"seed {seed}: {why}\n{make(seed)}"
 
 
-def test_an_idle_follower_learns_the_high_watermark_in_a_new_epoch() -> None:
-    """The leader's response came while the follower began an epoch, and dropped it; nothing was written after that."""
-    run(make(700473))
-
-
 def test_a_seed_is_a_history_in_every_process() -> None:
     seeds = [seed for seed in range(1, 40) if len(make(seed).steps) >= 8][:2]
     code = f"from tests.simulation.pipeline import make, run\nfor seed in {seeds}: print(run(make(seed)).history)"

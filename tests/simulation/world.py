@@ -40,6 +40,7 @@ from tests.simulation.applications import (
     ConsumerApplication,
     ProducerApplication,
 )
+from tests.simulation.asyncio_applications import AIOConsumerApplication, AIOProducerApplication
 from tests.simulation.extra_topic import ExtraTopic
 from tests.simulation.faults import FaultMaker
 from tests.simulation.schedule import Schedule, Step
@@ -167,6 +168,10 @@ class World:
         self._sent_values.add(value)
         return value
 
+    def withdraw(self, value: bytes) -> None:
+        """Note that a value was not sent after all, so that no log may have it."""
+        self._sent_values.discard(value)
+
     def note(self, *what: object) -> None:
         """Add a line to the history, which is the same in each run of a schedule."""
         line = f"{self.clock.now_ms() - self.start_ms} {' '.join(map(str, what))}"
@@ -243,8 +248,15 @@ class World:
         self._create_topic()
         self._begun_ms = self.clock.now_ms()
         self._watch()
-        self.producers = [ProducerApplication(self, number, 0) for number in range(self.settings.producers)]
-        self.consumers = [ConsumerApplication(self, number, 0) for number in range(self.settings.consumers)]
+        self.producers = [self._new_producer(number, 0) for number in range(self.settings.producers)]
+        self.consumers = [self._new_consumer(number, 0) for number in range(self.settings.consumers)]
+
+    def _new_producer(self, number: int, life: int, setup_timeout_ms: int = 300) -> ProducerApplication:
+        kind = AIOProducerApplication if self.settings.asyncio else ProducerApplication
+        return kind(self, number, life, setup_timeout_ms)
+
+    def _new_consumer(self, number: int, life: int) -> ConsumerApplication:
+        return (AIOConsumerApplication if self.settings.asyncio else ConsumerApplication)(self, number, life)
 
     def _create_topic(self) -> None:
         """Create the topic, unless the settings allow automatic creation on first use.
@@ -435,7 +447,7 @@ class World:
             else:
                 application.crash()
             self.former_producers.append(application)
-            self.producers[number] = ProducerApplication(self, number, len(self.former_producers))
+            self.producers[number] = self._new_producer(number, len(self.former_producers))
 
     def _do_consumer(self, what: str, number: int, a: tuple[int, ...]) -> None:
         application = self.consumers[number]
@@ -459,7 +471,7 @@ class World:
 
     def _replace_consumer(self, number: int) -> None:
         self.former_consumers.append(self.consumers[number])
-        self.consumers[number] = ConsumerApplication(self, number, len(self.former_consumers))
+        self.consumers[number] = self._new_consumer(number, len(self.former_consumers))
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -549,7 +561,7 @@ class World:
         for producer in self.producers:  # makes them connect
             for tp in self.partitions:
                 producer.inbox.put(partial(producer.send_one, tp.partition, 8))
-            producer.inbox.put(partial(self.clock.sleep_ms, _LOOK_MS))
+            producer.inbox.put(partial(producer.rest, _LOOK_MS))
         self._probe_speed("a record takes no time while a name is not answered", SLOW_LOOKUP_MS)
         self._start_drill(others[0])
         self.faults.heal()
@@ -560,7 +572,7 @@ class World:
         settings = self.settings
         if settings.max_block_ms < 2 * SLOW_LOOKUP_MS:
             return
-        producer = ProducerApplication(self, len(self.producers), 0, _LONG_SETUP_MS)
+        producer = self._new_producer(len(self.producers), 0, _LONG_SETUP_MS)
         producer.environment.host_resolver.hang(self.cluster.nodes[lost].host)
         self.producers.append(producer)
         producer.unprobed = {self.partitions[0]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 from collections import deque
@@ -70,6 +71,7 @@ class Actor:
         "_woken",
         "done",
         "ending",
+        "event_loop",
         "failure",
         "ident",
         "name",
@@ -91,6 +93,8 @@ class Actor:
         #: True if the actor must not wait any more.
         self.ending = False
         self.failure: BaseException | None = None
+        #: The asyncio event loop that the actor runs. For asyncio, all actors are one thread, which runs one loop.
+        self.event_loop: asyncio.AbstractEventLoop | None = None
         #: Actors that wait for this actor's end.
         self.waiters: list[Actor] = []
 
@@ -215,17 +219,27 @@ class Hub:
     def end(self, actor: Actor) -> None:
         """End another actor where it is; errors it raises while it unwinds are ignored."""
         before, self._current = self._current, actor
+        event_loop = asyncio._get_running_loop()
         try:
             actor.end()
         finally:
             self._current = before
+            asyncio._set_running_loop(event_loop)
 
     def switch(self) -> None:
         """Yield the turn to the hub. Called by an actor that something will make runnable again."""
         actor = self.current
         if actor.ending:
             raise GreenletExit
-        self.main.switch()
+        event_loop = actor.event_loop
+        if event_loop is None:
+            self.main.switch()
+        else:
+            asyncio._set_running_loop(None)
+            try:
+                self.main.switch()
+            finally:
+                asyncio._set_running_loop(event_loop)
         self._current = actor
 
     # --- for the driver of the run -----------------------------------------------------------------------------------

@@ -107,6 +107,15 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
         super().__init__(self._virtual_selector)  # type: ignore[arg-type] # it has all that the loop calls
         self._clock_resolution = 0.0005  # the clock has whole milliseconds
 
+    def run_forever(self) -> None:
+        """Run until ``stop`` is called. Actors may run a loop each."""
+        actor = self._hub.current
+        actor.event_loop = self
+        try:
+            super().run_forever()
+        finally:
+            actor.event_loop = None
+
     def time(self) -> float:
         return self._hub.clock.time_ms / 1000
 

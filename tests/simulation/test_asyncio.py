@@ -1,0 +1,37 @@
+"""Schedules with the clients of asyncio, whose calls are cancelled at random.
+
+To reproduce a failure: ``python -m tests.simulation --asyncio --seed <seed> --shrink``.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.simulation.schedule import make_with_asyncio
+from tests.simulation.world import failure, run
+
+
+#: Seeds that have found a defect.
+_FINDINGS = (75, 159, 1057, 1189)
+
+
+@pytest.mark.parametrize("seed", [*range(1, 11), *_FINDINGS])
+def test_a_schedule(seed: int) -> None:
+    run(make_with_asyncio(seed))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+@pytest.mark.timeout(7_200)
+def test_many_schedules() -> None:
+    first = random.SystemRandom().randrange(1 << 40)
+    for seed in range(first, first + 3_000):
+        why = failure(make_with_asyncio(seed))
+        assert why is None, f"seed {seed}: {why}\n{make_with_asyncio(seed)}"
+
+
+def test_a_seed_is_a_history() -> None:
+    for seed in (1, 75):
+        assert run(make_with_asyncio(seed)).history == run(make_with_asyncio(seed)).history
