@@ -12,7 +12,6 @@ import pytest
 from tests.simulation.schedule import make_with_asyncio
 from tests.simulation.world import failure, run
 
-
 #: Seeds that have found a defect.
 _FINDINGS = (75, 159, 1057, 1189)
 
