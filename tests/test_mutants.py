@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.consumer.share.mutants import MUTANTS as SHARE_CONSUMER_MUTANTS
 from tests.producer.transaction_mutants import MUTANTS as TRANSACTION_MUTANTS
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.pipeline_mutants import MUTANTS as PIPELINE_MUTANTS
@@ -15,9 +16,10 @@ from tests.testing.share.mutants import MUTANTS as SHARE_MUTANTS
 SOURCES = Path(__file__).parents[1] / "src" / "pykclient"
 
 
-@pytest.mark.parametrize(
-    "mutant", [*MUTANTS, *PIPELINE_MUTANTS, *TRANSACTION_MUTANTS, *SHARE_MUTANTS], ids=lambda mutant: mutant.name
-)
+ALL = [*MUTANTS, *PIPELINE_MUTANTS, *TRANSACTION_MUTANTS, *SHARE_MUTANTS, *SHARE_CONSUMER_MUTANTS]
+
+
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
 def test_the_place_is_there_once(mutant: Mutant) -> None:
     assert (SOURCES / f"{mutant.module}.py").read_text(encoding="utf-8").count(mutant.before) == 1
     assert mutant.after != mutant.before

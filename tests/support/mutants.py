@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,6 +58,21 @@ def environment_of(sources: Path) -> dict[str, str]:
         "PYKCLIENT_IMPL": "python",
         "PYTHONPATH": os.pathsep.join((str(sources), str(_ROOT))),
     }
+
+
+def escaped(mutants: Iterable[Mutant], *tests: str, limit_s: int = 300) -> list[str]:
+    """Run ``tests`` (arguments of pytest) with one fault after another; return the names of those that none catches."""
+    names = []
+    for mutant in mutants:
+        with tempfile.TemporaryDirectory() as directory:
+            environment = environment_of(with_fault(mutant, Path(directory)))
+            command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not kafka", *tests]
+            done = subprocess.run(command, env=environment, capture_output=True, check=False, timeout=limit_s)
+        is_caught = done.returncode == 1
+        print(f"{mutant.name}: {'caught' if is_caught else 'ESCAPED'}", flush=True)
+        if not is_caught:
+            names.append(mutant.name)
+    return names
 
 
 def first_failing_schedule(

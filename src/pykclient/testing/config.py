@@ -385,6 +385,21 @@ _KEYS = (
         "The changes of a share partition between two snapshots of its state.",
         at_least(0),
     ),
+    _key(
+        "share.coordinator.state.topic.prune.interval.ms",
+        Type.INT,
+        300_000,
+        "The interval in which records of __share_group_state are deleted that later snapshots have replaced.",
+        at_least(1),
+    ),
+    _key(
+        "share.coordinator.cold.partition.snapshot.interval.ms",
+        Type.INT,
+        300_000,
+        "The time after which share partitions that do not change get a snapshot, as old records cannot be deleted "
+        "before.",
+        at_least(1),
+    ),
     _key("group.max.size", Type.INT, _INT_MAX, "The maximum number of members of a group.", at_least(1)),
     _key(
         "transactional.id.expiration.ms",

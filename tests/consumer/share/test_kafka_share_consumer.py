@@ -29,7 +29,7 @@ from pykclient.protocol.messages.share_acknowledge import ShareAcknowledgeReques
 from pykclient.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from pykclient.types import TopicPartition
-from tests.consumer.responses import batch, marker, topic_id
+from tests.consumer.responses import batch, marker, metadata_response, topic_id
 from tests.consumer.share.fake_share_brokers import LOCK_MS, T0, T1, TOPIC, FakeShareCluster, SharePartition
 from tests.consumer.share.share_groups import Outcomes, Record, flat, numbers
 
@@ -336,6 +336,32 @@ def test_a_leader_that_has_changed(commit: bool) -> None:
     assert states(one) == ["accept"] * 4
 
 
+def test_acknowledgements_are_not_sent_to_a_former_leader() -> None:
+    one = FakeShareCluster({T0: SharePartition.of(values(4)), T1: SharePartition.of([])})
+    poll(one)
+    one.brokers.move_leader(T0, 1)
+    one.components.metadata.update_with_current_request_version(one.brokers.describe(), False, one.clock.now_ms())
+    before = len(one.brokers.received)
+    (error,) = one.consumer.commit_sync().values()
+    assert isinstance(error, NotLeaderOrFollowerError)
+    assert "is no longer the leader" in str(error)
+    assert ShareAcknowledgeRequest not in {type(request) for _, request in one.brokers.received[before:]}
+
+
+def test_metadata_is_requested_if_the_leader_is_not_known() -> None:
+    one = cluster(4)
+    poll(one)
+    metadata = metadata_response({TOPIC: 1}, brokers=2, epoch=one.brokers.leader_epoch + 1, leaders={T0: -1})
+    one.components.metadata.update_with_current_request_version(metadata, False, one.clock.now_ms())
+    assert one.components.metadata.current_leader(T0).leader is None
+    version = one.components.metadata.update_version
+    one.brokers.leader_epoch += 2
+    assert list(one.consumer.commit_sync().values()) == [None]
+    poll(one, 200)
+    assert one.components.metadata.update_version > version
+    assert states(one) == ["accept"] * 4
+
+
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_session_that_is_lost(commit: bool) -> None:
     one = cluster(4)
@@ -384,6 +410,47 @@ def test_acknowledgements_are_retried_until_their_timeout() -> None:
     assert isinstance(error, KafkaTimeoutError)
     assert 3 < len(attempts) < 20
     assert [each.share_session_epoch for each in attempts] == list(range(1, len(attempts) + 1))
+
+
+def test_acknowledgements_are_not_retried_after_their_timeout() -> None:
+    def fail(_: int, request: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse:
+        attempts.append(request)
+        data = ShareAcknowledgeResponse.PartitionData(partition_index=0, error_code=15)  # COORDINATOR_NOT_AVAILABLE
+        topic = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse(topic_id=topic_id(TOPIC), partitions=[data])
+        return ShareAcknowledgeResponse(responses=[topic])
+
+    attempts: list[ShareAcknowledgeRequest] = []
+    one = cluster(4)
+    outcomes = Outcomes()
+    one.consumer.set_acknowledgement_commit_callback(outcomes)
+    poll(one)
+    one.brokers.overrides["ShareAcknowledgeRequest"] = fail
+    one.consumer.commit_sync(1_000)
+    for _ in range(20):
+        one.clock.advance(500)
+        one.components.client.poll_background()
+    count = len(attempts)
+    one.clock.advance(30_000)
+    one.components.client.poll_background()
+    assert len(attempts) == count
+    poll(one, 100)
+    assert outcomes.offsets(KafkaTimeoutError) == [0, 1, 2, 3]
+
+
+def test_a_connection_that_is_lost_while_a_fetch_takes_acknowledgements_along() -> None:
+    one = cluster(4)
+    outcomes = Outcomes()
+    one.consumer.set_acknowledgement_commit_callback(outcomes)
+    poll(one)
+    one.brokers.overrides["ShareFetchRequest"] = lambda *_: None
+    assert not poll(one, 100)
+    one.brokers.disconnect("0")
+    one.brokers.lose_session(0)
+    del one.brokers.overrides["ShareFetchRequest"]
+    again = poll(one)
+    assert outcomes.offsets(DisconnectError) == [0, 1, 2, 3]
+    assert outcomes.offsets() == []
+    assert {record.delivery_count for record in again} == {2}
 
 
 def test_without_a_callback_failures_are_logged(caplog: pytest.LogCaptureFixture) -> None:

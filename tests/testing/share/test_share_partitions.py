@@ -19,7 +19,7 @@ from pykclient.protocol.messages.share_fetch import ShareFetchResponse
 from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from pykclient.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykclient.testing.share.share_states import RecordState, SharePartitionState
-from pykclient.testing.share.share_types import ShareUpdate, StateBatch
+from pykclient.testing.share.share_types import ShareState, ShareUpdate, StateBatch
 from pykclient.types import TopicPartition
 from tests.testing.share.harness import ACCEPT, GAP, GROUP, REJECT, RELEASE, RENEW, TOPIC, Acquired, ShareHarness
 
@@ -299,3 +299,78 @@ def test_a_new_group_coordinator_knows_members_and_assignment(cluster: ShareHarn
         answers.append(cluster.ask(request, ShareGroupHeartbeatResponse, broker.id))
     (answer,) = [answer for answer in answers if not answer.error_code]
     assert answer.member_epoch == before.group_epoch
+
+
+# --- the records of the state
+
+
+def state_log(cluster: ShareHarness) -> tuple[int, int]:
+    """Return where the log of the share partition's state begins and ends."""
+    coordinator = cluster.broker(cluster.share_coordinator)
+    number = coordinator.share_coordinator.partition_for(cluster.key.coordinator_key)
+    replica = coordinator.replica_manager.partition(TopicPartition("__share_group_state", number))
+    assert replica is not None
+    assert replica.log is not None
+    return replica.log.log_start_offset, replica.log.log_end_offset
+
+
+@pytest.fixture
+def pruning() -> ShareHarness:
+    """A cluster with one partition of state, which snapshots after two changes and prunes each second."""
+    cluster = ShareHarness(
+        1,
+        **{
+            "share.coordinator.state.topic.num.partitions": 1,
+            "share.coordinator.snapshot.update.records.per.snapshot": 2,
+            "share.coordinator.state.topic.prune.interval.ms": 1_000,
+            "share.coordinator.cold.partition.snapshot.interval.ms": 3_000,
+        },
+    )
+    cluster.join()
+    return cluster
+
+
+def work(cluster: ShareHarness, count: int) -> None:
+    """Deliver and acknowledge records one by one."""
+    for _ in range(count):
+        cluster.produce("x")
+        found = cluster.fetch_some()
+        assert cluster.acknowledge(*[(first, last, [ACCEPT]) for first, last, _ in found]) == 0
+
+
+def test_records_before_the_last_snapshots_are_deleted(pruning: ShareHarness) -> None:
+    work(pruning, 12)
+    pruning.run_for(2_000)
+    start, end = state_log(pruning)
+    assert 0 < start <= end - 1, "the last snapshot is kept"
+    assert end - start <= 4
+    stored = pruning.stored()
+    assert stored.start_offset + stored.delivery_complete_count == 12
+    coordinator = pruning.broker(1).share_coordinator
+    coordinator.on_election(0, 100)  # reads what the log still has
+    pruning.run_until(lambda: 0 in coordinator._loaded, "the state is loaded")
+    assert pruning.stored() == stored
+
+
+def test_a_share_partition_at_rest_does_not_keep_old_records(pruning: ShareHarness) -> None:
+    """Its snapshot is repeated while others change, and not while nothing changes."""
+    coordinator = pruning.broker(1).share_coordinator
+    errors: list[object] = []
+    resting = pruning.key._replace(group_id="resting")
+    coordinator.initialize_state(resting, 1, 5, errors.append)
+    pruning.run_until(lambda: errors == [None], "the state is there")
+    work(pruning, 12)
+    pruning.run_for(1_500)
+    assert state_log(pruning)[0] <= 2, "the snapshot at rest is one of the first records"
+    for _ in range(4):
+        work(pruning, 3)
+        pruning.run_for(1_500)
+    start, end = state_log(pruning)
+    assert start > 10
+    pruning.run_for(20_000)
+    assert state_log(pruning)[1] - end <= 2
+    found: list[ShareState | None] = []
+    coordinator.read_state(resting, -1, lambda _, state: found.append(state))
+    pruning.run_until(lambda: found, "the state was read")
+    assert found[0] is not None
+    assert found[0].start_offset == 5

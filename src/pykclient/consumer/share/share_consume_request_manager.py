@@ -267,7 +267,9 @@ class ShareConsumeRequestManager:
     def _lost(self, node_id: int, session: ShareSessionHandler | None, tip: TopicIdPartition) -> KafkaError | None:
         """Return the error of acknowledgements whose locks cannot exist any more."""
         leader = self._metadata.current_leader(tip.topic_partition).leader
-        if leader is not None and leader.id != node_id:
+        if leader is None:
+            self._metadata.request_update(False)
+        elif leader.id != node_id:
             return NotLeaderOrFollowerError(
                 f"broker {node_id}, which delivered records of {tip.topic_partition}, is no longer the leader, so "
                 f"their locks are gone: {_AGAIN}"

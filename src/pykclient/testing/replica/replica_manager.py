@@ -385,12 +385,17 @@ class ReplicaManager:
         timeout_ms: int,
         offsets: Mapping[TopicPartition, int],
         respond: Callable[[dict[TopicPartition, DeleteRecordsResult]], None],
+        *,
+        is_internal: bool = False,
     ) -> None:
-        """Raise the starts of logs to ``offsets`` (-1: the high watermark); respond when all replicas have done so."""
+        """Raise the starts of logs to ``offsets`` (-1: the high watermark); respond when all replicas have done so.
+
+        Only brokers themselves may do so for internal topics (``is_internal``).
+        """
         results: dict[TopicPartition, DeleteRecordsResult] = {}
         for topic_partition, offset in offsets.items():
             try:
-                if topic_names.is_internal(topic_partition.topic):
+                if topic_names.is_internal(topic_partition.topic) and not is_internal:
                     raise InvalidTopicError(f"records of {topic_partition.topic} cannot be deleted")
                 partition = self.get_partition_or_raise(topic_partition)
                 low_watermark = partition.delete_records_on_leader(offset)

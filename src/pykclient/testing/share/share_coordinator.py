@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,9 +33,11 @@ from pykclient.testing.share.share_types import (
 )
 from pykclient.testing.share.state_batches import combine_state_batches
 from pykclient.topic_names import SHARE_GROUP_STATE_TOPIC_NAME
+from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
+    from pykclient.testing.replica.delayed_delete_records import DeleteRecordsResult
 
 #: Called with None or an error, when the change is written.
 WrittenCallback = Callable[[BrokerError | None], None]
@@ -44,19 +46,26 @@ StateCallback = Callable[[BrokerError | None, ShareState | None], None]
 
 
 class _Entry:
-    """The state of a share partition, and how many changes were written since its last snapshot. Thread: loop."""
+    """The state of a share partition, and how many changes were written since its last snapshot.
 
-    __slots__ = ("state", "updates")
+    ``snapshot_offset`` is the offset of that snapshot, and ``written_ms`` the time of the last record. Thread: loop.
+    """
 
-    def __init__(self, state: ShareState) -> None:
+    __slots__ = ("snapshot_offset", "state", "updates", "written_ms")
+
+    def __init__(self, state: ShareState, offset: int, now_ms: int) -> None:
         self.state = state
         self.updates = 0
+        self.snapshot_offset = offset
+        self.written_ms = now_ms
 
-    def apply(self, change: ShareState | StateUpdate) -> None:
+    def apply(self, change: ShareState | StateUpdate, offset: int, now_ms: int) -> None:
         """Take over a record."""
+        self.written_ms = now_ms
         if isinstance(change, ShareState):
             self.state = change
             self.updates = 0
+            self.snapshot_offset = offset
         else:
             self.state = change.apply(self.state)
             self.updates += 1
@@ -69,6 +78,9 @@ class ShareCoordinator:
     requests for the share partition wait, so each sees the result of the one before. A leader that another one has
     replaced is fenced by its leader epoch, and one from before the state was reset by its state epoch.
 
+    The records of a share partition begin with a snapshot. Those before the oldest of the latest snapshots are deleted
+    at intervals. So that a share partition at rest does not keep all later records, it gets another snapshot.
+
     Thread: loop
     """
 
@@ -78,13 +90,18 @@ class ShareCoordinator:
         self._log = broker.log_context.logger(__name__)
         self._active = False
         self._updates_per_snapshot = config.get_int("share.coordinator.snapshot.update.records.per.snapshot")
+        self._write_timeout_ms = config.get_int("share.coordinator.write.timeout.ms")
         self._storage = CoordinatorLog(
             broker,
             SHARE_GROUP_STATE_TOPIC_NAME,
             config.get_int("share.coordinator.state.topic.num.partitions"),
-            config.get_int("share.coordinator.write.timeout.ms"),
+            self._write_timeout_ms,
         )
+        self._prune_interval_ms = config.get_int("share.coordinator.state.topic.prune.interval.ms")
+        self._cold_interval_ms = config.get_int("share.coordinator.cold.partition.snapshot.interval.ms")
+        self._timers: set[Callable[[], None]] = set()
         self._loaded: dict[int, dict[SharePartitionKey, _Entry]] = {}
+        self._pruned_to: dict[int, int] = {}
         #: The requests that wait for a share partition that is being written.
         self._waiting: dict[SharePartitionKey, deque[Callable[[], None]]] = {}
 
@@ -106,17 +123,25 @@ class ShareCoordinator:
     def on_election(self, partition: int, epoch: int) -> None:
         """Take over a partition, as its broker leads it from ``epoch`` on."""
         loaded: dict[SharePartitionKey, _Entry] = {}
-        if self._storage.load(partition, epoch, partial(_add, loaded), partial(self._on_loaded, partition, loaded)):
-            self._loaded.pop(partition, None)
+        now_ms = self._broker.loop.wall_ms
+        add = partial(_add, loaded, now_ms)
+        if self._storage.load(partition, epoch, add, partial(self._on_loaded, partition, loaded)):
+            self._forget(partition)
 
     def _on_loaded(self, partition: int, loaded: dict[SharePartitionKey, _Entry]) -> None:
         self._loaded[partition] = loaded
         self._log.info("Loaded %d share partitions from partition %d", len(loaded), partition)
+        self._schedule(self._prune, self._prune_interval_ms)
+        self._schedule(self._snapshot_cold, self._cold_interval_ms)
 
     def on_resignation(self, partition: int, epoch: int) -> None:
         """Give up a partition. ``epoch`` is negative if the partition was deleted."""
         if self._storage.unload(partition, epoch if epoch >= 0 else None):
-            self._loaded.pop(partition, None)
+            self._forget(partition)
+
+    def _forget(self, partition: int) -> None:
+        self._loaded.pop(partition, None)
+        self._pruned_to.pop(partition, None)
 
     # --- requests
 
@@ -273,9 +298,12 @@ class ShareCoordinator:
         )
         if entry.updates < self._updates_per_snapshot:
             self._append(key, records_of.update_record(key, change), change, written)
-            return
+        else:
+            self._append_snapshot(key, change.apply(state), written)
+
+    def _append_snapshot(self, key: SharePartitionKey, state: ShareState, written: WrittenCallback) -> None:
         now_ms = self._broker.loop.wall_ms
-        snapshot = change.apply(state)._replace(
+        snapshot = state._replace(
             snapshot_epoch=state.snapshot_epoch + 1, create_timestamp_ms=now_ms, write_timestamp_ms=now_ms
         )
         self._append(key, records_of.snapshot_record(key, snapshot), snapshot, written)
@@ -289,15 +317,57 @@ class ShareCoordinator:
     ) -> None:
         partition = self._partition(key)
 
-        def appended(error_code: int, _: int) -> None:
+        def appended(error_code: int, offset: int) -> None:
             number = self.partition_for(key.coordinator_key)
             if error_code or self._loaded.get(number) is not partition:
                 written(_error_of(error_code or NotCoordinatorError.code))
                 return
-            _apply(partition, key, change)
+            _apply(partition, key, change, offset, self._broker.loop.wall_ms)
             written(None)
 
         self._storage.append(self.partition_for(key.coordinator_key), [record], appended)
+
+    # --- old records
+
+    def _schedule(self, work: Callable[[], None], interval_ms: int) -> None:
+        """Do ``work`` at intervals, as long as this broker has any partition."""
+
+        def run() -> None:
+            self._timers.discard(work)
+            if self._active and self._loaded:
+                work()
+                self._schedule(work, interval_ms)
+
+        if work not in self._timers:
+            self._timers.add(work)
+            self._broker.call_later(interval_ms, run)
+
+    def _prune(self) -> None:
+        """Delete the records before the oldest snapshot that is the latest of its share partition."""
+        for number, entries in self._loaded.items():
+            offset = min((entry.snapshot_offset for entry in entries.values()), default=0)
+            if offset > self._pruned_to.get(number, 0):
+                tp = TopicPartition(SHARE_GROUP_STATE_TOPIC_NAME, number)
+                self._broker.replica_manager.delete_records(
+                    self._write_timeout_ms, {tp: offset}, partial(self._on_pruned, number, offset), is_internal=True
+                )
+
+    def _on_pruned(self, number: int, offset: int, results: Mapping[TopicPartition, DeleteRecordsResult]) -> None:
+        (result,) = results.values()
+        if not result.error_code and number in self._loaded:
+            self._pruned_to[number] = offset
+
+    def _snapshot_cold(self) -> None:
+        """Write snapshots of share partitions at rest, unless all are: there is nothing to delete then."""
+        end_ms = self._broker.loop.wall_ms - self._cold_interval_ms
+        for entries in self._loaded.values():
+            cold = [key for key, entry in entries.items() if entry.written_ms <= end_ms]
+            if len(cold) < len(entries):
+                for key in cold:
+                    self._run(key, partial(self._snapshot, key), lambda _: None)
+
+    def _snapshot(self, key: SharePartitionKey, written: WrittenCallback) -> None:
+        self._append_snapshot(key, self._existing(key).state, written)
 
     # --- topics
 
@@ -316,7 +386,7 @@ class ShareCoordinator:
             self._append(key, records_of.tombstone(key), None, lambda _: None)
 
 
-def _add(loaded: dict[SharePartitionKey, _Entry], batch: AnyRecordBatch) -> None:
+def _add(loaded: dict[SharePartitionKey, _Entry], now_ms: int, batch: AnyRecordBatch) -> None:
     """Apply the records of a batch of the log."""
     for record in batch.records():
         if record.key is None:
@@ -326,19 +396,23 @@ def _add(loaded: dict[SharePartitionKey, _Entry], batch: AnyRecordBatch) -> None
         except (RemoteProtocolError, UnsupportedVersionError):
             # From another release or a foreign writer: no reason to lose all other state.
             continue
-        _apply(loaded, key, change)
+        _apply(loaded, key, change, record.offset, now_ms)
 
 
 def _apply(
-    loaded: dict[SharePartitionKey, _Entry], key: SharePartitionKey, change: ShareState | StateUpdate | None
+    loaded: dict[SharePartitionKey, _Entry],
+    key: SharePartitionKey,
+    change: ShareState | StateUpdate | None,
+    offset: int,
+    now_ms: int,
 ) -> None:
     entry = loaded.get(key)
     if change is None:
         loaded.pop(key, None)
     elif entry is not None:
-        entry.apply(change)
+        entry.apply(change, offset, now_ms)
     elif isinstance(change, ShareState):
-        loaded[key] = _Entry(change)
+        loaded[key] = _Entry(change, offset, now_ms)
 
 
 def _error_of(error_code: int) -> BrokerError:
