@@ -49,8 +49,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "no epoch is requested after a failed batch",
         "producer/transactional_manager",
-        "        self._needs_epoch_bump = True\n        key = ",
-        "        key = ",
+        "        self._needs_epoch_bump = True\n        if not self._coordinator_bumps_epochs",
+        "        if not self._coordinator_bumps_epochs",
     ),
     Mutant(
         "a failed batch does not matter to the transaction",

@@ -30,7 +30,7 @@ from pykclient.producer import transaction_steps as steps
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.transaction_dialogue import TransactionDialogue
 from pykclient.producer.transaction_manager import FATAL_ERRORS, TransactionManager
-from pykclient.producer.transactional_request_result import TransactionalRequestResult
+from pykclient.producer.transactional_request_result import PendingCall, TransactionalRequestResult
 from pykclient.producer.txn_partition_map import ProducerIdAndEpoch
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.reentry import HERE
@@ -84,24 +84,6 @@ class TransactionalSettings(NamedTuple):
     retry_backoff_ms: int
 
 
-class _Operation:
-    """A call that changes the state; the sender begins it. Another call of the same kind waits for its result."""
-
-    __slots__ = ("has_ended", "is_begun", "result")
-
-    def __init__(self, result: TransactionalRequestResult) -> None:
-        self.result = result
-        self.is_begun = False
-        self.has_ended = False  # the coordinator has ended the transaction, and only a new epoch is missing
-
-    def fail(self, error: Exception) -> None:
-        """Set the result: an error, unless the transaction has ended. Then only the next one cannot begin."""
-        if self.has_ended:
-            self.result.done()
-        else:
-            self.result.fail(error)
-
-
 class _Offsets(NamedTuple):
     """A call of ``send_offsets_to_transaction``."""
 
@@ -141,7 +123,7 @@ class TransactionalManager(TransactionManager):
         self._thread = thread
         self.dialogue = TransactionDialogue(self._log, backoff)
         self._lock = threading.Lock()  # guards: _pending, additions to _offsets, changes of _state and last_error
-        self._pending: _Operation | None = None
+        self._pending: PendingCall | None = None
         self._offsets: deque[_Offsets] = deque()
         # The transaction that is open.
         self._begun_ms = 0
@@ -249,7 +231,7 @@ class TransactionalManager(TransactionManager):
             if self._state not in sources:
                 raise self._refusal_of(call)
             result = TransactionalRequestResult(call, self._clock, self._thread)
-            self._pending = _Operation(result)  # the last statement: from now on the sender goes on with it
+            self._pending = PendingCall(result)  # the last statement: from now on the sender goes on with it
             return result
 
     def _check_pending(self, call: str) -> None:

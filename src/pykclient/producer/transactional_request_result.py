@@ -1,4 +1,4 @@
-"""The result of a transactional call (Java: TransactionalRequestResult)."""
+"""Transactional calls in progress, and their results (Java: TransactionalRequestResult)."""
 
 from __future__ import annotations
 
@@ -97,3 +97,21 @@ class TransactionalRequestResult:
                 "for itself. Call it on another thread"
             )
         ensure_not_interrupting(self.operation)
+
+
+class PendingCall:
+    """A call that changes the state; the sender begins it. Another call of the same kind waits for its result."""
+
+    __slots__ = ("has_ended", "is_begun", "result")
+
+    def __init__(self, result: TransactionalRequestResult) -> None:
+        self.result = result
+        self.is_begun = False
+        self.has_ended = False  # the coordinator has ended the transaction, and only a new epoch is missing
+
+    def fail(self, error: Exception) -> None:
+        """Set the result: an error, unless the transaction has ended. Then only the next one cannot begin."""
+        if self.has_ended:
+            self.result.done()
+        else:
+            self.result.fail(error)
