@@ -227,6 +227,25 @@ def test_a_topic_that_existed_before_the_first_attempt_is_not_ours() -> None:
     assert all(isinstance(request, CreateTopicsRequest) for _, request in brokers.seen)
 
 
+@pytest.mark.parametrize("latency_ms", [10, 2_000])
+def test_an_error_that_a_broker_may_have_caused_by_repeating_the_request_says_so(latency_ms: int) -> None:
+    def answer(_node: int, request: Any) -> Any:
+        brokers.mock_clock.advance(latency_ms)
+        if isinstance(request, CreateTopicsRequest):
+            return created({"a": errors.TopicExistsError.code})
+        return deleted({"a": errors.UnknownTopicOrPartitionError.code})
+
+    admin, brokers = typed(answer)
+    with admin:
+        exists = admin.create_topics(["a"]).failed["a"]
+        gone = admin.delete_topics(["a"]).failed["a"]
+    assert (type(exists), type(gone)) == (errors.TopicExistsError, errors.UnknownTopicOrPartitionError)
+    was_slow = latency_ms > 100
+    assert ("may be the one that this call has created" in str(exists)) is was_slow
+    assert ("this call may have deleted the topic" in str(gone)) is was_slow
+    assert ("took 2000 ms" in str(exists)) is was_slow
+
+
 def test_a_topic_that_is_gone_after_a_lost_response_was_deleted() -> None:
     gone = errors.UnknownTopicOrPartitionError.code
     admin, _ = typed(in_turn(LOST, deleted({"a": gone})))

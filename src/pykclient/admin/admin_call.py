@@ -191,6 +191,7 @@ class AdminCall(Generic[K, V]):
                 items[key].destination = destination
             self._settle(attempt, found, now_ms, is_lookup=True)
             return
+        self._handler.latency_ms = response.request_latency_ms
         result = self._handler.handle_response(attempt.request.destination, keys, response.response_body)
         self._settle(attempt, result, now_ms)
 

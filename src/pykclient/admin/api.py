@@ -128,10 +128,11 @@ class AdminApiHandler(Generic[K, V]):
     """One call of an API: its requests, and the meaning of their responses.
 
     ``name`` is the name of the call in errors. ``uncertain`` has the keys of requests that were lost after they were
-    sent, so that the broker may have done what they asked for. Thread: that of the call.
+    sent, so that the broker may have done what they asked for. ``latency_ms`` is the time from the request to the
+    response that is handled. Thread: that of the call.
     """
 
-    __slots__ = ("lookup", "name", "uncertain")
+    __slots__ = ("latency_ms", "lookup", "name", "uncertain")
 
     #: Further errors to retry, beside those of the lookup strategy.
     RETRIED: ClassVar[ErrorTypes] = ()
@@ -142,6 +143,7 @@ class AdminApiHandler(Generic[K, V]):
         self.name = name
         self.lookup = lookup
         self.uncertain: set[K] = set()
+        self.latency_ms = 0
 
     def request(self, keys: Sequence[K], timeout_ms: int) -> Request | RequestBuilder:
         """Return the request for keys of one destination. ``timeout_ms`` is for the broker."""

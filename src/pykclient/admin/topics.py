@@ -38,6 +38,9 @@ _Deleted = DeleteTopicsResponse.DeletableTopicResult
 _DEFAULTS_FROM = 4
 #: From this version on, topics are deleted by name or id (KIP-516).
 _IDS_FROM = 6
+#: A broker that has lost its connection to the controller needs at least this long to connect again, and to repeat a
+#: request: its reconnect.backoff.ms.
+_REPEATED_FROM_MS = 50
 
 # --- creating --------------------------------------------------------------------------------------------------------
 
@@ -59,6 +62,20 @@ class _CreateTopicsBuilder(RequestBuilder):
                 "brokers before Kafka 2.4 have no defaults for num_partitions and replication_factor: give both"
             )
         return self.message
+
+
+def _maybe_ours(error: KafkaError, latency_ms: int, outcome: str) -> KafkaError:
+    """Return an error that a broker's own repetition of the request can cause, with a text that says so.
+
+    Brokers forward requests to the controller, and repeat them if they lose that connection. They do not tell.
+    """
+    if latency_ms < _REPEATED_FROM_MS:
+        return error
+    told = str(error).rstrip(".")
+    return type(error)(
+        f"{told}. The broker took {latency_ms} ms to answer. If it lost its connection to the controller meanwhile, it "
+        f"has repeated the request, and {outcome}"
+    )
 
 
 class CreateTopicsHandler(AdminApiHandler[str, "CreateTopicsResponse.CreatableTopicResult"]):
@@ -86,6 +103,12 @@ class CreateTopicsHandler(AdminApiHandler[str, "CreateTopicsResponse.CreatableTo
             if isinstance(error, errors.TopicExistsError) and topic.name in self.uncertain:
                 self.found[topic.name] = error
             yield topic.name, error, topic
+
+    def _about(self, key: str, error: KafkaError) -> KafkaError:
+        error = super()._about(key, error)
+        if not isinstance(error, errors.TopicExistsError):
+            return error
+        return _maybe_ours(error, self.latency_ms, "the topic may be the one that this call has created")
 
 
 def create_topics(
@@ -262,6 +285,12 @@ class DeleteTopicsHandler(AdminApiHandler[TopicKey, "DeleteTopicsResponse.Deleta
                 yield key, None, _Deleted(name=topic.name, topic_id=topic.topic_id, error_message=None)
             else:
                 yield key, error, topic
+
+    def _about(self, key: TopicKey, error: KafkaError) -> KafkaError:
+        error = super()._about(key, error)
+        if not isinstance(error, (errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError)):
+            return error
+        return _maybe_ours(error, self.latency_ms, "this call may have deleted the topic")
 
 
 def delete_topics(context: CallContext, topics: Sequence[TopicKey]) -> Operation[Results[TopicKey, _Deleted]]:
