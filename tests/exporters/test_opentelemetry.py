@@ -21,6 +21,7 @@ from pykclient.exporters.opentelemetry import (
     TracingConsumerInterceptor,
     TracingProducerInterceptor,
     context_of,
+    processing,
 )
 from pykclient.testing import EmbeddedCluster
 from tests.support.mock_clock import MockClock
@@ -113,7 +114,7 @@ def test_a_trace_goes_through_the_topic(
         records: list[Any] = []
         while len(records) < 2:
             records += [record for of in consumer.poll(1_000).values() for record in of]
-    sent = named(spans, "send orders")
+    sent = named(spans, "create orders")
     assert [attribute(span, "messaging.kafka.offset") for span in sent] == offsets
     assert {span.parent.span_id for span in sent if span.parent} == {checkout.get_span_context().span_id}
     assert all(span.kind is trace.SpanKind.PRODUCER for span in sent)
@@ -124,6 +125,50 @@ def test_a_trace_goes_through_the_topic(
     links = [link.context.span_id for span in received for link in span.links]
     assert links == [span.context.span_id for span in sent]
     assert sum(attribute(span, "messaging.batch.message_count") for span in received) == 2
+    with pytest.raises(ValueError, match="no such order"), processing(records[1], tracer):
+        raise ValueError("no such order")
+    (processed,) = named(spans, "process orders")
+    assert processed.parent is not None
+    assert processed.parent.span_id == sent[1].context.span_id
+    assert attribute(processed, "messaging.kafka.offset") == offsets[1]
+    assert processed.status.status_code is trace.StatusCode.ERROR
+
+
+def test_a_batch_has_a_span_with_links_to_its_records(
+    cluster: EmbeddedCluster, spans: InMemorySpanExporter, tracer: trace.Tracer
+) -> None:
+    interceptor = TracingProducerInterceptor(tracer)
+    interceptor.configure({"client.id": "p"})
+    with KafkaProducer(
+        bootstrap_servers=cluster.bootstrap_servers, linger_ms=60_000, interceptor_classes=[interceptor]
+    ) as producer:
+        futures = [producer.send("batches", b"x", partition=0) for _ in range(3)]
+        producer.flush(20)
+        first = futures[0].get(10).offset
+        cluster.faults.answer("Produce", errors.InvalidRecordError)
+        failed = producer.send("batches", b"x", partition=0)
+        producer.flush(20)
+        assert isinstance(failed.exception, errors.InvalidRecordError)
+    created = [span.context.span_id for span in named(spans, "create batches")]
+    written, refused = named(spans, "send batches")
+    assert [link.context.span_id for link in written.links] == created[:3]
+    assert [link.context.span_id for link in refused.links] == created[3:]
+    assert written.kind is trace.SpanKind.CLIENT
+    assert written.parent is not None
+    assert written.parent.span_id == created[0]
+    assert written.start_time == named(spans, "create batches")[0].start_time
+    assert dict(written.attributes or {}) == {
+        "messaging.system": "kafka",
+        "messaging.operation.type": "send",
+        "messaging.operation.name": "send",
+        "messaging.destination.name": "batches",
+        "messaging.destination.partition.id": "0",
+        "messaging.client.id": "p",
+        "messaging.batch.message_count": 3,
+        "messaging.kafka.offset": first,
+    }
+    assert attribute(refused, "error.type") == "InvalidRecordError"
+    assert refused.status.status_code is trace.StatusCode.ERROR
 
 
 def test_a_failed_record_fails_its_span(
@@ -135,7 +180,8 @@ def test_a_failed_record_fails_its_span(
         future = producer.send("orders", b"x" * 2_000_000)
         with pytest.raises(errors.RecordTooLargeError):
             future.get(10)
-    (span,) = named(spans, "send orders")
+    (span,) = named(spans, "create orders")
+    assert not named(spans, "send orders")  # it has reached no batch
     assert span.status.status_code is trace.StatusCode.ERROR
     assert attribute(span, "error.type") == "RecordTooLargeError"
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import _thread
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 try:
@@ -26,7 +27,7 @@ from pykclient.consumer.consumer_interceptors import ConsumerInterceptor
 from pykclient.explanation import open_clients
 from pykclient.exporters.samples import Families, Family, MeasuredClient, samples
 from pykclient.producer.interceptors import ProducerInterceptor
-from pykclient.types import Header, Headers, ProducerRecord, RecordMetadata, TopicPartition
+from pykclient.types import ConsumerRecord, Header, Headers, ProducerRecord, RecordMetadata, TopicPartition
 from pykclient.version import __version__
 
 _SCOPE: Final = "pykclient"
@@ -132,12 +133,15 @@ def context_of(headers: Headers) -> Context:
 
 
 class TracingProducerInterceptor(ProducerInterceptor):
-    """Puts the trace context into the headers of each record, and makes a span of its way to the broker.
+    """Puts the trace context into the headers of each record, and makes spans of records and of batches.
 
         KafkaProducer(interceptor_classes=[TracingProducerInterceptor()])
 
-    The span ``send orders`` lasts from ``send`` to the acknowledgement, and holds the partition and the offset, or the
-    error. A record that is not sampled costs no span. Headers that a record has already are kept, and so is a trace
+    The span ``create orders`` of a record lasts from ``send`` to the acknowledgement, and holds the partition and the
+    offset, or the error. The span ``send orders`` of a batch lasts from its first record to the acknowledgement, with
+    all retries. It holds the number of records and the first offset, or the error, is a child of the first sampled
+    record's span, and has links to those of all sampled records. A record that is not sampled costs no span, and
+    neither does a batch without any sampled record. Headers that a record has already are kept, and so is a trace
     context among them.
 
     Thread: any.
@@ -146,11 +150,12 @@ class TracingProducerInterceptor(ProducerInterceptor):
     def __init__(self, tracer: trace.Tracer | None = None) -> None:
         self._tracer = trace.get_tracer(_SCOPE, __version__) if tracer is None else tracer
         self._spans: dict[bytes, trace.Span] = {}  # of records in flight, by the trace context in their headers
-        self._client_id = ""
+        self._client: dict[str, str] = {}  # the attribute with the client's id, if it is known
 
     def configure(self, configs: Mapping[str, Any]) -> None:
         """Take the client's id from its configuration."""
-        self._client_id = configs.get("client.id") or ""
+        client_id = configs.get("client.id")
+        self._client = {"messaging.client.id": client_id} if client_id else {}
 
     def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
         """Return the record with the trace context in its headers."""
@@ -158,14 +163,14 @@ class TracingProducerInterceptor(ProducerInterceptor):
         if propagate.get_global_textmap().fields & {name.lower() for name, _ in headers}:
             return record
         span = self._tracer.start_span(
-            f"send {record.topic}",
+            f"create {record.topic}",
             kind=trace.SpanKind.PRODUCER,
             attributes={
                 "messaging.system": "kafka",
-                "messaging.operation.type": "send",
-                "messaging.operation.name": "send",
+                "messaging.operation.type": "create",
+                "messaging.operation.name": "create",
                 "messaging.destination.name": record.topic,
-                "messaging.client.id": self._client_id,
+                **self._client,
             },
         )
         propagate.inject(headers, trace.set_span_in_context(span), setter=_SETTER)
@@ -174,19 +179,47 @@ class TracingProducerInterceptor(ProducerInterceptor):
             self._spans[key] = span
         return ProducerRecord(record.topic, record.value, record.key, headers, record.partition, record.timestamp_ms)
 
+    def on_batch_acknowledgement(
+        self, metadata: RecordMetadata, error: Exception | None, headers: Sequence[Headers]
+    ) -> None:
+        """Make the span of a batch, if any of its records is sampled."""
+        links: list[trace.Link] = []
+        start_ns: int | None = None
+        for of_record in headers:
+            context = trace.get_current_span(context_of(of_record)).get_span_context()
+            if not context.is_valid or not context.trace_flags.sampled:
+                continue
+            links.append(trace.Link(context))
+            if start_ns is None and (key := _key_of(of_record)) is not None:
+                start_ns = getattr(self._spans.get(key), "start_time", None)  # spans of the SDK have it
+            if len(links) == _MOST_LINKS:
+                break
+        if not links:
+            return
+        parent = trace.set_span_in_context(trace.NonRecordingSpan(links[0].context), Context())
+        span = self._tracer.start_span(
+            f"send {metadata.topic}",
+            parent,
+            kind=trace.SpanKind.CLIENT,
+            links=links,
+            start_time=start_ns,
+            attributes={
+                "messaging.system": "kafka",
+                "messaging.operation.type": "send",
+                "messaging.operation.name": "send",
+                "messaging.destination.name": metadata.topic,
+                **self._client,
+                "messaging.batch.message_count": len(headers),
+            },
+        )
+        _end(span, metadata, error)
+
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None, headers: Headers) -> None:
         """End the span of the record."""
         key = _key_of(headers)
         span = None if key is None else self._spans.pop(key, None)
-        if span is None:
-            return
-        if error is None:
-            span.set_attribute("messaging.destination.partition.id", str(metadata.partition))
-            span.set_attribute("messaging.kafka.offset", metadata.offset)
-        else:
-            span.set_attribute("error.type", type(error).__name__)
-            span.set_status(trace.StatusCode.ERROR, str(error))
-        span.end()
+        if span is not None:
+            _end(span, metadata, error)
 
     def close(self) -> None:
         """End the spans of records that were neither acknowledged nor failed."""
@@ -240,6 +273,44 @@ class TracingConsumerInterceptor(ConsumerInterceptor):
                 },
             ).end()
         return records
+
+
+@contextmanager
+def processing(record: ConsumerRecord[Any, Any], tracer: trace.Tracer | None = None) -> Iterator[trace.Span]:
+    """Process a record within a span ``process orders``, which continues the trace that the record's headers carry.
+
+        for record in consumer:
+            with processing(record):
+                ...
+
+    An exception of the block fails the span.
+    """
+    chosen = trace.get_tracer(_SCOPE, __version__) if tracer is None else tracer
+    with chosen.start_as_current_span(
+        f"process {record.topic}",
+        context_of(record.headers),
+        kind=trace.SpanKind.CONSUMER,
+        attributes={
+            "messaging.system": "kafka",
+            "messaging.operation.type": "process",
+            "messaging.operation.name": "process",
+            "messaging.destination.name": record.topic,
+            "messaging.destination.partition.id": str(record.partition),
+            "messaging.kafka.offset": record.offset,
+        },
+    ) as span:
+        yield span
+
+
+def _end(span: trace.Span, metadata: RecordMetadata, error: Exception | None) -> None:
+    """End the span of a record or a batch with its outcome."""
+    if error is None:
+        span.set_attribute("messaging.destination.partition.id", str(metadata.partition))
+        span.set_attribute("messaging.kafka.offset", metadata.offset)
+    else:
+        span.set_attribute("error.type", type(error).__name__)
+        span.set_status(trace.StatusCode.ERROR, str(error))
+    span.end()
 
 
 def _key_of(headers: Headers) -> bytes | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, Signal
@@ -37,6 +38,23 @@ Entry = tuple["FutureRecordMetadata", Callable[..., object], bool]
 #: A waiting thread wakes the sender this often: the thread that should have done so may have been interrupted by a
 #: signal handler, possibly the one that is waiting here.
 _LONGEST_WAIT_MS = 500
+
+
+class BatchDelivery:
+    """An ``on_delivery`` that all records of a batch have, and that is also called once for the batch."""
+
+    __slots__ = ()
+
+    @property
+    def sees_batches(self) -> bool:
+        """True if ``batch_delivered`` has an effect."""
+        raise NotImplementedError
+
+    def batch_delivered(
+        self, deliveries: list[BatchDelivery], error: Exception | None, metadata: RecordMetadata
+    ) -> None:
+        """Note the outcome of a batch: its records' deliveries in order, and its first record's error and metadata."""
+        raise NotImplementedError
 
 
 class ProduceRequestResult:
@@ -114,6 +132,10 @@ class ProduceRequestResult:
         if listeners:
             if defers:
                 return False
+            first, delivery, _ = listeners[-1]
+            if isinstance(delivery, BatchDelivery) and delivery.sees_batches:
+                deliveries = [other for _, other, _ in reversed(listeners) if isinstance(other, BatchDelivery)]
+                first.deliver(partial(delivery.batch_delivered, deliveries))
             # Any BaseException is caught: sys.exit() in a callback, or asyncio's CancelledError, would end the sender's
             # thread.
             run_listeners(listeners, BaseException)

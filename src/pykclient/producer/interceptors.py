@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pykclient.log_context import LogContext
-from pykclient.producer.future import OnDelivery
+from pykclient.producer.future import BatchDelivery, OnDelivery
 from pykclient.types import Headers, ProducerRecord, RecordMetadata, TopicPartition
 
 UNKNOWN_PARTITION = -1
@@ -34,6 +34,14 @@ class ProducerInterceptor:
         After an error the offset is -1, and so is the partition if none was chosen.
         """
 
+    def on_batch_acknowledgement(
+        self, metadata: RecordMetadata, error: Exception | None, headers: Sequence[Headers]
+    ) -> None:
+        """Note that a batch was written, or failed with ``error``. Called before ``on_acknowledgement`` of its records.
+
+        ``metadata`` is that of the first record; ``headers`` has the headers of each record. Java has no such method.
+        """
+
     def close(self) -> None:
         """Release resources. Called when the producer has closed."""
 
@@ -45,12 +53,19 @@ class ProducerInterceptors:
     Thread: any.
     """
 
-    __slots__ = ("_failed", "_interceptors", "_log")
+    __slots__ = ("_failed", "_interceptors", "_log", "of_batches")
 
     def __init__(self, interceptors: Sequence[ProducerInterceptor], log_context: LogContext) -> None:
         self._interceptors = tuple(interceptors)
         self._log = log_context.logger(__name__)
         self._failed: set[tuple[int, str]] = set()
+        own = ProducerInterceptor.on_batch_acknowledgement
+        #: Those that want to know of batches. Interceptors need not be of our class.
+        self.of_batches = tuple(
+            interceptor
+            for interceptor in self._interceptors
+            if getattr(type(interceptor), "on_batch_acknowledgement", own) is not own
+        )
 
     def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
         """Return the record to send. An interceptor that fails is skipped."""
@@ -71,6 +86,15 @@ class ProducerInterceptors:
             except Exception:  # noqa: BLE001 - nor the sender
                 self._log_once(interceptor, "on_acknowledgement")
 
+    def on_batch_acknowledgement(
+        self, metadata: RecordMetadata, error: Exception | None, headers: Sequence[Headers]
+    ) -> None:
+        for interceptor in self.of_batches:
+            try:
+                interceptor.on_batch_acknowledgement(metadata, error, headers)
+            except Exception:  # noqa: BLE001 - nor the sender
+                self._log_once(interceptor, "on_batch_acknowledgement")
+
     def on_send_error(self, topic_partition: TopicPartition, error: Exception, headers: Headers) -> None:
         """Tell the interceptors of a record that failed before it reached a batch."""
         self.on_acknowledgement(no_metadata(topic_partition), error, headers)
@@ -88,7 +112,7 @@ class ProducerInterceptors:
             self._log.exception("%s.%s raised; further errors of it are not logged", type(interceptor).__name__, method)
 
 
-class InterceptedDelivery:
+class InterceptedDelivery(BatchDelivery):
     """The ``on_delivery`` of an intercepted record: calls the interceptors, then the application's callback."""
 
     __slots__ = ("_headers", "_interceptors", "on_delivery")
@@ -97,6 +121,18 @@ class InterceptedDelivery:
         self._interceptors = interceptors
         self._headers = headers
         self.on_delivery = on_delivery
+
+    @property
+    def sees_batches(self) -> bool:
+        """True if an interceptor wants to know of batches."""
+        return bool(self._interceptors.of_batches)
+
+    def batch_delivered(
+        self, deliveries: list[BatchDelivery], error: Exception | None, metadata: RecordMetadata
+    ) -> None:
+        """Tell the interceptors of a batch's outcome."""
+        headers = [delivery._headers for delivery in deliveries if isinstance(delivery, InterceptedDelivery)]
+        self._interceptors.on_batch_acknowledgement(metadata, error, headers)
 
     def __call__(self, error: Exception | None, metadata: RecordMetadata) -> None:
         self._interceptors.on_acknowledgement(metadata, error, self._headers)
