@@ -20,6 +20,7 @@ from pykclient.testing import EmbeddedCluster, Security
 from tests.kafka.secure_kafka import PASSWORD, SESSION_MS, USER
 from tests.security.tokens import TokenServer, unsecured_token
 from tests.support.any_kafka import EMBEDDED, REAL
+from tests.support.forward_proxy import ForwardProxy
 from tests.support.wait import eventually
 
 RECORDS = 1000
@@ -142,6 +143,17 @@ def test_records_both_ways(secure: SecureCluster, topic: str, listener: str, mec
     values = produce(config, topic)
     assert consume(config, topic) == values
     assert consume_with_librdkafka(config, topic) == values
+
+
+@pytest.mark.parametrize("scheme", ["socks5", "http"])
+def test_records_through_a_proxy(secure: SecureCluster, topic: str, scheme: str) -> None:
+    """TLS and SASL run inside of the proxy's tunnel, which is the only way to the brokers."""
+    with ForwardProxy({"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1"}, ("user", "hush-proxy")) as proxy:
+        url = proxy.url(scheme, ("user", "hush-proxy"))
+        config = settings(secure, "SCRAM-SHA-256", "SASL_SSL", **{"proxy.url": url})
+        values = produce(config, topic)
+        assert consume(config, topic) == values
+        assert proxy.connections >= 4  # each client's bootstrap connection, and another one
 
 
 @pytest.mark.parametrize("mechanism", PASSWORDS)

@@ -139,6 +139,24 @@ def test_tls_without_a_client_certificate_and_confluent_kafka_reads_it(secure_ka
         reader.close()
 
 
+def test_mutual_tls_and_confluent_kafka_both_ways(secure_kafka: SecureKafka, topic: str) -> None:
+    """confluent-kafka reads with the same certificate what we have written, and we read what it has written."""
+    config = settings(secure_kafka, "MTLS", librdkafka)
+    theirs = {key.replace("_", "."): value for key, value in config.items()}
+    sent = produce(config, topic)
+    reader = confluent_kafka.Consumer({**theirs, "group.id": topic})
+    try:
+        reader.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        assert [message.value() for message in reader.consume(RECORDS, 60)] == sent
+    finally:
+        reader.close()
+    writer = confluent_kafka.Producer(theirs)
+    for value in sent:
+        writer.produce(topic, value)
+    assert writer.flush(60) == 0
+    assert consume(config, topic, 2 * RECORDS) == sent + sent
+
+
 def test_records_larger_than_any_buffer(secure_kafka: SecureKafka, topic: str) -> None:
     config = settings(secure_kafka, "SSL", lambda kafka: {"ssl_cafile": kafka.path("ca.pem")})
     values = [bytes([index]) * 900_000 for index in range(12)]
