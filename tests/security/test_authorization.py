@@ -20,9 +20,11 @@ from pykclient.admin import (
     ResourceType,
 )
 from pykclient.structs import OffsetAndMetadata
+from pykclient.testing import Acl, EmbeddedCluster, Security
 from tests.security import guarded as clusters
 from tests.security.guarded import Guarded
 from tests.support.any_kafka import EMBEDDED, REAL
+from tests.support.wait import eventually
 
 EVERYTHING = ACLFilter(
     None,
@@ -246,3 +248,42 @@ def test_admin_calls(guarded: Guarded, given: str) -> None:
             denied(kind, call)
         assert given not in {listed.name for listed in bob.list_topics()}
         assert bob.list_groups() == []
+
+
+# --- ACLs as metadata ------------------------------------------------------------------------------------------------
+
+
+def test_acls_survive_all_brokers_and_controllers(topic: str) -> None:
+    """ACLs are metadata of the cluster: a broker that starts reads them, whoever was the controller before."""
+    security = Security(mechanisms=["PLAIN"], users=clusters.USERS)
+    allowed = Acl("User:bob", "WRITE", topic=topic)
+    with EmbeddedCluster(3, security=security, acls=[], super_users="User:admin") as cluster:
+        cluster.create_topic(topic, replication_factor=3)
+        cluster.add_acls(allowed, Acl("User:bob", "READ", topic=topic))
+        cluster.remove_acls(Acl("User:bob", "READ", topic=topic))
+        for broker in (1, 2, 3):
+            cluster.kill(broker)
+            cluster.restart(broker)
+        with Admin(cluster.client_config(user="admin")) as admin:
+            (acl,) = admin.describe_acls(EVERYTHING)
+            assert (acl.principal, acl.operation) == ("User:bob", ACLOperation.WRITE)
+        with KafkaProducer(cluster.client_config(user="bob"), enable_idempotence=False) as producer:
+            assert producer.send(topic, b"v").get(30).topic == topic
+
+
+def test_a_broker_that_is_cut_off_keeps_its_acls(topic: str) -> None:
+    """Without contact to the controller, a broker decides by what it knew, and refuses changes until it is back."""
+    security = Security(mechanisms=["PLAIN"], users=clusters.USERS)
+    with (
+        EmbeddedCluster(security=security, acls=[], super_users="User:admin") as cluster,
+        Admin(cluster.client_config(user="admin")) as admin,
+    ):
+        cluster.faults.cut(1, "coordination")
+        cluster.add_acls(Acl("User:bob", "WRITE", topic=topic))
+        assert admin.describe_acls(EVERYTHING) == []
+        with pytest.raises((errors.NotControllerError, errors.KafkaTimeoutError)):
+            admin.delete_acls([EVERYTHING], timeout_ms=500).all()
+        cluster.faults.heal()
+        eventually(lambda: len(admin.describe_acls(EVERYTHING)) == 1, 20.0, "the broker has read the ACL")
+        admin.delete_acls([EVERYTHING]).all()
+        assert admin.describe_acls(EVERYTHING) == []

@@ -15,6 +15,7 @@ from pykclient.network.metadata_updater import ManualMetadataUpdater, MetadataUp
 from pykclient.network.network_client import NetworkClient
 from pykclient.network.network_client_config import NetworkClientConfig
 from pykclient.testing import broker_state
+from pykclient.testing.acl_store import AclCache
 from pykclient.testing.auto_topic_creation_manager import AutoTopicCreationManager
 from pykclient.testing.controlled_shutdown import ControlledShutdown
 from pykclient.testing.controller.kafka_controller import KafkaController
@@ -28,6 +29,7 @@ from pykclient.testing.metadata_cache import MetadataCache
 from pykclient.testing.node_to_controller_channel_manager import NodeToControllerChannelManager
 from pykclient.testing.producer_id_manager import ProducerIdManager
 from pykclient.testing.replica.replica_manager import ReplicaManager
+from pykclient.testing.server.auth_helper import AuthHelper
 from pykclient.testing.server.kafka_apis import KafkaApis
 from pykclient.testing.share.group_config import GroupConfigManager
 from pykclient.testing.share.persister import Persister
@@ -89,10 +91,11 @@ class Broker:
         self.faults = cluster.faults
         self.history = cluster.history
         self.quotas = cluster.quotas
-        self.auth = cluster.auth
         self.coordination = CoordinationClient(self)
+        self._acl_cache: AclCache = AclCache(self)
+        self.auth: AuthHelper = self._acl_cache.auth
         self.log_manager = LogManager(self)
-        self.metadata_cache = MetadataCache(self)
+        self.metadata_cache: MetadataCache = MetadataCache(self)
         self.node_to_controller = NodeToControllerChannelManager(self)
         self.replica_manager = ReplicaManager(self)
         self.controller = KafkaController(self)
@@ -112,7 +115,7 @@ class Broker:
             TRANSACTION_STATE_TOPIC_NAME: self.transaction_coordinator,
             SHARE_GROUP_STATE_TOPIC_NAME: self.share_coordinator,
         }
-        self.apis = KafkaApis(self)
+        self.apis: KafkaApis = KafkaApis(self)
         # In the order of starting; they stop in reverse order.
         self._parts = (
             self.log_manager,
@@ -189,6 +192,7 @@ class Broker:
         self.replica_manager.startup()
         self.cluster.open_listeners(self)
         self.coordination.startup()
+        self._acl_cache.startup()
         self.controller.startup()
         self.group_coordinator.startup()
         self.transaction_coordinator.startup()

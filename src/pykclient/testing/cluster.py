@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.log_context import LogContext
-from pykclient.testing.acls import bindings_of
+from pykclient.testing.acl_store import AclStore
 from pykclient.testing.broker import Broker
 from pykclient.testing.config import ClusterConfig
 from pykclient.testing.coordination.coordination_service import CoordinationService
@@ -20,10 +20,8 @@ from pykclient.testing.log.broker_disk import BrokerDisk
 from pykclient.testing.log.memory_budget import MemoryBudget
 from pykclient.testing.memory_network import MemoryNetwork
 from pykclient.testing.release_profiles import ReleaseProfile
-from pykclient.testing.server.auth_helper import AuthHelper
 from pykclient.testing.server.memory_server import MemoryServer
 from pykclient.testing.server.quotas import Quotas
-from pykclient.testing.server.standard_authorizer import StandardAuthorizer
 from pykclient.testing.telemetry import TelemetryReceiver
 from pykclient.types import ConsumerRecord, Node, TopicPartition
 
@@ -42,17 +40,6 @@ class Gateway(Protocol):
 
     def resume(self, broker: Broker) -> None:
         """Handle the requests that arrived while a broker was paused."""
-
-
-def _authorizer(config: ClusterConfig) -> StandardAuthorizer | None:
-    if config.acls is None:
-        return None
-    settings = config.broker_config
-    return StandardAuthorizer(
-        bindings_of(config.acls),
-        super_users=config.super_users,
-        allow_without_acls=settings.get_bool("allow.everyone.if.no.acl.found"),
-    )
 
 
 class Cluster:
@@ -79,7 +66,6 @@ class Cluster:
         self.faults = Faults(loop, rng)
         self.history = History(loop, config.history_size)
         self.quotas = Quotas(config.broker_config, loop)
-        self.auth = AuthHelper(_authorizer(config))
         self.profile = ReleaseProfile.of(config.release or ReleaseProfile.CURRENT)
         transaction_version = config.transaction_version
         if transaction_version is None:
@@ -92,6 +78,7 @@ class Cluster:
         self.budget = MemoryBudget(config.memory_limit_bytes)
         self.network = MemoryNetwork(loop, self.faults.links)
         self.coordination = CoordinationService(loop, config.cluster_id)
+        self.acls = AclStore(self.coordination, config)
         self.delegation_tokens = DelegationTokens(self.coordination, config.broker_config, loop, rng)
         self._server = MemoryServer(self.network)
         self._gateway = gateway

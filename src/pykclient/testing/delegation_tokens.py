@@ -154,13 +154,15 @@ class DelegationTokens:
         return hmac.digest(self._secret, token_id.encode(), "sha512")
 
     def _stored(self) -> list[DelegationToken]:
+        """Return all tokens, the oldest first."""
         names = self._service.get_children(znodes.DELEGATION_TOKENS)
-        return [_decode(self._service.get_data(znodes.delegation_token_path(name))[0]) for name in names]
+        found = [self._service.get_data(znodes.delegation_token_path(name)) for name in names]
+        return [_decode(data) for data, _ in sorted(found, key=lambda node: node[1].czxid)]
 
     def tokens(self, wanted: Callable[[DelegationToken], bool]) -> list[DelegationToken]:
         """Return the valid tokens for which ``wanted`` is true, the oldest first."""
         self._sweep()
-        return sorted((token for token in self._stored() if wanted(token)), key=lambda token: token.issue_ms)
+        return [token for token in self._stored() if wanted(token)]
 
     def _sweep(self) -> None:
         for token in self._stored():

@@ -22,6 +22,7 @@ from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.message import Request, Response
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from pykclient.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from pykclient.testing.acl_store import AclStore
 from pykclient.testing.acls import Acl, bindings_of
 from pykclient.testing.cluster import Cluster
 from pykclient.testing.cluster_state import ClusterState
@@ -34,7 +35,6 @@ from pykclient.testing.loop_thread import LoopThread, T
 from pykclient.testing.security import GivenSecurity
 from pykclient.testing.server.local_requests import LocalRequest
 from pykclient.testing.server.socket_server import SocketServer
-from pykclient.testing.server.standard_authorizer import StandardAuthorizer
 from pykclient.testing.telemetry import Push, TelemetryReceiver
 from pykclient.types import ConsumerRecord, Node, TopicPartition
 
@@ -383,7 +383,7 @@ class EmbeddedCluster:
     # --- access ------------------------------------------------------------------------------------------------------
 
     def add_acls(self, *acls: Acl) -> None:
-        """Add access control lists. All brokers apply them from the next request on.
+        """Add access control lists. All brokers with contact to the controller apply them from the next request on.
 
         Raises:
             IllegalStateError: the cluster has no authorizer, because it was created without ``acls``.
@@ -391,7 +391,7 @@ class EmbeddedCluster:
 
         def add(cluster: Cluster) -> None:
             for acl in bindings_of(acls):
-                _authorizer(cluster).add(acl)
+                _acls(cluster).add(acl)
 
         self._call(add)
 
@@ -404,7 +404,7 @@ class EmbeddedCluster:
 
         def remove(cluster: Cluster) -> None:
             for acl in bindings_of(acls):
-                _authorizer(cluster).remove(acl)
+                _acls(cluster).remove(acl)
 
         self._call(remove)
 
@@ -581,11 +581,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_abandon_all)
 
 
-def _authorizer(cluster: Cluster) -> StandardAuthorizer:
-    authorizer = cluster.auth.authorizer
-    if authorizer is None:
+def _acls(cluster: Cluster) -> AclStore:
+    if cluster.config.acls is None:
         raise IllegalStateError("the cluster has no authorizer: create it with acls, or with an empty list of them")
-    return authorizer
+    return cluster.acls
 
 
 def _addresses(nodes: Iterable[Node]) -> str:

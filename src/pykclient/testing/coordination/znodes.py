@@ -21,6 +21,8 @@ CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 CLUSTER_ID: Final = "/cluster/id"
+ACLS: Final = "/kafka-acl"
+ACL_PREFIX: Final = "/kafka-acl/acl_"
 DELEGATION_TOKENS: Final = "/delegation_token/tokens"
 
 #: The nodes that exist before the first broker starts, parents first.
@@ -37,6 +39,7 @@ PERSISTENT_PATHS: Final = (
     DELETE_TOPICS,
     "/cluster",
     PRODUCER_ID_BLOCK,
+    ACLS,
     "/delegation_token",
     DELEGATION_TOKENS,
 )

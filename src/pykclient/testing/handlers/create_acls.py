@@ -27,10 +27,11 @@ def handle(broker: Broker, request: Request) -> None:
     auth.check_cluster(request, acls.ALTER)
     if auth.authorizer is None:
         raise SecurityDisabledError("No Authorizer is configured.")
+    broker.check_controller_is_reachable()
     results = []
     for creation in body.creations:
         try:
-            auth.authorizer.add(_binding(creation))
+            broker.cluster.acls.add(_binding(creation))
             results.append(_Result(error_message=None))
         except BrokerError as error:
             results.append(_Result(error_code=error.code, error_message=str(error)))

@@ -27,9 +27,10 @@ def handle(broker: Broker, request: Request) -> None:
     authorizer = auth.authorizer
     if authorizer is None:
         raise SecurityDisabledError("No Authorizer is configured.")
+    broker.check_controller_is_reachable()
     matching = [authorizer.acls(_filter(wanted)) for wanted in body.filters]
     for acl in {acl for found in matching for acl in found}:
-        authorizer.remove(acl)
+        broker.cluster.acls.remove(acl)
     results = [_Result(error_message=None, matching_acls=[_matching(acl) for acl in found]) for found in matching]
     request.respond(DeleteAclsResponse(filter_results=results))
 
