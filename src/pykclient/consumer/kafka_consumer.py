@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from pykclient import explanation
-from pykclient.clock import Timer
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer import arguments
 from pykclient.consumer.arrow_reader import ArrowReader
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.classic_consumer import DEFAULT_REBALANCE_REASON, ClassicConsumer
 from pykclient.consumer.consumer_components import ConsumerComponents
+from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS, ConsumerFace
 from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
 from pykclient.consumer.explanation import explain_consumer
 from pykclient.consumer.iteration import Iteration
@@ -23,7 +22,6 @@ from pykclient.consumer.offset_commit_future import OffsetCommitFuture
 from pykclient.consumer.subscription_pattern import SubscriptionPattern
 from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.metrics.metrics import Metrics
-from pykclient.metrics.subscribed_metrics import SubscribedMetrics
 from pykclient.network.environment import Environment
 from pykclient.types import (
     ConsumerGroupMetadata,
@@ -47,17 +45,11 @@ if TYPE_CHECKING:
     from pykclient.serialization import DeserializerOf
     from pykclient.types import MadeK, MadeV
 
-#: The default bound of close().
-DEFAULT_CLOSE_TIMEOUT_MS = 30_000
-
-#: The bound of leaving a ``with`` block that ends by KeyboardInterrupt or SystemExit.
-ENDING_TIMEOUT_MS = 500
-
 #: Internal topics; ``topics()`` omits them unless ``exclude.internal.topics`` is off.
 INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 
 
-class KafkaConsumer(SubscribedMetrics, Generic[K, V]):
+class KafkaConsumer(ConsumerFace[K, V]):
     """A Kafka consumer that reads records, alone or as a member of a group.
 
         with KafkaConsumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -79,6 +71,8 @@ class KafkaConsumer(SubscribedMetrics, Generic[K, V]):
     Thread: one at a time; a second one gets ConcurrentModificationError. ``wakeup`` may be called from any thread. In a
     forked child process every call raises UseAfterForkError, except ``close``, which does nothing.
     """
+
+    _consumer: ClassicConsumer
 
     @overload
     def __init__(
@@ -165,15 +159,6 @@ class KafkaConsumer(SubscribedMetrics, Generic[K, V]):
             "elsewhere (Spark reads topics with pykclient.spark.KafkaDataSource)"
         )
 
-    def __repr__(self) -> str:
-        state = " closed" if self._guard.closed else ""
-        return f"<KafkaConsumer client_id={self._consumer.client_id} group_id={self._consumer.group_id}{state}>"
-
-    def _timer(self, timeout_ms: float | None) -> Timer:
-        return Timer(
-            self._clock, self._default_timeout_ms if timeout_ms is None else arguments.milliseconds(timeout_ms)
-        )
-
     # --- subscription ------------------------------------------------------------------------------------------------
 
     def subscribe(
@@ -209,11 +194,6 @@ class KafkaConsumer(SubscribedMetrics, Generic[K, V]):
                 self._consumer.subscribe(names, arguments.listener(listener))
             else:
                 self._run(self._consumer.unsubscribe())
-
-    def subscription(self) -> set[str] | None:
-        """Return the topics subscribed to, or None if there are none."""
-        with self._guard:
-            return self._consumer.subscription() or None
 
     def unsubscribe(self) -> None:
         """Leave the group and give up all partitions. With automatic commits the positions are committed first.
@@ -361,24 +341,6 @@ class KafkaConsumer(SubscribedMetrics, Generic[K, V]):
         called inside it.
         """
         return chain.from_iterable(self._iteration.lists())
-
-    def __next__(self) -> ConsumerRecord[K, V]:
-        """Return the next record, as a loop does.
-
-        Raises:
-            StopIteration: no record arrived for ``consumer.timeout.ms``; a later call may find one.
-        """
-        if self._iterator is None:
-            self._iterator = iter(self)
-        try:
-            # Not next(): a signal handler may run between a call and the use of its result.
-            for record in self._iterator:
-                return record
-        except BaseException:  # the iterator ends with any exception, but the consumer remains usable
-            self._iterator = None
-            raise
-        self._iterator = None
-        raise StopIteration
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
@@ -705,33 +667,8 @@ class KafkaConsumer(SubscribedMetrics, Generic[K, V]):
         with self._guard:
             self._consumer.group().request_rejoin(reason or DEFAULT_REBALANCE_REASON)
 
-    def _registry(self, call: str) -> Metrics:  # noqa: ARG002
-        self._guard.check_process()
-        self._guard.check_not_interrupting()
-        return self._consumer.metrics
-
-    def explain(self) -> str:
-        """Return a page of text on what the consumer is doing and waiting for.
-
-        It names the call in progress, the membership in the group, each partition's position and lag, the connections
-        with their requests in flight, and the last warnings and errors. May be called from any thread;
-        ``pykclient.explain_on_signal`` prints it on a signal.
-
-        Raises:
-            IllegalStateError: called by a signal handler or destructor that interrupts another call of this thread.
-            UseAfterForkError: this is a forked child process.
-        """
-        self._guard.check_process()
-        self._guard.check_not_interrupting()
+    def _explain(self) -> str:
         return explain_consumer(repr(self), self._consumer.components)
-
-    def wakeup(self) -> None:
-        """Make the call in progress in another thread, or else the next call that waits, raise WakeupError.
-
-        May be called from any thread and from signal handlers.
-        """
-        self._guard.check_process()
-        self._consumer.wakeup()
 
     def close(
         self,
@@ -782,9 +719,6 @@ class KafkaConsumer(SubscribedMetrics, Generic[K, V]):
         if failure is not None:
             raise failure
 
-    def __enter__(self) -> KafkaConsumer[K, V]:
-        return self
-
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         """Close the consumer. After an exception, do not commit: the records at hand may not have been processed.
 
@@ -794,12 +728,3 @@ class KafkaConsumer(SubscribedMetrics, Generic[K, V]):
         is_error = error_type is not None and not issubclass(error_type, GeneratorExit)
         is_ending = is_error and error_type is not None and not issubclass(error_type, Exception)
         self.close(autocommit=not is_error, timeout_ms=ENDING_TIMEOUT_MS if is_ending else None)
-
-    def __del__(self) -> None:
-        consumer = getattr(self, "_consumer", None)
-        if consumer is None or self._guard.closed or self._guard.forked:
-            return
-        try:
-            consumer.abandon()
-        finally:
-            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)

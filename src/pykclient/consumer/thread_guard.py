@@ -84,16 +84,16 @@ class ThreadGuard:
         "_is_intruded",
         "_last_code",
         "_last_thread_id",
-        "_name",
         "_pid",
         "application_code",
         "closed",
         "has_leftovers",
+        "name",
         "recover",
     )
 
     def __init__(self, environment: Environment = SYSTEM_ENVIRONMENT, name: str = "KafkaConsumer") -> None:
-        self._name = name  # of the client's class, for errors
+        self.name = name  # of the client's class
         self._get_ident = environment.get_ident
         # The innermost entry under its one key: ``setdefault`` enters and finds out who else is inside, in one step.
         self._held: dict[str, _Entry] = {}
@@ -118,7 +118,7 @@ class ThreadGuard:
         """Raise UseAfterForkError in a child process."""
         if os.getpid() != self._pid:
             raise UseAfterForkError(
-                f"this {self._name} was made in process {self._pid} and is used in its child {os.getpid()}: sockets "
+                f"this {self.name} was made in process {self._pid} and is used in its child {os.getpid()}: sockets "
                 f"and group membership belong to the parent; make a consumer in each process, after the fork"
             )
 
@@ -177,7 +177,7 @@ class ThreadGuard:
         if os.getpid() != self._pid:
             self.check_process()
         if self.closed:
-            raise IllegalStateError(f"this {self._name} is closed")
+            raise IllegalStateError(f"this {self.name} is closed")
         entry = _Entry(sys._getframe(1), self._get_ident())
         found = self._held.setdefault(_HOLDER, entry)
         if found is not entry:
@@ -215,7 +215,7 @@ class ThreadGuard:
 
     def _concurrent(self, thread_id: int, holder_id: int) -> ConcurrentModificationError:
         return ConcurrentModificationError(
-            f"{self._name} is not safe for use by several threads: {_thread_name(thread_id)} called it while "
+            f"{self.name} is not safe for use by several threads: {_thread_name(thread_id)} called it while "
             f"{_thread_name(holder_id)} is inside; only wakeup() may be called from another thread"
         )
 
@@ -223,7 +223,7 @@ class ThreadGuard:
         # The error may end the interrupted call anywhere, and may be caught and wrapped on its way.
         self._is_intruded = True
         return IllegalStateError(
-            f"this {self._name} is in the middle of {holder.method} in the same thread, and can be called neither by "
+            f"this {self.name} is in the middle of {holder.method} in the same thread, and can be called neither by "
             f"a signal handler or destructor that interrupts it, nor by its interceptors and deserializers: call "
             f"wakeup(), which is always safe, and do the rest when {holder.method} has ended"
         )

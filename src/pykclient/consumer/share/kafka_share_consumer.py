@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from pykclient import explanation
 from pykclient.clock import Timer
 from pykclient.config.share_consumer_config import ShareConsumerConfig
 from pykclient.consumer import arguments
+from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS, ConsumerFace
 from pykclient.consumer.explanation import explain_share_consumer
 from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.consumer.share.share_consumer import ShareConsumer
 from pykclient.consumer.share.share_consumer_components import ShareConsumerComponents
 from pykclient.errors import IllegalArgumentError, KafkaError
 from pykclient.metrics.metrics import Metrics
-from pykclient.metrics.subscribed_metrics import SubscribedMetrics
 from pykclient.network.environment import Environment
 from pykclient.types import ConsumerRecord, K, TopicIdPartition, TopicPartition, V
 
@@ -29,14 +28,8 @@ if TYPE_CHECKING:
     from pykclient.serialization import DeserializerOf
     from pykclient.types import MadeK, MadeV
 
-#: The default bound of close().
-DEFAULT_CLOSE_TIMEOUT_MS = 30_000
 
-#: The bound of leaving a ``with`` block that ends by KeyboardInterrupt or SystemExit.
-ENDING_TIMEOUT_MS = 500
-
-
-class KafkaShareConsumer(SubscribedMetrics, Generic[K, V]):
+class KafkaShareConsumer(ConsumerFace[K, V]):
     """A member of a share group (KIP-932), which processes records like messages of a queue.
 
         with KafkaShareConsumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -63,6 +56,8 @@ class KafkaShareConsumer(SubscribedMetrics, Generic[K, V]):
     Thread: one at a time; a second one gets ConcurrentModificationError. ``wakeup`` may be called from any thread. In a
     forked child process every call raises UseAfterForkError, except ``close``, which does nothing.
     """
+
+    _consumer: ShareConsumer
 
     @overload
     def __init__(
@@ -147,15 +142,6 @@ class KafkaShareConsumer(SubscribedMetrics, Generic[K, V]):
             "elsewhere"
         )
 
-    def __repr__(self) -> str:
-        state = " closed" if self._guard.closed else ""
-        return f"<KafkaShareConsumer client_id={self._consumer.client_id} group_id={self._consumer.group_id}{state}>"
-
-    def _timer(self, timeout_ms: float | None) -> Timer:
-        return Timer(
-            self._clock, self._default_timeout_ms if timeout_ms is None else arguments.milliseconds(timeout_ms)
-        )
-
     # --- subscription ------------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Collection[str]) -> None:
@@ -171,11 +157,6 @@ class KafkaShareConsumer(SubscribedMetrics, Generic[K, V]):
                 self._consumer.subscribe(names)
             else:
                 self._run(self._consumer.unsubscribe())
-
-    def subscription(self) -> set[str] | None:
-        """Return the topics subscribed to, or None if there are none."""
-        with self._guard:
-            return self._consumer.subscription() or None
 
     def unsubscribe(self) -> None:
         """Leave the group. Records of the last poll can still be acknowledged and committed."""
@@ -280,23 +261,6 @@ class KafkaShareConsumer(SubscribedMetrics, Generic[K, V]):
                 if timer.expired:
                     return False
 
-    def __next__(self) -> ConsumerRecord[K, V]:
-        """Return the next record, as a loop does.
-
-        Raises:
-            StopIteration: no record arrived for ``consumer.timeout.ms``; a later call may find one.
-        """
-        if self._iterator is None:
-            self._iterator = iter(self)
-        try:
-            for record in self._iterator:
-                return record
-        except BaseException:  # the iterator ends with any exception, but the consumer remains usable
-            self._iterator = None
-            raise
-        self._iterator = None
-        raise StopIteration
-
     # --- acknowledgements --------------------------------------------------------------------------------------------
 
     @overload
@@ -376,31 +340,8 @@ class KafkaShareConsumer(SubscribedMetrics, Generic[K, V]):
 
     # --- metrics and closing -----------------------------------------------------------------------------------------
 
-    def _registry(self, call: str) -> Metrics:  # noqa: ARG002
-        self._guard.check_process()
-        self._guard.check_not_interrupting()
-        return self._consumer.metrics
-
-    def explain(self) -> str:
-        """Return a page of text on what the consumer is doing and waiting for, as ``KafkaConsumer.explain``.
-
-        May be called from any thread.
-
-        Raises:
-            IllegalStateError: called by a signal handler or destructor that interrupts another call of this thread.
-            UseAfterForkError: this is a forked child process.
-        """
-        self._guard.check_process()
-        self._guard.check_not_interrupting()
+    def _explain(self) -> str:
         return explain_share_consumer(repr(self), self._consumer.components)
-
-    def wakeup(self) -> None:
-        """Make the call in progress in another thread, or else the next call that waits, raise WakeupError.
-
-        May be called from any thread and from signal handlers.
-        """
-        self._guard.check_process()
-        self._consumer.wakeup()
 
     def close(self, timeout_ms: float | None = None) -> None:
         """Send the acknowledgements that were made, leave the group, and close all connections.
@@ -438,20 +379,9 @@ class KafkaShareConsumer(SubscribedMetrics, Generic[K, V]):
         if failure is not None:
             raise failure
 
-    def __enter__(self) -> KafkaShareConsumer[K, V]:
-        return self
-
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         """Close the consumer. Takes at most half a second if the program is being ended, for example by Ctrl-C."""
         is_error = error_type is not None and not issubclass(error_type, GeneratorExit)
         is_ending = is_error and error_type is not None and not issubclass(error_type, Exception)
         self.close(timeout_ms=ENDING_TIMEOUT_MS if is_ending else None)
 
-    def __del__(self) -> None:
-        consumer = getattr(self, "_consumer", None)
-        if consumer is None or self._guard.closed or self._guard.forked:
-            return
-        try:
-            consumer.abandon()
-        finally:
-            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
