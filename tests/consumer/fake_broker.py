@@ -209,7 +209,7 @@ class FakeCluster:
         components = ConsumerComponents(config, SystemEnvironment(self.clock), self.broker, metadata, subscriptions)
         components.api_versions.update("0", NodeApiVersions.create())
         if components.coordinator is not None:
-            components.coordinator.new_heartbeat_thread = SteppedThread
+            components.coordinator.heartbeat_thread.new_thread = SteppedThread
         consumer: KafkaConsumer[Any, Any] = KafkaConsumer._of(components)
         if topics:
             consumer.subscribe(topics)

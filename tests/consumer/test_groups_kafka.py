@@ -449,7 +449,7 @@ def test_a_member_that_dies_is_replaced_after_its_session(any_kafka: AnyKafka, t
     poll_until(lambda: len(one.assignment()) == len(two.assignment()) == 1, one, two)
     # No more heartbeats and no LeaveGroup.
     assert two._consumer.components.coordinator is not None
-    two._consumer.components.coordinator._close_heartbeat_thread()
+    two._consumer.components.coordinator.heartbeat_thread.close()
     poll_until(lambda: len(one.assignment()) == 2, one, timeout_s=30)
 
 

@@ -152,11 +152,11 @@ class GroupHarness:
             random.Random(1),
         )
         self.threads: list[SteppedThread] = []
-        coordinator.new_heartbeat_thread = self._thread
+        coordinator.heartbeat_thread.new_thread = self._thread
         self.coordinator: Any = DrivenCoordinator(coordinator, self.driver)
 
-    def _thread(self, *parts: Any, **environment: Any) -> SteppedThread:
-        self.threads.append(SteppedThread(*parts, **environment))
+    def _thread(self, *parts: Any) -> SteppedThread:
+        self.threads.append(SteppedThread(*parts))
         return self.threads[-1]
 
     @property

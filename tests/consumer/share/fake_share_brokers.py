@@ -319,7 +319,7 @@ class FakeShareCluster:
         self.brokers = FakeShareBrokers(self.clock, metadata, partitions)
         environment = SystemEnvironment(self.clock)
         self.components = ShareConsumerComponents(config, environment, self.brokers, metadata, subscriptions)
-        self.components.coordinator.new_heartbeat_thread = SteppedThread
+        self.components.coordinator.heartbeat_thread.new_thread = SteppedThread
         self.consumer: KafkaShareConsumer[Any, Any] = KafkaShareConsumer._of(self.components)
         self.consumer.subscribe([TOPIC])
         self.made.append(self)

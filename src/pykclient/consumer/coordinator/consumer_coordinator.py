@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from pykclient.clock import FOREVER_MS, Clock, Timer
 from pykclient.consumer.application_events import ApplicationEvents, Round, Steps, Wait, metadata_update, result_of
@@ -17,7 +17,7 @@ from pykclient.consumer.coordinator.coordinator_metrics import ConsumerCoordinat
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
 from pykclient.consumer.coordinator.group_protocols import new_member
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
-from pykclient.consumer.coordinator.heartbeat_thread import HeartbeatThread
+from pykclient.consumer.coordinator.heartbeat_thread import HeartbeatThreadOwner
 from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
 from pykclient.consumer.coordinator.member_context import MemberContext
 from pykclient.consumer.coordinator.rebalance_listener_invoker import RebalanceListenerInvoker
@@ -33,9 +33,6 @@ from pykclient.types import ConsumerGroupMetadata, TopicPartition
 
 _BACKOFF_EXP_BASE = 2
 _BACKOFF_JITTER = 0.2
-
-#: How long closing waits for the heartbeat thread, which never blocks.
-_THREAD_JOIN_S = 5.0
 
 
 class ConsumerCoordinator:
@@ -60,7 +57,6 @@ class ConsumerCoordinator:
         self.log_context = log_context
         self.client = client
         self.clock = clock
-        self._environment = environment
         self._log = log_context.logger(__name__)
         self._metadata = consumer.metadata
         self._subscriptions = consumer.subscriptions
@@ -94,9 +90,9 @@ class ConsumerCoordinator:
         # A manager comes before those that it needs, which then act in the same round.
         first, *others = self.member.managers
         client.managers.add(first, self._commits, self._committed, *others, lookup)
-        self._heartbeat_thread: HeartbeatThread | None = None
-        #: Tests replace it with a thread that they step themselves.
-        self.new_heartbeat_thread: Callable[..., HeartbeatThread] = HeartbeatThread
+        self.heartbeat_thread = HeartbeatThreadOwner(
+            config, log_context, client, self.membership, lookup, clock, environment
+        )
         self._metadata.request_update(True)
 
     # --- the coordinator -------------------------------------------------------------------------------------------
@@ -169,14 +165,14 @@ class ConsumerCoordinator:
             if not is_ready:
                 return False
         while member.is_rebalancing:
-            self._start_heartbeat_thread()
+            self.heartbeat_thread.start()
             timer.update()
             member.advance(timer.now_ms)
             yield from member.events.steps()
             if not (member.needs_application or (yield Wait(timer, lambda: member.needs_application))):
                 return False
         if self.membership.state.sends_heartbeats:
-            self._start_heartbeat_thread()
+            self.heartbeat_thread.start()
         return True
 
     def rejoin_needed_or_pending(self) -> bool:
@@ -205,31 +201,17 @@ class ConsumerCoordinator:
 
     # --- heartbeats ------------------------------------------------------------------------------------------------
 
-    def _start_heartbeat_thread(self) -> None:
-        if self._heartbeat_thread is None:
-            self._heartbeat_thread = self.new_heartbeat_thread(
-                self.config,
-                self.log_context,
-                self.client,
-                self.membership,
-                self.lookup,
-                self.clock,
-                environment=self._environment,
-            )
-            self._heartbeat_thread.start()
-
     def _poll_heartbeat(self, now_ms: int, *, is_called: bool) -> None:
         """Record that the application is alive, unless this happens between its calls.
 
         Raises the error that ended the heartbeats; joining starts them again.
         """
-        thread = self._heartbeat_thread
-        if thread is None:
+        if not self.heartbeat_thread.started:
             return
-        if thread.failure is not None:
-            self._heartbeat_thread = None
-            self.member.heartbeat_thread_failed(thread.failure)
-            raise thread.failure
+        failure = self.heartbeat_thread.take_failure()
+        if failure is not None:
+            self.member.heartbeat_thread_failed(failure)
+            raise failure
         self.member.raise_failure()
         if is_called:
             self.member.polled(now_ms)
@@ -353,7 +335,7 @@ class ConsumerCoordinator:
             timer.reset(0)  # still send LeaveGroup, but do not wait for the response
             raise
         finally:
-            self._close_heartbeat_thread()
+            self.heartbeat_thread.close()
             try:
                 yield from self.revoke_all()
             finally:
@@ -388,18 +370,6 @@ class ConsumerCoordinator:
         except KafkaError as error:
             self._log.warning("The last automatic commit of %s failed: %s", shown(offsets), error)
 
-    def _close_heartbeat_thread(self) -> None:
-        thread, self._heartbeat_thread = self._heartbeat_thread, None
-        if thread is None:
-            return
-        thread.close()
-        if thread.is_alive():
-            thread.join(_THREAD_JOIN_S)
-
     def abandon(self) -> bool:
-        """Let the heartbeat thread end by itself, as nothing will close this; return whether there was one."""
-        thread = self._heartbeat_thread
-        if thread is None:
-            return False
-        thread.abandon()
-        return True
+        """Let the heartbeat thread end by itself, as nothing will close this; return whether there is one."""
+        return self.heartbeat_thread.abandon()

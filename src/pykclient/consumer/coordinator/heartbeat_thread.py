@@ -4,6 +4,7 @@ AbstractCoordinator.HeartbeatThread).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
@@ -20,6 +21,9 @@ HEARTBEAT_THREAD_PREFIX = "kafka-coordinator-heartbeat-thread"
 
 #: Signals end a wait; this bound is for the thread of a consumer that was garbage-collected without being closed.
 _MAX_REST_MS = 5000
+
+#: The bound of the wait for the thread, which never blocks, when the consumer is closed.
+_JOIN_S = 5.0
 
 
 class HeartbeatThread:
@@ -103,3 +107,57 @@ class HeartbeatThread:
             # This thread must receive the response, because the application may not poll.
             wait_ms = min(wait_ms, self._retry_backoff_ms)
         return min(wait_ms, _MAX_REST_MS)
+
+
+class HeartbeatThreadOwner:
+    """The heartbeat thread of one consumer, which starts once the consumer joins its group. Thread: application."""
+
+    def __init__(
+        self,
+        config: GroupRebalanceConfig,
+        log_context: LogContext,
+        client: NetworkClientDelegate,
+        membership: Membership,
+        coordinator: CoordinatorRequestManager,
+        clock: Clock,
+        environment: Environment,
+    ) -> None:
+        self._arguments = (config, log_context, client, membership, coordinator, clock, environment)
+        #: Tests replace it with a thread that they step themselves.
+        self.new_thread: Callable[..., HeartbeatThread] = HeartbeatThread
+        self._thread: HeartbeatThread | None = None
+
+    @property
+    def started(self) -> bool:
+        """True from the start of the thread until it is closed or its failure is taken."""
+        return self._thread is not None
+
+    def start(self) -> None:
+        """Start the thread unless there is one."""
+        if self._thread is None:
+            self._thread = self.new_thread(*self._arguments)
+            self._thread.start()
+
+    def take_failure(self) -> Exception | None:
+        """Return the exception that ended the thread, once; ``start`` then starts another thread."""
+        if self._thread is None or self._thread.failure is None:
+            return None
+        thread, self._thread = self._thread, None
+        return thread.failure
+
+    def close(self) -> None:
+        """End the thread, and wait until it has ended."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        thread.close()
+        if thread.is_alive():
+            thread.join(_JOIN_S)
+
+    def abandon(self) -> bool:
+        """Let the thread end by itself, as nothing will close it; return whether there is one."""
+        thread = self._thread
+        if thread is None:
+            return False
+        thread.abandon()
+        return True

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pykclient.clock import Timer
 from pykclient.consumer.application_events import Round, Steps, Wait
 from pykclient.consumer.coordinator.consumer_membership import ConsumerMembership
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
-from pykclient.consumer.coordinator.heartbeat_thread import HeartbeatThread
+from pykclient.consumer.coordinator.heartbeat_thread import HeartbeatThreadOwner
 from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
 from pykclient.consumer.share.share_heartbeat_request_manager import ShareHeartbeatRequestManager
 from pykclient.consumer.share.share_membership_manager import ShareMembershipManager
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     from pykclient.log_context import LogContext
     from pykclient.metrics.metrics import Metrics
     from pykclient.network.exponential_backoff import ExponentialBackoff
-
-#: How long closing waits for the heartbeat thread, which never blocks.
-_THREAD_JOIN_S = 5.0
 
 
 class ShareCoordinator:
@@ -54,11 +50,9 @@ class ShareCoordinator:
         environment: Environment = SYSTEM_ENVIRONMENT,
     ) -> None:
         self.config = config
-        self._log_context = log_context
         self._log = log_context.logger(__name__)
         self._client = client
         self._clock = clock
-        self._environment = environment
         self._subscriptions = subscriptions
         self.membership = ConsumerMembership(config, log_context, clock, retry_backoff, rng)
         self.lookup = CoordinatorRequestManager(
@@ -70,9 +64,9 @@ class ShareCoordinator:
         )
         self._member = ShareMembershipManager(log_context, self.membership, metadata, subscriptions, sensors)
         client.managers.add(self._heartbeats, self.lookup)
-        self._heartbeat_thread: HeartbeatThread | None = None
-        #: Tests replace it with a thread that they step themselves.
-        self.new_heartbeat_thread: Callable[..., HeartbeatThread] = HeartbeatThread
+        self.heartbeat_thread = HeartbeatThreadOwner(
+            config, log_context, client, self.membership, self.lookup, clock, environment
+        )
         metadata.request_update(True)
 
     @property
@@ -91,29 +85,16 @@ class ShareCoordinator:
         Raises:
             KafkaError: the membership or the lookup of the coordinator has failed for good.
         """
-        thread = self._heartbeat_thread
-        if thread is not None and thread.failure is not None:
-            self._heartbeat_thread = None
-            raise thread.failure
+        failure = self.heartbeat_thread.take_failure()
+        if failure is not None:
+            raise failure
         self.membership.poll_heartbeat(now_ms)
         if self.lookup.unknown:
             self.lookup.raise_fatal_error()
         if self._member.needs_application:
             self._member.advance()
-        if self._heartbeat_thread is None and self.membership.state.sends_heartbeats:
-            self._start_heartbeat_thread()
-
-    def _start_heartbeat_thread(self) -> None:
-        self._heartbeat_thread = self.new_heartbeat_thread(
-            self.config,
-            self._log_context,
-            self._client,
-            self.membership,
-            self.lookup,
-            self._clock,
-            environment=self._environment,
-        )
-        self._heartbeat_thread.start()
+        if self.membership.state.sends_heartbeats:
+            self.heartbeat_thread.start()
 
     def leave_group(self, reason: str) -> Steps[RequestFuture[None] | None]:
         """Leave the group, unless there is nothing to leave. Return the future of the request, or None without one."""
@@ -127,23 +108,11 @@ class ShareCoordinator:
 
     def close(self, timer: Timer) -> Steps[None]:
         """End the heartbeats and leave the group, within the timer."""
-        self._close_heartbeat_thread()
+        self.heartbeat_thread.close()
         left = yield from self.leave_group("the consumer is being closed")
         if left is not None and not (yield Wait(timer, lambda: left.is_done, wakeup=False)):
             self._log.warning("Closing before the group coordinator has confirmed that this member left")
 
-    def _close_heartbeat_thread(self) -> None:
-        thread, self._heartbeat_thread = self._heartbeat_thread, None
-        if thread is None:
-            return
-        thread.close()
-        if thread.is_alive():
-            thread.join(_THREAD_JOIN_S)
-
     def abandon(self) -> bool:
-        """Let the heartbeat thread end by itself, as nothing will close this; return whether there was one."""
-        thread = self._heartbeat_thread
-        if thread is None:
-            return False
-        thread.abandon()
-        return True
+        """Let the heartbeat thread end by itself, as nothing will close this; return whether there is one."""
+        return self.heartbeat_thread.abandon()
