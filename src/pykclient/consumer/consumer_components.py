@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.application_driver import ApplicationDriver
@@ -13,9 +13,9 @@ from pykclient.consumer.assignors.loading import assignor_instances
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_interceptors import ConsumerInterceptors
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
+from pykclient.consumer.consumer_network_client import consumer_network_client
 from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
 from pykclient.consumer.coordinator.coordinated_consumer import CoordinatedConsumer, Offsets
-from pykclient.consumer.coordinator.coordinator_metrics import METRIC_PREFIX
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.deserializers import Deserializers
 from pykclient.consumer.fetch_buffer import FetchBuffer
@@ -39,15 +39,12 @@ from pykclient.network.api_versions import ApiVersions
 from pykclient.network.authorization_errors import principal_of
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.kafka_client import KafkaClient
-from pykclient.serialization import BYTES, deserializer_for
+from pykclient.serialization import deserializer_for
 from pykclient.types import UNKNOWN_EPOCH, OffsetAndMetadata
 
 if TYPE_CHECKING:
     from pykclient.consumer.fetch_state import FetchPosition
     from pykclient.types import TopicPartition
-
-#: Fetches, lookups and commits to one node are few, so none has to wait for another.
-_MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION = 100
 
 _sequence = itertools.count(1)
 
@@ -105,7 +102,17 @@ class ConsumerComponents:
         self.api_versions = api_versions = ApiVersions()
         fetch_metrics = FetchMetricsManager(self.metrics)
         if kafka_client is None:
-            kafka_client = self._network_client(api_versions, fetch_metrics, rng)
+            kafka_client = consumer_network_client(
+                config,
+                self.client_id,
+                self.metrics,
+                self.log_context,
+                api_versions,
+                self.metadata,
+                fetch_metrics.throttle_time_sensor,
+                environment,
+                rng,
+            )
         self.client = NetworkClientDelegate(
             kafka_client,
             clock,
@@ -119,7 +126,7 @@ class ConsumerComponents:
         self.undelivered = UndeliveredRecords()
         self.coordinator = self._coordinator(rng)
         context = FetchContext(self.log_context, self.client, self.metadata, self.subscriptions, clock, api_versions)
-        deserializers = Deserializers(_bound(self.key_deserializer), _bound(self.value_deserializer))
+        deserializers = Deserializers.of(self.key_deserializer, self.value_deserializer)
         self.fetch_buffer = FetchBuffer(self.log_context)
         self.fetch_collector = FetchCollector(context, fetch_config, deserializers, fetch_metrics)
         self.fetches = FetchRequestManager(context, fetch_config, self.fetch_buffer, fetch_metrics)
@@ -136,34 +143,6 @@ class ConsumerComponents:
         self.client.managers.add(self.topic_metadata, self.offsets, self.fetches)
         self.consumer_metrics = KafkaConsumerMetrics(self.metrics)
         register_app_info(self.metrics)
-
-    def _network_client(
-        self, api_versions: ApiVersions, fetch_metrics: FetchMetricsManager, rng: random.Random
-    ) -> KafkaClient:
-        from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses, resolver_for
-
-        config = self.config
-        addresses = parse_and_validate_addresses(
-            config["bootstrap.servers"],
-            config["client.dns.lookup"],
-            resolver_for(config, self.environment.host_resolver),
-            self.log_context,
-            self.environment.clock,
-        )
-        self.metadata.bootstrap(addresses)
-        return create_network_client(
-            config,
-            self.client_id,
-            self.metrics,
-            METRIC_PREFIX,
-            self.log_context,
-            api_versions,
-            self.metadata,
-            _MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION,
-            throttle_time_sensor=fetch_metrics.throttle_time_sensor,
-            environment=self.environment,
-            rng=rng,
-        )
 
     def _coordinator(self, rng: random.Random) -> ConsumerCoordinator | None:
         """Return the coordinator, or None without a group."""
@@ -209,10 +188,6 @@ def hold_back(offsets: Offsets, positions: Mapping[TopicPartition, FetchPosition
         if tp in offsets and position.offset < offsets[tp].offset:
             epoch = UNKNOWN_EPOCH if position.offset_epoch is None else position.offset_epoch
             offsets[tp] = OffsetAndMetadata(position.offset, "", epoch)
-
-
-def _bound(deserializer: Any) -> Any:
-    return None if deserializer is BYTES else deserializer.deserialize
 
 
 def _default_client_id(group_id: str | None, instance_id: str | None) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 from pykclient.record.record_batch import Deserializer
+from pykclient.serialization import BYTES
 
 
 class Deserializers:
@@ -17,3 +20,12 @@ class Deserializers:
     def __init__(self, key: Deserializer | None = None, value: Deserializer | None = None) -> None:
         self.key = key
         self.value = value
+
+    @classmethod
+    def of(cls, key: Any, value: Any) -> Self:
+        """Return the deserializers of two objects with a method ``deserialize``."""
+        return cls(_function(key), _function(value))
+
+
+def _function(deserializer: Any) -> Deserializer | None:
+    return None if deserializer is BYTES else deserializer.deserialize

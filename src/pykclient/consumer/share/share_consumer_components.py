@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pykclient.consumer.application_driver import ApplicationDriver
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
+from pykclient.consumer.consumer_network_client import consumer_network_client
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.deserializers import Deserializers
 from pykclient.consumer.network_client_delegate import NetworkClientDelegate
@@ -26,7 +27,7 @@ from pykclient.network.api_versions import ApiVersions
 from pykclient.network.authorization_errors import principal_of
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
-from pykclient.serialization import BYTES, deserializer_for
+from pykclient.serialization import deserializer_for
 
 if TYPE_CHECKING:
     import random
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from pykclient.config.share_consumer_config import ShareConsumerConfig
     from pykclient.network.kafka_client import KafkaClient
 
-_METRIC_PREFIX = "consumer"
-_MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION = 100
 _BACKOFF_EXP_BASE = 2
 _BACKOFF_JITTER = 0.2
 
@@ -94,7 +93,17 @@ class ShareConsumerComponents:
         self.metadata = metadata or ConsumerMetadata(config, self.subscriptions, self.log_context, rng=rng)
         fetch_metrics = ShareFetchMetricsManager(self.metrics)
         if kafka_client is None:
-            kafka_client = self._network_client(fetch_metrics, rng)
+            kafka_client = consumer_network_client(
+                config,
+                self.client_id,
+                self.metrics,
+                self.log_context,
+                ApiVersions(),
+                self.metadata,
+                fetch_metrics.throttle_time_sensor,
+                environment,
+                rng,
+            )
         self.client = NetworkClientDelegate(
             kafka_client,
             clock,
@@ -120,7 +129,7 @@ class ShareConsumerComponents:
             rng,
             environment,
         )
-        deserializers = Deserializers(_bound(self.key_deserializer), _bound(self.value_deserializer))
+        deserializers = Deserializers.of(self.key_deserializer, self.value_deserializer)
         self.buffer = ShareFetchBuffer(self.log_context, self.metadata, fetch_config, deserializers, clock)
         self.requests = ShareConsumeRequestManager(
             self.log_context,
@@ -138,33 +147,3 @@ class ShareConsumerComponents:
         self.client.managers.add(self.requests)
         self.consumer_metrics = KafkaShareConsumerMetrics(self.metrics)
         register_app_info(self.metrics)
-
-    def _network_client(self, fetch_metrics: ShareFetchMetricsManager, rng: random.Random) -> KafkaClient:
-        from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses, resolver_for
-
-        config = self.config
-        addresses = parse_and_validate_addresses(
-            config["bootstrap.servers"],
-            config["client.dns.lookup"],
-            resolver_for(config, self.environment.host_resolver),
-            self.log_context,
-            self.environment.clock,
-        )
-        self.metadata.bootstrap(addresses)
-        return create_network_client(
-            config,
-            self.client_id,
-            self.metrics,
-            _METRIC_PREFIX,
-            self.log_context,
-            ApiVersions(),
-            self.metadata,
-            _MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION,
-            throttle_time_sensor=fetch_metrics.throttle_time_sensor,
-            environment=self.environment,
-            rng=rng,
-        )
-
-
-def _bound(deserializer: Any) -> Any:
-    return None if deserializer is BYTES else deserializer.deserialize
