@@ -1,4 +1,4 @@
-"""What commands print: tables, JSON, progress. Data goes to stdout, everything else to stderr."""
+"""The output of commands: tables, JSON, progress. Data goes to stdout, everything else to stderr."""
 
 from __future__ import annotations
 

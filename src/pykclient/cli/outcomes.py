@@ -1,4 +1,4 @@
-"""What commands that change things report: each item that was done, and each that failed."""
+"""The report of a command that changes things: each item that was done, and each that failed."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def _pattern(text: str, option: str) -> re.Pattern[bytes]:
 
 
 class Output:
-    """Where records go. ``columns`` names the columns to poll for; without any, it takes records. Thread: owner."""
+    """A destination of records. ``columns`` names the columns that it needs, or is empty for records. Thread: owner."""
 
     columns: Sequence[str] = ()
     #: What a poll for columns returns at most: for text, little enough to stay in the processor's cache.

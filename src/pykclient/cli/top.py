@@ -28,7 +28,7 @@ _TURNS_PER_LISTING: Final = 10
 
 
 class Sample:
-    """What was seen in one turn. ``at_ms`` is the time. Thread: owner."""
+    """The offsets seen in one turn, and its time ``at_ms``. Thread: owner."""
 
     def __init__(self, at_ms: int, ends: Mapping[TopicPartition, int]) -> None:
         self.at_ms = at_ms

@@ -157,7 +157,7 @@ class SubscriptionState:
         return True
 
     def group_subscribe(self, topics: Iterable[str]) -> bool:
-        """As leader, set the topics of all members. Return True if some are not in this member's subscription."""
+        """Set the topics of all members, as their leader. Return True if some are not in this member's subscription."""
         if not self.has_auto_assigned_partitions():
             raise IllegalStateError("only a consumer that has subscribed can belong to a group")
         self._group_subscription = frozenset(topics)

@@ -76,7 +76,7 @@ class MetadataUpdater(Protocol):
 
     @property
     def attempt_start_ms(self) -> int | None:
-        """When the wait for metadata started, or None. Without a wait, no rebootstrap is needed."""
+        """The time at which the wait for metadata started, or None. Without a wait, no rebootstrap is needed."""
 
     def needs_rebootstrap(self, now_ms: int, trigger_ms: int) -> bool:
         """Return True if no metadata arrived for ``trigger_ms``, or if a broker asked for a rebootstrap (KIP-1102)."""

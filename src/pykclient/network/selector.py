@@ -304,7 +304,7 @@ class Selector:
                 self._silent_send = True
 
     def _begin_reauthentication(self, channel: KafkaChannel, due_ms: int) -> bool:
-        """If it is time, let the connection authenticate again before it sends its frame, from the next poll on.
+        """Let the connection authenticate again, if it is time, before it sends its frame, from the next poll on.
 
         Responses to earlier frames still arrive meanwhile (KIP-368).
         """

@@ -651,7 +651,7 @@ class TransactionalManager(TransactionManager):
         return False
 
     def add_partitions_of(self, batches: Callable[[], Iterable[ProducerBatch]]) -> None:
-        """If any partition is about to be added, add those of all ``batches`` with the same request."""
+        """Add the partitions of all ``batches`` with the next request, if it adds any."""
         if self._new_partitions:
             partitions = {batch.topic_partition for batch in batches()}
             self._new_partitions |= partitions - self._partitions_in_transaction

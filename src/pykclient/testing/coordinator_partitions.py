@@ -1,4 +1,4 @@
-"""Which broker coordinates what: the leader of the partition that stores it."""
+"""The choice of a coordinator: the leader of the partition that stores the state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who owns which partitions before a sticky assignment, according to the members themselves."""
+"""The owners of partitions before a sticky assignment, according to the members themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which members may have a partition, if members subscribe to different topics."""
+"""The members that may have a partition, if members subscribe to different topics."""
 
 from __future__ import annotations
 

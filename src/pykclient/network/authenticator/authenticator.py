@@ -18,7 +18,7 @@ class Session(Protocol):
 
     @property
     def expiry_ms(self) -> int | None:
-        """When the client must have authenticated again (KIP-368); None if never."""
+        """The time by which the client must have authenticated again (KIP-368), or None."""
 
     @property
     def uses_token(self) -> bool:
@@ -40,7 +40,7 @@ class Authenticator(Protocol):
 
     @property
     def reauthenticate_ms(self) -> int | None:
-        """When a client must authenticate again (KIP-368); None if never."""
+        """The time at which a client must authenticate again (KIP-368), or None."""
 
     @property
     def session(self) -> Session | None:

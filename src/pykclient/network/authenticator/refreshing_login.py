@@ -36,7 +36,7 @@ C = TypeVar("C", bound=Expiring)
 
 
 class RefreshWindow(NamedTuple):
-    """When credentials are refreshed (Java: the keys sasl.login.refresh.*)."""
+    """The times at which credentials are refreshed (Java: the keys sasl.login.refresh.*)."""
 
     factor: float = 0.8
     jitter: float = 0.05

@@ -1,4 +1,4 @@
-"""Where tokens come from: the application's callable or object, a file, or claims that nobody signs."""
+"""Sources of tokens: the application's callable or object, a file, or claims that nobody signs."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ class CoordinationError(KafkaError):
 
 
 class NoNodeError(CoordinationError):
-    """There is no node at the path."""
+    """No node exists at the path."""
 
 
 class NodeExistsError(CoordinationError):
-    """There is a node at the path already."""
+    """A node exists at the path already."""
 
 
 class BadVersionError(CoordinationError):

@@ -1,4 +1,4 @@
-"""What groups of the consumer protocol and share groups have in common (Java: ModernGroup)."""
+"""The common part of groups of the consumer protocol and of share groups (Java: ModernGroup)."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _NO_LAG = -1
 
 
 class SharePartitionOffset(NamedTuple):
-    """How far a share group has come in a partition; ``lag`` is -1 if it is not known."""
+    """The start offset of a share group in a partition, and its lag, which is -1 if it is not known."""
 
     start_offset: int = UNINITIALIZED_START_OFFSET
     leader_epoch: int = 0

@@ -1,4 +1,4 @@
-"""What the handlers of ShareFetch and ShareAcknowledge have in common: both acknowledge records."""
+"""The acknowledgement of records, for the handlers of ShareFetch and ShareAcknowledge."""
 
 from __future__ import annotations
 

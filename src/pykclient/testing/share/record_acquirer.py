@@ -1,4 +1,4 @@
-"""Which of the fetched records a member of a share group gets (Java: SharePartition.acquire)."""
+"""The choice of the fetched records that a member of a share group gets (Java: SharePartition.acquire)."""
 
 from __future__ import annotations
 

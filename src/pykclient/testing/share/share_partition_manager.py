@@ -46,7 +46,7 @@ _FENCING = (NotLeaderOrFollowerError, FencedStateEpochError, GroupIdNotFoundErro
 
 
 class FetchLimits(NamedTuple):
-    """How long a share fetch waits, and for how much."""
+    """The bounds of a share fetch: of its wait, and of the bytes and records in the response."""
 
     max_wait_ms: int
     min_bytes: int

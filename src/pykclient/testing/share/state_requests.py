@@ -1,4 +1,4 @@
-"""What the handlers of the share coordinator's APIs have in common: requests for many share partitions."""
+"""The common part of the handlers of the share coordinator's APIs: requests for many share partitions."""
 
 from __future__ import annotations
 
