@@ -73,12 +73,22 @@ def secure_cluster() -> Iterator[EmbeddedCluster]:
         yield running
 
 
+def said(expected: str, way: Way, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the text of the error. On a busy machine the first wait may end before the client knows the cause."""
+    text = way(settings, monkeypatch)
+    if expected not in text:
+        monkeypatch.setattr(f"{__name__}.WAIT_MS", 10_000)
+        text = way(settings, monkeypatch)
+    assert expected in text
+    return text
+
+
 @ways
 def test_no_broker_or_the_wrong_port(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = f"127.0.0.1:{closed.getsockname()[1]}"
-    text = way({"bootstrap.servers": address}, monkeypatch)
-    assert f"{address}: Connection refused, nothing listens there" in text
+    cause = f"{address}: Connection refused, nothing listens there"
+    text = said(cause, way, {"bootstrap.servers": address}, monkeypatch)
     assert "Check that the brokers are up and that bootstrap.servers names them" in text
 
 
@@ -91,22 +101,20 @@ def test_a_host_that_does_not_exist(way: Way, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("way", [way for way in _WAYS if way.id != "KafkaConsumer"])  # which only warns, as Java's
 def test_a_topic_that_does_not_exist(way: Way, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = way({"bootstrap.servers": cluster.bootstrap_servers}, monkeypatch)
+    text = said("create", way, {"bootstrap.servers": cluster.bootstrap_servers}, monkeypatch)
     assert "orders" in text
-    assert "create" in text
 
 
 @ways
 def test_a_wrong_password(way: Way, secure_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {**secure_cluster.client_config(), "sasl.password": "not-hers"}
-    text = way({key: str(value) for key, value in settings.items()}, monkeypatch)
+    cause = "check the user name and the password"
+    text = said(cause, way, {key: str(value) for key, value in settings.items()}, monkeypatch)
     assert "not-hers" not in text
-    assert "check the user name and the password" in text
 
 
 @ways
 def test_a_listener_that_expects_a_password(
     way: Way, secure_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = way({"bootstrap.servers": secure_cluster.bootstrap_servers}, monkeypatch)
-    assert "security.protocol" in text
+    said("security.protocol", way, {"bootstrap.servers": secure_cluster.bootstrap_servers}, monkeypatch)

@@ -18,7 +18,7 @@ from pykclient.aio.starting import await_bootstrap, look_up_bootstrap_servers
 from pykclient.clock import Timer
 from pykclient.consumer import arguments
 from pykclient.consumer.application_events import Steps, client_instance_id
-from pykclient.consumer.kafka_consumer import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS
+from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS
 from pykclient.errors import IllegalStateError
 from pykclient.metrics.subscribed_metrics import SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
