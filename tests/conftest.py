@@ -62,6 +62,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if "spark" in fixtures:
         item.add_marker("spark")
         item.add_marker(pytest.mark.timeout(300))
+    if item.get_closest_marker("exhaustive") and not item.get_closest_marker("timeout"):
+        item.add_marker(pytest.mark.timeout(1800))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -98,15 +97,16 @@ def test_offsets_of_groups_as_kafka_python(sides: Sides, records: str, group_id:
     assert sides.ours.reset_group_offsets(group_id, {}) == {}
 
 
-def eventually_equal_listings(sides: Sides) -> tuple[dict[str, Any], dict[str, Any]]:
+def equal_listings(sides: Sides) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the groups that each side lists. Groups of other tests may come and go between the two calls."""
-    deadline_s = time.monotonic() + 30
-    while True:
+
+    def both() -> tuple[dict[str, Any], dict[str, Any]]:
         ours = {group.group_id: group for group in sides.typed.list_groups()}
         theirs = {group.group_id: group for group in sides.confluent.list_consumer_groups().result(20).valid}
-        if ours.keys() == theirs.keys():
-            return ours, theirs
-        assert time.monotonic() < deadline_s, f"pykclient lists {sorted(ours)}, confluent-kafka {sorted(theirs)}"
+        assert ours.keys() == theirs.keys()
+        return ours, theirs
+
+    return eventually(both)
 
 
 def test_groups_beside_confluent(sides: Sides, records: str, group_id: str, member: KafkaConsumer[Any, Any]) -> None:
@@ -132,7 +132,7 @@ def test_groups_beside_confluent(sides: Sides, records: str, group_id: str, memb
     assigned = other.assignment.topic_partitions
     assert {tuple(tp) for tp in mine.assignment} == {(tp.topic, tp.partition) for tp in assigned}
     assert mine.subscribed_topics == (records,)
-    listed, their_listed = eventually_equal_listings(sides)
+    listed, their_listed = equal_listings(sides)
     assert listed[group_id].state.name == their_listed[group_id].state.name
     assert listed[group_id].type is GroupType.CLASSIC
     assert group_id not in {group.group_id for group in sides.typed.list_groups(states=["empty"])}

@@ -107,6 +107,19 @@ def test_a_call_is_interrupted_at_some_places(name: str, mode: str) -> None:
     check_places(name, mode, 149)
 
 
+def test_unsubscribing_is_interrupted_before_the_member_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    application = Application("implicit")
+
+    def interrupt(reason: str) -> None:
+        raise KeyboardInterrupt(reason)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(application.cluster.components.coordinator, "leave_group", interrupt)
+        application.unsubscribe()
+    assert application.consumer.subscription() is None
+    application.check()
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
 @pytest.mark.parametrize("name", CALLS)

@@ -375,6 +375,7 @@ class ShareConsumer:
             self._log.info("An exception interrupted the last call; reconnecting, which releases the locks of records")
             self._subscriptions.refile()
             self._client.reset()
+            self._coordinator.recover()
             self._waiting.clear()
             self._fetch = ShareFetch()
             self._fetch.returned = True

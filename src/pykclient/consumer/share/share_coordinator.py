@@ -106,6 +106,12 @@ class ShareCoordinator:
             yield Round(Timer(self._clock, 0), wakeup=False)
         return future
 
+    def recover(self) -> None:
+        """Leave the group if the application has unsubscribed: an exception may have ended the call before it did."""
+        if not self._subscriptions.has_auto_assigned_partitions():
+            with self._client.lease:
+                self._heartbeats.leave(DEFAULT, "the consumer unsubscribed from all topics")
+
     def close(self, timer: Timer) -> Steps[None]:
         """End the heartbeats and leave the group, within the timer."""
         self.heartbeat_thread.close()
