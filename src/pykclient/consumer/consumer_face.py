@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self
+from typing import TYPE_CHECKING, Generic, Protocol, Self
 
 from pykclient.clock import Timer
 from pykclient.consumer import arguments

@@ -21,7 +21,6 @@ from pykclient.consumer.iteration import Iteration
 from pykclient.consumer.offset_commit_future import OffsetCommitFuture
 from pykclient.consumer.subscription_pattern import SubscriptionPattern
 from pykclient.errors import IllegalArgumentError, IllegalStateError
-from pykclient.metrics.metrics import Metrics
 from pykclient.network.environment import Environment
 from pykclient.types import (
     ConsumerGroupMetadata,

@@ -113,9 +113,10 @@ def test_unsubscribing_is_interrupted_before_the_member_leaves(monkeypatch: pyte
     def interrupt(reason: str) -> None:
         raise KeyboardInterrupt(reason)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(application.cluster.components.coordinator, "leave_group", interrupt)
-        application.unsubscribe()
+        with pytest.raises(KeyboardInterrupt):
+            application.unsubscribe()
     assert application.consumer.subscription() is None
     application.check()
 

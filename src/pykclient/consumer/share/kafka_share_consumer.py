@@ -15,7 +15,6 @@ from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.consumer.share.share_consumer import ShareConsumer
 from pykclient.consumer.share.share_consumer_components import ShareConsumerComponents
 from pykclient.errors import IllegalArgumentError, KafkaError
-from pykclient.metrics.metrics import Metrics
 from pykclient.network.environment import Environment
 from pykclient.types import ConsumerRecord, K, TopicIdPartition, TopicPartition, V
 
@@ -384,4 +383,3 @@ class KafkaShareConsumer(ConsumerFace[K, V]):
         is_error = error_type is not None and not issubclass(error_type, GeneratorExit)
         is_ending = is_error and error_type is not None and not issubclass(error_type, Exception)
         self.close(timeout_ms=ENDING_TIMEOUT_MS if is_ending else None)
-
