@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import Any
 
 import pytest
 
+from pykclient.aio import AIOKafkaShareConsumer
 from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.consumer.share.kafka_share_consumer import KafkaShareConsumer
 from pykclient.errors import IllegalStateError, RecordDeserializationError
+from tests.aio.loops import run
 from tests.consumer.share.share_groups import Consumer, Outcomes, Record, flat, numbers, polls, produce, read, set_group
 from tests.support.any_kafka import EMBEDDED, REAL, AnyKafka
 from tests.support.embedded_kafka import EmbeddedKafka
@@ -122,6 +126,49 @@ def test_a_lock_is_renewed_and_the_record_returned_again(brokers: AnyKafka, topi
     assert {record.delivery_count for record in records} == {1}, "a renewal is no delivery"
     assert set(consumer.commit_sync().values()) == {None}
     assert outcomes.offsets() == sorted([*range(4)] * 3)
+
+
+def test_other_records_wait_while_a_record_is_renewed(brokers: AnyKafka, topic: str, join: Join) -> None:
+    """As in Java, a poll returns only records with renewed locks, until these are acknowledged otherwise."""
+    produce(brokers, topic, 1)
+    consumer = join("explicit")
+    (record,) = read(consumer, 1)
+    produce(brokers, topic, 3, first=1)
+    for _ in range(3):
+        consumer.acknowledge(record, AcknowledgeType.RENEW)
+        (again,) = read(consumer, 1)
+        assert (again.offset, again.delivery_count) == (record.offset, 1)
+    consumer.acknowledge(record)
+    assert numbers(read(consumer, 3, accept)) == [1, 2, 3]
+
+
+def test_a_member_for_asyncio(brokers: AnyKafka, topic: str, group_id: str, join: Join) -> None:
+    """It reads records and columns, renews, and is cancelled; another member then finds nothing."""
+
+    async def main() -> None:
+        settings: dict[str, Any] = {"group_id": group_id, "share_acknowledgement_mode": "explicit"}
+        settings["bootstrap_servers"] = brokers.bootstrap_servers
+        async with AIOKafkaShareConsumer(topic, **settings) as consumer:
+            seen: list[int] = []
+            while len(seen) < 20:
+                rows = await consumer.poll_arrow(2_000)
+                if len(seen) < 5 and rows.num_rows:
+                    consumer.acknowledge(rows, AcknowledgeType.RENEW)
+                    rows = await consumer.poll_arrow(10_000)
+                seen += map(int, rows["value"].to_pylist())
+                consumer.acknowledge(rows)
+            waiting = asyncio.ensure_future(consumer.getone())
+            await asyncio.sleep(0.1)
+            waiting.cancel()
+            await asyncio.wait({waiting})
+            produce(brokers, topic, 1, first=20)
+            consumer.acknowledge(await consumer.getone())
+            assert list((await consumer.commit_sync()).values()) == [None]
+            assert sorted(seen) == list(range(20))
+
+    produce(brokers, topic, 20)
+    run(main())
+    assert not flat(join().poll(1_000))
 
 
 def test_members_share_a_partition(brokers: AnyKafka, topic: str, join: Join) -> None:
