@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykclient.clock import FOREVER_MS, Timer
-from pykclient.consumer.application_events import Round, Steps, Wait, metadata_update, result_of
+from pykclient.consumer.application_events import Round, Steps, Wait, client_instance_id, metadata_update, result_of
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_components import ConsumerComponents
 from pykclient.consumer.coordinator.commit_request_manager import OffsetCommitCallback
@@ -604,6 +604,10 @@ class ClassicConsumer:
             if self.is_bootstrapped:
                 return True
         return False
+
+    def client_instance_id(self, timer: Timer) -> Steps[UUID | None]:
+        """Return the id that a broker has given to this client, or None if there is none when the timer expires."""
+        return client_instance_id(self._client, self._metadata, self._clock, timer)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         if self._coordinator is None:

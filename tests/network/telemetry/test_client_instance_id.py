@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from pykclient import KafkaAdminClient, KafkaProducer
+from pykclient import KafkaAdminClient, KafkaConsumer, KafkaProducer, KafkaShareConsumer
 from pykclient.admin import Admin
 from pykclient.aio import AIOKafkaAdminClient, AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaShareConsumer
 from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaError, UnsupportedVersionError
@@ -36,6 +36,10 @@ def is_id(value: object) -> bool:
     return isinstance(value, UUID) and value.int != 0
 
 
+def consumers(settings: Settings, **more: Any) -> list[Any]:
+    return [KafkaConsumer(**settings, **more), KafkaShareConsumer(group_id="g", **settings, **more)]
+
+
 def test_a_producer(settings: Settings) -> None:
     with KafkaProducer(**settings) as producer:
         found = producer.client_instance_id(60)
@@ -60,6 +64,16 @@ def test_a_producer_s_callback_does_not_wait(settings: Settings) -> None:
         producer.send("t", b"").add_callback(callback)
         producer.flush()
         assert "called by a callback" in str(errors[0])
+
+
+def test_consumers(settings: Settings) -> None:
+    for consumer in consumers(settings):
+        with consumer:
+            found = consumer.client_instance_id(60_000)
+            assert is_id(found)
+            assert consumer.client_instance_id(0) == found
+            with pytest.raises(IllegalArgumentError):
+                consumer.client_instance_id(-1)
 
 
 def test_admin_clients(settings: Settings) -> None:
@@ -92,7 +106,7 @@ def test_the_clients_for_asyncio(settings: Settings) -> None:
 def test_telemetry_that_is_disabled(settings: Settings) -> None:
     off = {**settings, "enable_metrics_push": False}
     text = "set enable.metrics.push=true"
-    for client in (KafkaProducer(**off), Admin(**settings), KafkaAdminClient(**settings)):
+    for client in (KafkaProducer(**off), *consumers(off), Admin(**settings), KafkaAdminClient(**settings)):
         with client, pytest.raises(IllegalStateError, match=text):
             client.client_instance_id()
 
@@ -110,6 +124,9 @@ def test_brokers_without_a_receiver() -> None:
         settings: Settings = {"bootstrap_servers": cluster.bootstrap_servers}
         with KafkaProducer(**settings) as producer:
             assert producer.client_instance_id(0.01) is None
+        for consumer in consumers(settings):
+            with consumer:
+                assert consumer.client_instance_id(10) is None
         with Admin(**settings, enable_metrics_push=True) as admin, pytest.raises(UnsupportedVersionError):
             admin.client_instance_id()
 

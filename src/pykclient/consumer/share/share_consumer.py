@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.consumer import arguments
-from pykclient.consumer.application_events import ApplicationCall, Round, Steps, Transmit, Wait
+from pykclient.consumer.application_events import ApplicationCall, Round, Steps, Transmit, Wait, client_instance_id
 from pykclient.consumer.share.acknowledge_arguments import acknowledge_arguments
 from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.consumer.share.share_fetch import ShareFetch
@@ -19,6 +19,8 @@ from pykclient.serialization import BYTES
 from pykclient.types import ConsumerRecord, TopicIdPartition, TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     import pyarrow as pa
 
     from pykclient.consumer.request_future import RequestFuture
@@ -356,6 +358,10 @@ class ShareConsumer:
     def acquisition_lock_timeout_ms(self) -> int | None:
         """The period of the locks of the last records, in milliseconds."""
         return self._fetch.lock_timeout_ms
+
+    def client_instance_id(self, timer: Timer) -> Steps[UUID | None]:
+        """Return the id that a broker has given to this client, or None if there is none when the timer expires."""
+        return client_instance_id(self._client, self._metadata, self._clock, timer)
 
     # --- recovery from exceptions ------------------------------------------------------------------------------------
 
