@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,9 @@ class JavaAdmin:
         self._errors.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def java() -> Iterator[JavaAdmin]:
+    """The process, one for the session: its start takes more than its calls."""
     made = JavaAdmin()
     yield made
     made.close()
@@ -72,7 +74,7 @@ def as_java(value: Any) -> Any:
     if isinstance(value, (TopicPartition, TopicPartitionReplica)):
         return _key(value)
     if isinstance(value, UUID):
-        return str(value)
+        return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
     if isinstance(value, Node):
         return {"id": value.id, "host": value.host, "port": value.port, "rack": value.rack}
     if isinstance(value, Mapping):
@@ -104,11 +106,6 @@ def in_order(told: Any, *names: str) -> Any:
             for name, found in told.items()
         }
     return [in_order(one, *names) for one in told] if isinstance(told, list) else told
-
-
-def fields(told: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return some fields of a result."""
-    return {name: told[name] for name in names}
 
 
 #: Names of errors that differ from Java's classes by more than their ending.

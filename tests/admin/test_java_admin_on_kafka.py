@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
-from pykclient import TopicPartition
-from pykclient.admin import Admin, ConfigResource, GroupState, GroupType, StreamsGroupDescription
+from pykclient import KafkaConsumer, OffsetAndMetadata, TopicPartition
+from pykclient.admin import (
+    Admin,
+    ConfigEntry,
+    ConfigResource,
+    FeatureMetadata,
+    GroupState,
+    GroupType,
+    OffsetSpec,
+    StreamsGroupDescription,
+    TopicPartitionReplica,
+    TransactionState,
+)
 from pykclient.aio import AIOKafkaAdminClient
 from pykclient.consumer.share.kafka_share_consumer import KafkaShareConsumer
 from pykclient.errors import (
@@ -26,11 +38,13 @@ from tests.admin.java_admin import java as java
 from tests.admin.test_admin_on_kafka import Sides
 from tests.admin.test_admin_on_kafka import records as records
 from tests.admin.test_admin_on_kafka import sides as sides
+from tests.admin.test_groups_on_kafka import member as member
+from tests.admin.test_transactions_on_kafka import transaction as transaction
 from tests.kafka.cluster import KafkaCluster
 from tests.support.any_kafka import AnyKafka
 from tests.support.wait import eventually
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:kafka")
+pytestmark = [pytest.mark.java, pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:kafka")]
 
 #: Methods of Java's Admin that have another name here, and why.
 RENAMED = {
@@ -68,24 +82,44 @@ def described(sides: Sides, group_id: str) -> Any:
     """Return our description of a group with the names that Java's classes have."""
     told = as_java(sides.typed.describe_groups([group_id])[group_id])
     told["groupState"], told["targetAssignmentEpoch"] = told.pop("state"), told.pop("assignmentEpoch")
-    for member in told["members"]:
-        member["consumerId"], member["rackId"] = member.pop("memberId"), member.pop("rack")
-        member["assignment"] = {"topicPartitions": member["assignment"]}
-        member["memberEpoch"] = member.pop("epoch")
+    for one in told["members"]:
+        one["consumerId"], one["rackId"] = one.pop("memberId"), one.pop("rack")
+        one["assignment"] = {"topicPartitions": one["assignment"]}
+        one["memberEpoch"] = one.pop("epoch")
     return told
 
 
-def assert_same_share_group(java: JavaAdmin, sides: Sides, group_id: str) -> None:
+def settles(both: Callable[[], tuple[Any, Any]]) -> Any:
+    """Assert that the two answers are equal once the cluster has come to rest, and return them.
+
+    What they are about may change between the two calls.
+    """
+    last: list[Any] = []
+
+    def are_equal() -> bool:
+        last[:] = both()
+        return bool(last[0] == last[1])
+
+    try:
+        eventually(are_equal, 20.0, "both answers are equal")
+    except AssertionError:
+        assert last[0] == last[1]
+        raise
+    return last[0]
+
+
+def share_group(java: JavaAdmin, sides: Sides, group_id: str) -> tuple[Any, Any]:
+    """Return our description of a share group and Java's."""
     their = java.call(sides.servers, "describeShareGroups", [group_id])[group_id]
     our = described(sides, group_id)
     assert our.pop("type") == "SHARE"
     for name in ("protocolType", "assignor"):
         del our[name]
-    for member in our["members"]:
+    for one in our["members"]:
         for name in ("groupInstanceId", "subscribedTopics", "targetAssignment", "isUpgraded"):
-            del member[name]
+            del one[name]
     lists = ("authorizedOperations", "topicPartitions")
-    assert in_order(our, *lists) == in_order(their, *lists)
+    return in_order(our, *lists), in_order(their, *lists)
 
 
 def test_share_groups_beside_java(java: JavaAdmin, sides: Sides, records: str, group_id: str) -> None:
@@ -111,11 +145,11 @@ def test_share_groups_beside_java(java: JavaAdmin, sides: Sides, records: str, g
         for offsets in shown.values():  # Java's offset of a partition that was not read is null
             offsets.update({tp: None for tp, found in offsets.items() if found["startOffset"] is None})
         assert shown == their
-    assert_same_share_group(java, sides, group_id)
+    settles(lambda: share_group(java, sides, group_id))
     with KafkaShareConsumer(bootstrap_servers=servers, group_id=group_id) as consumer:
         consumer.subscribe([records])
         eventually(lambda: consumer.poll(200), 60.0, "the member has records")
-        assert_same_share_group(java, sides, group_id)
+        settles(lambda: share_group(java, sides, group_id))
         their = java.call(servers, "alterShareGroupOffsets", group_id, {f"{records}-0": 2})
         assert errors_of(as_java(typed.alter_share_group_offsets(group_id, {first: 2}))) == errors_of(their)
         their = java.call(servers, "deleteShareGroupOffsets", group_id, [records])
@@ -154,8 +188,8 @@ def test_streams_groups_beside_java(java: JavaAdmin, sides: Sides, records: str,
         return bool(our.members[0].target_assignment.active_tasks)
 
     eventually(has_tasks, 60.0, "the member has tasks")
-    our, their = both()
-    assert in_order(as_java(our), "authorizedOperations") == in_order(their, "authorizedOperations")
+    settles(lambda: tuple(in_order(as_java(one), "authorizedOperations") for one in both()))
+    our, _ = both()
     assert our.subtopologies[0].source_topics == (records,)
     assert our.members[0].user_endpoint == ("app", 7000)
     assert our.members[0].target_assignment.active_tasks == (("0", (0, 1)),)
@@ -204,6 +238,16 @@ def answer_of(call: Callable[[], Any]) -> Any:
         return errors_of({"": as_java(error)})[""]
 
 
+def java_configs(java: JavaAdmin, settings: str | Mapping[str, str], *wanted: list[str]) -> dict[str, dict[str, Any]]:
+    """Return Java's configurations of resources, by the resources' and the entries' names."""
+    told = java.call(settings, "describeConfigs", list(wanted))
+    assert len(told) == len(wanted)
+    return {
+        json.loads(resource)["name"]: {entry["name"]: entry for entry in config["entries"]}
+        for resource, config in told.items()
+    }
+
+
 def test_controllers_beside_java(java: JavaAdmin, any_kafka: AnyKafka) -> None:
     if not isinstance(any_kafka, KafkaCluster):
         with (
@@ -244,10 +288,8 @@ def test_controllers_beside_java(java: JavaAdmin, any_kafka: AnyKafka) -> None:
             30.0,
             "the controller knows the configurations",
         )
-        their = java.call(settings, "describeConfigs", [["BROKER", ""], ["BROKER", "1"]])
-        assert configs() == [
-            {entry["name"]: entry["value"] for entry in config["entries"]} for config in their.values()
-        ]
+        their = java_configs(java, settings, ["BROKER", ""], ["BROKER", "1"])
+        assert configs() == [{name: entry["value"] for name, entry in their[key].items()} for key in ("", "1")]
         removed = {"log.cleaner.threads": ("delete", None)}
         admin.incremental_alter_configs([ConfigResource("broker", name, removed) for name in ("", "1")]).all()
 
@@ -273,3 +315,154 @@ def test_a_client_connects_to_brokers_or_to_controllers() -> None:
         pytest.raises(KafkaTimeoutError, match=r"1 of 1 bootstrap controllers .* that bootstrap\.controllers names"),
     ):
         admin.describe_cluster(timeout_ms=200)
+
+
+# --- reading calls, field by field ---
+
+
+def renamed(told: dict[str, Any], names: dict[str, str | None]) -> dict[str, Any]:
+    """Return a result with fields under Java's names, and without those whose new name is None."""
+    new = {names.get(name, name): value for name, value in told.items()}
+    return {name: value for name, value in new.items() if name is not None}
+
+
+def test_topics_beside_java(java: JavaAdmin, sides: Sides, records: str) -> None:
+    their = java.call(sides.servers, "describeTopics", [records, "nowhere"])
+    for partition in their[records]["partitions"]:
+        del partition["elr"], partition["lastKnownElr"]  # describe_topic_partitions has them
+    our = as_java(sides.typed.describe_topics([records, "nowhere"]))
+    assert errors_of(our) == errors_of(their)
+    our[records]["partitions"] = [
+        renamed(partition, {"inSyncReplicas": "isr", "leaderEpoch": None, "offlineReplicas": None})
+        for partition in our[records]["partitions"]
+    ]
+    assert in_order(our[records], "authorizedOperations") == in_order(their[records], "authorizedOperations")
+
+    def topics() -> tuple[Any, Any]:
+        listed = as_java(sides.typed.list_topics(list_internal=True)), java.call(sides.servers, "listTopics")
+        ours, theirs = ({topic["name"]: topic for topic in of_client} for of_client in listed)
+        return ours, theirs
+
+    assert records in settles(topics)
+    their = java.call(sides.servers, "describeCluster")
+    our = as_java(sides.typed.describe_cluster())
+    assert in_order(our, "authorizedOperations") == in_order(their, "authorizedOperations")
+
+
+def test_configurations_beside_java(java: JavaAdmin, sides: Sides, records: str) -> None:
+    changes = {"retention.ms": 5000, "cleanup.policy": "compact"}
+    sides.typed.incremental_alter_configs([ConfigResource("topic", records, changes)]).all()
+    wanted = [ConfigResource("topic", records), ConfigResource("broker", str(sides.broker_id))]
+
+    def configs() -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        return sides.typed.describe_configs(wanted, include_synonyms=True, include_documentation=True).all()
+
+    eventually(lambda: configs()[wanted[0]]["retention.ms"].value == "5000", 20.0, "the broker knows the change")
+    their = java_configs(java, sides.servers, *([one.resource_type.name, one.name] for one in wanted))
+    for resource, entries in configs().items():
+        our = {entry.name: as_java(entry) | {"isDefault": entry.is_default} for entry in entries.values()}
+        assert our.keys() == their[resource.name].keys()
+        for name, entry in their[resource.name].items():
+            assert our[name] == entry
+
+    def resources() -> tuple[Any, Any]:
+        theirs = {(one["type"], one["name"]) for one in java.call(sides.servers, "listConfigResources")}
+        return {(one.resource_type.name, one.name) for one in sides.typed.list_config_resources()}, theirs
+
+    assert ("TOPIC", records) in settles(resources)
+
+    def features() -> tuple[Any, Any]:
+        theirs = java.call(sides.servers, "describeFeatures")
+        ours = sides.typed.describe_features()
+        finalized, supported = (
+            {name: (one[f"min{level}"], one[f"max{level}"]) for name, one in theirs[kind].items()}
+            for kind, level in (("finalizedFeatures", "VersionLevel"), ("supportedFeatures", "Version"))
+        )
+        return ours, FeatureMetadata(supported, finalized, theirs["finalizedFeaturesEpoch"])
+
+    settles(features)
+
+
+def test_replicas_and_offsets_beside_java(java: JavaAdmin, sides: Sides, records: str) -> None:
+    servers, typed, broker = sides.servers, sides.typed, sides.broker_id
+    their = java.call(servers, "describeLogDirs", [broker])[str(broker)]
+    our = as_java(typed.describe_log_dirs([broker])[broker])
+    assert our.keys() == their.keys()
+    for path, directory in our.items():
+        replicas = their[path].pop("replicaInfos")
+        for tp, replica in directory.pop("replicas").items():
+            if tp.startswith(records):
+                assert renamed(replica, {"sizeBytes": "size"}) == replicas[tp]
+        assert directory.pop("usableBytes") > 0 or not sides.is_real
+        del their[path]["usableBytes"]
+        total = directory["totalBytes"]
+        directory["totalBytes"] = total if total >= 0 else None
+        assert directory == their[path]
+    wanted = [(records, 0, broker), (records, 1, broker), ("nowhere", 0, broker)]
+    theirs = java.call(servers, "describeReplicaLogDirs", [list(replica) for replica in wanted])
+    ours = as_java(typed.describe_replica_log_dirs([TopicPartitionReplica(*replica) for replica in wanted]))
+    assert {
+        key: {f"get{name[0].upper()}{name[1:]}": value for name, value in replica.items()}
+        for key, replica in ours.items()
+    } == theirs
+    assert ours[f"{records}-0-{broker}"]["currentReplicaLogDir"] in our
+    for place in ("EARLIEST", "LATEST", "MAX_TIMESTAMP", "1000005"):
+        spec = int(place) if place.isdigit() else OffsetSpec[place]
+        tps = [TopicPartition(records, index) for index in (0, 1)]
+        their = java.call(servers, "listOffsets", {f"{records}-{tp.partition}": place for tp in tps})
+        assert as_java(typed.list_offsets(dict.fromkeys(tps, spec))) == their
+    assert as_java(typed.list_partition_reassignments()) == java.call(servers, "listPartitionReassignments")
+
+
+def test_transactions_beside_java(java: JavaAdmin, sides: Sides, records: str, transaction: str) -> None:
+    servers, typed, tp = sides.servers, sides.typed, TopicPartition(records, 0)
+    our = as_java(typed.describe_transactions([transaction, "no-transaction"]))
+    their = java.call(servers, "describeTransactions", [transaction, "no-transaction"])
+    assert errors_of(our) == errors_of(their)
+    assert our[transaction] == their[transaction]
+    (listed,) = (one for one in as_java(typed.list_transactions()) if one["transactionalId"] == transaction)
+    assert listed in java.call(servers, "listTransactions")
+    ours = as_java(typed.describe_producers([tp]))[f"{records}-0"]["activeProducers"]
+    theirs = java.call(servers, "describeProducers", [f"{records}-0"])[f"{records}-0"]["activeProducers"]
+    for one in ours:
+        for name in ("coordinatorEpoch", "currentTransactionStartOffset"):
+            one[name] = one[name] if one[name] >= 0 else None
+    assert sorted(ours, key=str) == sorted(({name: one[name] for name in ours[0]} for one in theirs), key=str)
+    assert len(theirs) > 0
+    assert theirs[0].keys() == ours[0].keys()
+    typed.force_terminate_transaction(transaction)
+    ended = (TransactionState.COMPLETE_ABORT, TransactionState.EMPTY)
+    eventually(
+        lambda: typed.describe_transactions([transaction])[transaction].state in ended, 20.0, "the transaction is over"
+    )
+    assert java.call(servers, "forceTerminateTransaction", f"{transaction}-2") is None
+    typed.force_terminate_transaction(f"{transaction}-3")
+
+
+def test_classic_groups_beside_java(
+    java: JavaAdmin, sides: Sides, records: str, group_id: str, member: KafkaConsumer[Any, Any]
+) -> None:
+    servers, typed = sides.servers, sides.typed
+    member.commit({TopicPartition(records, 0): OffsetAndMetadata(3, "a note")})
+    their = java.call(servers, "describeClassicGroups", [group_id])[group_id]
+    our = described(sides, group_id)
+    for one in our["members"]:
+        del one["subscribedTopics"]
+        one["upgraded"] = one.pop("isUpgraded")
+    assert (our.pop("type"), our.pop("groupEpoch"), our.pop("targetAssignmentEpoch")) == ("CLASSIC", None, None)
+    assert their.pop("isSimpleConsumerGroup") is False
+    our = renamed(our, {"protocolType": "protocol", "assignor": "protocolData", "groupState": "state"})
+    lists = ("authorizedOperations", "topicPartitions")
+    assert in_order(our, *lists) == in_order(their, *lists)
+    (one,) = (one for one in java.call(servers, "listGroups") if one["groupId"] == group_id)
+    (mine,) = (as_java(group) for group in typed.list_groups() if group.group_id == group_id)
+    assert one.pop("isSimpleConsumerGroup") is False
+    assert renamed(mine, {"protocolType": "protocol", "state": "groupState"}) == one
+    offsets = java.call(servers, "listConsumerGroupOffsets", {group_id: None})
+    found = as_java(typed.list_group_offsets([group_id]))
+    assert {tp: (it["offset"], it["metadata"]) for tp, it in found[group_id].items()} == {
+        tp: (it["offset"], it["metadata"]) for tp, it in offsets[group_id].items()
+    }
+    removed = typed.remove_members(group_id)
+    assert [one.group_instance_id for one in removed.all()] == ["the-one"]
+    assert typed.describe_groups([group_id])[group_id].members == ()
