@@ -11,7 +11,7 @@ import pytest
 
 from pykclient.errors import ProtocolError
 from pykclient.network.client_request import RequestBuilder
-from pykclient.producer.produce_messages import BatchesRequest, ProduceRequestBuilder, WrittenResponse
+from pykclient.producer.produce_messages import BatchesRequest, ProduceRequestBuilder, ProduceTemplate, WrittenResponse
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.protocol.headers import encode_request, encode_response
 from pykclient.protocol.message import Response
@@ -41,7 +41,7 @@ def test_requests(version: int, transactional_id: str | None) -> None:
         "a": [batch_of("a", 0, 10), batch_of("a", 300, 5000)],
         "bé": [batch_of("bé", 2, 1)],
     }
-    request = BatchesRequest(transactional_id, -1, 30_000, topics, IDS)
+    request = BatchesRequest(ProduceTemplate(transactional_id, -1, 30_000), topics, IDS)
     generated = ProduceRequest(
         transactional_id=transactional_id,
         acks=-1,

@@ -39,6 +39,10 @@ class MustWait(BaseException):
         self.size = size
 
 
+#: The number of returned loans at which they are taken in although no thread waits for memory.
+_MOST_RETURNED = 8
+
+
 class Loan:
     """Memory that a thread has taken from the pool, for itself or for a batch.
 
@@ -177,7 +181,8 @@ class BufferPool:
         """
         if size > self.total_memory:
             raise IllegalArgumentError(f"cannot allocate {size} bytes: buffer.memory is only {self.total_memory}")
-        to_borrow = min(to_borrow, self.total_memory - size)  # more is never free
+        if to_borrow:
+            to_borrow = min(to_borrow, self.total_memory - size)  # more is never free
         with HERE.mark, self._lock:
             if self._waiters or self.returned:
                 self._take_in()
@@ -203,6 +208,12 @@ class BufferPool:
             self._take_in()
             if self._waiters:
                 self._wake_first_waiter()
+
+    def loans_returned(self) -> None:
+        """Take in what was added to ``returned`` if a thread waits for memory, or if it is much."""
+        # A thread looks into ``returned`` after it has joined the line, so it is not missed here.
+        if self._waiters or len(self.returned) > _MOST_RETURNED:
+            self.take_in_returned()
 
     def lend_more(self, borrowed: BorrowedMemory, size: int, left: int) -> bool:
         """Lend ``size`` bytes without a buffer; return whether it did.

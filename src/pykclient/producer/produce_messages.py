@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from pykclient.network.client_request import RequestBuilder
+from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
-from pykclient.protocol.wire import ZERO_UUID, Reader
+from pykclient.protocol.wire import ZERO_UUID, Reader, Writer
 
 if TYPE_CHECKING:
     from pykclient.producer.producer_batch import ProducerBatch
     from pykclient.protocol.message import Response
-    from pykclient.protocol.wire import BytesLike, Writer
+    from pykclient.protocol.wire import BytesLike
+
+_PRODUCE = ProduceRequest.API_KEY
+_OLDEST, _LATEST = ApiKeys.versions(_PRODUCE)
 
 #: The first version that identifies topics by id (KIP-516).
 _FIRST_WITH_TOPIC_IDS = 13
@@ -26,23 +30,36 @@ _PARTITION = Struct(">ihqqqBBB")
 _NOTHING_ELSE = (1, 0, 0)
 
 
-class BatchesRequest(ProduceRequest):
-    """A ProduceRequest that writes its batches without an object for each of them. Thread: io."""
+class ProduceTemplate:
+    """The fields that all produce requests of a producer share, also as bytes of the flexible versions."""
 
-    __slots__ = ("_topic_ids", "_topics")
+    __slots__ = ("acks", "encoded", "layout", "timeout_ms", "transactional_id")
 
-    def __init__(
-        self,
-        transactional_id: str | None,
-        acks: int,
-        timeout_ms: int,
-        topics: Mapping[str, Sequence[ProducerBatch]],
-        topic_ids: Mapping[str, UUID],
-    ) -> None:
+    def __init__(self, transactional_id: str | None, acks: int, timeout_ms: int) -> None:
         self.transactional_id = transactional_id
         self.acks = acks
         self.timeout_ms = timeout_ms
+        w = Writer()
+        w.nullable_string(transactional_id, True)
+        w.int16(acks)
+        w.int32(timeout_ms)
+        self.encoded = w.getvalue()
+        self.layout = Struct(f"{len(self.encoded)}s")
+
+
+class BatchesRequest(ProduceRequest):
+    """A ProduceRequest that writes its batches without an object for each of them. Thread: io."""
+
+    __slots__ = ("_template", "_topic_ids", "_topics")
+
+    def __init__(
+        self, template: ProduceTemplate, topics: Mapping[str, Sequence[ProducerBatch]], topic_ids: Mapping[str, UUID]
+    ) -> None:
+        self.transactional_id = template.transactional_id
+        self.acks = template.acks
+        self.timeout_ms = template.timeout_ms
         self.unknown_tags = None
+        self._template = template
         self._topics = topics
         self._topic_ids = topic_ids
 
@@ -65,9 +82,7 @@ class BatchesRequest(ProduceRequest):
         if version < self.FLEXIBLE_FROM:
             super().write(w, version)
             return
-        w.nullable_string(self.transactional_id, True)
-        w.int16(self.acks)
-        w.int32(self.timeout_ms)
+        w.pack(self._template.layout, self._template.encoded)
         w.array_length(len(self._topics), True)
         for name, batches in self._topics.items():
             if version >= _FIRST_WITH_TOPIC_IDS:
@@ -121,6 +136,12 @@ class ProduceRequestBuilder(RequestBuilder):
     """Reads most responses without an object for each batch. Thread: io."""
 
     __slots__ = ()
+
+    def __init__(self, message: ProduceRequest, min_version: int | None = None, max_version: int | None = None) -> None:
+        self.message = message
+        self.api_key = _PRODUCE
+        self.oldest_allowed_version = _OLDEST if min_version is None else min_version
+        self.latest_allowed_version = _LATEST if max_version is None else max_version
 
     def parse_response(self, frame: BytesLike, version: int) -> Response:
         if version >= ProduceResponse.FLEXIBLE_FROM:

@@ -94,7 +94,7 @@ class ProduceResponseHandler:
         body: ProduceResponse | None = response.response_body
         if body is not None:
             self._handle_body(body, batches, topic_names, response)
-            self._metrics.record_latency(response.destination, response.request_latency_ms)
+            self._metrics.record_latency(response.destination, response.received_ms - response.created_ms)
         elif response.timed_out:
             message = f"broker {response.destination} sent no response within request.timeout.ms"
             self._complete_all(batches.values(), PartitionResponse(RequestTimedOutError.code, error_message=message))

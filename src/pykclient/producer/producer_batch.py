@@ -76,6 +76,7 @@ class ProducerBatch(BatchState):
         "attempts",
         "base_sequence",
         "borrows",
+        "compression_ratio",
         "created_ms",
         "current_leader_epoch",
         "drained_ms",
@@ -127,8 +128,9 @@ class ProducerBatch(BatchState):
         self.sequence_has_been_reset = False
         #: True if the records may be in the log as part of the batch that this one was split from.
         self.may_be_written = False
-        #: The size of the closed batch.
+        #: The size of the closed batch, and its compressed size divided by its uncompressed size.
         self.size_in_bytes = 0
+        self.compression_ratio = 1.0
         self.last_attempt_ms = created_ms
         self.drained_ms = 0
         self.current_leader_epoch: int | None = None
@@ -225,6 +227,7 @@ class ProducerBatch(BatchState):
         builder = self._builder
         builder.close()
         self.size_in_bytes = builder.estimated_size_in_bytes
+        self.compression_ratio = builder.compression_ratio
         self.sequence_has_been_reset = False
 
     @property
@@ -235,10 +238,6 @@ class ProducerBatch(BatchState):
     def records(self) -> Buffer:
         """A view of the bytes to send."""
         return self._builder.build()
-
-    @property
-    def compression_ratio(self) -> float:
-        return self._builder.compression_ratio
 
     def set_producer_state(
         self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool = False

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from pykclient.protocol.messages.metadata import MetadataResponse
 
 
+#: The number of times at most for which a topic in use is noted within ``metadata_idle_ms``.
+_RENEWALS = 100
+
+
 class ProducerMetadata(Metadata):
     """The metadata of the topics in use.
 
@@ -43,6 +47,7 @@ class ProducerMetadata(Metadata):
             refresh_backoff_ms, refresh_backoff_max_ms, metadata_expire_ms, log_context, cluster_resource_listeners, rng
         )
         self._metadata_idle_ms = metadata_idle_ms
+        self._renewal_ms = metadata_idle_ms // _RENEWALS
         self._clock = clock
         # Guarded by the base's lock.
         self._waiting: tuple[Signal, ...] = ()  # of the threads in ``await_update``
@@ -62,9 +67,13 @@ class ProducerMetadata(Metadata):
 
     def add(self, topic: str, now_ms: int) -> None:
         """Add ``topic``, or keep it for another ``metadata_idle_ms``; request its metadata if it is new."""
+        expire_ms = now_ms + self._metadata_idle_ms
+        # A topic that is in use stays: an update removes only those whose time has come.
+        if expire_ms - self._topics.get(topic, 0) < self._renewal_ms:
+            return
         with HERE.mark, self._lock:
             is_new = topic not in self._topics
-            self._topics[topic] = now_ms + self._metadata_idle_ms
+            self._topics[topic] = expire_ms
             if is_new:
                 self._new_topics.add(topic)
                 self.request_update_for_new_topics()

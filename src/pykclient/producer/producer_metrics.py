@@ -167,16 +167,14 @@ class SenderMetrics:
             records += count
         self._unpublished_requests.append(records)
 
-    def publication_delay_ms(self, now_ms: int) -> int:
-        """Return in how many ms ``maybe_publish`` is due."""
+    def publish_if_due(self, now_ms: int) -> int:
+        """Publish the collected numbers if the interval has passed; return in how many ms to call this again."""
         if not self._unpublished and not self._unpublished_latencies:
             return FOREVER_MS
-        return max(self._next_publication_ms - now_ms, 0)
-
-    def maybe_publish(self, now_ms: int) -> None:
-        """Publish the collected numbers if there are any and the interval has passed."""
-        if now_ms >= self._next_publication_ms and (self._unpublished or self._unpublished_latencies):
-            self.publish(now_ms)
+        if now_ms < self._next_publication_ms:
+            return self._next_publication_ms - now_ms
+        self.publish(now_ms)
+        return FOREVER_MS
 
     def publish(self, now_ms: int) -> None:
         """Record all collected numbers, so that the metrics include all batches sent so far."""

@@ -89,10 +89,13 @@ class RecordAccumulator:
         self._compression_type = config.compression.type
         self._is_compressed = self._compression_type is not CompressionType.NONE
         self._pool = buffer_pool
+        #: Makes the memory of completed batches available to threads that wait for some.
+        self.memory_returned = buffer_pool.loans_returned
         self._max_uncompressed_size = min(_MAX_UNCOMPRESSED_SIZE, buffer_pool.total_memory // _PART_FOR_ONE_BATCH)
         self._clock = clock
         self._rng = rng or random.Random()
         self._transaction_manager = transaction_manager
+        self._is_transactional = transaction_manager is not None and transaction_manager.is_transactional
         self._lock = threading.Lock()  # guards: additions to _topics and queues
         self._closed = False
         #: A token for each flush in progress. Its owner adds and removes it without a call in between.
@@ -266,7 +269,7 @@ class RecordAccumulator:
                 queue = info.queues.get(number) or self._add_queue(topic, info, number)
                 buffer = loan.buffer
                 if buffer is None:
-                    if sticky is not None:
+                    if sticky is not None and sticky.produced_bytes >= self._batch_size:
                         # Before taking memory for this partition, make a switch that an open batch had postponed.
                         with HERE.mark, queue.lock:
                             if self._partition_changed(queue, info, sticky, cluster):
@@ -278,7 +281,8 @@ class RecordAccumulator:
                 with HERE.mark, queue.lock:
                     if sticky is not None and self._partition_changed(queue, info, sticky, cluster):
                         continue
-                    self._check_open()
+                    if self._closed or self._is_transactional:
+                        self._check_open()
                     if queue.batches:
                         result = self._try_append(queue, info, sticky, cluster, try_append, appended)
                         if result is not None:
@@ -428,12 +432,7 @@ class RecordAccumulator:
         if self._closed or self._flushes or self._pool.queued:
             return True
         manager = self._transaction_manager
-        return manager is not None and manager.is_transactional and manager.is_completing
-
-    def take_in_memory(self) -> None:
-        """Make the memory of completed batches available to other threads."""
-        if self._pool.returned:
-            self._pool.take_in_returned()
+        return manager is not None and self._is_transactional and manager.is_completing
 
     def delay_of_rest_ms(self, snapshot: MetadataSnapshot, drained: Iterable[NodeQueues], now_ms: int) -> int:
         """Return in how many ms a batch is due that the last drain of the nodes has left behind."""

@@ -12,7 +12,7 @@ from pykclient.network.client_request import RequestBuilder
 from pykclient.network.connection_failures import shown_node
 from pykclient.network.kafka_client import KafkaClient
 from pykclient.producer import sender_state as state
-from pykclient.producer.produce_messages import BatchesRequest, ProduceRequestBuilder
+from pykclient.producer.produce_messages import BatchesRequest, ProduceRequestBuilder, ProduceTemplate
 from pykclient.producer.produce_response import ProduceResponseHandler
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.producer_metadata import ProducerMetadata
@@ -114,6 +114,8 @@ class Sender:
         self._transactions: TransactionalManager | None = None
         if transaction_manager is not None and transaction_manager.is_transactional:
             self._transactions = cast("TransactionalManager", transaction_manager)
+        transactional_id = None if self._transactions is None else self._transactions.transactional_id
+        self._template = ProduceTemplate(transactional_id, config.acks, config.request_timeout_ms)
         self._close_deadline_ms: int | None = None  # of the abort of the transaction that is open at the close
         self._state: str = state.RUNNING
         #: True once the producer has closed: the driver ends. ``_state`` is then CLOSED.
@@ -233,8 +235,7 @@ class Sender:
         metrics = self._metrics
         waiting = self._waiting
         if not self._register.incomplete:  # nothing is queued or in flight
-            metrics.maybe_publish(now_ms)
-            timeout_ms = metrics.publication_delay_ms(now_ms)
+            timeout_ms = metrics.publish_if_due(now_ms)
             waiting.next_look_ms = now_ms + timeout_ms
             return timeout_ms
         snapshot = self._metadata.fetch_metadata_snapshot()
@@ -245,8 +246,7 @@ class Sender:
         if waiting.leaderless:
             self._request_leaders({queue.topic_partition.topic for queue in waiting.leaderless}, now_ms)
         next_check_ms = self._send_to_nodes(snapshot, now_ms)
-        metrics.maybe_publish(now_ms)
-        timeout_ms = min(next_check_ms, waiting.next_expiry_ms - now_ms, metrics.publication_delay_ms(now_ms))
+        timeout_ms = min(next_check_ms, waiting.next_expiry_ms - now_ms, metrics.publish_if_due(now_ms))
         waiting.next_look_ms = now_ms + timeout_ms  # batches due later need no wakeup
         return timeout_ms if timeout_ms > 0 else 0
 
@@ -331,7 +331,9 @@ class Sender:
         If the request cannot be built or sent, its batches fail. Batches for other nodes are not affected.
         """
         config = self._config
-        by_partition = {batch.topic_partition: batch for batch in batches}
+        by_partition: dict[TopicPartition, ProducerBatch] = {}
+        for batch in batches:
+            by_partition[batch.topic_partition] = batch
         try:
             builder, topic_names = self._produce_request(batches, snapshot, now_ms)
             request = self._client.new_client_request(
@@ -375,7 +377,7 @@ class Sender:
             self._responses.fail_held(error)
             raise
         finally:
-            self._accumulator.take_in_memory()
+            self._accumulator.memory_returned()
 
     def _handle_build_error(self, batches: dict[TopicPartition, ProducerBatch], error: Exception) -> None:
         """Fail the batches that prevented a request from being built, and requeue the others."""
@@ -418,14 +420,10 @@ class Sender:
             self._metadata.add(name, now_ms)  # marks the topic as used, so the metadata keeps it
             if name not in topic_ids:
                 max_version = _LAST_VERSION_WITH_TOPIC_NAMES
-        transactional_id: str | None = None
-        if self._transactions is not None:
-            transactional_id = self._transactions.transactional_id
-            if not self._transactions.is_v2:
-                max_version = _LAST_VERSION_OF_TRANSACTIONS_V1
-        config = self._config
-        request = BatchesRequest(transactional_id, config.acks, config.request_timeout_ms, topics, topic_ids)
-        return ProduceRequestBuilder(request, config.min_produce_version, max_version), snapshot.topic_names
+        if self._transactions is not None and not self._transactions.is_v2:
+            max_version = _LAST_VERSION_OF_TRANSACTIONS_V1
+        request = BatchesRequest(self._template, topics, topic_ids)
+        return ProduceRequestBuilder(request, self._config.min_produce_version, max_version), snapshot.topic_names
 
     # --- the producer id ---------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from pykclient.record.record_batch import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    RECORD_BATCH_OVERHEAD,
     Buffer,
     legacy_record_size,
     record_batch_overhead,
@@ -205,7 +206,8 @@ class MemoryRecordsBuilder(AppendState):
         self._partition_leader_epoch = partition_leader_epoch
         self._delete_horizon_ms = delete_horizon_ms
         self._buffer = bytearray() if buffer is None else buffer
-        self._header_size = record_batch_overhead(magic, compression.type)
+        is_default = magic >= MAGIC_VALUE_V2
+        self._header_size = RECORD_BATCH_OVERHEAD if is_default else record_batch_overhead(magic, compression.type)
         self._room = write_limit - self._header_size
         is_compressed = compression.type is not CompressionType.NONE
         self._size_factor = COMPRESSION_RATE_ESTIMATION_FACTOR if is_compressed else 1
@@ -707,11 +709,11 @@ class MemoryRecordsBuilder(AppendState):
             partition_leader_epoch=self._partition_leader_epoch,
             count=self.num_records,
         )
-        self._measure_ratio()
+        self.compression_ratio = (self._position - self._header_size) / self._uncompressed_size
 
     def _write_legacy_wrapper(self) -> None:
         assert self._last_offset is not None
-        self._measure_ratio()
+        self.compression_ratio = (self._position - self._header_size) / self._uncompressed_size
         value = self._buffer[self._header_size : self._position]
         is_log_append_time = self._timestamp_type == LOG_APPEND_TIME
         self._buffer[: self._position] = encode_message(
@@ -723,9 +725,6 @@ class MemoryRecordsBuilder(AppendState):
             self.compression.type,
             self._timestamp_type,
         )
-
-    def _measure_ratio(self) -> None:
-        self.compression_ratio = (self._position - self._header_size) / self._uncompressed_size
 
     def build(self) -> memoryview:
         """Close the batch and return its bytes, as a view of the builder's buffer; empty if it has no records.
