@@ -307,7 +307,7 @@ def test_a_topic_that_is_missing_and_then_created(cluster: EmbeddedCluster) -> N
                 await producer.partitions_for(topic)
         async with started(cluster) as producer:
             waiting = [asyncio.ensure_future(producer.send_and_wait(topic, b"%d" % number)) for number in range(20)]
-            await until(lambda: any(producer._waits._waiting))
+            await until(lambda: any(producer._waits.waiting))
             cluster.create_topic(topic, 1)
             await asyncio.gather(*waiting)
 
@@ -643,7 +643,7 @@ def test_those_who_wait_learn_that_the_producer_is_closed(cluster: EmbeddedClust
         await producer.start()
         missing = asyncio.ensure_future(producer.send("aio-nowhere", b"v"))
         full = [asyncio.ensure_future(producer.send(topic, bytes(9_000))) for _ in range(10)]
-        await until(lambda: producer._memory._line and producer._waits._waiting)
+        await until(lambda: producer._memory._line and producer._waits.waiting)
         hold.remove()
         hold.release()
         await producer.stop()

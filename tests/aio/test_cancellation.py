@@ -104,7 +104,7 @@ def test_send_that_waits_for_metadata(cluster: EmbeddedCluster) -> None:
                 with pytest.raises(asyncio.CancelledError):
                     await task
                 all_cancelled.append(value)
-                assert not producer._waits._waiting
+                assert not producer._waits.waiting
                 if len(all_cancelled) == 5:
                     await producer.partitions_for("cold")
                     await send(b"usable")
@@ -175,7 +175,7 @@ def test_every_other_call(cluster: EmbeddedCluster, what: str) -> None:
             if what != "partitions_for":
                 assert set(ended) <= set(values(cluster))
             assert not producer._producer.parts.accumulator.flush_in_progress  # type: ignore[union-attr]
-            assert not producer._waits._waiting
+            assert not producer._waits.waiting
 
     run(main())
 

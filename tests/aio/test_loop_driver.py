@@ -142,6 +142,39 @@ def test_a_turn_that_is_queued_may_come_at_once(parts: Parts) -> None:
     run(main())
 
 
+def test_a_turn_is_held_back_while_records_are_appended(parts: Parts) -> None:
+    async def main() -> None:
+        driver = parts.driver()
+        driver.start()
+        await some_iterations()
+        assert parts.turns == 1
+        driver.hold()
+        driver.wake()
+        driver.go_on(at_once=True)
+        assert parts.turns == 2
+        await some_iterations()
+        assert parts.turns == 2  # nothing is queued in the loop any more
+        driver.hold()
+        driver.wake()
+        driver.go_on(at_once=False)
+        assert parts.turns == 2
+        await some_iterations()
+        assert parts.turns == 3
+        driver.hold()
+        driver.go_on(at_once=True)  # nothing has woken it
+        await some_iterations()
+        assert parts.turns == 3
+        driver.wake()
+        driver.hold()
+        driver.go_on(at_once=True)  # woken before
+        assert parts.turns == 4
+        await some_iterations()
+        assert parts.turns == 4
+        driver.release()
+
+    run(main())
+
+
 def test_the_selector_may_ask_for_a_turn(parts: Parts) -> None:
     async def main() -> None:
         driver = parts.driver()

@@ -3,6 +3,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, final
 
+from pykclient.aio.loop_waits import MemoryLine
 from pykclient.clock import Clock
 from pykclient.network.metadata import Metadata
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery, ProduceRequestResult
@@ -61,6 +62,7 @@ class AwaitedSends:
         loop: AbstractEventLoop,
         create_future: Callable[[], Any],
         has_acks: bool,
+        memory: MemoryLine,
     ) -> None: ...
     def send(
         self,
@@ -70,6 +72,7 @@ class AwaitedSends:
         partition: int | None,
         timestamp_ms: int | None,
         headers: Headers | None,
+        may_start_batch: bool,
     ) -> Any: ...
 
 @final

@@ -943,19 +943,25 @@ cdef inline int track(object future) except -1:
 cdef class AwaitedSends:
     """The compiled path of an AIOKafkaProducer without serializers and interceptors. Thread: the loop's."""
 
-    cdef object producer, create_future, is_running
+    cdef object producer, create_future, is_running, memory, must_wait
     cdef unsigned long thread
     cdef bint has_acks
 
-    def __init__(self, producer, loop, create_future, bint has_acks):
+    def __init__(self, producer, loop, create_future, bint has_acks, memory):
+        from pykclient.producer.buffer_pool import MustWait
+
+        self.memory = memory
+        self.must_wait = MustWait
         self.producer = producer
         self.create_future = create_future
         self.is_running = loop.is_running
         self.thread = PyThread_get_thread_ident()
         self.has_acks = has_acks
 
-    def send(self, topic, value, key, partition, timestamp_ms, headers):
-        """Append a common record to an open batch, and return an asyncio future for it; None leaves it to Python.
+    def send(self, topic, value, key, partition, timestamp_ms, headers, bint may_start_batch):
+        """Append a common record, and return an asyncio future for it; None leaves it to Python.
+
+        Only with ``may_start_batch`` a record may start a batch: the caller then leaves the thread to the loop.
 
         Nothing has happened then. The rest is in ``AIOKafkaProducer._send``.
         """
@@ -994,7 +1000,22 @@ cdef class AwaitedSends:
                 return None
         record = append_plain(path, route, &place, key, value, written, headers_size, has_timestamp, &timestamp, None)
         if record is None:
-            return None
+            if not (may_start_batch and place.starts_batch and self.memory.is_empty):
+                return None
+            try:
+                record = self.producer._send_in_new_batch(
+                    topic,
+                    None if place.number < 0 else place.number,
+                    (timestamp, key, value, () if written is None else written, None),
+                    place.size,
+                    route.info,
+                    route.cluster,
+                )
+            except self.must_wait:
+                return None
+            error = record.exception
+            if error is not None:
+                raise error
         future = self.create_future()
         if _asyncio_future is None:
             from _asyncio import Future as _asyncio_future

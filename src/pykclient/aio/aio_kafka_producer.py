@@ -178,13 +178,16 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
         memory = MemoryLine(loop, parts.buffer_pool)
 
         def on_turn() -> None:  # refers to no more than it needs, so that the producer can be collected
-            waits.check()
-            memory.check()
+            if waits.waiting:
+                waits.check()
+            if not memory.is_empty:
+                memory.check()
 
         driver = environment.driver(loop, parts.sender, parts.client, on_turn)
         driver.closed.add_done_callback(lambda _: parts.close_plugins())
         try:
             driver.start()
+            producer.wake_driver = driver.wake
             await await_bootstrap(
                 parts.metadata, parts.client, parts.clock, waits, producer.max_block_ms, "max.block.ms"
             )
@@ -203,7 +206,8 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
         has_plugins = not (self._key_serializer is self._value_serializer is BYTES and parts.interceptors is None)
         self._has_plugins = has_plugins
         if _compiled is not None and not has_plugins:
-            self._send_at_once = _compiled.AwaitedSends(producer, loop, self._create_future, self._has_acks).send
+            sends = _compiled.AwaitedSends(producer, loop, self._create_future, self._has_acks, memory)
+            self._send_at_once = sends.send
         self._incomplete = parts.accumulator.register.incomplete
         self._producer = producer
 
@@ -261,7 +265,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
             ProducerClosed: the producer is closed, or was closed during the call.
             KafkaError: the producer hit a fatal error.
         """
-        future = self._send_at_once(topic, value, key, partition, timestamp_ms, headers)
+        future = self._send_at_once(topic, value, key, partition, timestamp_ms, headers, False)
         if future is None and not self._is_late():
             future = self._send_now(topic, value, key, partition, timestamp_ms, headers)
         if future is not None:
@@ -282,13 +286,21 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
         Raises:
             Exception: those of ``send``, and the error that the record failed with.
         """
-        future = (
-            self._send_at_once(topic, value, key, partition, timestamp_ms, headers)
-            or self._send_now(topic, value, key, partition, timestamp_ms, headers)
-            or await self._send(topic, value, key, partition, timestamp_ms, headers)
-        )
-        if len(self._incomplete) == 1:  # with more of them, this record may go together with others
-            self._driver.turn_if_woken()
+        future = None
+        if self._producer is not None and _get_running_loop() is self._loop:
+            driver = self._driver
+            driver.hold()
+            try:
+                future = self._send_at_once(topic, value, key, partition, timestamp_ms, headers, True)
+                if future is None:
+                    future = self._send_now(topic, value, key, partition, timestamp_ms, headers)
+            finally:
+                # With more batches, this record may go together with others.
+                driver.go_on(at_once=future is not None and len(self._incomplete) == 1)
+        if future is None:
+            future = await self._send(topic, value, key, partition, timestamp_ms, headers)
+            if len(self._incomplete) == 1:
+                self._driver.turn_if_woken()
         return await future
 
     def _is_late(self) -> bool:

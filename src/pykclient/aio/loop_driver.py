@@ -9,10 +9,10 @@ from typing import Final, Protocol
 from pykclient.clock import Clock
 from pykclient.network.client_request import ClientResponse
 
-#: A turn that finds more to do goes on for this many rounds, and begins none after this time, in seconds. Then the
+#: A turn that finds more to do goes on for this many rounds, and begins none after this time, in ms. Then the
 #: loop's other callbacks have their turn.
 _MOST_ROUNDS: Final = 4
-_LONG_TURN_S: Final = 0.005
+_LONG_TURN_MS: Final = 5
 
 #: The longest timer: a turn that comes early does no harm.
 _LONGEST_WAIT_MS: Final = 3_600_000
@@ -73,6 +73,7 @@ class LoopDriver:
         "_decider",
         "_descriptor",
         "_due_s",
+        "_is_held",
         "_is_turning",
         "_is_woken",
         "_loop",
@@ -103,6 +104,7 @@ class LoopDriver:
         self._timer: asyncio.TimerHandle | None = None
         self._due_s = 0.0  # when the timer is due
         self._is_woken = False  # True while a turn is queued in the loop
+        self._is_held = False
         self._is_turning = False
         #: Done once the decider has closed.
         self.closed: asyncio.Future[None] = loop.create_future()
@@ -125,7 +127,24 @@ class LoopDriver:
         """Have a turn in the next iteration of the loop."""
         if not (self._is_woken or self.closed.done() or self._loop.is_closed()):
             self._is_woken = True
-            self._loop.call_soon(self._turn_after_wake)
+            if not self._is_held:
+                self._loop.call_soon(self._turn_after_wake)
+
+    def hold(self) -> None:
+        """Have no turn for a ``wake`` before ``go_on``, which must follow in the same iteration of the loop."""
+        self._is_held = True
+
+    def go_on(self, at_once: bool) -> None:
+        """Have the turn that was held back: ``at_once``, or in the next iteration of the loop.
+
+        A turn at once saves the loop an iteration, in which it would find nothing else to do.
+        """
+        self._is_held = False
+        if self._is_woken:
+            if at_once and not self._is_turning:
+                self._turn_after_wake()
+            else:
+                self._loop.call_soon(self._turn_after_wake)
 
     def turn_if_woken(self) -> None:
         """Have the turn that is queued in the loop at once.
@@ -180,18 +199,19 @@ class LoopDriver:
         """Run rounds until there is nothing to do at once, or enough are done; return for how many ms to wait."""
         clock, client, decider, selector = self._clock, self._client, self._decider, self._selector
         wait_ms = 0
-        start_s = self._loop.time()
+        start_ms = clock.now_ms()
         try:
             for _ in range(_MOST_ROUNDS):
                 if with_io:
                     selector.poll(0)
-                    client.end_poll(clock.now_ms())
                 now_ms = clock.now_ms()
+                if with_io:
+                    client.end_poll(now_ms)
                 wait_ms = decider.step(now_ms)
                 if decider.is_closed:
                     break
                 wait_ms = min(client.begin_poll(wait_ms, now_ms), selector.wait_bound_ms(now_ms))
-                if wait_ms > 0 or self._loop.time() - start_s > _LONG_TURN_S:
+                if wait_ms > 0 or clock.now_ms() - start_ms > _LONG_TURN_MS:
                     break
                 with_io = True
         except Exception as error:  # noqa: BLE001 - the client must go on, and the loop too

@@ -49,11 +49,11 @@ def _give_up(future: asyncio.Future[bool]) -> None:
 class LoopWaits:
     """The coroutines that wait for a condition. ``check`` is called after each turn. Thread: the loop's."""
 
-    __slots__ = ("_loop", "_waiting")
+    __slots__ = ("_loop", "waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: dict[asyncio.Future[bool], Callable[[], object]] = {}
+        self.waiting: dict[asyncio.Future[bool], Callable[[], object]] = {}
 
     async def until(self, condition: Callable[[], object], timeout_ms: int) -> bool:
         """Wait until ``condition`` holds after a turn; return False if ``timeout_ms`` passes first.
@@ -63,17 +63,17 @@ class LoopWaits:
         if condition():
             return True
         future: asyncio.Future[bool] = self._loop.create_future()
-        self._waiting[future] = condition
+        self.waiting[future] = condition
         timer = _Timer(self._loop, timeout_ms, future)
         try:
             return await future
         finally:
             timer.cancel()
-            self._waiting.pop(future, None)
+            self.waiting.pop(future, None)
 
     def check(self) -> None:
         """Wake the coroutines whose conditions hold."""
-        for future, condition in [*self._waiting.items()]:
+        for future, condition in [*self.waiting.items()]:
             if future.done():
                 continue
             try:

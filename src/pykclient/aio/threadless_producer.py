@@ -15,6 +15,8 @@ from pykclient.producer.producer_parts import ProducerParts
 from pykclient.producer.topic_wait import TopicWait
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pykclient.aio.loop_environment import LoopEnvironment
     from pykclient.config.producer_config import ProducerConfig
     from pykclient.producer.batch_send import Route, SendingParts
@@ -69,10 +71,12 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
     nothing has happened, and the call can be repeated. Thread: the loop's.
     """
 
-    __slots__ = ()
+    __slots__ = ("wake_driver",)
 
     def __init__(self, config: ProducerConfig, environment: LoopEnvironment) -> None:
         self._begin(config, ThreadlessParts(config, environment))
+        #: Has the driver's next turn in the next iteration of the loop.
+        self.wake_driver: Callable[[], object] = self._sender.wakeup
         self._topic_wait = _NoTopicWait(self._parts, self._max_block_ms)
 
     @property
@@ -162,6 +166,10 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
                 raise self._topic_wait.missing(topic, partition) from None
 
         return parts._replace(route=route)
+
+    def _wake_sender(self) -> None:
+        self._accumulator.waiting.expect_look()
+        self.wake_driver()
 
     # --- closing ---------------------------------------------------------------------------------------------------
 
