@@ -219,8 +219,9 @@ def test_without_a_connection_it_waits() -> None:
 def test_it_connects_for_metrics_that_a_broker_wants_and_for_a_caller_who_waits_for_the_id() -> None:
     it = Harness()
     it.client.is_ready = False
+    assert it.poll() == 1_000
     with it.telemetry.awaited(it.clock.new_signal()):
-        assert it.poll() == 50
+        assert it.poll() == 50, "it does not wait for the second to end"
         assert it.client.connects == 1
         it.client.is_ready = True
         it.wait()

@@ -95,6 +95,7 @@ class ClientTelemetry:
         "_awaiting",
         "_collector",
         "_is_closing",
+        "_lacks_node",
         "_log",
         "_node_id",
         "_resource",
@@ -122,6 +123,7 @@ class ClientTelemetry:
         self._subscription: Subscription | None = None
         self._node_id: str | None = None  # the broker of the last request, which is used as long as it can be
         self._is_closing = False
+        self._lacks_node = False  # at the last poll
         self._adopted_id: uuid.UUID | None = None
         self._awaiting: list[Signal] = []  # of threads that wait for the id
         #: ``poll`` has no effect before this time.
@@ -142,6 +144,8 @@ class ClientTelemetry:
     def awaited(self, signal: Signal) -> Iterator[None]:
         """Set ``signal`` as soon as there is an id, and connect to a broker if there is no connection. Thread: any."""
         self._awaiting.append(signal)
+        if self._lacks_node:
+            self.quiet_until_ms = -FOREVER_MS  # a poll that overwrites it in this moment looks again within a second
         try:
             yield
         finally:
@@ -164,6 +168,7 @@ class ClientTelemetry:
         if now_ms < self.quiet_until_ms:
             return self.quiet_until_ms - now_ms
         node_id = self._usable_node(client, now_ms)
+        self._lacks_node = node_id is None
         if node_id is None:
             return self._wait(now_ms, _NO_NODE_AWAITED_MS if self._awaiting else _NO_NODE_MS)
         versions = self._api_versions.get(node_id)
