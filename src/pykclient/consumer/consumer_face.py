@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Generic, Protocol, Self
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from pykclient.clock import Timer
 from pykclient.consumer import arguments
@@ -13,9 +13,14 @@ from pykclient.metrics.subscribed_metrics import SubscribedMetrics
 from pykclient.types import ConsumerRecord, K, V
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from pykclient.clock import Clock
+    from pykclient.consumer.application_events import Steps
     from pykclient.consumer.thread_guard import ThreadGuard
     from pykclient.metrics.metrics import Metrics
+
+T = TypeVar("T")
 
 #: The default bound of close().
 DEFAULT_CLOSE_TIMEOUT_MS = 30_000
@@ -40,7 +45,15 @@ class ConsumerDelegate(Protocol):
 
     def wakeup(self) -> None: ...
 
+    def client_instance_id(self, timer: Timer) -> Steps[UUID | None]: ...
+
     def abandon(self) -> None: ...
+
+
+class RunSteps(Protocol):
+    """Runs steps to their end."""
+
+    def __call__(self, steps: Steps[T]) -> T: ...
 
 
 class ConsumerFace(SubscribedMetrics, ABC, Generic[K, V]):
@@ -50,6 +63,7 @@ class ConsumerFace(SubscribedMetrics, ABC, Generic[K, V]):
     _clock: Clock
     _consumer: ConsumerDelegate
     _default_timeout_ms: int
+    _run: RunSteps
     _iterator: Iterator[ConsumerRecord[K, V]] | None
 
     @abstractmethod
@@ -96,6 +110,21 @@ class ConsumerFace(SubscribedMetrics, ABC, Generic[K, V]):
         self._guard.check_process()
         self._guard.check_not_interrupting()
         return self._consumer.metrics
+
+    def client_instance_id(self, timeout_ms: float | None = None) -> UUID | None:
+        """Return the id that a broker has given to this client, by which its pushed metrics are known (KIP-714).
+
+        Waits at most ``timeout_ms`` milliseconds (default: ``default.api.timeout.ms``); 0 does not wait. Return None if
+        there is no id by then, for example as the brokers have no receiver for metrics.
+
+        Raises:
+            IllegalStateError: telemetry is disabled (``enable.metrics.push=false``), or a callback makes this call.
+            IllegalArgumentError: ``timeout_ms`` is negative, or not a number.
+            WakeupError: ``wakeup`` was called.
+        """
+        with self._guard:
+            self._guard.require_outermost()
+            return self._run(self._consumer.client_instance_id(self._timer(timeout_ms)))
 
     def explain(self) -> str:
         """Return a page of text on what the consumer is doing and waiting for.

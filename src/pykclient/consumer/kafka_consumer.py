@@ -657,21 +657,6 @@ class KafkaConsumer(ConsumerFace[K, V]):
         with self._guard:
             return self._consumer.group_metadata()
 
-    def client_instance_id(self, timeout_ms: float | None = None) -> UUID | None:
-        """Return the id that a broker has given to this client, by which its pushed metrics are known (KIP-714).
-
-        Waits at most ``timeout_ms`` milliseconds (default: ``default.api.timeout.ms``); 0 does not wait. Return None if
-        there is no id by then, for example as the brokers have no receiver for metrics.
-
-        Raises:
-            IllegalStateError: telemetry is disabled (``enable.metrics.push=false``), or a callback makes this call.
-            IllegalArgumentError: ``timeout_ms`` is negative, or not a number.
-            WakeupError: ``wakeup`` was called.
-        """
-        with self._guard:
-            self._guard.require_outermost()
-            return self._run(self._consumer.client_instance_id(self._timer(timeout_ms)))
-
     def enforce_rebalance(self, reason: str | None = None) -> None:
         """Rebalance the group with the next poll (KIP-568). ``reason`` appears in the logs of the broker.
 

@@ -20,7 +20,6 @@ from pykclient.types import ConsumerRecord, K, TopicIdPartition, TopicPartition,
 
 if TYPE_CHECKING:
     from typing import Unpack
-    from uuid import UUID
 
     import pyarrow as pa
 
@@ -332,21 +331,6 @@ class KafkaShareConsumer(ConsumerFace[K, V]):
                     f"an acknowledgement commit callback is a function of offsets and error, not {callback!r}"
                 )
             self._consumer.set_callback(callback)
-
-    def client_instance_id(self, timeout_ms: float | None = None) -> UUID | None:
-        """Return the id that a broker has given to this client, by which its pushed metrics are known (KIP-714).
-
-        Waits at most ``timeout_ms`` milliseconds (default: ``default.api.timeout.ms``); 0 does not wait. Return None if
-        there is no id by then, for example as the brokers have no receiver for metrics.
-
-        Raises:
-            IllegalStateError: telemetry is disabled (``enable.metrics.push=false``), or a callback makes this call.
-            IllegalArgumentError: ``timeout_ms`` is negative, or not a number.
-            WakeupError: ``wakeup`` was called.
-        """
-        with self._guard:
-            self._guard.require_outermost()
-            return self._run(self._consumer.client_instance_id(self._timer(timeout_ms)))
 
     def acquisition_lock_timeout_ms(self) -> int | None:
         """Return how long, in milliseconds, the broker locks the records of the last poll; None before the first."""
