@@ -83,6 +83,12 @@ def said(expected: str, way: Way, settings: dict[str, Any], monkeypatch: pytest.
     return text
 
 
+@pytest.fixture(scope="module")
+def tls_cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(1, security=Security("SSL")) as running:
+        yield running
+
+
 @ways
 def test_no_broker_or_the_wrong_port(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
@@ -118,3 +124,9 @@ def test_a_listener_that_expects_a_password(
     way: Way, secure_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said("security.protocol", way, {"bootstrap.servers": secure_cluster.bootstrap_servers}, monkeypatch)
+
+
+@ways
+def test_a_listener_that_expects_tls(way: Way, tls_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = said("security.protocol", way, {"bootstrap.servers": tls_cluster.bootstrap_servers}, monkeypatch)
+    assert "SSL" in text
