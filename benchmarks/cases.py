@@ -10,8 +10,10 @@ class Bench(NamedTuple):
     """A case that all clients run in turn.
 
     ``kind`` is produce, consume, busy (produce beside a CPU-bound thread), busy-consume, latency (one record at a
-    time), idle-producer or idle-consumer. With ``defaults``, clients keep their default settings except for
-    ``batch.size``, and confluent-kafka's program calls ``poll(0)`` after every thousand records.
+    time), transactions (of 100 records), flushes (one after each 100 records), idle-producer or idle-consumer. The
+    latencies of transactions and flushes are those of the calls that end them. With ``defaults``, clients keep their
+    default settings except for ``batch.size``, and confluent-kafka's program calls ``poll(0)`` after every thousand
+    records.
     """
 
     kind: str
@@ -53,6 +55,10 @@ class Bench(NamedTuple):
         return self.kind.startswith("idle")
 
 
+#: The records of a transaction, and between flushes.
+TRANSACTION_RECORDS = 100
+
+
 class Case(NamedTuple):
     """A run of one client. For idle cases, ``records`` is the number of seconds. With a ``ca_file``, it uses TLS."""
 
@@ -81,12 +87,14 @@ _RECORDS = {
     "busy": {100: 200_000},
     "busy-consume": {100: 400_000},
     "latency": {100: 2500},
+    "transactions": {100: 30_000},
+    "flushes": {100: 30_000},
     "idle-producer": {100: 5},
     "idle-consumer": {100: 5},
 }
 
-#: Kinds with the same number for each client: seconds, or single records.
-WHOLE = ("latency", "idle-producer", "idle-consumer")
+#: Kinds with the same number for each client: seconds, single records, or few at a time.
+WHOLE = ("latency", "transactions", "flushes", "idle-producer", "idle-consumer")
 
 KINDS = tuple(_RECORDS)
 SIZES = (100, 1000, 10_000)
@@ -96,6 +104,7 @@ SETTINGS = ("tuned", "defaults")
 
 #: The cases of the goals.
 PRODUCE, CONSUME, LATENCY = Bench("produce"), Bench("consume"), Bench("latency")
+TRANSACTIONS, FLUSHES = Bench("transactions"), Bench("flushes")
 PRODUCE_AT_DEFAULTS, CONSUME_AT_DEFAULTS = PRODUCE._replace(defaults=True), CONSUME._replace(defaults=True)
 
 

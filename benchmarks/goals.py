@@ -9,10 +9,12 @@ from benchmarks.cases import (
     CODECS,
     CONSUME,
     CONSUME_AT_DEFAULTS,
+    FLUSHES,
     LATENCY,
     PRODUCE,
     PRODUCE_AT_DEFAULTS,
     SIZES,
+    TRANSACTIONS,
     Bench,
 )
 from benchmarks.results import REFERENCE, Results, Spread
@@ -53,7 +55,8 @@ class Comparison(NamedTuple):
             return f"≤ {self.bound:g} {self.unit}"
         whose = _NAMES.get(self.to, self.to)
         if self.to_bench is not None:
-            whose = f"{self.to_bench.partitions} partitions"
+            is_other = self.to_bench.kind != self.bench.kind
+            whose = f"{self.to_bench.kind}" if is_other else f"{self.to_bench.partitions} partitions"
         return f"{'≥' if self.at_least else '≤'} {self.bound:g} of {whose}"
 
 
@@ -127,6 +130,15 @@ GOALS = (
     ),
     _at_most("latency-p50", "one at a time, p50", "pykclient", LATENCY, "p50_ms", 1.3),
     _at_most("latency-p99", "one at a time, p99", "pykclient", LATENCY, "p99_ms", 1.3),
+    Goal(
+        "transactions-cpu",
+        [
+            Comparison(
+                "transactions of 100 records, CPU", "pykclient", TRANSACTIONS, _CPU, 1.3, False, "pykclient", FLUSHES
+            )
+        ],
+    ),
+    _at_most("commit-latency", "commit of 100 records, p50", "pykclient", TRANSACTIONS, "p50_ms", 1.0),
     _of_aiokafka("aio-send-cpu", "`send` in asyncio, CPU", PRODUCE, _CPU, 0.25),
     _of_aiokafka("aio-getmany-cpu", "`getmany` in asyncio, CPU", CONSUME, _CPU, 0.25),
     _of_aiokafka("aio-loop-cpu", "`async for` in asyncio, CPU", CONSUME, _CPU, 0.35, "-loop"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from benchmarks.cases import CODECS, CONSUME, LATENCY, PRODUCE, SIZES, Bench
+from benchmarks.cases import CODECS, CONSUME, FLUSHES, LATENCY, PRODUCE, SIZES, TRANSACTIONS, Bench
 from benchmarks.plots import Panel, Row, three_digits
 from benchmarks.results import REFERENCE, Results
 
@@ -130,6 +130,18 @@ TABLES = {
         _BESIDE,
         _PER_RECORD,
         [TableRow("p50", LATENCY, "p50_ms"), TableRow("p99", LATENCY, "p99_ms")],
+    ),
+    "transactions": Table(
+        "Transactions of 100 records",
+        "In parentheses: the ratio to confluent-kafka; for the CPU of transactions, to the same client with flushes.",
+        ("pykclient", "pykclient-python", "kafka-python", "confluent-kafka"),
+        [
+            TableRow("CPU, µs a record, with a flush after each 100", FLUSHES, "cpu_us_per_record"),
+            TableRow("CPU, µs a record, in transactions of 100", TRANSACTIONS, "cpu_us_per_record", FLUSHES),
+            TableRow("flush, ms, p50", FLUSHES, "p50_ms"),
+            TableRow("commit, ms, p50", TRANSACTIONS, "p50_ms"),
+            TableRow("commit, ms, p99", TRANSACTIONS, "p99_ms"),
+        ],
     ),
     "memory-produce": Table(
         "Peak memory of producing, MB",
@@ -274,7 +286,7 @@ def panels(results: Results, plot: Plot) -> list[Panel]:
 
 def figures_of(bench: Bench) -> tuple[str, ...]:
     """Return the figures that are meaningful for a case."""
-    if bench.kind == "latency":
+    if bench.kind in ("latency", "transactions", "flushes"):
         return ("p50_ms", "p99_ms", "cpu_us_per_record", "peak_rss_mb")
     if bench.idles:
         return ("cpu_share", "peak_rss_mb")

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from benchmarks.cases import Case
-from benchmarks.clients.kafka_python import KafkaPython
 from benchmarks.clients.measuring import (
     BATCH_SIZE,
     LINGER_MS,
@@ -29,7 +28,9 @@ class Aiokafka:
     name = "aiokafka"
     distribution = "aiokafka"
     environment: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    kinds: ClassVar[tuple[str, ...]] = KafkaPython.kinds
+    kinds: ClassVar[tuple[str, ...]] = (
+        *("produce", "consume", "busy", "busy-consume", "latency", "idle-producer", "idle-consumer"),
+    )
     share = 0.2
     share_of_many = 0.5
     only_plain = False

@@ -18,6 +18,7 @@ from benchmarks.clients.measuring import (
     chunks,
     consume_all,
     idle,
+    in_groups,
     one_at_a_time,
     produce_all,
 )
@@ -35,7 +36,7 @@ class ConfluentKafka:
     only_plain = False
     runs_with_defaults = True
 
-    def _producer(self, case: Case, linger_ms: int = LINGER_MS) -> Any:
+    def _producer(self, case: Case, linger_ms: int = LINGER_MS, transactional_id: str | None = None) -> Any:
         import confluent_kafka
 
         if case.defaults:
@@ -51,6 +52,7 @@ class ConfluentKafka:
                 "partitioner": "murmur2_random",
                 "queue.buffering.max.kbytes": BUFFER_MEMORY >> 10,
                 "queue.buffering.max.messages": 1_000_000,
+                **({} if transactional_id is None else {"transactional.id": transactional_id}),
             }
         )
 
@@ -118,6 +120,19 @@ class ConfluentKafka:
             producer.flush(30)
 
         return one_at_a_time(case, send_and_wait)
+
+    def transactions(self, case: Case) -> Sample:
+        producer, topic = self._producer(case, transactional_id=f"{case.topic}-{self.name}"), case.topic
+        producer.init_transactions()
+        produce = producer.produce
+        return in_groups(
+            case, producer.begin_transaction, lambda value: produce(topic, value), producer.commit_transaction
+        )
+
+    def flushes(self, case: Case) -> Sample:
+        producer, topic = self._producer(case), case.topic
+        produce = producer.produce
+        return in_groups(case, lambda: None, lambda value: produce(topic, value), lambda: producer.flush(60))
 
     def _consumer(self, case: Case) -> Any:
         import confluent_kafka

@@ -20,6 +20,7 @@ from benchmarks.clients.measuring import (
     chunks,
     consume_all,
     idle,
+    in_groups,
     keys,
     one_at_a_time,
     payloads,
@@ -44,7 +45,8 @@ class KafkaPython:
     distribution = "kafka-python"
     environment: ClassVar[Mapping[str, str]] = MappingProxyType({})
     kinds: ClassVar[tuple[str, ...]] = (
-        *("produce", "consume", "busy", "busy-consume", "latency", "idle-producer", "idle-consumer"),
+        *("produce", "consume", "busy", "busy-consume", "latency", "transactions", "flushes"),
+        *("idle-producer", "idle-consumer"),
     )
     share = 0.1
     share_of_many = 0.3
@@ -56,7 +58,7 @@ class KafkaPython:
     def __init__(self) -> None:
         self._kafka = import_module(self.module)
 
-    def _producer(self, case: Case, linger_ms: int = LINGER_MS) -> Any:
+    def _producer(self, case: Case, linger_ms: int = LINGER_MS, **settings: Any) -> Any:
         if case.defaults:
             return self._kafka.KafkaProducer(**connection(case), batch_size=BATCH_SIZE_WITH_DEFAULTS)
         return self._kafka.KafkaProducer(
@@ -66,6 +68,7 @@ class KafkaPython:
             compression_type=None if case.codec == "none" else case.codec,
             linger_ms=linger_ms,
             batch_size=BATCH_SIZE,
+            **settings,
         )
 
     def produce(self, case: Case) -> Sample:
@@ -87,6 +90,23 @@ class KafkaPython:
     def latency(self, case: Case) -> Sample:
         producer, topic = self._producer(case, linger_ms=0), case.topic
         sample = one_at_a_time(case, lambda value: producer.send(topic, value).get(30))
+        producer.close()
+        return sample
+
+    def transactions(self, case: Case) -> Sample:
+        producer, topic = self._producer(case, transactional_id=f"{case.topic}-{self.name}"), case.topic
+        producer.init_transactions()
+        send = producer.send
+        sample = in_groups(
+            case, producer.begin_transaction, lambda value: send(topic, value), producer.commit_transaction
+        )
+        producer.close()
+        return sample
+
+    def flushes(self, case: Case) -> Sample:
+        producer, topic = self._producer(case), case.topic
+        send = producer.send
+        sample = in_groups(case, lambda: None, lambda value: send(topic, value), producer.flush)
         producer.close()
         return sample
 

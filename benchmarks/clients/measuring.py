@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from benchmarks.cases import Case
+from benchmarks.cases import TRANSACTION_RECORDS, Case
 
 LINGER_MS = 5
 BATCH_SIZE = 131_072
@@ -145,6 +145,33 @@ def one_at_a_time(case: Case, send_and_wait: Callable[[bytes], Any]) -> Sample:
         send_and_wait(value)
         latencies_ms.append((clock() - begun_s) * 1000)
     return watch.stop(case.records, latencies_ms)
+
+
+def in_groups(case: Case, begin: Callable[[], Any], send: Callable[[bytes], Any], end: Callable[[], Any]) -> Sample:
+    """Send groups of records: transactions, or records with a flush after each group.
+
+    The latencies are those of ``end``.
+    """
+    latencies_ms: list[float] = []
+    clock = time.perf_counter
+    values = payloads(case.size_bytes)[:TRANSACTION_RECORDS]
+
+    def run(groups: int) -> None:
+        for _ in range(groups):
+            begin()
+            for value in values:
+                send(value)
+            begun_s = clock()
+            end()
+            latencies_ms.append((clock() - begun_s) * 1000)
+
+    run(50)
+    latencies_ms.clear()
+    groups = max(1, case.records // TRANSACTION_RECORDS)
+    watch = Stopwatch()
+    watch.start()
+    run(groups)
+    return watch.stop(groups * len(values), latencies_ms)
 
 
 class Patience:

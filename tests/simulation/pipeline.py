@@ -40,6 +40,7 @@ OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 # Steps of workers, and faults of the APIs of transactions.
 CRASH: Final = "crash worker"  # worker, time until its successor starts
 HANG: Final = "hang worker"  # worker, duration; its successor starts at once
+STALL: Final = "stall worker"  # worker, duration; the group may go on without it
 TXN_DROP_REQUEST: Final = "drop transactional request"  # api, times
 TXN_DROP_RESPONSE: Final = "drop transactional response"  # api, times
 TXN_HOLD: Final = "hold transactional request"  # api, times, duration
@@ -61,6 +62,7 @@ TXN_APIS: Final = (
 _HEALING_MS: Final = 60_000
 _SESSION_MS: Final = 600
 _HEARTBEAT_MS: Final = 150
+_POLL_INTERVAL_MS: Final = 1_000
 _LOOK_MS: Final = 50
 
 
@@ -122,7 +124,7 @@ def _step(rng: random.Random, at_ms: int, settings: Settings) -> Step:
     if roll < 0.12:
         return Step(at_ms, CRASH, (rng.randrange(3), duration_ms))
     if roll < 0.22:
-        return Step(at_ms, HANG, (rng.randrange(3), 3 * duration_ms))
+        return Step(at_ms, rng.choice((HANG, STALL)), (rng.randrange(3), 3 * duration_ms))
     if roll < 0.3:
         return Step(at_ms, TXN_MOVE, (rng.randrange(2), rng.randint(1, settings.brokers)))
     api = rng.randrange(len(TXN_APIS))
@@ -207,6 +209,7 @@ class Worker:
                 "request.timeout.ms": 1_000,
                 "default.api.timeout.ms": 2_000,
                 "fetch.max.wait.ms": 100,
+                "max.poll.interval.ms": _POLL_INTERVAL_MS,
                 "group.protocol": self._pipeline.schedule.group_protocol,
             }
             | classic,
@@ -564,12 +567,13 @@ class Pipeline:
             if not worker.closed:
                 worker.crash()
                 self.simulation.loop.call_later(a[1], self._restart, worker)
-        elif what == HANG:
+        elif what in (HANG, STALL):
             worker = self.workers[a[0] % len(self.workers)]
             if not worker.closed:
                 worker.hang_ms = a[1]
-                self._replace(worker)
-                worker.stopping = True
+                if what == HANG:
+                    self._replace(worker)
+                    worker.stopping = True
         elif what == TXN_MOVE:
             self.faults.move_leader(TopicPartition((OFFSETS, TRANSACTIONS)[a[0]], 0), a[1])
         elif what in (TXN_DROP_REQUEST, TXN_DROP_RESPONSE, TXN_HOLD, TXN_ERROR):

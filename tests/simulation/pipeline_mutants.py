@@ -21,6 +21,18 @@ _MARKERS = "testing/transaction/transaction_marker_channel_manager"
 
 MUTANTS = (
     Mutant(
+        "a member that its group has removed is nobody in the group metadata",
+        "consumer/coordinator/consumer_membership_manager",
+        "        generation = self.membership.last_generation\n",
+        "        generation = self.membership.generation\n",
+    ),
+    Mutant(
+        "a late end of a transaction ends the next one",
+        "producer/transactional_manager",
+        "        if response.disconnected and step.changes_transaction:\n",
+        "        if False:\n",
+    ),
+    Mutant(
         "a producer's epoch is not bumped",
         _METADATA,
         "        epoch, last_epoch = self.producer_epoch + 1, NO_PRODUCER_EPOCH\n",
