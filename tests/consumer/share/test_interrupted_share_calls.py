@@ -38,6 +38,14 @@ class Application:
         self.pending += records
         self.received.update((record.partition, record.offset) for record in records)
 
+    def poll_arrow(self) -> None:
+        self.acknowledge()
+        rows = self.consumer.poll_arrow(1_000)
+        self.received.update(zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True))
+        if self.is_explicit and rows.num_rows:
+            with contextlib.suppress(KafkaError):
+                self.consumer.acknowledge(rows)
+
     def acknowledge(self) -> None:
         while self.is_explicit and self.pending:
             with contextlib.suppress(KafkaError):  # its lock may be gone; then it is delivered again
@@ -89,7 +97,7 @@ class Application:
         assert accepted <= self.received
 
 
-CALLS = ["poll", "commit_sync", "commit_async", "loop", "unsubscribe", "close"]
+CALLS = ["poll", "poll_arrow", "commit_sync", "commit_async", "loop", "unsubscribe", "close"]
 
 
 def check_places(name: str, mode: str, every: int) -> None:
