@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 
-from pykclient import KafkaConsumer, KafkaProducer
+from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
 from pykclient.errors import SaslAuthenticationError
+from pykclient.testing.certificates import CertificateAuthority
 from tests.kafka import kdc
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.kdc import REALM, Kdc
@@ -43,21 +45,29 @@ def keytabs(center: Kdc) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def kerberized(center: Kdc, keytabs: dict[str, Path]) -> Iterator[KafkaCluster]:
-    """One broker with GSSAPI, on which sessions are short."""
+def kerberized(
+    center: Kdc, keytabs: dict[str, Path], authority: CertificateAuthority, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KafkaCluster]:
+    """One broker with GSSAPI, with TLS and without. Sessions are short on the listener without."""
+    store = tmp_path_factory.mktemp("kerberized") / "broker.pem"
+    certificate = authority.issue("broker", ["127.0.0.1", "localhost"])
+    store.write_text(certificate.key_pem() + certificate.certificate_pem)
     module = (
         "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true "
         f'keyTab="{keytabs["kafka/127.0.0.1"]}" principal="kafka/127.0.0.1@{REALM}";'
     )
-    prefix = "listener.name.kerberos"
-    properties = {
-        f"{prefix}.sasl.enabled.mechanisms": "GSSAPI",
-        f"{prefix}.gssapi.sasl.jaas.config": module,
-        f"{prefix}.gssapi.connections.max.reauth.ms": SESSION_MS,
+    properties: dict[str, object] = {
         "sasl.kerberos.service.name": "kafka",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(store),
+        "listener.name.kerberos.gssapi.connections.max.reauth.ms": SESSION_MS,
     }
+    for name in ("kerberos", "kerberos_tls"):
+        properties[f"listener.name.{name}.sasl.enabled.mechanisms"] = "GSSAPI"
+        properties[f"listener.name.{name}.gssapi.sasl.jaas.config"] = module
+    listeners = {"KERBEROS": "SASL_PLAINTEXT", "KERBEROS_TLS": "SASL_SSL"}
     options = [f"-Djava.security.krb5.conf={center.krb5_conf}", "-Xshare:auto"]
-    with KafkaCluster(1, properties, listeners={"KERBEROS": "SASL_PLAINTEXT"}, java_options=options) as cluster:
+    with KafkaCluster(1, properties, listeners=listeners, java_options=options) as cluster:
         yield cluster
 
 
@@ -89,6 +99,39 @@ def test_records_over_several_sessions(kerberized: KafkaCluster, keytabs: dict[s
             assert batches, f"{len(values)} of {sent} records arrived"
             values += [record.value for records in batches.values() for record in records]
     assert values == [b"%d" % number for number in range(sent)]
+
+
+def test_records_over_tls_beside_confluent_kafka(
+    kerberized: KafkaCluster, keytabs: dict[str, Path], authority: CertificateAuthority, topic: str
+) -> None:
+    """confluent-kafka, whose wheels have no Kerberos, reads the records on the listener without it."""
+    broker = kerberized.brokers[1]
+    config = settings(kerberized, keytabs["alice"], "alice") | {
+        "bootstrap.servers": f"{broker.host}:{broker.ports['KERBEROS_TLS']}",
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.pem": authority.certificate_pem,
+    }
+    values = [b"%d" % number for number in range(RECORDS)]
+    with KafkaProducer(config) as producer:
+        for value in values:
+            producer.send(topic, value)
+        producer.flush(60)
+    found: list[bytes | None] = []
+    with KafkaConsumer(config) as consumer:
+        partition = TopicPartition(topic, 0)
+        consumer.assign([partition])
+        consumer.seek_to_beginning(partition)
+        while len(found) < RECORDS:
+            batches = consumer.poll(30_000)
+            assert batches, f"{len(found)} of {RECORDS} records arrived"
+            found += [record.value for record in batches[partition]]
+    assert found == values
+    reader = confluent_kafka.Consumer({"bootstrap.servers": kerberized.bootstrap_servers, "group.id": topic})
+    try:
+        reader.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        assert [message.value() for message in reader.consume(RECORDS, 60)] == values
+    finally:
+        reader.close()
 
 
 def reauthentications(client: Any) -> float:
