@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import product
 from typing import Any
 
@@ -11,6 +12,7 @@ from pykclient.errors import IllegalStateError, KafkaError
 from pykclient.producer.sender_state import CLOSED, MOVES, STATES, check_move
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 from tests.producer.harness import RETRY_BACKOFF_MS, TP0, SenderHarness, produce_response
+from tests.support.calls import counted_calls
 
 
 def forbidden(*_: Any) -> Any:
@@ -184,3 +186,20 @@ def test_an_exception_that_ends_the_driver_fails_all_records() -> None:
         future.get(0)
     assert caught.value.__cause__ is error
     assert h.step() == 0
+
+
+def test_a_step_that_sends_one_batch_makes_few_calls() -> None:
+    """One walk over the nodes checks the connection, drains and sends; what is settled is not looked at."""
+    h = Stepped(linger_ms=0)
+    h.append()
+    h.step()
+    h.client.respond(InitProducerIdResponse(producer_id=7, producer_epoch=0))
+    h.poll()
+    for offset in range(3):
+        if offset:
+            h.append()
+        with counted_calls() as calls:
+            h.step()
+        h.client.respond(produce_response({TP0: (0, offset)}))
+        h.poll()
+    assert calls.of(threading.current_thread()) < 120
