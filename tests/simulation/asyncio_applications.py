@@ -54,6 +54,8 @@ _CANCELLED: Final = 0.15
 _CANCELLED_AFTER_S: Final = (0, 0, 0.001, 0.01, 0.1)
 _DEFAULT_MAX_BATCH_BYTES: Final = 1 << 20
 _RETRY_S: Final = 0.01
+#: The time in which a client that could not be started closes.
+_CLOSING_S: Final = 2
 
 
 class _LoopInbox:
@@ -96,6 +98,8 @@ def _run(world: World, environment: SimulatedEnvironment, main: Coroutine[Any, A
     try:
         loop.run_until_complete(main)
         left = asyncio.all_tasks(loop)
+        if left:  # an attempt to start that was cancelled may be closing its connections still
+            _, left = loop.run_until_complete(asyncio.wait(left, timeout=_CLOSING_S))
         if left:
             world.violated(InvariantError(f"{environment.party} leaves {len(left)} tasks behind"))
     except GreenletExit:

@@ -32,6 +32,7 @@ from pykclient.testing.simulation.checks import (
 from pykclient.types import OffsetAndMetadata, TopicPartition
 from tests.simulation import schedule as steps
 from tests.simulation.faults import FaultMaker
+from tests.simulation.pipeline_drills import Drills
 from tests.simulation.schedule import EVERYBODY, Settings, Step
 
 SOURCE, TARGET, GROUP = "source", "target", "copiers"
@@ -447,6 +448,8 @@ class Pipeline:
         self.targets = [TopicPartition(TARGET, number) for number in range(settings.partitions)]
         self.inputs: dict[TopicPartition, list[bytes]] = {tp: [] for tp in self.sources}
         self.transactions: list[_Transaction] = []
+        #: Values of drills, which are in the target if their transactions were committed after all.
+        self.drill_values: list[bytes] = []
         self.workers: list[Worker] = []
         #: Workers that were replaced while they hung, or because they failed.
         self.former: list[Worker] = []
@@ -480,6 +483,21 @@ class Pipeline:
         """Return what a worker makes of an input; each attempt has a number of its own."""
         self._outputs += 1
         return b"%s/%d" % (value, self._outputs)
+
+    @property
+    def group(self) -> str:
+        return GROUP
+
+    def begin_foreign(self) -> None:
+        """Note that a transaction begins that is none of a worker, and is to be aborted."""
+        self.transactions.append(_Transaction())
+        self.transactions[-1].outcome = False
+
+    def foreign_value(self, target: TopicPartition) -> bytes:
+        """Return a value for the transaction that was noted last."""
+        value = self.output(b"foreign")
+        self.transactions[-1].values.setdefault(target, []).append(value)
+        return value
 
     def ended(self, worker: Worker) -> None:
         """Start the next life of a worker that ended by itself."""
@@ -598,19 +616,21 @@ class Pipeline:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        self._await("all brokers run", self.faults.all_running)
-        self._await("everything is fed", lambda: self._fed)
-        self._await("everything is copied", self._is_everything_copied)
+        self.await_("all brokers run", self.faults.all_running)
+        self.await_("everything is fed", lambda: self._fed)
+        self.await_("everything is copied", self._is_everything_copied)
         self.ending = True
         for worker in self.workers:
             worker.stopping = True
-        self._await("workers have stopped", lambda: all(w.closed for w in (*self.workers, *self.former)))
-        self._await("no transaction is open", self._is_stable)
-        self._await("all replicas have everything", self._is_replicated)
-        self._await("everything is read", lambda: self._reader.has_read(self._shown()))
+        self.await_("workers have stopped", lambda: all(w.closed for w in (*self.workers, *self.former)))
+        self.await_("no transaction is open", self._is_stable)
+        Drills(self).run()
+        self.await_("no transaction is open after the drill", self._is_stable)
+        self.await_("all replicas have everything", self._is_replicated)
+        self.await_("everything is read", lambda: self._reader.has_read(self._shown()))
         self._reader.stopping = True
 
-    def _await(self, what: str, condition: Callable[[], bool]) -> None:
+    def await_(self, what: str, condition: Callable[[], bool]) -> None:
         deadline_ms = self.clock.now_ms() + _HEALING_MS
         while not condition():
             if self.clock.now_ms() > deadline_ms:
@@ -679,7 +699,9 @@ class Pipeline:
         sent = [(transaction.outcome, transaction.values) for transaction in self.transactions]
         check_transactions(sent, shown)
         made_of = {
-            TopicPartition(SOURCE, tp.partition): [value.split(b"/")[0] for value in values]
+            TopicPartition(SOURCE, tp.partition): [
+                value.split(b"/")[0] for value in values if value not in self.drill_values
+            ]
             for tp, values in shown.items()
         }
         # A broker that was stopped knows only the last batch of a producer. So a record may be in the source twice
@@ -695,10 +717,27 @@ class Pipeline:
                 for id, log in self._replicas(tp).items()
             }
             check_replicas(logs, tp)
+        self._check_markers()
         for tp in self.targets:
             stable = {log.last_stable_offset for log in self._replicas(tp).values()}
             if len(stable) != 1:
                 raise InvariantError(f"the replicas of {tp} have different last stable offsets: {stable}")
+
+    def _check_markers(self) -> None:
+        """Check that each marker ends a transaction, in schedules in which nothing is sent twice or not at all."""
+        if self.schedule.steps or self.schedule.abort_percent or self.schedule.has_stray:
+            return
+        for tp in self.targets:
+            log = self._log(tp)
+            assert log is not None
+            open_producers: set[int] = set()
+            for batch in log.batches(log.log_start_offset, log.log_end_offset):
+                if not batch.is_control_batch:
+                    open_producers.add(batch.producer_id)
+                elif batch.producer_id not in open_producers:
+                    raise InvariantError(f"the marker at offset {batch.base_offset} of {tp} ends no transaction")
+                else:
+                    open_producers.remove(batch.producer_id)
 
 
 def run(schedule: PipelineSchedule) -> Pipeline:

@@ -1,6 +1,6 @@
 """Deliberate faults of transactions, which the pipeline must catch.
 
-python -m tests.simulation.pipeline_mutants [--seeds 300] [NAME ...]
+python -m tests.simulation.pipeline_mutants [--seeds 100] [NAME ...]
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.producer.transaction_mutants import MUTANTS as TRANSACTION_MUTANTS
 from tests.support.mutants import Mutant, first_failing_schedule, with_fault
 
 _SECONDS = 900
@@ -18,6 +19,17 @@ _COORDINATOR = "testing/transaction/transaction_coordinator"
 _METADATA = "testing/transaction/transaction_metadata"
 _STATES = "testing/transaction/transaction_state_manager"
 _MARKERS = "testing/transaction/transaction_marker_channel_manager"
+
+#: Faults of the producer that its own tests catch, too.
+_OF_PRODUCERS = (
+    "a commit does not wait for records in flight",
+    "an abort commits",
+    "a commit aborts",
+    "the epoch of the response is ignored",
+    "partitions of the last transaction count as part of the next",
+    "groups of the last transaction count as part of the next",
+    "a member that was left behind can commit offsets",
+)
 
 MUTANTS = (
     Mutant(
@@ -77,9 +89,8 @@ MUTANTS = (
     Mutant(
         "leaders do not ask whether a transaction has the partition",
         "testing/log/producer_state_manager",
-        "        if not self._verifies_transactions or self.has_ongoing_transaction(producer_id, producer_epoch):\n"
-        "            return\n",
-        "        return\n",
+        "        return (\n            entry is not None and entry.current_txn_first_offset is not None and ",
+        "        return True or (\n            entry is not None and entry.current_txn_first_offset is not None and ",
     ),
     Mutant(
         "the last stable offset is one too high",
@@ -131,18 +142,31 @@ MUTANTS = (
         "        return group\n",
     ),
     Mutant(
+        "a stale member epoch is accepted",
+        "testing/group/consumer_group",
+        "        self._validate_member_epoch(member, epoch)\n\n    def validate_fetch",
+        "\n    def validate_fetch",
+    ),
+    Mutant(
+        "a marker is written twice",
+        _MARKERS,
+        "            if error_code is None or error_code in _RETRIABLE:\n",
+        "            if error_code is None or error_code in _RETRIABLE or self._broker.rng.random() < 0.5:\n",
+    ),
+    Mutant(
         "unstable offsets are handed out",
         "testing/group/group_coordinator",
         "            if group is not None and require_stable:\n",
         "            if False:\n",
     ),
+    *(mutant for mutant in TRANSACTION_MUTANTS if mutant.name in _OF_PRODUCERS),
 )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.pipeline_mutants")
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--seeds", type=int, default=300, help="how many to try for each")
+    parser.add_argument("--seeds", type=int, default=100, help="how many to try for each")
     options = parser.parse_args()
     escaped = 0
     for mutant in MUTANTS:

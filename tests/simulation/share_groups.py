@@ -13,11 +13,14 @@ import argparse
 import hashlib
 import logging
 import random
+import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from pykclient.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+from pykclient.clock import SYSTEM_CLOCK
 from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.consumer.share.kafka_share_consumer import KafkaShareConsumer
 from pykclient.errors import KafkaError
@@ -37,6 +40,9 @@ SHARE_DROP_REQUEST: Final = "drop share request"  # api, times
 SHARE_DROP_RESPONSE: Final = "drop share response"  # api, times
 SHARE_HOLD: Final = "hold share request"  # api, times, duration
 SHARE_ERROR: Final = "share error"  # api, error, times
+SHARE_MOVE: Final = "move coordinator"  # 0 for groups, 1 for the state of share groups; broker
+
+_COORDINATORS: Final = (TopicPartition("__consumer_offsets", 0), TopicPartition("__share_group_state", 0))
 
 #: The APIs of share groups by number, with errors that may occur at any time.
 SHARE_APIS: Final = (
@@ -112,8 +118,10 @@ def _step(rng: random.Random, at_ms: int, settings: Settings) -> Step:
     if roll < 0.67:
         return Step(at_ms, SHARE_ERROR, (api, rng.choice(SHARE_APIS[api][1]), rng.choice((1, 2))))
     broker = rng.randint(1, settings.brokers)
-    if roll < 0.77:
-        return Step(at_ms, steps.STOP, (broker, duration_ms))
+    if roll < 0.72:
+        return Step(at_ms, SHARE_MOVE, (rng.randrange(2), broker))
+    if roll < 0.78:
+        return Step(at_ms, rng.choice((steps.KILL, steps.STOP)), (broker, duration_ms))
     if roll < 0.83:
         return Step(at_ms, steps.PAUSE, (broker, duration_ms))
     if roll < 0.9:
@@ -376,6 +384,8 @@ class ShareWorld:
                 control = faults.hold(api, times=a[1])
                 self.simulation.loop.call_later(a[2], control.remove)
                 self.simulation.loop.call_later(a[2], control.release)
+        elif what == SHARE_MOVE:
+            self.faults.move_leader(_COORDINATORS[a[0]], a[1])
         else:
             self.faults.do(step)
 
@@ -429,26 +439,32 @@ def failure(schedule: ShareSchedule) -> str | None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Simulate share groups under faults.")
-    parser.add_argument("--first", type=int, default=1, help="the first seed")
-    parser.add_argument("--count", type=int, default=100, help="the number of seeds")
-    parser.add_argument("--trace", action="store_true", help="print the history of the first seed")
-    arguments = parser.parse_args()
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.share_groups")
+    parser.add_argument("--seed", type=int, default=1, help="the first seed")
+    parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
+    parser.add_argument("--limit", type=int, default=60, help="CPU seconds after which a schedule is endless")
+    parser.add_argument("--stop", action="store_true", help="stop at the first failure")
+    parser.add_argument("--trace", action="store_true", help="print what happens in the first schedule")
+    options = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    if arguments.trace:
-        world = ShareWorld(make(arguments.first))
+    if options.trace:
+        world = ShareWorld(make(options.seed))
         world.trace = print
         world.run()
         return 0
+    start_ms = SYSTEM_CLOCK.now_ms()
     failed = 0
-    for seed in range(arguments.first, arguments.first + arguments.count):
+    for seed in range(options.seed, options.seed + options.count):
+        signal.setitimer(signal.ITIMER_VIRTUAL, options.limit)
         why = failure(make(seed))
         if why is not None:
             failed += 1
-            print(f"seed {seed}: {why}")
-    print(f"{arguments.count} seeds, {failed} failed")
-    return 1 if failed else 0
+            print(f"seed {seed}: {why}", flush=True)
+        if (failed and options.stop) or SYSTEM_CLOCK.now_ms() - start_ms > options.seconds * 1_000:
+            break
+    return int(failed > 0)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

@@ -16,7 +16,7 @@ from tests.simulation.world import failure, run
 _FINDINGS = (75, 159, 1057, 1189)
 
 
-@pytest.mark.parametrize("seed", [*range(1, 11), *_FINDINGS])
+@pytest.mark.parametrize("seed", [*range(1, 6), *_FINDINGS])
 def test_a_schedule(seed: int) -> None:
     run(make_with_asyncio(seed))
 
@@ -32,5 +32,4 @@ def test_many_schedules() -> None:
 
 
 def test_a_seed_is_a_history() -> None:
-    for seed in (1, 75):
-        assert run(make_with_asyncio(seed)).history == run(make_with_asyncio(seed)).history
+    assert run(make_with_asyncio(1)).history == run(make_with_asyncio(1)).history

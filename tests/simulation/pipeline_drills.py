@@ -1,0 +1,222 @@
+"""What a pipeline is put through when all is copied: each drill provokes one situation that schedules seldom meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from pykclient.consumer.kafka_consumer import KafkaConsumer
+from pykclient.errors import KafkaError, KafkaTimeoutError
+from pykclient.producer.kafka_producer import KafkaProducer
+from pykclient.testing.simulation.checks import InvariantError
+from pykclient.types import ConsumerGroupMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from tests.simulation.pipeline import Pipeline
+
+_OFFSETS_LOG: Final = TopicPartition("__consumer_offsets", 0)
+_TRANSACTION_LOG: Final = TopicPartition("__transaction_state", 0)
+#: An offset that no worker commits.
+_FOREIGN_OFFSET: Final = 1_000
+_STABLE_TIMEOUT_MS: Final = 400
+_COMMIT_TIMEOUT_MS: Final = 1_500
+_DOWN_MS: Final = 50
+
+
+class Drills:
+    """The drills, on a healthy cluster without workers. Each leaves a transaction that has been aborted.
+
+    Thread: owner of the simulation, in an actor.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._cluster = pipeline.cluster
+        self._clock = pipeline.clock
+        self._source, self._target = pipeline.sources[0], pipeline.targets[0]
+
+    def run(self) -> None:
+        """Run one drill, chosen by the seed."""
+        drills: list[Callable[[], None]] = [self._open_offsets, self._former_member, self._late_record]
+        if self._pipeline.schedule.settings.min_isr > 1:
+            drills.append(self._lost_decision)
+        drill = self._pipeline.simulation.new_rng().choice(drills)
+        self._pipeline.note("drill", drill.__name__)
+        drill()
+
+    # --- drills ------------------------------------------------------------------------------------------------------
+
+    def _open_offsets(self) -> None:
+        """Nobody sees the offsets of a transaction that is open or aborted, whichever broker coordinates the group."""
+        reader = self._consumer()
+        before = reader.committed(self._source)
+        producer = self._producer()
+        self._begin(producer)
+        producer.send_offsets_to_transaction({self._source: _FOREIGN_OFFSET}, ConsumerGroupMetadata(self._group))
+        self._check_unstable(reader)
+        self._move(_OFFSETS_LOG)
+        self._check_unstable(reader)
+        self._move(_TRANSACTION_LOG)
+        producer.abort_transaction()
+        self._check_committed(reader, before)
+        self._move(_OFFSETS_LOG)
+        self._check_committed(reader, before)
+        producer.close()
+        reader.close()
+
+    def _former_member(self) -> None:
+        """A member cannot commit offsets with a generation, or member epoch, that is over."""
+        consumer = self._consumer()
+        consumer.subscribe([self._source.topic])
+        self._pipeline.await_("the drill has partitions", lambda: bool(consumer.poll(0) or consumer.assignment()))
+        consumer.pause(*consumer.assignment())
+        current = consumer.group_metadata()
+        producer = self._producer()
+        self._begin(producer)
+        try:
+            former = current._replace(generation_id=current.generation_id - 1)
+            producer.send_offsets_to_transaction({self._source: _FOREIGN_OFFSET}, former)
+        except KafkaTimeoutError:
+            raise
+        except KafkaError as error:
+            self._pipeline.note("refused", type(error).__name__)
+        else:
+            raise InvariantError(f"offsets were accepted of {former}, and {current} is current")
+        producer.abort_transaction()
+        producer.close()
+        consumer.close()
+
+    def _late_record(self) -> None:
+        """A record that arrives after its transaction has ended does not begin another one, which nobody would end."""
+        producer = self._producer(**{"delivery.timeout.ms": 800, "request.timeout.ms": 400})
+        self._begin(producer)
+        control = self._cluster.faults.hold("PRODUCE", party="client:drill")
+        try:
+            self._send(producer).get()
+        except KafkaError as error:
+            self._pipeline.note("late", type(error).__name__)
+        control.remove()
+        producer.abort_transaction()
+        producer.close()
+        control.release()
+
+    def _lost_decision(self) -> None:
+        """A commit is not confirmed while its decision is not replicated."""
+        producer = self._producer(**{"max.block.ms": _COMMIT_TIMEOUT_MS})
+        self._begin(producer)
+        leader = self._cluster.leader(_TRANSACTION_LOG)
+        assert leader is not None
+        others = [id for id in self._cluster.nodes if id != leader]
+        for other in others:
+            self._cluster.faults.cut(leader, other)
+        transaction = self._pipeline.transactions[-1]
+        transaction.outcome = None  # the decision may be in the log, and is carried out then
+        try:
+            producer.commit_transaction()
+        except KafkaError as error:
+            self._pipeline.note("not committed", type(error).__name__)
+        else:
+            raise InvariantError(f"a commit was confirmed while {_TRANSACTION_LOG} was on broker {leader} alone")
+        self._pipeline.faults.heal()
+        self._pipeline.drill_values += [value for values in transaction.values.values() for value in values]
+        while True:
+            try:
+                producer.commit_transaction()
+                transaction.outcome = True
+                break
+            except KafkaTimeoutError:
+                continue
+            except KafkaError as error:
+                self._pipeline.note("commit failed", type(error).__name__)
+                break
+        producer.close()
+
+    # --- their parts -------------------------------------------------------------------------------------------------
+
+    @property
+    def _group(self) -> str:
+        return self._pipeline.group
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self._pipeline.simulation.bootstrap_servers,
+            "client.id": "drill",
+            "retry.backoff.ms": 20,
+            "retry.backoff.max.ms": 80,
+            "socket.connection.setup.timeout.ms": 300,
+            "socket.connection.setup.timeout.max.ms": 600,
+        }
+
+    def _producer(self, **settings: Any) -> KafkaProducer[bytes, bytes]:
+        producer: KafkaProducer[bytes, bytes] = KafkaProducer.in_environment(
+            self._pipeline.simulation.environment("drill"),
+            self._common()
+            | {
+                "transactional.id": "drill",
+                "transaction.timeout.ms": 60_000,
+                "max.block.ms": 60_000,
+                "request.timeout.ms": 500,
+            }
+            | settings,
+        )
+        while True:
+            try:
+                producer.init_transactions()
+                return producer
+            except KafkaTimeoutError:
+                continue
+
+    def _consumer(self) -> KafkaConsumer[bytes, bytes]:
+        return KafkaConsumer.in_environment(
+            self._pipeline.simulation.environment("drill-reader"),
+            self._common()
+            | {
+                "group.id": self._group,
+                "group.protocol": self._pipeline.schedule.group_protocol,
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "request.timeout.ms": 1_000,
+                "default.api.timeout.ms": 60_000,
+            },
+        )
+
+    def _begin(self, producer: KafkaProducer[bytes, bytes]) -> None:
+        """Begin a transaction that is not to be committed, with a record of its own."""
+        producer.begin_transaction()
+        self._pipeline.begin_foreign()
+        self._send(producer).get()
+
+    def _send(self, producer: KafkaProducer[bytes, bytes]) -> Any:
+        value = self._pipeline.foreign_value(self._target)
+        return producer.send(self._target.topic, value, partition=self._target.partition)
+
+    def _check_unstable(self, reader: KafkaConsumer[bytes, bytes]) -> None:
+        try:
+            found = reader.committed(self._source, timeout_ms=_STABLE_TIMEOUT_MS)
+        except KafkaTimeoutError:
+            return
+        raise InvariantError(
+            f"the offset {found} of {self._source} is told while a transaction that commits one is open"
+        )
+
+    def _check_committed(self, reader: KafkaConsumer[bytes, bytes], before: Any) -> None:
+        found = reader.committed(self._source)
+        if found != before:
+            raise InvariantError(f"offset {found} of {self._source} is committed, not {before}: that was aborted")
+
+    def _move(self, log: TopicPartition) -> None:
+        """Give a log another leader, which loads what it coordinates; or restart the broker, if there is only one."""
+        leader = self._cluster.leader(log)
+        assert leader is not None
+        others = [id for id in self._cluster.isr(log) if id != leader]
+        if others:
+            self._pipeline.faults.move_leader(log, others[0])
+        else:
+            self._cluster.kill_broker(leader)
+            self._clock.sleep_ms(_DOWN_MS + self._pipeline.schedule.settings.session_timeout_ms)
+            self._cluster.start_broker(leader)
+        self._pipeline.await_(f"{log} is led", self._is_led)
+
+    def _is_led(self) -> bool:
+        logs = (_OFFSETS_LOG, _TRANSACTION_LOG, *self._pipeline.targets)
+        return self._pipeline.faults.all_running() and all(self._cluster.leader(log) is not None for log in logs)
