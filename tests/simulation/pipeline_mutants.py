@@ -39,12 +39,6 @@ MUTANTS = (
         "        generation = self.membership.generation\n",
     ),
     Mutant(
-        "a late end of a transaction ends the next one",
-        "producer/transactional_manager",
-        "        if response.disconnected and step.changes_transaction:\n",
-        "        if False:\n",
-    ),
-    Mutant(
         "a producer's epoch is not bumped",
         _METADATA,
         "        epoch, last_epoch = self.producer_epoch + 1, NO_PRODUCER_EPOCH\n",
