@@ -26,6 +26,7 @@ from pykclient.admin.access import (
     ScramCredentialInfo,
 )
 from pykclient.admin.admin_base import AdminBase
+from pykclient.admin.api import to_node
 from pykclient.admin.descriptions import (
     ClusterDescription,
     ConfigEntry,
@@ -197,12 +198,23 @@ class Admin(AdminBase):
         return partitions.elected(response, leave_out_unneeded=wanted is None)
 
     def alter_partition_reassignments(
-        self, reassignments: Mapping[TopicPartition, Iterable[int] | None], *, timeout_ms: int | None = None
+        self,
+        reassignments: Mapping[TopicPartition, Iterable[int] | None],
+        *,
+        allow_replication_factor_change: bool = True,
+        timeout_ms: int | None = None,
     ) -> Results[TopicPartition, None]:
-        """Move partitions to other brokers; None cancels a move. The moves go on after this call."""
+        """Move partitions to other brokers; None cancels a move. The moves go on after this call.
+
+        Without ``allow_replication_factor_change``, a move to more or fewer brokers fails with
+        InvalidReplicationFactorError. Brokers before Kafka 4.1 do not support that (UnsupportedVersionError).
+        """
         wanted = partitions.new_replicas(reassignments)
+        may_change = arguments.flag(allow_replication_factor_change, "allow_replication_factor_change")
         return self._run(
-            "alter_partition_reassignments", timeout_ms, lambda it: partitions.alter_reassignments(it, wanted)
+            "alter_partition_reassignments",
+            timeout_ms,
+            lambda it: partitions.alter_reassignments(it, wanted, may_change),
         )
 
     def list_partition_reassignments(
@@ -312,9 +324,12 @@ class Admin(AdminBase):
             "describe_replica_log_dirs", timeout_ms, lambda it: cluster.describe_replica_log_dirs(it, wanted)
         )
 
-    def describe_features(self, *, timeout_ms: int | None = None) -> FeatureMetadata:
-        """Return the supported and the finalized levels of the cluster's features."""
-        response = self._run("describe_features", timeout_ms, lambda it: cluster.api_versions(it, "describe_features"))
+    def describe_features(self, *, node_id: int | None = None, timeout_ms: int | None = None) -> FeatureMetadata:
+        """Return the supported and the finalized levels of features, as one node knows them, or any (None)."""
+        lookup = None if node_id is None else to_node(arguments.number(node_id, "node_id"))
+        response = self._run(
+            "describe_features", timeout_ms, lambda it: cluster.api_versions(it, "describe_features", lookup)
+        )
         return cluster.features(response)
 
     def update_features(
@@ -369,19 +384,24 @@ class Admin(AdminBase):
         *,
         states: Iterable[GroupState | str] = (),
         types: Iterable[GroupType | str] = (),
+        protocol_types: Iterable[str] = (),
         timeout_ms: int | None = None,
     ) -> list[GroupListing]:
-        """Return all groups, or those in some states or of some types.
+        """Return all groups, or those in some states, of some types, or with some protocol types.
+
+        The protocol type of a group that only commits offsets is empty.
 
         Raises:
             KafkaError: a broker could not list its groups. The list would not be complete.
         """
         states_asked = [GroupState.build_from(state) for state in arguments.items(states, "states", "states")]
         types_asked = [GroupType.build_from(kind) for kind in arguments.items(types, "types", "types")]
+        protocols = set(arguments.items(protocol_types, "protocol_types", "protocol types"))
         results = self._run(
             "list_groups", timeout_ms, lambda it: groups.list_groups(it, None, states_asked, types_asked)
         )
-        return [groups.group_listing(group) for listed in results.all().values() for group in listed]
+        listed = [groups.group_listing(group) for of_broker in results.all().values() for group in of_broker]
+        return [group for group in listed if not protocols or group.protocol_type in protocols]
 
     def describe_groups(
         self, group_ids: Iterable[str], *, timeout_ms: int | None = None
@@ -423,14 +443,19 @@ class Admin(AdminBase):
         self,
         group_specs: Mapping[str, Iterable[TopicPartition] | None] | Iterable[str] | str,
         *,
+        require_stable: bool = False,
         timeout_ms: int | None = None,
     ) -> Results[str, dict[TopicPartition, OffsetAndMetadata | None]]:
         """Return the committed offsets of groups: of the given partitions, or of all that have one (None).
 
-        The offset of a given partition is None if the group has none.
+        The offset of a given partition is None if the group has none. With ``require_stable``, wait for the end of
+        transactions that will commit offsets of these partitions (KIP-447).
         """
         specs = group_offsets.group_specs(group_specs)
-        results = self._run("list_group_offsets", timeout_ms, lambda it: group_offsets.list_group_offsets(it, specs))
+        stable = arguments.flag(require_stable, "require_stable")
+        results = self._run(
+            "list_group_offsets", timeout_ms, lambda it: group_offsets.list_group_offsets(it, specs, stable)
+        )
         return results.map(lambda offsets: {tp: found if found.offset >= 0 else None for tp, found in offsets.items()})
 
     def alter_group_offsets(

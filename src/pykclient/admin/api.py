@@ -119,6 +119,11 @@ def to_controller(*, or_quorum: bool = False) -> LookupStrategy[Any]:
     return (QuorumStrategy if or_quorum else LookupStrategy)(lambda _: CONTROLLER)
 
 
+def to_node(node_id: int) -> LookupStrategy[Any]:
+    """Return the strategy for requests to a broker or controller that the application has chosen."""
+    return QuorumStrategy(lambda _: node_id)
+
+
 def to_broker(broker_id: int) -> LookupStrategy[Any]:
     """Return the strategy for requests to a broker that the application has chosen."""
     return LookupStrategy(lambda _: broker_id)

@@ -14,7 +14,7 @@ from pykclient.admin.operation import CallContext, Operation
 from pykclient.admin.partitions import by_topic, list_offsets, partition_errors
 from pykclient.admin.results import Results
 from pykclient.admin.values import IsolationLevel, OffsetSpec, OffsetTimestamp
-from pykclient.errors import IllegalArgumentError, KafkaError, RebalanceInProgressError
+from pykclient.errors import IllegalArgumentError, KafkaError, RebalanceInProgressError, UnstableOffsetCommitError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from pykclient.protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
@@ -39,11 +39,15 @@ _NAMES_UNTIL = 9
 class OffsetFetchHandler(ItemsHandler[str, Offsets]):
     """Fetches the offsets of groups: of all groups of a coordinator at once, or one by one from older brokers."""
 
-    __slots__ = ("_asks_for_several", "_specs")
+    __slots__ = ("_asks_for_several", "_require_stable", "_specs")
 
-    def __init__(self, specs: GroupSpecs) -> None:
+    #: A transaction has offsets that it has not committed yet. The answer waits for its end (``require_stable``).
+    RETRIED = (UnstableOffsetCommitError,)
+
+    def __init__(self, specs: GroupSpecs, require_stable: bool = False) -> None:
         super().__init__("list_group_offsets", coordinator(), lambda _keys, _timeout_ms: OffsetFetchRequest(), _fetched)
         self._specs = specs
+        self._require_stable = require_stable
         self._asks_for_several = True
 
     def requests(self, destination: int, keys: Sequence[str], timeout_ms: int) -> list[ApiRequest[str]]:
@@ -61,7 +65,11 @@ class OffsetFetchHandler(ItemsHandler[str, Offsets]):
             )
             for key in keys
         ]
-        builder = RequestBuilder(OffsetFetchRequest(groups=groups), min_version=_SEVERAL_FROM, max_version=_NAMES_UNTIL)
+        builder = RequestBuilder(
+            OffsetFetchRequest(groups=groups, require_stable=self._require_stable),
+            min_version=_SEVERAL_FROM,
+            max_version=_NAMES_UNTIL,
+        )
         return [ApiRequest(destination, builder, keys)]
 
     def _for_one(self, group: str) -> RequestBuilder:
@@ -74,7 +82,7 @@ class OffsetFetchHandler(ItemsHandler[str, Offsets]):
                 for topic, numbers in by_topic(partitions).items()
             ]
         )
-        message = OffsetFetchRequest(group_id=group, topics=topics)
+        message = OffsetFetchRequest(group_id=group, topics=topics, require_stable=self._require_stable)
         return RequestBuilder(message, min_version=2, max_version=_SEVERAL_FROM - 1)
 
     def handle_unsupported_version(self, keys: Sequence[str], error: KafkaError) -> ApiResult[str, Offsets]:
@@ -107,9 +115,11 @@ def _offsets_of(group: str, found: Any) -> tuple[str, KafkaError | None, Offsets
     return group, error, offsets
 
 
-def list_group_offsets(context: CallContext, specs: GroupSpecs) -> Operation[Results[str, Offsets]]:
+def list_group_offsets(
+    context: CallContext, specs: GroupSpecs, require_stable: bool = False
+) -> Operation[Results[str, Offsets]]:
     """Return the offsets of groups. A partition without one has the offset -1, unless all are asked for."""
-    return (yield from context.run(OffsetFetchHandler(specs), list(specs)))
+    return (yield from context.run(OffsetFetchHandler(specs, require_stable), list(specs)))
 
 
 def group_specs(values: object) -> dict[str, list[TopicPartition] | None]:

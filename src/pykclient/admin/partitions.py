@@ -252,13 +252,17 @@ def partition_errors(
 
 
 def alter_reassignments(
-    context: CallContext, replicas: Mapping[TopicPartition, list[int] | None]
+    context: CallContext, replicas: Mapping[TopicPartition, list[int] | None], may_change_count: bool = True
 ) -> Operation[Results[TopicPartition, None]]:
-    """Move partitions to other brokers; None cancels a move that is not done."""
+    """Move partitions to other brokers; None cancels a move that is not done.
+
+    Without ``may_change_count``, a move to more or fewer brokers is refused (KIP-860).
+    """
 
     def request(keys: Sequence[TopicPartition], timeout_ms: int) -> AlterPartitionReassignmentsRequest:
         return AlterPartitionReassignmentsRequest(
             timeout_ms=timeout_ms,
+            allow_replication_factor_change=may_change_count,
             topics=[
                 AlterPartitionReassignmentsRequest.ReassignableTopic(
                     name=topic,
