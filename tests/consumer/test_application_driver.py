@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from typing import TypeVar
 
@@ -11,6 +12,7 @@ from pykclient.consumer.application_events import metadata_update, result_of
 from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.topic_metadata_request_manager import TopicMetadataRequestManager
 from pykclient.errors import InvalidTopicError, KafkaTimeoutError, TopicAuthorizationError, WakeupError
+from pykclient.network.client_request import ClientResponse
 from tests.consumer.harness import TOPIC, Harness
 from tests.consumer.responses import metadata_response
 
@@ -149,3 +151,28 @@ def test_metadata_can_be_awaited(driven: Driven) -> None:
     driven.harness.clock.auto_tick_ms = 1
     driven.harness.client.set_unreachable(driven.harness.node(), 10_000)
     assert not driven.driver.run(metadata_update(driven.harness.metadata, driven.harness.timer(50)))
+
+
+@pytest.mark.parametrize("woken", ["never", "before", "meanwhile"])
+def test_fetches_go_on_only_while_a_call_waits_for_records_and_nobody_wakes_it(driven: Driven, woken: str) -> None:
+    network, driver = driven.harness.network, driven.driver
+    seen: list[bool] = []
+    poll = driven.harness.client.poll
+
+    def polled(timeout_ms: int, now_ms: int) -> list[ClientResponse]:
+        if woken == "meanwhile":
+            driver.wakeup()
+        seen.append(network.awaits_records)
+        return poll(timeout_ms, now_ms)
+
+    driven.harness.client.poll = polled  # type: ignore[method-assign]
+    if woken == "before":
+        driver.wakeup()
+    with contextlib.nullcontext() if woken == "never" else pytest.raises(WakeupError):
+        driver.step(driven.harness.timer(10), for_records=True)
+    assert seen == [woken == "never"]
+    assert not network.awaits_records
+    seen.clear()
+    woken = "never"
+    driver.step(driven.harness.timer(10))
+    assert seen == [False], "a call that waits for something else does not fetch"
