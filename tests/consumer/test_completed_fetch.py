@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import random
 from datetime import UTC, datetime
 from typing import Any
@@ -10,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pykclient.consumer import completed_fetch
 from pykclient.consumer.completed_fetch import CompletedFetch
 from pykclient.consumer.deserializers import Deserializers
 from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
 from pykclient.consumer.fetch_metrics import FetchMetricsAggregator, FetchMetricsManager
 from pykclient.consumer.subscription_state import SubscriptionState
-from pykclient.errors import KafkaError
+from pykclient.errors import IllegalStateError, KafkaError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.record import Compression, CompressionType, MemoryRecordsBuilder
@@ -270,3 +272,26 @@ def test_position_keeps_the_epoch_of_what_was_read() -> None:
     position = harness.subscriptions.position(TP0)
     assert position is not None
     assert position.offset_epoch == 4
+
+
+@pytest.mark.parametrize("read_before", [0, 2])
+def test_the_error_of_a_signal_handler_that_calls_the_consumer_ends_the_call(
+    monkeypatch: pytest.MonkeyPatch, read_before: int
+) -> None:
+    """The handler strikes after records were read and before the offset moves past them.
+
+    The records must not be returned: nobody would know that the next call begins with them.
+    """
+    fetch = completed(batch(0, [b"a", b"b"]) + batch(2, [b"c", b"d"]))
+    calls: list[object] = []
+
+    def interrupted(*numbers: int) -> int:
+        calls.append(numbers)
+        if len(calls) > read_before // 2:
+            raise IllegalStateError("this KafkaConsumer is in the middle of poll()")
+        return builtins.max(*numbers)
+
+    monkeypatch.setattr(completed_fetch, "max", interrupted, raising=False)
+    with pytest.raises(IllegalStateError):
+        fetch.fetch_records(FetchConfig(), Deserializers(), 500)
+    assert fetch.next_fetch_offset == read_before

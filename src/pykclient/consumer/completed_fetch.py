@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykclient.caused_errors import caused_by, innermost
 from pykclient.consumer.fetch_config import READ_COMMITTED
-from pykclient.errors import KafkaError, RecordDeserializationError
+from pykclient.errors import IllegalStateError, KafkaError, RecordDeserializationError
 from pykclient.record import columns as record_columns
 from pykclient.record.checksum import crc32c
 from pykclient.record.columns import ColumnCursor
@@ -215,6 +215,8 @@ class CompletedFetch:
                 except RecordDeserializationError as error:  # a retry may succeed
                     cause = error.__cause__ or error
                     raise caused_by(error, innermost(cause)) from cause
+                except IllegalStateError:
+                    raise
                 except KafkaError as error:
                     raise self._fail(error) from error
                 self.next_fetch_offset = max(self.next_fetch_offset, cursor.next_offset)
@@ -222,6 +224,9 @@ class CompletedFetch:
                     self._finish_batch()
                 elif count < wanted:
                     break  # a bad record follows, or the columns are full
+        except IllegalStateError:
+            # A signal handler called the consumer, maybe after records were read and before the offset moved past them.
+            raise
         except KafkaError:
             if not count:
                 raise
