@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pykclient.consumer.coordinator.group_membership import GroupMembership
+from pykclient.consumer.fetch import AnyFetch
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import IllegalStateError, KafkaError, WakeupError
 from pykclient.types import TopicPartition
@@ -365,3 +366,37 @@ def test_a_signal_handler_that_calls_the_consumer(name: str, call: str) -> None:
             application.check_commits()
     assert refused or name == "wakeup"
     assert all("wakeup()" in reason for reason in refused)
+
+
+@pytest.mark.parametrize("call", ["poll", "poll_arrow", "loop"])
+@pytest.mark.parametrize("catches", [True, False])
+def test_a_signal_handler_commits_while_a_call_returns_its_records(
+    call: str, catches: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application = Application(subscribes=False, enable_auto_commit=False)
+    returned = AnyFetch.__dict__["returned"]
+    refused: list[str] = []
+
+    class Interrupted:
+        """The attribute ``returned``; the handler strikes before it is set."""
+
+        def __get__(self, fetch: AnyFetch, _: type) -> object:
+            return returned.__get__(fetch)
+
+        def __set__(self, fetch: AnyFetch, value: bool) -> None:
+            if value and fetch.num_records and not refused:
+                try:
+                    application.commit()
+                except IllegalStateError as error:
+                    refused.append(str(error))
+                    if not catches:
+                        raise
+            returned.__set__(fetch, value)
+
+    monkeypatch.setattr(AnyFetch, "returned", Interrupted())
+    with contextlib.nullcontext() if catches else pytest.raises(IllegalStateError):
+        CALLS[call](application)
+    assert len(refused) == 1
+    assert "is in the middle of" in refused[0]
+    application.read_to_the_end()
+    application.close()

@@ -183,22 +183,28 @@ class ThreadGuard:
         if found is not entry:
             self._enter_inside(entry)
         if entry.outer is None:
-            if not self._is_broken and self._last_thread_id != entry.thread_id and self.has_leftovers():
+            if self._is_broken:
+                self.recover(True)
+            elif self.has_leftovers():
                 self._check_not_returning(entry)
-            if self._is_broken or self.has_leftovers():
-                self.recover(self._is_broken)
+                self.recover(False)
             self._is_broken = True
 
     def _check_not_returning(self, entry: _Entry) -> None:
-        """Leave, and raise ConcurrentModificationError, if another thread's last call is about to return its leftovers.
+        """Leave, and raise an error, if the last call is about to return its leftovers.
 
-        That call has left the guard and marks its records as returned in its last step. Recovering in between would
-        return the same records again.
+        That call has left the guard and marks its records as returned in its last step. It is another thread's, or a
+        signal handler has interrupted it. Recovering in between would return the same records again.
         """
-        frame = sys._current_frames().get(self._last_thread_id)
+        is_same_thread = self._last_thread_id == entry.thread_id
+        frame = entry.frame.f_back if is_same_thread else sys._current_frames().get(self._last_thread_id)
         while frame is not None:
             if frame.f_code is self._last_code and getattr(frame.f_locals.get("self"), "_guard", None) is self:
                 del self._held[_HOLDER]
+                if is_same_thread:
+                    error = self._interrupting(_Entry(frame, entry.thread_id))
+                    self._is_intruded = False  # the interrupted call has done all but this
+                    raise error
                 raise self._concurrent(entry.thread_id, self._last_thread_id)
             frame = frame.f_back
 
