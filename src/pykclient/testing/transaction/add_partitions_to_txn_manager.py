@@ -135,10 +135,12 @@ class AddPartitionsToTxnManager(InterBrokerSendThread):
         batches: Mapping[TopicPartition, FirstBatch],
         operation: TransactionSupportedOperation,
         then: VerificationCallback,
+        deadline_ms: int | None = None,
     ) -> None:
         """Add or verify the partitions of transactional batches that are about to be appended, then call ``then``.
 
-        Only those whose transaction is not open on this broker need it.
+        Only those whose transaction is not open on this broker need it. ``deadline_ms`` is the time of the last
+        attempt; None in the first one.
         """
         manager = self._broker.replica_manager
         tokens: dict[TopicPartition, VerificationState | None] = {}
@@ -160,18 +162,23 @@ class AddPartitionsToTxnManager(InterBrokerSendThread):
             then(dict.fromkeys(tokens, InvalidPidMappingError.code), {})
             return
 
+        if deadline_ms is None:
+            may_retry = operation is TransactionSupportedOperation.ADD_PARTITION
+            deadline_ms = self._broker.loop.now_ms + (self._retry_timeout_ms if may_retry else 0)
+        last_ms = deadline_ms
+
         def answered(errors: Mapping[TopicPartition, int]) -> None:
             now_ms = self._broker.loop.now_ms
-            if ConcurrentTransactionsError.code in errors.values() and now_ms < deadline_ms:
-                # Most likely the markers of the producer's previous transaction are being written (KIP-890).
-                self._broker.call_later(self._retry_backoff_ms, ask)
+            if ConcurrentTransactionsError.code in errors.values() and now_ms < last_ms:
+                # Most likely the markers of the producer's previous transaction are being written (KIP-890). The next
+                # attempt has tokens of its own, because a marker ends those of this one.
+                self._broker.call_later(
+                    self._retry_backoff_ms, self.verify, transactional_id, batches, operation, then, last_ms
+                )
             else:
                 then({tp: code for tp, code in errors.items() if code}, tokens)
 
-        may_retry = operation is TransactionSupportedOperation.ADD_PARTITION
-        deadline_ms = self._broker.loop.now_ms + (self._retry_timeout_ms if may_retry else 0)
-        ask = partial(self.add_or_verify_transaction, transactional_id, producer, tuple(tokens), operation, answered)
-        ask()
+        self.add_or_verify_transaction(transactional_id, producer, tuple(tokens), operation, answered)
 
     # --- requests
 
