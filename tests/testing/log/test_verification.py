@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pykclient.errors import InvalidProducerEpochError, InvalidTxnStateError, OutOfOrderSequenceError
+from pykclient.errors import (
+    ConcurrentTransactionsError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceError,
+)
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
 from pykclient.testing.log.broker_disk import BrokerDisk
@@ -171,3 +176,14 @@ def test_the_last_epoch_has_no_later_one() -> None:
     log.append(log.verify(last), last)
     log.mark(last, transaction_version=2)
     assert log.is_stable
+
+
+def test_a_transaction_waits_for_the_marker_of_the_one_before() -> None:
+    log = Log()
+    log.append(log.verify(epoch=0), epoch=0)
+    with pytest.raises(ConcurrentTransactionsError):
+        log.log.start_transaction_verification(PRODUCER, 1, 0, bumps_epoch=True)
+    log.mark(epoch=1, transaction_version=2)
+    token = log.log.start_transaction_verification(PRODUCER, 1, 0, bumps_epoch=True)
+    log.append(token, epoch=1)
+    assert log.log.start_transaction_verification(PRODUCER, 1, 1, bumps_epoch=True) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 
-from pykclient.errors import IllegalStateError, InvalidTxnStateError
+from pykclient.errors import ConcurrentTransactionsError, IllegalStateError, InvalidTxnStateError
 from pykclient.record.memory_records import AnyRecordBatch
 from pykclient.testing.log.log_types import AppendOrigin
 from pykclient.testing.log.producer_state_entry import (
@@ -149,14 +149,27 @@ class ProducerStateManager:
         )
 
     def start_verification(
-        self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int
+        self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int, *, bumps_epoch: bool = False
     ) -> VerificationState | None:
         """Return a token for the first records of a transaction, or None if they need none.
 
-        The coordinator must agree before they are appended. ``now_ms`` is the wall-clock time.
+        The coordinator must agree before they are appended. ``now_ms`` is the wall-clock time. With ``bumps_epoch``,
+        each transaction has an epoch of its own.
+
+        Raises:
+            ConcurrentTransactionsError: the marker of the producer's last transaction has yet to arrive. It would end
+                the token (KAFKA-18575).
         """
         if not self._verifies_transactions or self.has_ongoing_transaction(producer_id, producer_epoch):
             return None
+        entry = self.producers.get(producer_id)
+        if (
+            bumps_epoch
+            and entry is not None
+            and entry.current_txn_first_offset is not None
+            and entry.producer_epoch < producer_epoch
+        ):
+            raise ConcurrentTransactionsError
         state = self._verifications.get(producer_id)
         if state is None:
             state = self._verifications[producer_id] = VerificationState(now_ms, producer_epoch, sequence)

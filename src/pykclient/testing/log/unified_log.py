@@ -578,13 +578,19 @@ class UnifiedLog:
         return list(self.producer_state.producers.values())
 
     def start_transaction_verification(
-        self, producer_id: int, producer_epoch: int, sequence: int
+        self, producer_id: int, producer_epoch: int, sequence: int, *, bumps_epoch: bool = False
     ) -> VerificationState | None:
         """Return a token for the first records of a transaction, to be appended with it once the coordinator agrees.
 
-        None if they need none, because the transaction is open here.
+        None if they need none, because the transaction is open here. With ``bumps_epoch``, each transaction has an
+        epoch of its own.
+
+        Raises:
+            ConcurrentTransactionsError: the marker of the producer's last transaction has yet to arrive.
         """
-        return self.producer_state.start_verification(producer_id, producer_epoch, sequence, self._clock.wall_ms())
+        return self.producer_state.start_verification(
+            producer_id, producer_epoch, sequence, self._clock.wall_ms(), bumps_epoch=bumps_epoch
+        )
 
     def remove_expired_producers(self) -> None:
         self.producer_state.remove_expired_producers(self._clock.wall_ms())

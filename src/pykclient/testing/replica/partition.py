@@ -188,15 +188,16 @@ class Partition(PartitionIsr):
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def start_transaction_verification(
-        self, producer_id: int, producer_epoch: int, sequence: int
+        self, producer_id: int, producer_epoch: int, sequence: int, *, bumps_epoch: bool = False
     ) -> VerificationState | None:
         """Return a token for the first records of a transaction, see ``UnifiedLog``.
 
         Raises:
             NotLeaderOrFollowerError: another broker leads the partition.
+            ConcurrentTransactionsError: the marker of the producer's last transaction has yet to arrive.
         """
         log = self.local_log_with_epoch_or_raise(NO_EPOCH, require_leader=True)
-        return log.start_transaction_verification(producer_id, producer_epoch, sequence)
+        return log.start_transaction_verification(producer_id, producer_epoch, sequence, bumps_epoch=bumps_epoch)
 
     def append_records_to_leader(
         self,

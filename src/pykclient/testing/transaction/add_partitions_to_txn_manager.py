@@ -143,12 +143,24 @@ class AddPartitionsToTxnManager(InterBrokerSendThread):
         attempt; None in the first one.
         """
         manager = self._broker.replica_manager
+        adds = operation is TransactionSupportedOperation.ADD_PARTITION
+        now_ms = self._broker.loop.now_ms
+        last_ms = deadline_ms if deadline_ms is not None else now_ms + (self._retry_timeout_ms if adds else 0)
+        # Most likely the markers of the producer's previous transaction are being written (KIP-890). The next attempt
+        # has tokens of its own, because a marker ends those of this one.
+        try_again = partial(self.verify, transactional_id, batches, operation, then, last_ms)
         tokens: dict[TopicPartition, VerificationState | None] = {}
         for topic_partition, (producer, sequence) in batches.items():
             try:
                 token = manager.get_partition_or_raise(topic_partition).start_transaction_verification(
-                    producer.producer_id, producer.epoch, sequence
+                    producer.producer_id, producer.epoch, sequence, bumps_epoch=adds
                 )
+            except ConcurrentTransactionsError as error:
+                if now_ms < last_ms:
+                    self._broker.call_later(self._retry_backoff_ms, try_again)
+                else:
+                    then(dict.fromkeys(batches, error.code), {})
+                return
             except BrokerError:
                 continue  # the append will fail with the same error
             if token is not None:
@@ -162,19 +174,9 @@ class AddPartitionsToTxnManager(InterBrokerSendThread):
             then(dict.fromkeys(tokens, InvalidPidMappingError.code), {})
             return
 
-        if deadline_ms is None:
-            may_retry = operation is TransactionSupportedOperation.ADD_PARTITION
-            deadline_ms = self._broker.loop.now_ms + (self._retry_timeout_ms if may_retry else 0)
-        last_ms = deadline_ms
-
         def answered(errors: Mapping[TopicPartition, int]) -> None:
-            now_ms = self._broker.loop.now_ms
-            if ConcurrentTransactionsError.code in errors.values() and now_ms < last_ms:
-                # Most likely the markers of the producer's previous transaction are being written (KIP-890). The next
-                # attempt has tokens of its own, because a marker ends those of this one.
-                self._broker.call_later(
-                    self._retry_backoff_ms, self.verify, transactional_id, batches, operation, then, last_ms
-                )
+            if ConcurrentTransactionsError.code in errors.values() and self._broker.loop.now_ms < last_ms:
+                self._broker.call_later(self._retry_backoff_ms, try_again)
             else:
                 then({tp: code for tp, code in errors.items() if code}, tokens)
 
