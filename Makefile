@@ -7,7 +7,7 @@ VENV ?= .venv
 # What the demo runs on: the embedded cluster, or `real`.
 KAFKA ?= embedded
 # How many processes run tests.
-PROCESSES ?= 3
+PROCESSES ?= 4
 BIN := $(VENV)/bin
 # The environment is made again when this changes: what is declared, what is compiled, for which Python.
 KEY := $(shell { cat pyproject.toml setup.py src/pykclient/_speedups/*.pyx src/pykclient/_speedups/*.pxd; $(PYTHON) -c 'import sys; print(sys.version_info[:2])'; } 2>/dev/null | cksum | cut -d' ' -f1)
@@ -40,7 +40,7 @@ help:
 demo: $(DEMO)
 	@$(BIN)/python -m examples.flights --kafka $(KAFKA) $(ARGS)
 
-# Tests wait for half of their time, so there are three processes for two cores. The second run is of the implementation in
+# Tests wait for half of their time, so there are four processes for two cores. The second run is of the implementation in
 # Python: of everything that has a compiled twin, without real brokers. It and the first share the compiled tests, also where
 # Python is told not to keep any. On real brokers `make test` runs a contract file for each area, chaos and Spark
 # (tests/support/contracts.py), and `make test-full` every test.
