@@ -15,6 +15,8 @@ import pytest
 
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import IllegalArgumentError, KafkaError
+from pykclient.metrics import MetricName
+from pykclient.metrics.kafka_metric import KafkaMetric
 from pykclient.producer import arguments
 from pykclient.producer.batch_future import BatchFuture
 from pykclient.producer.future import FutureRecordMetadata
@@ -95,6 +97,8 @@ HOSTILE: list[Any] = [
 ]
 
 
+METRIC = KafkaMetric(MetricName("orders-total", "shop", "", {}), lambda _config, _now_ms: 1)
+
 #: Valid calls, by method.
 PRODUCER_CALLS: dict[str, dict[str, Any]] = {
     "send": {
@@ -120,6 +124,9 @@ PRODUCER_CALLS: dict[str, dict[str, Any]] = {
     "bootstrap_connected": {},
     "max_usable_produce_magic": {"api_version": (2, 8)},
     "metrics": {"raw": False},
+    "register_metric_for_subscription": {"metric": METRIC},
+    "unregister_metric_from_subscription": {"metric": METRIC},
+    "client_instance_id": {"timeout": 0},
     "explain": {},
     "init_transactions": {"timeout": 5},
     "begin_transaction": {},

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.errors import KafkaError
-from pykclient.network.telemetry.client_instance_id import enabled
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -111,6 +110,8 @@ def client_instance_id(
     Raises:
         IllegalStateError: telemetry is disabled.
     """
+    from pykclient.network.telemetry.client_instance_id import enabled
+
     telemetry = enabled(client.telemetry)
     with telemetry.awaited(clock.new_signal()):
         if telemetry.client_instance_id is None:

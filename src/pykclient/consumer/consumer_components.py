@@ -13,7 +13,6 @@ from pykclient.consumer.assignors.loading import assignor_instances
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_interceptors import ConsumerInterceptors
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.consumer_network_client import consumer_network_client
 from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
 from pykclient.consumer.coordinator.coordinated_consumer import CoordinatedConsumer, Offsets
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
@@ -102,6 +101,8 @@ class ConsumerComponents:
         self.api_versions = api_versions = ApiVersions()
         fetch_metrics = FetchMetricsManager(self.metrics)
         if kafka_client is None:
+            from pykclient.consumer.consumer_network_client import consumer_network_client
+
             kafka_client = consumer_network_client(
                 config,
                 self.client_id,

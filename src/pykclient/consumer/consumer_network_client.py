@@ -1,10 +1,14 @@
-"""Creation of a consumer's network client from its configuration."""
+"""Creation of a consumer's network client from its configuration.
+
+Consumers import this module when they are created, as it loads sockets and TLS.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from pykclient.consumer.coordinator.coordinator_metrics import METRIC_PREFIX
+from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses, resolver_for
 
 if TYPE_CHECKING:
     import random
@@ -38,9 +42,6 @@ def consumer_network_client(
     Raises:
         ConfigError: a setting is wrong, or no bootstrap server's name can be resolved.
     """
-    # Only here, because `import pykclient` would load sockets and TLS otherwise.
-    from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses, resolver_for
-
     addresses = parse_and_validate_addresses(
         config["bootstrap.servers"],
         config["client.dns.lookup"],

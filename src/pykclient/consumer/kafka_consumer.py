@@ -16,7 +16,6 @@ from pykclient.consumer.classic_consumer import DEFAULT_REBALANCE_REASON, Classi
 from pykclient.consumer.consumer_components import ConsumerComponents
 from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS, ConsumerFace
 from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
-from pykclient.consumer.explanation import explain_consumer
 from pykclient.consumer.iteration import Iteration
 from pykclient.consumer.offset_commit_future import OffsetCommitFuture
 from pykclient.consumer.subscription_pattern import SubscriptionPattern
@@ -667,6 +666,8 @@ class KafkaConsumer(ConsumerFace[K, V]):
             self._consumer.group().request_rejoin(reason or DEFAULT_REBALANCE_REASON)
 
     def _explain(self) -> str:
+        from pykclient.consumer.explanation import explain_consumer
+
         return explain_consumer(repr(self), self._consumer.components)
 
     def close(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pykclient.errors import AuthenticationError
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
-from pykclient.network.telemetry.client_instance_id import IdentifiedTelemetry
 from pykclient.types import Node
+
+if TYPE_CHECKING:
+    from pykclient.network.telemetry.client_instance_id import IdentifiedTelemetry
 
 
 class LeastLoadedNode(NamedTuple):

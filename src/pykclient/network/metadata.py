@@ -13,7 +13,6 @@ from pykclient import errors
 from pykclient.errors import IllegalStateError, InvalidMetadataError, InvalidTopicError, KafkaError
 from pykclient.network.authorization_errors import topics_denied
 from pykclient.network.cluster import ZERO_UUID, Cluster, ClusterResourceListeners
-from pykclient.network.connection_explanation import explain_metadata
 from pykclient.network.connection_failures import shown_address
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.lower_epochs import LowerEpochs, Note
@@ -147,6 +146,8 @@ class Metadata:
 
     def explain(self, now_ms: int) -> str:
         """Return a line about the age and content of the metadata."""
+        from pykclient.network.connection_explanation import explain_metadata
+
         age_ms = now_ms - self.last_successful_update
         wanted = self.update_requested
         return explain_metadata(self._snapshot.cluster, self._bootstrap_addresses, age_ms, is_update_requested=wanted)

@@ -10,7 +10,6 @@ from pykclient.clock import Timer
 from pykclient.config.share_consumer_config import ShareConsumerConfig
 from pykclient.consumer import arguments
 from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS, ConsumerFace
-from pykclient.consumer.explanation import explain_share_consumer
 from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.consumer.share.share_consumer import ShareConsumer
 from pykclient.consumer.share.share_consumer_components import ShareConsumerComponents
@@ -340,6 +339,8 @@ class KafkaShareConsumer(ConsumerFace[K, V]):
     # --- metrics and closing -----------------------------------------------------------------------------------------
 
     def _explain(self) -> str:
+        from pykclient.consumer.explanation import explain_share_consumer
+
         return explain_share_consumer(repr(self), self._consumer.components)
 
     def close(self, timeout_ms: float | None = None) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from pykclient.consumer.application_driver import ApplicationDriver
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.consumer_network_client import consumer_network_client
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.deserializers import Deserializers
 from pykclient.consumer.network_client_delegate import NetworkClientDelegate
@@ -93,6 +92,8 @@ class ShareConsumerComponents:
         self.metadata = metadata or ConsumerMetadata(config, self.subscriptions, self.log_context, rng=rng)
         fetch_metrics = ShareFetchMetricsManager(self.metrics)
         if kafka_client is None:
+            from pykclient.consumer.consumer_network_client import consumer_network_client
+
             kafka_client = consumer_network_client(
                 config,
                 self.client_id,
