@@ -235,6 +235,8 @@ class Worker:
         except (KafkaError, IllegalStateError) as error:
             # Fenced, or failed for good: the process ends, and another one starts.
             self._pipeline.note("worker fails", self.name, type(error).__name__)
+            if not self._pipeline.schedule.steps:
+                self._pipeline.unprovoked.append(error)
         self._close()
         self.closed = True
         self._pipeline.ended(self)
@@ -448,6 +450,7 @@ class Pipeline:
         self.targets = [TopicPartition(TARGET, number) for number in range(settings.partitions)]
         self.inputs: dict[TopicPartition, list[bytes]] = {tp: [] for tp in self.sources}
         self.transactions: list[_Transaction] = []
+        self.unprovoked: list[Exception] = []  # the errors that ended workers in a schedule without faults
         #: Values of drills, which are in the target if their transactions were committed after all.
         self.drill_values: list[bytes] = []
         self.workers: list[Worker] = []
@@ -624,6 +627,8 @@ class Pipeline:
             worker.stopping = True
         self.await_("workers have stopped", lambda: all(w.closed for w in (*self.workers, *self.former)))
         self.await_("no transaction is open", self._is_stable)
+        if self.unprovoked:
+            raise InvariantError(f"workers failed without a fault: {self.unprovoked}")
         self._check_markers()  # before the drill, in which requests are lost
         Drills(self).run()
         self.await_("no transaction is open after the drill", self._is_stable)
