@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from pykclient.consumer import consumer_network_client
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import ConfigError, IllegalStateError, KafkaError
 from pykclient.metrics import MetricsReporter
-from pykclient.network import client_utils
 from pykclient.producer import producer_parts
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.types import TopicPartition
@@ -252,7 +252,7 @@ def test_a_constructor_that_fails_closes_what_it_has_started(
     def refuse(*_args: object, **_settings: object) -> None:
         raise ConfigError("as a broken certificate would")
 
-    monkeypatch.setattr(client_utils, "create_network_client", refuse)
+    monkeypatch.setattr(consumer_network_client, "create_network_client", refuse)
     monkeypatch.setattr(producer_parts, "create_network_client", refuse)
     reporter = Reporter()
     with warnings.catch_warnings():
