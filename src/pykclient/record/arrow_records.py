@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from pykclient.errors import IllegalArgumentError
 from pykclient.record.arrow import nullable, pyarrow, schema
 from pykclient.record.columns import COLUMN_NAMES
 
@@ -34,21 +33,6 @@ _NUMBERS: Final = {
     "leader_epoch": "i",
     DELIVERY_COUNT: "h",
 }
-
-
-def checked_share_names(names: Collection[str] | None) -> tuple[str, ...]:
-    """Return the names of the requested columns; None means all.
-
-    Raises:
-        IllegalArgumentError: a name is unknown or given twice, or there is none.
-    """
-    wanted = SHARE_COLUMN_NAMES if names is None else tuple(names)
-    for name in wanted:
-        if name not in SHARE_COLUMN_NAMES:
-            raise IllegalArgumentError(f"columns: there is no {name!r}; there are {', '.join(SHARE_COLUMN_NAMES)}")
-    if not wanted or len(set(wanted)) < len(wanted):
-        raise IllegalArgumentError("columns: name at least one, and none twice")
-    return wanted
 
 
 def batch_of_records(records: Records, names: Sequence[str]) -> pa.RecordBatch:

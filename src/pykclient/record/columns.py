@@ -264,18 +264,18 @@ class Run:
         self.rows = 0
 
 
-def checked_names(names: Collection[str] | None) -> tuple[str, ...]:
-    """Return the names of the requested columns; None means all.
+def checked_names(names: Collection[str] | None, known: tuple[str, ...] = COLUMN_NAMES) -> tuple[str, ...]:
+    """Return the names of the requested columns; None means all of ``known``.
 
     Raises:
         IllegalArgumentError: a name is unknown or given twice, or there is none.
     """
     if names is None:
-        return COLUMN_NAMES
+        return known
     wanted = tuple(names)
     for name in wanted:
-        if name not in COLUMN_NAMES:
-            raise IllegalArgumentError(f"columns: there is no {name!r}; there are {', '.join(COLUMN_NAMES)}")
+        if name not in known:
+            raise IllegalArgumentError(f"columns: there is no {name!r}; there are {', '.join(known)}")
     if not wanted or len(set(wanted)) < len(wanted):
         raise IllegalArgumentError("columns: name at least one, and none twice")
     return wanted

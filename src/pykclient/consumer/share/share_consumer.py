@@ -163,7 +163,8 @@ class ShareConsumer:
             IllegalStateError: the consumer has deserializers.
         """
         from pykclient.record.arrow import pyarrow
-        from pykclient.record.arrow_records import checked_share_names
+        from pykclient.record.arrow_records import SHARE_COLUMN_NAMES
+        from pykclient.record.columns import checked_names
 
         pyarrow()  # raises ImportError before any records are taken
         components = self.components
@@ -172,7 +173,7 @@ class ShareConsumer:
                 "columns have keys and values as the bytes that were sent: read with poll(), or without "
                 "key_deserializer and value_deserializer"
             )
-        return checked_share_names(arguments.columns(columns))
+        return checked_names(arguments.columns(columns), SHARE_COLUMN_NAMES)
 
     @staticmethod
     def columns(fetch: ShareFetch, names: Sequence[str]) -> pa.RecordBatch:
