@@ -19,10 +19,10 @@ class AclStore:
     """All ACLs of a cluster, each in a node of its own. They outlive every broker and controller. Thread: loop."""
 
     def __init__(self, service: CoordinationService, config: ClusterConfig) -> None:
-        """Store the ACLs that the cluster begins with."""
+        """Store the ACLs that the cluster begins with, as the only ones."""
         self._service = service
-        for acl in bindings_of(config.acls or ()):
-            self.add(acl)
+        for acl in dict.fromkeys(bindings_of(config.acls or ())):
+            self._create(acl)
 
     def _nodes(self) -> dict[AclBinding, str]:
         """Return the paths of all ACLs, the oldest first."""
@@ -32,7 +32,10 @@ class AclStore:
     def add(self, acl: AclBinding) -> None:
         """Add an ACL; one that exists already has no effect."""
         if acl not in self._nodes():
-            self._service.create(znodes.ACL_PREFIX, encode_acl(acl), sequential=True)
+            self._create(acl)
+
+    def _create(self, acl: AclBinding) -> None:
+        self._service.create(znodes.ACL_PREFIX, encode_acl(acl), sequential=True)
 
     def remove(self, acl: AclBinding) -> None:
         """Remove an ACL, if it exists."""

@@ -160,14 +160,14 @@ class DelegationTokens:
         return [_decode(data) for data, _ in sorted(found, key=lambda node: node[1].czxid)]
 
     def tokens(self, wanted: Callable[[DelegationToken], bool]) -> list[DelegationToken]:
-        """Return the valid tokens for which ``wanted`` is true, the oldest first."""
-        self._sweep()
-        return [token for token in self._stored() if wanted(token)]
-
-    def _sweep(self) -> None:
+        """Return the valid tokens for which ``wanted`` is true, the oldest first. Remove the expired ones."""
+        found = []
         for token in self._stored():
             if token.expiry_ms < self._loop.wall_ms:
                 self._remove(token.token_id)
+            elif wanted(token):
+                found.append(token)
+        return found
 
     def token(self, token_id: str) -> DelegationToken | None:
         """Return a valid token, or None."""
