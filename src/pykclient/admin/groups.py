@@ -144,31 +144,29 @@ def describe_classic_groups(
     return (yield from _describe(context, groups, _DescribeGroupsBuilder, coordinator_id))
 
 
+def _describe_modern(
+    context: CallContext,
+    groups: Sequence[str],
+    request: type[ConsumerGroupDescribeRequest | ShareGroupDescribeRequest | StreamsGroupDescribeRequest],
+) -> Operation[Results[str, Described]]:
+    return (
+        yield from _describe(context, groups, lambda keys: request(group_ids=keys, include_authorized_operations=True))
+    )
+
+
 def describe_consumer_groups(context: CallContext, groups: Sequence[str]) -> Operation[Results[str, Described]]:
     """Describe groups of the consumer protocol (KIP-848)."""
-
-    def request(keys: Sequence[str]) -> Request:
-        return ConsumerGroupDescribeRequest(group_ids=keys, include_authorized_operations=True)
-
-    return (yield from _describe(context, groups, request))
+    return (yield from _describe_modern(context, groups, ConsumerGroupDescribeRequest))
 
 
 def describe_share_groups(context: CallContext, groups: Sequence[str]) -> Operation[Results[str, Described]]:
     """Describe share groups (KIP-932)."""
-
-    def request(keys: Sequence[str]) -> Request:
-        return ShareGroupDescribeRequest(group_ids=keys, include_authorized_operations=True)
-
-    return (yield from _describe(context, groups, request))
+    return (yield from _describe_modern(context, groups, ShareGroupDescribeRequest))
 
 
 def describe_streams_groups(context: CallContext, groups: Sequence[str]) -> Operation[Results[str, Described]]:
     """Describe streams groups (KIP-1071)."""
-
-    def request(keys: Sequence[str]) -> Request:
-        return StreamsGroupDescribeRequest(group_ids=keys, include_authorized_operations=True)
-
-    return (yield from _describe(context, groups, request))
+    return (yield from _describe_modern(context, groups, StreamsGroupDescribeRequest))
 
 
 def _group_answers(_keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, Any]]:

@@ -17,8 +17,8 @@ from pykclient.aio.loop_waits import LoopWaits
 from pykclient.aio.starting import await_bootstrap, look_up_bootstrap_servers
 from pykclient.clock import Timer
 from pykclient.consumer import arguments
-from pykclient.consumer.application_events import Steps, client_instance_id
-from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS
+from pykclient.consumer.application_events import Steps
+from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS, ConsumerDelegate
 from pykclient.errors import IllegalStateError
 from pykclient.metrics.subscribed_metrics import SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
@@ -47,6 +47,9 @@ class DecidingSide(Protocol):
 
     @property
     def components(self) -> ConsumerComponents | ShareConsumerComponents: ...
+
+    @property
+    def consumer(self) -> ConsumerDelegate: ...
 
     @property
     def is_closed(self) -> bool: ...
@@ -254,10 +257,8 @@ class AIOConsumerBase(SubscribedMetrics, Generic[D]):
             IllegalArgumentError: ``timeout_ms`` is negative, or not a number.
         """
         consumer = self._usable()
-        components = consumer.components
         bound_ms = self._timeout_ms if timeout_ms is None else arguments.milliseconds(timeout_ms)
-        timer = Timer(components.clock, bound_ms)
-        return await consumer.run(client_instance_id(components.client, components.metadata, components.clock, timer))
+        return await consumer.run(consumer.consumer.client_instance_id(Timer(consumer.components.clock, bound_ms)))
 
     def _registry(self, call: str) -> Metrics:  # noqa: ARG002
         return self._started().components.metrics
