@@ -5,13 +5,10 @@ python -m tests.simulation.pipeline_mutants [--seeds 100] [NAME ...]
 
 from __future__ import annotations
 
-import argparse
 import sys
-import tempfile
-from pathlib import Path
 
 from tests.producer.transaction_mutants import MUTANTS as TRANSACTION_MUTANTS
-from tests.support.mutants import Mutant, first_failing_schedule, with_fault
+from tests.support.mutants import Mutant, simulate
 
 _SECONDS = 900
 
@@ -157,22 +154,5 @@ MUTANTS = (
 )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation.pipeline_mutants")
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--seeds", type=int, default=100, help="how many to try for each")
-    options = parser.parse_args()
-    escaped = 0
-    for mutant in MUTANTS:
-        if options.names and mutant.name not in options.names:
-            continue
-        with tempfile.TemporaryDirectory() as name:
-            sources = with_fault(mutant, Path(name))
-            caught = first_failing_schedule(sources, options.seeds, _SECONDS, "tests.simulation.pipeline")
-        escaped += caught is None
-        print(f"{mutant.name}: {caught or 'ESCAPED'}", flush=True)
-    return int(escaped > 0)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(simulate(MUTANTS, "tests.simulation.pipeline_mutants", "tests.simulation.pipeline", _SECONDS))

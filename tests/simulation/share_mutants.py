@@ -5,12 +5,9 @@ python -m tests.simulation.share_mutants [--seeds 100] [NAME ...]
 
 from __future__ import annotations
 
-import argparse
 import sys
-import tempfile
-from pathlib import Path
 
-from tests.support.mutants import first_failing_schedule, with_fault
+from tests.support.mutants import simulate
 from tests.testing.share.mutants import MUTANTS as SHARE_MUTANTS
 
 _SECONDS = 900
@@ -27,22 +24,5 @@ _NAMES = (
 MUTANTS = tuple(mutant for mutant in SHARE_MUTANTS if mutant.name in _NAMES)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation.share_mutants")
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--seeds", type=int, default=100, help="how many to try for each")
-    options = parser.parse_args()
-    escaped = 0
-    for mutant in MUTANTS:
-        if options.names and mutant.name not in options.names:
-            continue
-        with tempfile.TemporaryDirectory() as name:
-            sources = with_fault(mutant, Path(name))
-            caught = first_failing_schedule(sources, options.seeds, _SECONDS, "tests.simulation.share_groups")
-        escaped += caught is None
-        print(f"{mutant.name}: {caught or 'ESCAPED'}", flush=True)
-    return int(escaped > 0)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(simulate(MUTANTS, "tests.simulation.share_mutants", "tests.simulation.share_groups", _SECONDS))

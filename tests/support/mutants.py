@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
@@ -73,6 +74,27 @@ def escaped(mutants: Iterable[Mutant], *tests: str, limit_s: int = 300) -> list[
         if not is_caught:
             names.append(mutant.name)
     return names
+
+
+def simulate(mutants: Iterable[Mutant], module: str, simulation: str, limit_s: int) -> int:
+    """Run a simulation with one fault after another, as the arguments of ``python -m module`` say.
+
+    Return the status of the program: 1 if a fault escapes.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {module}")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--seeds", type=int, default=100, help="how many to try for each")
+    options = parser.parse_args()
+    status = 0
+    for mutant in mutants:
+        if options.names and mutant.name not in options.names:
+            continue
+        with tempfile.TemporaryDirectory() as name:
+            sources = with_fault(mutant, Path(name))
+            caught = first_failing_schedule(sources, options.seeds, limit_s, simulation)
+        status |= caught is None
+        print(f"{mutant.name}: {caught or 'ESCAPED'}", flush=True)
+    return status
 
 
 def first_failing_schedule(

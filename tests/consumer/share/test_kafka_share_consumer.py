@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -395,17 +396,20 @@ def test_a_lost_connection() -> None:
     assert {record.delivery_count for record in again} == {2}
 
 
-def test_acknowledgements_are_retried_until_their_timeout() -> None:
-    def fail(_: int, request: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse:
-        attempts.append(request)
-        data = ShareAcknowledgeResponse.PartitionData(partition_index=0, error_code=15)  # COORDINATOR_NOT_AVAILABLE
-        topic = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse(topic_id=topic_id(TOPIC), partitions=[data])
-        return ShareAcknowledgeResponse(responses=[topic])
+def refused_for_now(
+    attempts: list[ShareAcknowledgeRequest], _: int, request: ShareAcknowledgeRequest
+) -> ShareAcknowledgeResponse:
+    attempts.append(request)
+    data = ShareAcknowledgeResponse.PartitionData(partition_index=0, error_code=15)  # COORDINATOR_NOT_AVAILABLE
+    topic = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse(topic_id=topic_id(TOPIC), partitions=[data])
+    return ShareAcknowledgeResponse(responses=[topic])
 
+
+def test_acknowledgements_are_retried_until_their_timeout() -> None:
     attempts: list[ShareAcknowledgeRequest] = []
     one = cluster(4)
     poll(one)
-    one.brokers.overrides["ShareAcknowledgeRequest"] = fail
+    one.brokers.overrides["ShareAcknowledgeRequest"] = partial(refused_for_now, attempts)
     (error,) = one.consumer.commit_sync(2_000).values()
     assert isinstance(error, KafkaTimeoutError)
     assert 3 < len(attempts) < 20
@@ -413,18 +417,12 @@ def test_acknowledgements_are_retried_until_their_timeout() -> None:
 
 
 def test_acknowledgements_are_not_retried_after_their_timeout() -> None:
-    def fail(_: int, request: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse:
-        attempts.append(request)
-        data = ShareAcknowledgeResponse.PartitionData(partition_index=0, error_code=15)  # COORDINATOR_NOT_AVAILABLE
-        topic = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse(topic_id=topic_id(TOPIC), partitions=[data])
-        return ShareAcknowledgeResponse(responses=[topic])
-
     attempts: list[ShareAcknowledgeRequest] = []
     one = cluster(4)
     outcomes = Outcomes()
     one.consumer.set_acknowledgement_commit_callback(outcomes)
     poll(one)
-    one.brokers.overrides["ShareAcknowledgeRequest"] = fail
+    one.brokers.overrides["ShareAcknowledgeRequest"] = partial(refused_for_now, attempts)
     one.consumer.commit_sync(1_000)
     for _ in range(20):
         one.clock.advance(500)
