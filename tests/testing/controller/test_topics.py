@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections import Counter
+from typing import cast
 
 import pytest
 
@@ -22,9 +23,11 @@ from pykclient.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from pykclient.protocol.messages.stop_replica import StopReplicaRequest
 from pykclient.protocol.messages.update_metadata import UpdateMetadataRequest
 from pykclient.protocol.wire import ZERO_UUID
 from pykclient.testing.controller.replica_placement import assign_replicas_to_brokers, rack_alternated_broker_list
+from pykclient.testing.server.request_channel import Request
 from pykclient.types import Node, TopicPartition
 from tests.testing.controller.harness import A_WHILE_MS, ClusterHarness
 
@@ -38,6 +41,11 @@ TOPIC_EXISTS, NOT_CONTROLLER, REQUEST_TIMED_OUT, UNKNOWN_TOPIC = 36, 41, 7, 3
 @pytest.fixture
 def cluster() -> ClusterHarness:
     return ClusterHarness(4)
+
+
+def _deletes_replicas(request: Request) -> bool:
+    body = cast(StopReplicaRequest, request.body)
+    return any(state.delete_partition for topic in body.topic_states for state in topic.partition_states)
 
 
 def automatic(
@@ -314,6 +322,17 @@ class TestDelete:
         cluster.create_topic("t", 2)
         assert cluster.controller.context.topic_id("t") != first
         assert all(broker.metadata_cache.num_partitions("t") == 2 for broker in cluster.cluster.alive_brokers())
+
+    def test_a_late_copy_of_the_request_deletes_no_replica_of_the_next_topic(self) -> None:
+        cluster = ClusterHarness(2, controller_socket_timeout_ms=200)
+        cluster.create_topic("t", assignment=[[2]])
+        late = cluster.cluster.faults.hold("StopReplica", times=1, broker=2, party="broker-*", when=_deletes_replicas)
+        # The controller gets no response, and sends the request again over another connection.
+        assert self.delete(cluster, DeleteTopicsRequest.DeleteTopicState(name="t")) == [(0, None)]
+        cluster.create_topic("t", assignment=[[2]])
+        assert late.release() == 1
+        cluster.run_for()
+        assert cluster.cluster.leader(TopicPartition("t", 0)) == 2
 
     def test_with_a_broker_down_the_rest_waits_for_it(self, cluster: ClusterHarness) -> None:
         cluster.create_topic("t", assignment=[[1, 4]])

@@ -17,7 +17,9 @@ BROKER_ONLY = True
 
 
 def handle(broker: Broker, request: Request) -> None:
-    request.respond(broker.replica_manager.become_leader_or_follower(cast(LeaderAndIsrRequest, request.body)))
+    body = cast(LeaderAndIsrRequest, request.body)
+    broker.replica_manager.check_order(body.controller_epoch, body.broker_epoch, request.header.correlation_id)
+    request.respond(broker.replica_manager.become_leader_or_follower(body))
 
 
 def error_response(body: LeaderAndIsrRequest, code: int, message: str | None = None) -> LeaderAndIsrResponse:  # noqa: ARG001

@@ -17,7 +17,9 @@ BROKER_ONLY = True
 
 
 def handle(broker: Broker, request: Request) -> None:
-    request.respond(broker.replica_manager.stop_replicas(cast(StopReplicaRequest, request.body)))
+    body = cast(StopReplicaRequest, request.body)
+    broker.replica_manager.check_order(body.controller_epoch, body.broker_epoch, request.header.correlation_id)
+    request.respond(broker.replica_manager.stop_replicas(body))
 
 
 def error_response(body: StopReplicaRequest, code: int, message: str | None = None) -> StopReplicaResponse:  # noqa: ARG001

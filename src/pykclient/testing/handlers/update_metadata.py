@@ -19,10 +19,12 @@ BROKER_ONLY = True
 def handle(broker: Broker, request: Request) -> None:
     """Replace the broker's metadata.
 
-    Requests of an old controller, and those meant for the broker before a restart, are rejected.
+    Requests of an old controller, those meant for the broker before a restart, and those that the controller's later
+    requests have overtaken are rejected.
     """
     body = cast(UpdateMetadataRequest, request.body)
     broker.replica_manager.check_controller(body.controller_id, body.controller_epoch, body.broker_epoch)
+    broker.replica_manager.check_order(body.controller_epoch, body.broker_epoch, request.header.correlation_id)
     broker.metadata_cache.update_metadata(body)
     request.respond(UpdateMetadataResponse())
 

@@ -450,6 +450,14 @@ class ReplicaManager:
         """
         self._state_changes.check_controller(controller_id, controller_epoch, broker_epoch)
 
+    def check_order(self, controller_epoch: int, broker_epoch: int, correlation_id: int) -> None:
+        """Fence requests of the controller that its later requests have overtaken.
+
+        Raises:
+            ControllerMovedError: a later request was received first.
+        """
+        self._state_changes.check_order(controller_epoch, broker_epoch, correlation_id)
+
     def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         """Handle LEADER_AND_ISR: lead, follow, or change the ISR."""
         response = self._state_changes.become_leader_or_follower(request)

@@ -43,6 +43,8 @@ class ReplicaStateChanges:
         self._manager = manager
         self._partitions = partitions
         self._topics: dict[UUID, set[TopicPartition]] = {}
+        #: The controller's epoch, the broker's epoch and the correlation id of the controller's latest request.
+        self._latest: tuple[int, int, int] = (_NO_EPOCH, _NO_EPOCH, 0)
         self._log = broker.log_context.logger(__name__)
 
     def check_controller(self, controller_id: int, controller_epoch: int, broker_epoch: int) -> None:
@@ -62,6 +64,23 @@ class ReplicaStateChanges:
                 f"{self._manager.controller_epoch}"
             )
         self._manager.controller_epoch = controller_epoch
+
+    def check_order(self, controller_epoch: int, broker_epoch: int, correlation_id: int) -> None:
+        """Check that the controller has sent no later request, and record this one.
+
+        A controller that gets no response in time sends its request again over another connection, and goes on after
+        the response to that. The first request may still be under way. If it is to delete a replica, and the topic has
+        been created again since, it would delete a replica of the new topic: such requests do not have topic ids.
+
+        Raises:
+            ControllerMovedError: a later request has overtaken this one.
+        """
+        request = (controller_epoch, broker_epoch, correlation_id)
+        if request < self._latest:
+            raise ControllerMovedError(
+                f"request {correlation_id} of the controller comes after its request {self._latest[-1]}"
+            )
+        self._latest = request
 
     def topic_name(self, topic_id: UUID) -> str | None:
         """Return the name of a topic of which this broker has replicas."""
