@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykclient import errors
+from pykclient.clock import FOREVER_MS
 from pykclient.errors import (
     AuthenticationError,
     BrokerError,
@@ -18,6 +19,8 @@ from pykclient.errors import (
     TopicAuthorizationError,
     UnsupportedVersionError,
 )
+from pykclient.metrics import KafkaMetric
+from pykclient.metrics.metrics_reporter import MetricsReporter
 from pykclient.network.client_request import RequestBuilder
 from pykclient.producer import transaction_state as state
 from pykclient.producer.producer_batch import ProducerBatch
@@ -973,31 +976,51 @@ def test_metrics_count_what_was_sent(h: SenderHarness) -> None:
     h.run_once()
     h.respond(NOT_LEADER, -1)
     h.run_once()
-    h.sender_metrics.publish(h.clock.now_ms())
     values = h.metrics.by_group()
     assert values["producer-metrics"]["record-send-total"] == 2
     assert values["producer-metrics"]["record-retry-total"] == 1
     assert values["producer-topic-metrics.orders"]["record-retry-total"] == 1
 
 
-def test_metrics_are_published_ten_times_a_second(h: SenderHarness) -> None:
-    def figures() -> tuple[float, float, float, float]:
-        values = h.metrics.by_group()
-        own, topic = values["producer-metrics"], values["producer-topic-metrics.orders"]
-        return own["record-send-total"], own["batch-size-avg"], own["batch-size-max"], topic["record-send-total"]
-
-    h.sender_metrics.publish(h.clock.now_ms())
-    (sent, size, largest, _) = before = figures()
+def test_each_way_to_read_a_metric_includes_what_was_sent(h: SenderHarness) -> None:
+    """A reporter and a push of telemetry read the metric itself, and not through ``metrics()``."""
+    before = {
+        (name.group, name.name): metric.metric_value()
+        for name, metric in h.metrics.metrics.items()
+        if name.name.startswith(("record-send-total", "batch-size"))
+    }
     h.append(value=b"a longer value")
     h.append(value=b"a longer value")
     h.run_once()
-    assert figures() == before
+    after = {(name.group, name.name): metric.metric_value() for name, metric in h.metrics.metrics.items()}
+    for group in ("producer-metrics", "producer-topic-metrics"):
+        assert after[group, "record-send-total"] == before[group, "record-send-total"] + 2
+    assert after["producer-metrics", "batch-size-max"] > before["producer-metrics", "batch-size-max"]
+
+
+def test_what_nobody_reads_is_published_ten_times_a_second(h: SenderHarness) -> None:
+    h.sender_metrics.publish(h.clock.now_ms())
+    h.append()
+    h.run_once()
+    assert 0 < h.sender_metrics.publish_if_due(h.clock.now_ms()) <= PUBLISH_INTERVAL_MS
     h.clock.advance(PUBLISH_INTERVAL_MS)
     h.run_once()
-    after = figures()
-    assert (after[0], after[3]) == (sent + 2, sent + 2)
-    assert after[1] == (size + after[2]) / 2
-    assert after[2] > largest
+    assert h.sender_metrics.publish_if_due(h.clock.now_ms()) == FOREVER_MS
+
+
+def test_a_reporter_may_read_metrics_as_they_come() -> None:
+    h = SenderHarness(idempotent=False)
+    read: list[str] = []
+
+    class Reporter(MetricsReporter):
+        def metric_change(self, metric: KafkaMetric) -> None:
+            metric.metric_value()
+            read.append(metric.metric_name.group)
+
+    h.metrics.add_reporter(Reporter())
+    h.append()
+    h.run_once()
+    assert "producer-topic-metrics" in read
 
 
 def test_an_abandoned_sender_is_woken_to_end(h: SenderHarness) -> None:

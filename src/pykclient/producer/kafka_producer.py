@@ -38,7 +38,7 @@ from pykclient.producer.topic_wait import TopicWait
 from pykclient.producer.transaction_state import FATAL_ERROR, IN_TRANSACTION, READY
 from pykclient.producer.transactions import TransactionalMethods
 from pykclient.record.record_batch import MAX_INT32
-from pykclient.reentry import HERE, ensure_not_interrupting, interrupting, is_interrupting
+from pykclient.reentry import ensure_not_interrupting, interrupting, is_interrupting
 from pykclient.serialization import BYTES
 from pykclient.types import Header, Headers, K, ProducerRecord, TopicPartition, V
 
@@ -649,10 +649,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
     def metrics(self, raw: bool = False) -> dict[Any, Any]:
         """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName."""
         metrics = self._registry("metrics()")
-        is_raw = arguments.checked_flag(raw, "raw")
-        with HERE.mark:
-            self._parts.sender_metrics.publish(self._clock.now_ms())
-            return metrics.metrics if is_raw else metrics.by_group()
+        return metrics.metrics if arguments.checked_flag(raw, "raw") else metrics.by_group()
 
     def _registry(self, call: str) -> Metrics:
         self._ensure_usable()

@@ -1,19 +1,19 @@
 """The producer's metrics, with Java's names.
 
 Java: SenderMetricsRegistry, Sender.SenderMetrics, KafkaProducerMetrics. No sensor records per record: the sender
-collects numbers per batch, and publishes them ten times a second.
+collects numbers per batch, and publishes them ten times a second. Reading a metric publishes them first.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Tally
-from pykclient.reentry import HERE
+from pykclient.reentry import HERE, is_interrupting
 
 if TYPE_CHECKING:
     from pykclient.metrics.metrics import Metrics
@@ -29,7 +29,7 @@ TOPIC_GROUP = "producer-topic-metrics"
 
 _NS_PER_MS = 1_000_000
 
-#: The longest delay until metrics include a batch that was sent.
+#: How often the sender publishes what nobody has read meanwhile.
 PUBLISH_INTERVAL_MS = 100
 
 
@@ -39,24 +39,28 @@ SentBatch = tuple[str, int, int, float, int, int]
 
 
 class _Registry:
-    """Creates the sensors of a group."""
+    """Creates the sensors of a group. ``before_read`` is called before one of their metrics is read."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, before_read: Callable[[int], None]) -> None:
         self._metrics = metrics
+        self._before_read = before_read
+
+    def sensor(self, name: str) -> Sensor:
+        return self._metrics.sensor(name, before_read=self._before_read)
 
     def avg_max(self, sensor_name: str, name: str, what: str) -> Sensor:
-        sensor = self._metrics.sensor(sensor_name)
+        sensor = self.sensor(sensor_name)
         sensor.add(self._metrics.metric_name(f"{name}-avg", GROUP, f"The average {what}"), Avg())
         sensor.add(self._metrics.metric_name(f"{name}-max", GROUP, f"The largest {what}"), Max())
         return sensor
 
     def meter(self, sensor_name: str, name: str, what: str) -> Sensor:
-        sensor = self._metrics.sensor(sensor_name)
+        sensor = self.sensor(sensor_name)
         sensor.add(self._meter(name, GROUP, what))
         return sensor
 
     def topic_meter(self, topic: str, sensor_name: str, name: str, what: str) -> Sensor:
-        sensor = self._metrics.sensor(f"topic.{topic}.{sensor_name}")
+        sensor = self.sensor(f"topic.{topic}.{sensor_name}")
         sensor.add(self._meter(name, TOPIC_GROUP, f"{what} for this topic", {"topic": topic}))
         return sensor
 
@@ -73,13 +77,13 @@ class TopicMetrics:
 
     __slots__ = ("bytes", "compression_rate", "errors", "records", "retries")
 
-    def __init__(self, metrics: Metrics, topic: str) -> None:
-        registry = _Registry(metrics)
+    def __init__(self, metrics: Metrics, topic: str, before_read: Callable[[int], None]) -> None:
+        registry = _Registry(metrics, before_read)
         self.records = registry.topic_meter(topic, "records-per-batch", "record-send", "Records sent")
         self.bytes = registry.topic_meter(topic, "bytes", "byte", "Bytes sent")
         self.retries = registry.topic_meter(topic, "record-retries", "record-retry", "Records retried")
         self.errors = registry.topic_meter(topic, "record-errors", "record-error", "Records failed")
-        self.compression_rate = metrics.sensor(f"topic.{topic}.compression-rate")
+        self.compression_rate = registry.sensor(f"topic.{topic}.compression-rate")
         self.compression_rate.add(
             metrics.metric_name(
                 "compression-rate",
@@ -104,14 +108,14 @@ class SenderMetrics:
         self._metrics = metrics
         self._clock = clock
         self._topics: dict[str, TopicMetrics] = {}
-        # guards: _topics and publications; taken before the locks of registry and sensors
+        # guards: publications; taken before the locks of sensors
         self._lock = threading.Lock()
         # Each is filled by the sender, and emptied by whoever publishes.
         self._unpublished: deque[SentBatch] = deque()
         self._unpublished_requests: deque[int] = deque()  # the record count of each request
         self._unpublished_latencies: deque[tuple[str, int]] = deque()  # of responses: the node, and the latency in ms
         self._next_publication_ms = 0
-        registry = _Registry(metrics)
+        registry = _Registry(metrics, self.publish)
         self._batch_size = registry.avg_max("batch-size", "batch-size", "number of bytes per batch sent")
         self._queue_time = registry.avg_max(
             "queue-time", "record-queue-time", "time in ms that batches waited to be sent"
@@ -128,7 +132,7 @@ class SenderMetrics:
         self._records_per_request.add(
             name("records-per-request-avg", GROUP, "The average number of records per request"), Avg()
         )
-        self._compression_rate = metrics.sensor("compression-rate")
+        self._compression_rate = registry.sensor("compression-rate")
         self._compression_rate.add(
             name("compression-rate-avg", GROUP, "The average ratio of compressed to uncompressed size of batches"),
             Avg(),
@@ -145,7 +149,7 @@ class SenderMetrics:
     def _topic(self, topic: str) -> TopicMetrics:
         metrics = self._topics.get(topic)
         if metrics is None:
-            metrics = self._topics[topic] = TopicMetrics(self._metrics, topic)
+            metrics = self._topics[topic] = TopicMetrics(self._metrics, topic, self.publish)
         return metrics
 
     def collect_request(self, batches: Iterable[ProducerBatch]) -> None:
@@ -153,10 +157,13 @@ class SenderMetrics:
         unpublished = self._unpublished
         records = 0
         for batch in batches:
+            topic = batch.topic_partition.topic
+            if topic not in self._topics:
+                self._topic(topic)  # not by publish(), under whose lock no reporter may be told of new metrics
             count = batch.record_count
             unpublished.append(
                 (
-                    batch.topic_partition.topic,
+                    topic,
                     count,
                     batch.size_in_bytes,
                     batch.compression_ratio,
@@ -178,6 +185,8 @@ class SenderMetrics:
 
     def publish(self, now_ms: int) -> None:
         """Record all collected numbers, so that the metrics include all batches sent so far."""
+        if is_interrupting():  # a signal handler reads a metric: this thread may hold the lock
+            return
         with HERE.mark, self._lock:
             self._next_publication_ms = now_ms + PUBLISH_INTERVAL_MS
             if self._unpublished_latencies:
@@ -192,7 +201,7 @@ class SenderMetrics:
             for batch in batches:
                 by_topic.setdefault(batch[0], []).append(batch)
             for topic, of_topic in by_topic.items():
-                self._topic(topic).publish(of_topic, now_ms)
+                self._topics[topic].publish(of_topic, now_ms)
             _, _, sizes, compression_ratios, queue_times_ms, largest_records = zip(*batches, strict=True)
             self._batch_size.record_all(Tally.of(*sizes), now_ms)
             self._queue_time.record_all(Tally.of(*queue_times_ms), now_ms)
@@ -202,14 +211,12 @@ class SenderMetrics:
     def record_retries(self, topic: str, count: int) -> None:
         now_ms = self._clock.now_ms()
         self._retries.record(count, now_ms)
-        with HERE.mark, self._lock:
-            self._topic(topic).retries.record(count, now_ms)
+        self._topic(topic).retries.record(count, now_ms)
 
     def record_errors(self, topic: str, count: int) -> None:
         now_ms = self._clock.now_ms()
         self._errors.record(count, now_ms)
-        with HERE.mark, self._lock:
-            self._topic(topic).errors.record(count, now_ms)
+        self._topic(topic).errors.record(count, now_ms)
 
     def record_latency(self, node_id: str, latency_ms: int) -> None:
         """Collect the time from a request to its response; ``publish`` records it."""

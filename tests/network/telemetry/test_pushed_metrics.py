@@ -18,12 +18,19 @@ from pykclient.aio import AIOKafkaProducer
 from pykclient.errors import IllegalArgumentError
 from pykclient.metrics import KafkaMetric, MetricName
 from pykclient.metrics.subscribed_metrics import SubscribedMetrics
+from pykclient.network.telemetry import client_telemetry
 from pykclient.testing import EmbeddedCluster
 from pykclient.testing.telemetry import Push, PushedMetric, decode_metrics
 from tests.kafka.cluster import KafkaCluster
 from tests.support.java import compiled_classes
 
-INTERVAL_MS = 200
+INTERVAL_MS = 20
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let clients that have just been made look for a connection more often than each second."""
+    monkeypatch.setattr(client_telemetry, "_NO_NODE_MS", 10)
 
 
 @pytest.fixture
