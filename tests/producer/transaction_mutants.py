@@ -61,7 +61,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "records are sent to partitions that are not part of the transaction",
         "producer/transactional_manager",
-        "        self._new_partitions.add(topic_partition)\n        return False\n",
+        "        self.new_partitions.add(topic_partition)\n        return False\n",
         "        return True\n",
     ),
     Mutant(

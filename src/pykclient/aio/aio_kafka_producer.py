@@ -739,7 +739,7 @@ async def _init_transactions(
     if not await waits.until(lambda: result.completed, producer.max_block_ms):
         raise timed_out(result, manager, producer.parts, producer.max_block_ms)
     manager.acknowledge(result)
-    producer.parts.producer_metrics.record_transactional(result.operation, result.duration_ms)
+    producer.parts.producer_metrics.record_transactional(result.operation, result.duration_ms, result.completed_ms)
     if result.error is not None:
         raise result.error
 

@@ -113,7 +113,7 @@ class TransactionalCoroutines:
         if not await self._waits.until(lambda: result.completed, timeout_ms):
             raise timed_out(result, manager, parts, timeout_ms)
         manager.acknowledge(result)
-        parts.producer_metrics.record_transactional(result.operation, result.duration_ms)
+        parts.producer_metrics.record_transactional(result.operation, result.duration_ms, result.completed_ms)
         if result.error is not None:
             raise result.error
 

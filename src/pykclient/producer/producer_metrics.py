@@ -265,9 +265,9 @@ class KafkaProducerMetrics:
         """Measure the transactional calls: ``names`` maps each call to its name in the metrics."""
         self._transactional = {call: self._latency(f"txn-{name}", call) for call, name in names.items()}
 
-    def record_transactional(self, call: str, duration_ms: int) -> None:
-        """Record the duration of a transactional call."""
-        self._transactional[call].record(duration_ms * _NS_PER_MS, self._clock.now_ms())
+    def record_transactional(self, call: str, duration_ms: int, now_ms: int) -> None:
+        """Record the duration of a transactional call that has ended."""
+        self._transactional[call].record(duration_ms * _NS_PER_MS, now_ms)
 
     def record_flush(self, duration_ms: int) -> None:
         self._flush.record(duration_ms * _NS_PER_MS, self._clock.now_ms())

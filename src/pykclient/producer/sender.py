@@ -464,19 +464,22 @@ class Sender:
         """Begin the call that the application has made, send batches, and send the next request to a coordinator."""
         only_collects = manager.only_collects and self._state == state.RUNNING
         if not only_collects:
-            manager.handle_answer(now_ms)  # only if an exception has kept its callback from doing it
+            if manager.dialogue.unhandled is not None:  # an exception has kept the callback from handling it
+                manager.handle_answer(now_ms)
             if manager.begin_pending():
                 self._accumulator.await_appends()  # a record appended after this is not part of the transaction
-            if manager.has_fatal_error:
-                self._abort_batches(manager.last_error)
-                return self._config.retry_backoff_ms
-            error = manager.undrained_error
-            if error is not None and self._accumulator.has_incomplete:
-                self._register.abort_undrained(error)
+            if manager.refuses_batches:
+                if manager.has_fatal_error:
+                    self._abort_batches(manager.last_error)
+                    return self._config.retry_backoff_ms
+                error = manager.undrained_error
+                if error is not None and self._accumulator.has_incomplete:
+                    self._register.abort_undrained(error)
         wait_ms = self._send_producer_data(now_ms)
-        if only_collects and manager.only_collects:
+        if manager.new_partitions:
+            manager.add_partitions_of([*self._register.incomplete])
+        elif only_collects:  # a call that the application makes meanwhile has the next round begin at once
             return wait_ms
-        manager.add_partitions_of(lambda: [*self._register.incomplete])
         wait_ms = min(wait_ms, self._send_transactional_request(manager, now_ms))
         has_ended = self._state == state.DRAINING and not self._has_work_left(now_ms)
         return 0 if has_ended else wait_ms
@@ -501,7 +504,7 @@ class Sender:
         is_flushed = not (self._register.incomplete or self._register.has_in_flight)
         step = manager.next_step(now_ms, is_flushed)
         if step is None:
-            return _CALLBACKS_MS if manager.is_completing and self._thread.results else FOREVER_MS
+            return _CALLBACKS_MS if self._thread.results and manager.is_completing else FOREVER_MS
         wait_ms = dialogue.not_before_ms - now_ms
         if wait_ms > 0:
             return wait_ms

@@ -38,24 +38,26 @@ class TransactionDialogue:
     """
 
     __slots__ = (
-        "_answer",
         "_attempts",
         "_backoff",
         "_coordinators",
-        "_in_flight",
         "_log",
         "_lost_at_ms",
+        "in_flight",
         "last_error",
         "not_before_ms",
+        "unhandled",
     )
 
     def __init__(self, log: PrefixLogger, backoff: ExponentialBackoff) -> None:
         self._log = log
         self._backoff = backoff
         self._coordinators: dict[CoordinatorKey, Node] = {}
-        self._in_flight: TxnStep | None = None
+        #: The step whose request is in flight, or whose response has not been handled.
+        self.in_flight: TxnStep | None = None
         self._lost_at_ms = 0  # the request in flight is then taken for lost
-        self._answer: ClientResponse | None = None
+        #: The response to that step, until it is handled.
+        self.unhandled: ClientResponse | None = None
         self._attempts = 0  # failed ones since the last success
         #: No request is sent before this time.
         self.not_before_ms = 0
@@ -82,27 +84,22 @@ class TransactionDialogue:
     @property
     def is_idle(self) -> bool:
         """True if no request is in flight, and no response is left to handle."""
-        return self._in_flight is None
+        return self.in_flight is None
 
     def is_waiting(self, now_ms: int) -> bool:
         """Return whether a request is in flight, or its response has not been handled."""
-        return self._in_flight is not None and (self._answer is not None or now_ms < self._lost_at_ms)
+        return self.in_flight is not None and (self.unhandled is not None or now_ms < self._lost_at_ms)
 
     def sent(self, step: TxnStep, lost_at_ms: int) -> None:
         """Note that ``step`` is about to be sent. Without a response by ``lost_at_ms`` it is sent again."""
-        self._answer = None
+        self.unhandled = None
         self._lost_at_ms = lost_at_ms
-        self._in_flight = step
+        self.in_flight = step
 
     def answered(self, step: TxnStep, response: ClientResponse) -> None:
         """Keep the response to ``step`` until it is handled."""
-        if step is self._in_flight:
-            self._answer = response
-
-    def answer(self) -> tuple[TxnStep, ClientResponse] | None:
-        """Return the step that has a response which is not handled yet."""
-        step, answer = self._in_flight, self._answer
-        return None if step is None or answer is None else (step, answer)
+        if step is self.in_flight:
+            self.unhandled = response
 
     def outcome(self, step: TxnStep, response: ClientResponse) -> Outcome:
         """Return what the response leads to."""
@@ -124,7 +121,7 @@ class TransactionDialogue:
             if outcome.action == FIND_COORDINATOR:
                 self.forget(step)
             self.back_off(step, outcome.error, now_ms)
-        self._answer = self._in_flight = None
+        self.unhandled = self.in_flight = None
 
     def forget(self, step: TxnStep) -> None:
         """Look for the coordinator of ``step`` again before the next request to it."""
@@ -144,6 +141,6 @@ class TransactionDialogue:
 
     def drop(self) -> None:
         """Forget the request in flight, which the network client has dropped, unless its response is here already."""
-        if self._answer is None:
-            self._in_flight = None
+        if self.unhandled is None:
+            self.in_flight = None
         self.not_before_ms = 0

@@ -51,6 +51,10 @@ MOVES: dict[str, frozenset[str]] = {
 ONGOING = frozenset((IN_TRANSACTION, COMMITTING_TRANSACTION, ABORTING_TRANSACTION, ABORTABLE_ERROR))
 #: The states in which a transaction ends.
 COMPLETING = frozenset((COMMITTING_TRANSACTION, ABORTING_TRANSACTION))
+#: The states in which batches that were not sent yet fail.
+REFUSING = frozenset((ABORTING_TRANSACTION, ABORTABLE_ERROR, FATAL_ERROR))
+#: The states that determine the results of calls.
+SETTLING = frozenset((READY, ABORTABLE_ERROR, FATAL_ERROR))
 
 
 def check_move(source: str, target: str) -> None:

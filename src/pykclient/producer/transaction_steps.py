@@ -100,6 +100,9 @@ class Outcome(NamedTuple):
     error: Exception | None = None
 
 
+_SUCCESS = Outcome(DONE)
+
+
 class CoordinatorKey(NamedTuple):
     """Identifies a coordinator: of a group (type 0), or of a transactional.id (type 1)."""
 
@@ -159,7 +162,7 @@ class TxnStep(ABC):
 
     def outcome(self, body: Any) -> Outcome:
         """Return what the response leads to: the worst of its errors decides."""
-        worst = Outcome(DONE)
+        worst = _SUCCESS
         for error in self.errors_in(body):
             if error is not None:
                 action = self.action_for(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.errors import (
@@ -129,7 +129,8 @@ class TransactionalManager(TransactionManager):
         self._begun_ms = 0
         self._is_started = False  # the coordinator may know of it
         self._partitions_in_transaction: set[TopicPartition] = set()
-        self._new_partitions: set[TopicPartition] = set()
+        #: Partitions with batches to send that are still to be added to the transaction, in its first generation.
+        self.new_partitions: set[TopicPartition] = set()
         self._groups_in_transaction: set[str] = set()
         self._end_refusals = 0  # successive answers to EndTxn that the transaction is not open
         self._needs_epoch_bump = False  # after the end of the transaction, as a batch of it has left a gap
@@ -365,7 +366,7 @@ class TransactionalManager(TransactionManager):
         return (
             self._state == state.IN_TRANSACTION
             and self._pending is None
-            and not (self._offsets or self._new_partitions)
+            and not (self._offsets or self.new_partitions)
             and self.dialogue.is_idle
         )
 
@@ -373,6 +374,11 @@ class TransactionalManager(TransactionManager):
     def is_completing(self) -> bool:
         """True while a transaction ends: all of its batches are due."""
         return self._state in state.COMPLETING
+
+    @property
+    def refuses_batches(self) -> bool:
+        """True in a state in which batches that were not sent yet fail."""
+        return self._state in state.REFUSING
 
     @property
     def is_v2(self) -> bool:
@@ -390,7 +396,8 @@ class TransactionalManager(TransactionManager):
 
     def begin_pending(self) -> bool:
         """Begin the call that the application has made, if there is a new one; return whether there was."""
-        self._settle_calls()
+        if self._state in state.SETTLING:
+            self._settle_calls()
         pending = self._pending
         if pending is None or pending.is_begun:
             return False
@@ -431,10 +438,9 @@ class TransactionalManager(TransactionManager):
 
     def handle_answer(self, now_ms: int) -> None:
         """Handle the response that has arrived, if there is one. An interrupted call can be repeated."""
-        answer = self.dialogue.answer()
-        if answer is None:
+        step, response = self.dialogue.in_flight, self.dialogue.unhandled
+        if step is None or response is None:
             return
-        step, response = answer
         if response.disconnected and step.changes_transaction:
             self._request_lost()
         outcome = self._checked_outcome(step, self.dialogue.outcome(step, response))
@@ -536,8 +542,8 @@ class TransactionalManager(TransactionManager):
                 self.transactional_id, self.transaction_timeout_ms, producer, self._initialized
             )
         if current in {state.IN_TRANSACTION, state.COMMITTING_TRANSACTION}:
-            if self._new_partitions:
-                partitions = frozenset(self._new_partitions)
+            if self.new_partitions:
+                partitions = frozenset(self.new_partitions)
                 return steps.AddPartitionsStep(
                     self.transactional_id, producer, partitions, lambda _: self._partitions_added(partitions)
                 )
@@ -584,7 +590,7 @@ class TransactionalManager(TransactionManager):
     def _partitions_added(self, partitions: Iterable[TopicPartition]) -> None:
         self._is_started = True
         self._partitions_in_transaction.update(partitions)
-        self._new_partitions.difference_update(partitions)
+        self.new_partitions.difference_update(partitions)
 
     def _group_added(self, group_id: str) -> None:
         self._is_started = True
@@ -609,7 +615,7 @@ class TransactionalManager(TransactionManager):
                 self._needs_epoch_bump = True
             self._is_started = False
             self._partitions_in_transaction.clear()
-            self._new_partitions.clear()
+            self.new_partitions.clear()
             self._groups_in_transaction.clear()
             self._fail_offsets_of_aborted()
             if self._pending is not None and self._pending.is_begun:
@@ -647,14 +653,12 @@ class TransactionalManager(TransactionManager):
             self._is_started = True
             self._partitions_in_transaction.add(topic_partition)
             return True
-        self._new_partitions.add(topic_partition)
+        self.new_partitions.add(topic_partition)
         return False
 
-    def add_partitions_of(self, batches: Callable[[], Iterable[ProducerBatch]]) -> None:
-        """Add the partitions of all ``batches`` with the next request, if it adds any."""
-        if self._new_partitions:
-            partitions = {batch.topic_partition for batch in batches()}
-            self._new_partitions |= partitions - self._partitions_in_transaction
+    def add_partitions_of(self, batches: Iterable[ProducerBatch]) -> None:
+        """Add the partitions of ``batches`` with the next request."""
+        self.new_partitions |= {batch.topic_partition for batch in batches} - self._partitions_in_transaction
 
     def request_epoch_bump(self, topic_partition: TopicPartition) -> None:
         """Leave abort as the only way on: the partition's numbers have a gap, which a new epoch closes."""

@@ -23,24 +23,30 @@ class TransactionalRequestResult:
     Thread: any.
     """
 
-    __slots__ = ("_clock", "_created_ms", "_done", "_thread", "_waiting", "duration_ms", "error", "operation")
+    __slots__ = (
+        "_clock",
+        "_created_ms",
+        "_thread",
+        "_waiting",
+        "completed",
+        "completed_ms",
+        "duration_ms",
+        "error",
+        "operation",
+    )
 
     def __init__(self, operation: str, clock: Clock, thread: SenderThread) -> None:
         self.operation = operation
         #: The error that the call failed with; None if it succeeded or is still going on.
         self.error: Exception | None = None
-        #: The time in milliseconds that the call took; 0 while it is going on.
-        self.duration_ms = 0
+        #: The time in milliseconds that the call took, and when it ended; 0 while it is going on.
+        self.duration_ms = self.completed_ms = 0
+        #: True once the result is set.
+        self.completed = False
         self._clock = clock
         self._created_ms = clock.now_ms()
         self._thread = thread
-        self._done = False
         self._waiting: list[Signal] = []  # one for each thread in ``await_until``
-
-    @property
-    def completed(self) -> bool:
-        """True once the result is set."""
-        return self._done
 
     def done(self) -> None:
         """Set the result: the call succeeded."""
@@ -51,31 +57,31 @@ class TransactionalRequestResult:
         self._complete(error)
 
     def _complete(self, error: Exception | None) -> None:
-        if not self._done:
+        if not self.completed:
             self.error = error
-            self.duration_ms = self._clock.now_ms() - self._created_ms
-            # A thread that waits adds its signal before it looks at _done, so either it is found here or it sees this.
-            self._done = True
+            self.completed_ms = self._clock.now_ms()
+            self.duration_ms = self.completed_ms - self._created_ms
+            # A waiting thread adds its signal before it reads ``completed``. So either its signal is found below, or
+            # it sees that the result is set.
+            self.completed = True
         for signal in [*self._waiting]:
             signal.set()
 
     def await_until(self, deadline_ms: int) -> bool:
         """Drive the sender, or wait for it, until the result is set; return False if ``deadline_ms`` came first.
 
-        Raises:
-            KafkaError: this is the sender's thread, which would wait for itself.
+        The caller has made sure that its thread may wait (``check_thread``).
         """
-        self.check_thread()
-        clock = self._clock
         driver = self._thread.driver
-        if driver is not None and not self._done and clock.now_ms() < deadline_ms:
+        if driver is not None and not self.completed:
             driver.drive(self, deadline_ms)
-        if self._done:
+        if self.completed:
             return True
+        clock = self._clock
         signal = clock.new_signal()
         try:
             self._waiting.append(signal)
-            while not self._done:
+            while not self.completed:
                 remaining_ms = deadline_ms - clock.now_ms()
                 if remaining_ms <= 0:
                     return False

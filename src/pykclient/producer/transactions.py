@@ -57,8 +57,8 @@ class TransactionalMethods:
             TransactionalIdAuthorizationError: not authorized for the ``transactional.id``. You may call this again.
             KafkaError: the producer has failed permanently.
         """
-        manager, deadline_ms = self._transactional_call(timeout)
-        self._await_result(manager, manager.begin_init(), deadline_ms)
+        manager, timeout_ms = self._transactional_call(timeout)
+        self._await_result(manager, manager.begin_init(), timeout_ms)
 
     def begin_transaction(self) -> None:
         """Begin a transaction: all records sent until it ends are part of it.
@@ -69,8 +69,7 @@ class TransactionalMethods:
             ProducerFencedError: another producer with the same ``transactional.id`` has started.
             KafkaError: the producer has failed permanently.
         """
-        manager, _ = self._transactional_call(None)
-        manager.begin_transaction()
+        self._usable_transactions().begin_transaction()
 
     def send_offsets_to_transaction(
         self,
@@ -96,11 +95,11 @@ class TransactionalMethods:
             TransactionAbortableError: the transaction can only be aborted.
             KafkaError: the producer has failed permanently.
         """
-        manager, deadline_ms = self._transactional_call(timeout)
+        manager, timeout_ms = self._transactional_call(timeout)
         group = checked_group(group_metadata)
         checked = checked_offsets(offsets)
         if checked:
-            self._await_result(manager, manager.send_offsets(checked, group), deadline_ms)
+            self._await_result(manager, manager.send_offsets(checked, group), timeout_ms)
 
     def commit_transaction(self, timeout: float | None = None) -> None:
         """Send all remaining records, and commit the transaction.
@@ -119,8 +118,8 @@ class TransactionalMethods:
                 was open for longer than ``transaction.timeout.ms``.
             KafkaError: the producer has failed permanently.
         """
-        manager, deadline_ms = self._transactional_call(timeout)
-        self._await_result(manager, manager.begin_commit(), deadline_ms)
+        manager, timeout_ms = self._transactional_call(timeout)
+        self._await_result(manager, manager.begin_commit(), timeout_ms)
 
     def abort_transaction(self, timeout: float | None = None) -> None:
         """Abort the transaction: consumers with ``isolation.level=read_committed`` never read its records.
@@ -136,8 +135,8 @@ class TransactionalMethods:
                 was open for longer than ``transaction.timeout.ms``. Nothing of it is committed.
             KafkaError: the producer has failed permanently.
         """
-        manager, deadline_ms = self._transactional_call(timeout)
-        self._await_result(manager, manager.begin_abort(), deadline_ms)
+        manager, timeout_ms = self._transactional_call(timeout)
+        self._await_result(manager, manager.begin_abort(), timeout_ms)
 
     def transaction(self) -> Transaction:
         """Return a context manager for one transaction.
@@ -153,28 +152,29 @@ class TransactionalMethods:
 
     # --- how a call waits ----------------------------------------------------------------------------------------
 
-    def _transactional_call(self, timeout: float | None) -> tuple[TransactionalManager, int]:
-        """Check that a transactional call is possible; return the manager, and the deadline of the call."""
+    def _usable_transactions(self) -> TransactionalManager:
+        """Return the manager, if a transactional call is possible."""
         self._ensure_usable()
         parts = self._parts
         parts.sender_thread.ensure_alive()
-        timeout_ms = self._max_block_ms if timeout is None else arguments.milliseconds(timeout)
-        manager = parts.transactions
-        if manager is None:
+        if parts.transactions is None:
             raise IllegalStateError(NO_TRANSACTIONS)
-        return manager, parts.clock.now_ms() + timeout_ms
+        return parts.transactions
 
-    def _await_result(
-        self, manager: TransactionalManager, result: TransactionalRequestResult, deadline_ms: int
-    ) -> None:
+    def _transactional_call(self, timeout: float | None) -> tuple[TransactionalManager, int]:
+        """Check that a transactional call is possible; return the manager, and the timeout of the call in ms."""
+        manager = self._usable_transactions()
+        return manager, self._max_block_ms if timeout is None else arguments.milliseconds(timeout)
+
+    def _await_result(self, manager: TransactionalManager, result: TransactionalRequestResult, timeout_ms: int) -> None:
         """Wait for the result of a call, and raise its error."""
         result.check_thread()
         self._driver.wakeup_for_flush()
-        start_ms = self._parts.clock.now_ms()
-        if not result.await_until(deadline_ms):
-            raise timed_out(result, manager, self._parts, deadline_ms - start_ms)
+        parts = self._parts
+        if not result.await_until(parts.clock.now_ms() + timeout_ms):
+            raise timed_out(result, manager, parts, timeout_ms)
         manager.acknowledge(result)
-        self._parts.producer_metrics.record_transactional(result.operation, result.duration_ms)
+        parts.producer_metrics.record_transactional(result.operation, result.duration_ms, result.completed_ms)
         if result.error is not None:
             raise result.error
 
