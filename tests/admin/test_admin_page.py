@@ -34,7 +34,7 @@ def test_the_table_names_each_call() -> None:
     for row in re.findall(r"^\| .* \| (.*) \| (.*) \|$", table, re.MULTILINE)[1:]:
         for names, cell in zip(named, row, strict=True):
             names.update(re.findall(r"`(\w+)`", cell))
-    not_calls = {"close", "config", "in_environment", "metrics", "of_client", "of_parts", "typed"}
+    not_calls = {"close", "config", "in_environment", "metrics", "of_client", "of_components", "typed"}
     not_calls |= {"register_metric_for_subscription", "unregister_metric_from_subscription"}
     for names, kind in zip(named, (KafkaAdminClient, Admin), strict=True):
         names.discard(kind.__name__)

@@ -88,7 +88,7 @@ class Copier:
             self._rewind()
 
     def _note_generation(self) -> None:
-        transactions = self.producer._parts.transactions
+        transactions = self.producer._components.transactions
         assert transactions is not None
         generation = 2 if transactions.is_v2 else 1
         if generation != self._generation:

@@ -15,7 +15,7 @@ import pykclient.cli.reading
 import pykclient.cli.writing
 import pykclient.producer.batch_future
 import pykclient.producer.batch_input
-import pykclient.producer.batch_send  # noqa: F401
+import pykclient.producer.column_sender  # noqa: F401
 from pykclient.cli.main import main
 
 

@@ -13,7 +13,7 @@ from pykclient.consumer import consumer_network_client
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import ConfigError, IllegalStateError, KafkaError
 from pykclient.metrics import MetricsReporter
-from pykclient.producer import producer_parts
+from pykclient.producer import producer_components
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.types import TopicPartition
 from tests.consumer.coordinator.harness import Listener
@@ -253,7 +253,7 @@ def test_a_constructor_that_fails_closes_what_it_has_started(
         raise ConfigError("as a broken certificate would")
 
     monkeypatch.setattr(consumer_network_client, "create_network_client", refuse)
-    monkeypatch.setattr(producer_parts, "create_network_client", refuse)
+    monkeypatch.setattr(producer_components, "create_network_client", refuse)
     reporter = Reporter()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -17,7 +17,7 @@ from pykclient.clock import FOREVER_MS
 from pykclient.errors import IllegalArgumentError, KafkaError
 from pykclient.metrics import MetricName
 from pykclient.metrics.kafka_metric import KafkaMetric
-from pykclient.producer import arguments
+from pykclient.producer import record_arguments
 from pykclient.producer.batch_future import BatchFuture
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.interceptors import ProducerInterceptor
@@ -137,7 +137,7 @@ PRODUCER_CALLS: dict[str, dict[str, Any]] = {
     "close": {"timeout": 5},
 }
 #: Methods for the library itself.
-INTERNAL = {"in_environment", "of_parts", "refuse_after_fork"}
+INTERNAL = {"in_environment", "of_components", "refuse_after_fork"}
 
 FUTURE_CALLS: dict[str, dict[str, Any]] = {
     **{name: {} for name in ("done", "succeeded", "failed", "retriable")},
@@ -260,7 +260,7 @@ def test_hostile_timeouts_do_not_close(make: Make) -> None:
     refused = []
     for value in HOSTILE:
         try:
-            arguments.milliseconds(value)
+            record_arguments.milliseconds(value)
         except IllegalArgumentError:
             refused.append(value)
             with pytest.raises(IllegalArgumentError, match="timeout"):
@@ -366,8 +366,8 @@ def test_timeouts() -> None:
         (0, 0),
         (-0.0, 0),
     ):
-        assert arguments.milliseconds(given) == timeout_ms
-    assert arguments.signed_milliseconds(-0.0001) < 0
+        assert record_arguments.milliseconds(given) == timeout_ms
+    assert record_arguments.signed_milliseconds(-0.0001) < 0
 
 
 def test_an_interceptor_that_returns_no_record(make: Make, caplog: pytest.LogCaptureFixture) -> None:

@@ -131,7 +131,7 @@ def test_borrowed_memory_comes_back(make: Make, monkeypatch: pytest.MonkeyPatch,
     def fail(*_: Any) -> bytes:
         raise MemoryError("no room")
 
-    compression = producer._parts.compression
+    compression = producer._components.compression
     monkeypatch.setattr(type(compression), "compress", fail)
     if ending == "expire":  # nothing can be sent
         monkeypatch.setattr(producer._accumulator, "drain", lambda *_: {})

@@ -111,7 +111,7 @@ def test_an_exception_in_the_handling_of_a_response_reaches_the_caller(
 ) -> None:
     """It is that of a signal handler, such as the time limit of a task queue. The record is acknowledged later."""
     producer, _ = make()
-    responses = producer._parts.sender._responses
+    responses = producer._components.sender._responses
     handle = responses.handle
     struck: list[int] = []
 
@@ -143,7 +143,7 @@ def test_an_interruption_that_another_one_has_overtaken_strikes_nobody_else(
 ) -> None:
     """Two signals strike in one poll: the caller gets the second, and the next driver knows nothing of the first."""
     producer, brokers = make()
-    responses = producer._parts.sender._responses
+    responses = producer._components.sender._responses
     handle, poll = responses.handle, brokers.poll
     struck: list[int] = []
 

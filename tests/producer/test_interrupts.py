@@ -17,8 +17,8 @@ from pykclient.network.environment import SYSTEM_ENVIRONMENT
 from pykclient.producer.interceptors import ProducerInterceptor
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.producer.partitioner import Partitioner
+from pykclient.producer.producer_components import ProducerComponents
 from pykclient.producer.producer_metadata import ProducerMetadata
-from pykclient.producer.producer_parts import ProducerParts
 from pykclient.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykclient.protocol.messages.produce import ProduceResponse
 from pykclient.record import MemoryRecords
@@ -121,8 +121,8 @@ class Client:
         self.brokers.update_metadata(metadata_response() if known else metadata_response({}))
         if not known:
             self.brokers.prepare_metadata_update(metadata_response())
-        self.producer: KafkaProducer[Any, Any] = KafkaProducer.of_parts(
-            config, ProducerParts(config, SYSTEM_ENVIRONMENT, self.brokers, metadata)
+        self.producer: KafkaProducer[Any, Any] = KafkaProducer.of_components(
+            config, ProducerComponents(config, SYSTEM_ENVIRONMENT, self.brokers, metadata)
         )
         self.accumulator = self.producer._accumulator
         self.pool = self.accumulator._pool

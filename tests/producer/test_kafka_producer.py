@@ -35,8 +35,8 @@ from pykclient.network.environment import SYSTEM_ENVIRONMENT
 from pykclient.producer.interceptors import ProducerInterceptor
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.producer.partitioner import Partitioner
+from pykclient.producer.producer_components import ProducerComponents
 from pykclient.producer.producer_metadata import ProducerMetadata
-from pykclient.producer.producer_parts import ProducerParts
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pykclient.record import MemoryRecords, Record
 from pykclient.types import Headers, ProducerRecord, RecordMetadata
@@ -108,8 +108,8 @@ def make() -> Iterator[Make]:
         brokers = Brokers(metadata)
         metadata.add(TOPIC, SYSTEM_CLOCK.now_ms())
         brokers.update_metadata(metadata_response() if known else metadata_response({}))
-        producer: KafkaProducer[Any, Any] = KafkaProducer.of_parts(
-            config, ProducerParts(config, SYSTEM_ENVIRONMENT, brokers, metadata)
+        producer: KafkaProducer[Any, Any] = KafkaProducer.of_components(
+            config, ProducerComponents(config, SYSTEM_ENVIRONMENT, brokers, metadata)
         )
         made.append(producer)
         return producer, brokers
@@ -685,8 +685,8 @@ def test_a_forgotten_producer_warns_and_sends_what_is_left(make: Make) -> None:
     brokers = Brokers(metadata)
     metadata.add(TOPIC, SYSTEM_CLOCK.now_ms())
     brokers.update_metadata(metadata_response())
-    producer: KafkaProducer[Any, Any] = KafkaProducer.of_parts(
-        config, ProducerParts(config, SYSTEM_ENVIRONMENT, brokers, metadata)
+    producer: KafkaProducer[Any, Any] = KafkaProducer.of_components(
+        config, ProducerComponents(config, SYSTEM_ENVIRONMENT, brokers, metadata)
     )
     thread = producer._io_thread
     future = producer.send(TOPIC, b"v")

@@ -23,7 +23,7 @@ MODULES = (
     "pykclient.producer.kafka_producer",
     "pykclient.producer.partitioner.hashing",
     "pykclient.producer.producer_metadata",
-    "pykclient.producer.producer_parts",
+    "pykclient.producer.producer_components",
     "pykclient.producer.transaction_state",
     "pykclient.record.compression",
     "pykclient.record.memory_records_builder",
@@ -227,8 +227,8 @@ class World:
         leaders = {twin.types.TopicPartition(TOPIC, partition): partition % 2 for partition in range(3)}
         client.update_metadata(twin.harness.metadata_response(leaders))
         self.environment = _environment(twin, clock, seed)
-        self.parts = twin.producer_parts.ProducerParts(producer_config, self.environment, client, metadata)
-        self.producer = twin.kafka_producer.KafkaProducer.of_parts(producer_config, self.parts)
+        self.parts = twin.producer_components.ProducerComponents(producer_config, self.environment, client, metadata)
+        self.producer = twin.kafka_producer.KafkaProducer.of_components(producer_config, self.parts)
         self.told: list[Any] = []
         self.futures: list[Any] = []
 

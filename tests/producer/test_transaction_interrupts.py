@@ -108,7 +108,7 @@ def ready(is_v2: bool) -> tuple[Client, KafkaProducer[Any, Any], TransactionalBr
     producer, brokers = client.producer, client.brokers
     assert isinstance(brokers, TransactionalBrokers)
     brokers.is_v2 = is_v2
-    manager = producer._parts.transactions
+    manager = producer._components.transactions
     assert manager is not None
     versions = NodeApiVersions.create().versions
     manager._api_versions.update("1", NodeApiVersions(versions, None, {"transaction.version": 1 + is_v2}, 1))

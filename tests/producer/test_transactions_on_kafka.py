@@ -148,9 +148,9 @@ def test_a_change_of_the_generation_between_transactions(kafka: KafkaCluster, to
             set_transaction_version(kafka, version)
             with producer.transaction():
                 producer.send(topic, b"%d" % number)
-            seen.append(producer._parts.transactions.is_v2)  # type: ignore[union-attr]
+            seen.append(producer._components.transactions.is_v2)  # type: ignore[union-attr]
             # The features come with the next connection.
-            producer._parts.client.close_node("1")
+            producer._components.client.close_node("1")
     assert committed_values(kafka.bootstrap_servers, topic, 6) == [b"%d" % number for number in range(6)]
     assert len(set(seen)) == 2
 
@@ -347,7 +347,7 @@ def test_a_broker_that_dies_during_transactions(any_cluster: AnyKafka, topic: st
                 committed.extend(values)
 
         run(5)
-        manager = producer._parts.transactions
+        manager = producer._components.transactions
         assert manager is not None
         coordinator = manager.dialogue.coordinator(CoordinatorKey(TRANSACTION, topic))
         assert coordinator is not None

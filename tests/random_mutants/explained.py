@@ -26,7 +26,7 @@ EXPLAINED: tuple[Explained, ...] = (
         "epoch 0 is never newer than a known one",
     ),
     Explained(
-        "consumer/arguments",
+        "consumer/consumer_arguments",
         "milliseconds",
         "bound shifted",
         "return FOREVER_MS if value > FOREVER_MS else int(value)",
@@ -54,8 +54,8 @@ EXPLAINED: tuple[Explained, ...] = (
         "where memory begins to be scarce is a choice; one byte more or less makes no difference",
     ),
     Explained(
-        "producer/batch_send",
-        "BatchSender.__init__",
+        "producer/column_sender",
+        "ColumnSender.__init__",
         "statement deleted",
         'self._numbers = memoryview(b"")',
         "send() sets it for each part before anything reads it",

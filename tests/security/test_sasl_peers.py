@@ -64,7 +64,7 @@ def test_each_listener_leads_to_the_brokers_by_its_own_addresses(cluster: Embedd
         with KafkaProducer(config) as producer:
             for partition in range(3):
                 producer.send(topic, b"v", partition=partition).get(30)
-            nodes = {f"{node.host}:{node.port}" for node in producer._parts.metadata.fetch().nodes}
+            nodes = {f"{node.host}:{node.port}" for node in producer._components.metadata.fetch().nodes}
             assert nodes == set(str(config["bootstrap.servers"]).split(","))
     assert cluster.bootstrap_servers == cluster.client_config("OUTSIDE")["bootstrap.servers"]
     with KafkaConsumer(topic, auto_offset_reset="earliest", **keywords(cluster.client_config("INSIDE"))) as consumer:

@@ -292,13 +292,13 @@ _COLUMNS = (
     ),
     Mutant(
         "rows that waited in vain for memory are forgotten",
-        "producer/batch_send",
+        "producer/column_sender",
         "            self._refuse((row for row in range(start, stop) if base + row not in handled), error)\n",
         "",
     ),
     Mutant(
         "send_batch wakes nobody",
-        "producer/batch_send",
+        "producer/column_sender",
         "                self._wake_sender()\n                start = stop\n",
         "                start = stop\n",
     ),
@@ -333,7 +333,7 @@ _PROGRESS = (
         "after a failure nothing is committed automatically any more",
         "consumer/coordinator/commit_request_manager",
         "            self._next_auto_commit.update_and_reset(self._config.retry_backoff_ms)\n",
-        "            self._parts.auto_commit_enabled = False\n",
+        "            self._components.auto_commit_enabled = False\n",
     ),
     Mutant(
         "a new topic is not matched with the pattern",

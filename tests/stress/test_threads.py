@@ -222,7 +222,7 @@ def test_headers_that_change_during_a_send(cluster: EmbeddedCluster, new_produce
     cluster.create_topic("changing", partitions=1)
     producer = new_producer(linger_ms=10_000, batch_size=100_000, buffer_memory=1_000_000)
     producer.send("changing", b"first")
-    queue = producer._parts.accumulator._topics["changing"].queues[0]
+    queue = producer._components.accumulator._topics["changing"].queues[0]
     headers = [("name", b"value")]
     begun = threading.Event()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pykclient.admin import arguments
+from pykclient.admin import expect
 from pykclient.admin.api import checked, error_of, to_any_broker
 from pykclient.admin.handlers import ItemsHandler, QuestionHandler
 from pykclient.admin.operation import CallContext, Operation
@@ -56,12 +56,12 @@ def acl_arguments(values: object, kind: type[ACLFilter], what: str) -> list[Any]
     Raises:
         IllegalArgumentError: one of them is of another type, or a name is no text.
     """
-    found = arguments.items(values, what, kind.__name__)
+    found = expect.items(values, what, kind.__name__)
     for index, acl in enumerate(found):
         if not isinstance(acl, kind):
-            raise IllegalArgumentError(f"{what}[{index}] is {arguments.shown(acl)}; it must be of type {kind.__name__}")
+            raise IllegalArgumentError(f"{what}[{index}] is {expect.shown(acl)}; it must be of type {kind.__name__}")
         for name in (acl.principal, acl.host, acl.resource_pattern.resource_name):
-            check = arguments.text if kind is ACL else arguments.optional_text
+            check = expect.text if kind is ACL else expect.optional_text
             check(name, f"a name in {what}[{index}]")
     return list(dict.fromkeys(found))
 
@@ -201,12 +201,15 @@ def entity(value: object) -> Entity:
     Raises:
         IllegalArgumentError: it is none, or empty.
     """
-    given = arguments.mapping(value, "an entity", "names by type")
+    given = expect.mapping(value, "an entity", "names by type")
     if not given:
         raise IllegalArgumentError("an entity is empty; name a user, a client-id or an ip")
     return tuple(
         sorted(
-            (arguments.text(kind, "the type of an entity"), arguments.optional_text(name, "the name of an entity"))
+            (
+                expect.text(kind, "the type of an entity"),
+                expect.optional_text(name, "the name of an entity"),
+            )
             for kind, name in given.items()
         )
     )
@@ -246,12 +249,12 @@ def quota_filter(values: object) -> list[ClientQuotaFilterComponent]:
     Raises:
         IllegalArgumentError: one of them is no ClientQuotaFilterComponent.
     """
-    found = arguments.items(values, "components", "ClientQuotaFilterComponent")
+    found = expect.items(values, "components", "ClientQuotaFilterComponent")
     for index, component in enumerate(found):
         if not isinstance(component, ClientQuotaFilterComponent):
             raise IllegalArgumentError(f"components[{index}] must be a ClientQuotaFilterComponent")
-        arguments.text(component.entity_type, f"the type in components[{index}]")
-        arguments.optional_text(component.name, f"the name in components[{index}]")
+        expect.text(component.entity_type, f"the type in components[{index}]")
+        expect.optional_text(component.name, f"the name in components[{index}]")
     return found
 
 
@@ -295,17 +298,17 @@ def quota_changes(values: object) -> dict[Entity, dict[str, float | None]]:
         IllegalArgumentError: an argument is wrong, or an entity is given twice.
     """
     found: dict[Entity, dict[str, float | None]] = {}
-    for pair in arguments.items(values, "alterations", "pairs of an entity and its quotas"):
+    for pair in expect.items(values, "alterations", "pairs of an entity and its quotas"):
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise IllegalArgumentError("each of alterations must be a pair of an entity and its quotas")
         key = entity(pair[0])
         if key in found:
             raise IllegalArgumentError(f"alterations name {dict(key)} twice")
         found[key] = {}
-        for quota, value in arguments.mapping(pair[1], "the quotas of an entity", "values by name").items():
+        for quota, value in expect.mapping(pair[1], "the quotas of an entity", "values by name").items():
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
-                raise IllegalArgumentError(f"quota {quota!r} is {arguments.shown(value)}; it must be a number or None")
-            found[key][arguments.text(quota, "the name of a quota")] = None if value is None else float(value)
+                raise IllegalArgumentError(f"quota {quota!r} is {expect.shown(value)}; it must be a number or None")
+            found[key][expect.text(quota, "the name of a quota")] = None if value is None else float(value)
     return found
 
 
@@ -368,7 +371,7 @@ def scram_alterations(values: object) -> list[Alteration]:
     Raises:
         IllegalArgumentError: one of them is of another type, or has a wrong user, number of iterations or salt.
     """
-    found = arguments.items(values, "alterations", "UserScramCredentialUpsertion or UserScramCredentialDeletion")
+    found = expect.items(values, "alterations", "UserScramCredentialUpsertion or UserScramCredentialDeletion")
     for index, alteration in enumerate(found):
         what = f"alterations[{index}]"
         if not isinstance(alteration, (UserScramCredentialDeletion, UserScramCredentialUpsertion)):
@@ -376,9 +379,9 @@ def scram_alterations(values: object) -> list[Alteration]:
                 f"{what} is of type {type(alteration).__name__}; it must be a UserScramCredentialUpsertion or a "
                 "UserScramCredentialDeletion"
             )
-        arguments.text(alteration.user, f"the user of {what}")
+        expect.text(alteration.user, f"the user of {what}")
         if isinstance(alteration, UserScramCredentialUpsertion):
-            arguments.number(alteration.iterations, f"the iterations of {what}", 1)
+            expect.number(alteration.iterations, f"the iterations of {what}", 1)
     return found
 
 
@@ -451,11 +454,11 @@ def principals(values: object, what: str) -> list[Principal]:
         IllegalArgumentError: one of them is neither.
     """
     found = []
-    for index, value in enumerate(arguments.items(values, what, "principals")):
+    for index, value in enumerate(expect.items(values, what, "principals")):
         pair = tuple(value.split(":", 1)) if isinstance(value, str) else value
         if not isinstance(pair, tuple) or len(pair) != 2:
-            raise IllegalArgumentError(f"{what}[{index}] is {arguments.shown(value)}; write 'User:name'")
-        found.append((arguments.text(pair[0], f"{what}[{index}]"), arguments.text(pair[1], f"{what}[{index}]")))
+            raise IllegalArgumentError(f"{what}[{index}] is {expect.shown(value)}; write 'User:name'")
+        found.append((expect.text(pair[0], f"{what}[{index}]"), expect.text(pair[1], f"{what}[{index}]")))
     return found
 
 

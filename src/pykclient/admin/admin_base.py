@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from pykclient.admin import arguments
+from pykclient.admin import expect
+from pykclient.admin.admin_components import AdminComponents
 from pykclient.admin.admin_driver import AdminDriver
-from pykclient.admin.admin_parts import AdminParts
 from pykclient.admin.operation import CallContext, Operation
 from pykclient.config.admin_config import AdminClientConfig
 from pykclient.errors import IllegalArgumentError
@@ -34,23 +34,23 @@ class AdminBase(SubscribedMetrics):
     def __init__(self, config: Mapping[str, Any] | None = None, /, **configs: Any) -> None:
         if config is not None and not isinstance(config, Mapping):
             raise IllegalArgumentError(
-                f"the first argument is {arguments.shown(config)}; it must be a dict of settings. The address of a "
+                f"the first argument is {expect.shown(config)}; it must be a dict of settings. The address of a "
                 "broker is given with bootstrap_servers="
             )
-        self._begin(AdminParts(AdminClientConfig(config, **configs)))
+        self._begin(AdminComponents(AdminClientConfig(config, **configs)))
 
     @classmethod
     def in_environment(
         cls, environment: Environment, config: Mapping[str, Any] | None = None, /, **configs: Any
     ) -> Self:
         """Return a client that takes its time, random numbers and connections from ``environment``."""
-        return cls.of_parts(AdminParts(AdminClientConfig(config, **configs), environment))
+        return cls.of_components(AdminComponents(AdminClientConfig(config, **configs), environment))
 
     @classmethod
-    def of_parts(cls, parts: AdminParts) -> Self:
-        """Return a client made of the given parts."""
+    def of_components(cls, components: AdminComponents) -> Self:
+        """Return a client made of the given components."""
         client = cls.__new__(cls)
-        client._begin(parts)
+        client._begin(components)
         return client
 
     @classmethod
@@ -62,23 +62,23 @@ class AdminBase(SubscribedMetrics):
         environment: Environment = SYSTEM_ENVIRONMENT,
     ) -> Self:
         """Return a client on top of a given network client, for tests."""
-        return cls.of_parts(AdminParts(config, environment, client, metadata))
+        return cls.of_components(AdminComponents(config, environment, client, metadata))
 
-    def _begin(self, parts: AdminParts) -> None:
-        self._parts = parts
-        self._driver = AdminDriver(parts.calls, parts.client, parts.environment)
+    def _begin(self, components: AdminComponents) -> None:
+        self._components = components
+        self._driver = AdminDriver(components.calls, components.client, components.environment)
         self._is_owner = True  # and so warns if it is never closed
 
     def _share(self, other: AdminBase) -> None:
         """Become another face of the same client."""
-        self._parts = other._parts
+        self._components = other._components
         self._driver = other._driver
         self._is_owner = False
 
     @property
     def config(self) -> AdminClientConfig:
         """The configuration."""
-        return self._parts.config
+        return self._components.config
 
     def _run(self, name: str, timeout_ms: object, begin: Callable[[CallContext], Operation[T]]) -> T:
         """Run an operation to its end, and return its result.
@@ -88,9 +88,9 @@ class AdminBase(SubscribedMetrics):
             IllegalStateError: the client is closed, or a signal handler interrupted a call.
             KafkaError: an error of the operation.
         """
-        parts = self._parts
-        parts.ensure_usable()
-        operation = begin(CallContext(parts, parts.deadline(arguments.timeout(timeout_ms))))
+        components = self._components
+        components.ensure_usable()
+        operation = begin(CallContext(components, components.deadline(expect.timeout(timeout_ms))))
         try:
             call = next(operation)
             while True:
@@ -103,11 +103,11 @@ class AdminBase(SubscribedMetrics):
             operation.close()
 
     def _node_by_id(self, node_id: int) -> Node | None:
-        return self._parts.metadata.fetch().node_by_id(node_id)
+        return self._components.metadata.fetch().node_by_id(node_id)
 
     def _registry(self, call: str) -> Metrics:
-        self._parts.ensure_usable()
-        return self._parts.metrics
+        self._components.ensure_usable()
+        return self._components.metrics
 
     def close(self) -> None:
         """Close the connections. Calls in progress on other threads fail with IllegalStateError.
@@ -118,14 +118,14 @@ class AdminBase(SubscribedMetrics):
             IllegalStateError: a signal handler or a ``__del__`` called this method while its thread was inside another
                 call.
         """
-        parts = self._parts
-        if parts.is_forked:
+        components = self._components
+        if components.is_forked:
             return
         self._driver.close(_CLOSE_TIMEOUT_MS, "close()")
-        parts.close_plugins()
+        components.close_plugins()
 
     def __enter__(self) -> Self:
-        self._parts.ensure_usable()
+        self._components.ensure_usable()
         return self
 
     def __exit__(
@@ -134,11 +134,15 @@ class AdminBase(SubscribedMetrics):
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_is_owner", False) and not self._parts.is_forked and not self._parts.calls.is_closing:
+        if (
+            getattr(self, "_is_owner", False)
+            and not self._components.is_forked
+            and not self._components.calls.is_closing
+        ):
             warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self, stacklevel=2)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{self!r} cannot be pickled, as its connections belong to this process")
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._parts.client_id}>"
+        return f"<{type(self).__name__} {self._components.client_id}>"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from pykclient.admin import arguments
+from pykclient.admin import expect
 from pykclient.admin.admin_metadata import CONTROLLER_ENDPOINTS, ENDPOINT_TYPES_FROM
 from pykclient.admin.api import LookupStrategy, checked, error_of, to_any_broker, to_controller
 from pykclient.admin.descriptions import (
@@ -130,7 +130,7 @@ def broker_ids(context: CallContext) -> Operation[list[int]]:
 
 def broker_id_arguments(brokers: object, what: str) -> list[int]:
     """Return a list of broker ids, each once."""
-    return list(dict.fromkeys(arguments.replicas(brokers, what)))
+    return list(dict.fromkeys(expect.replicas(brokers, what)))
 
 
 def of_broker() -> LookupStrategy[int]:
@@ -290,11 +290,11 @@ def add_raft_voter(
     """Add a voter to the quorum of controllers (KIP-853)."""
     listeners = [
         AddRaftVoterRequest.Listener(
-            name=arguments.text(name, "the name of an endpoint"),
-            host=arguments.text(host, "the host of an endpoint"),
-            port=arguments.number(port, "the port of an endpoint", 1, 65535),
+            name=expect.text(name, "the name of an endpoint"),
+            host=expect.text(host, "the host of an endpoint"),
+            port=expect.number(port, "the port of an endpoint", 1, 65535),
         )
-        for name, host, port in arguments.items(endpoints, "endpoints", "RaftVoterEndpoint")
+        for name, host, port in expect.items(endpoints, "endpoints", "RaftVoterEndpoint")
     ]
 
     def request(timeout_ms: int) -> AddRaftVoterRequest:
@@ -365,8 +365,8 @@ def feature_updates(values: object) -> dict[str, FeatureUpdate]:
         IllegalArgumentError: an argument is wrong, or there is none.
     """
     found = {}
-    for feature, given in arguments.mapping(values, "feature_updates", "levels by feature").items():
-        name = arguments.text(feature, "the name of a feature")
+    for feature, given in expect.mapping(values, "feature_updates", "levels by feature").items():
+        name = expect.text(feature, "the name of a feature")
         kind: object = UpdateFeatureType.UPGRADE
         level: object = given
         if isinstance(given, FeatureUpdate):
@@ -374,7 +374,8 @@ def feature_updates(values: object) -> dict[str, FeatureUpdate]:
         elif isinstance(given, tuple) and len(given) == 2:
             kind, level = given
         found[name] = FeatureUpdate(
-            arguments.number(level, f"the level of {name!r}", 0, arguments.INT16), UpdateFeatureType.build_from(kind)
+            expect.number(level, f"the level of {name!r}", 0, expect.INT16),
+            UpdateFeatureType.build_from(kind),
         )
     if not found:
         raise IllegalArgumentError("feature_updates is empty; name at least one feature")
@@ -445,8 +446,8 @@ def directories(values: object) -> dict[TopicPartitionReplica, str]:
         IllegalArgumentError: a key is no ``(topic, partition, broker id)``, or a path is no text.
     """
     return {
-        _replica(key, "a key of replica_assignments"): arguments.text(path, f"the directory of {key}")
-        for key, path in arguments.mapping(values, "replica_assignments", "paths by TopicPartitionReplica").items()
+        _replica(key, "a key of replica_assignments"): expect.text(path, f"the directory of {key}")
+        for key, path in expect.mapping(values, "replica_assignments", "paths by TopicPartitionReplica").items()
     }
 
 
@@ -456,18 +457,18 @@ def replicas_to_describe(values: object) -> list[TopicPartitionReplica]:
     Raises:
         IllegalArgumentError: one of them is no ``(topic, partition, broker id)``.
     """
-    given = arguments.items(values, "replicas", "TopicPartitionReplica")
+    given = expect.items(values, "replicas", "TopicPartitionReplica")
     return list(dict.fromkeys(_replica(value, f"replicas[{index}]") for index, value in enumerate(given)))
 
 
 def _replica(value: object, what: str) -> TopicPartitionReplica:
     if not isinstance(value, tuple) or len(value) != 3:
-        raise IllegalArgumentError(f"{what} is {arguments.shown(value)}, no replica")
+        raise IllegalArgumentError(f"{what} is {expect.shown(value)}, no replica")
     topic, partition, broker_id = value
     return TopicPartitionReplica(
-        arguments.text(topic, "the topic of a replica"),
-        arguments.number(partition, "the partition of a replica"),
-        arguments.number(broker_id, "the broker of a replica"),
+        expect.text(topic, "the topic of a replica"),
+        expect.number(partition, "the partition of a replica"),
+        expect.number(broker_id, "the broker of a replica"),
     )
 
 

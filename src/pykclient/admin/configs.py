@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pykclient.admin import arguments
+from pykclient.admin import expect
 from pykclient.admin.api import ANY_BROKER, LookupStrategy, QuorumStrategy, checked, error_of, to_any_broker
 from pykclient.admin.descriptions import ConfigEntry, ConfigSynonym
 from pykclient.admin.handlers import ItemsHandler, QuestionHandler
@@ -53,13 +53,13 @@ def resources(values: object) -> list[ConfigResource]:
     Raises:
         IllegalArgumentError: one of them is no ConfigResource, is given twice, or names no broker where it must.
     """
-    found = arguments.items(values, "config_resources", "ConfigResource")
+    found = expect.items(values, "config_resources", "ConfigResource")
     for index, resource in enumerate(found):
         if not isinstance(resource, ConfigResource):
             raise IllegalArgumentError(
-                f"config_resources[{index}] is {arguments.shown(resource)}; it must be a ConfigResource"
+                f"config_resources[{index}] is {expect.shown(resource)}; it must be a ConfigResource"
             )
-        name = arguments.text(resource.name, f"the name of config_resources[{index}]")
+        name = expect.text(resource.name, f"the name of config_resources[{index}]")
         if resource.resource_type in _OF_BROKERS and name and not (name.isascii() and name.isdigit()):
             raise IllegalArgumentError(f"{name!r} names no broker; the name of a broker is its id, such as '1'")
     if len(set(found)) < len(found):
@@ -86,7 +86,7 @@ def describe_configs(
                     resource_name=resource.name,
                     configuration_keys=None
                     if resource.configs is None
-                    else [arguments.text(key, f"a key of {resource}") for key in resource.configs],
+                    else [expect.text(key, f"a key of {resource}") for key in resource.configs],
                 )
                 for resource in keys
             ],
@@ -142,14 +142,14 @@ def changes_of(resource: ConfigResource) -> list[Change]:
     Raises:
         IllegalArgumentError: it is no dict, or a value is of the wrong type.
     """
-    configs = arguments.mapping(resource.configs or {}, f"configs of {resource}", "values by key")
+    configs = expect.mapping(resource.configs or {}, f"configs of {resource}", "values by key")
     changes = []
     for key, given in configs.items():
-        what = f"config {arguments.shown(key)} of {resource}"
+        what = f"config {expect.shown(key)} of {resource}"
         op, value = given if isinstance(given, tuple) and len(given) == 2 else (AlterConfigOp.SET, given)
         kind = AlterConfigOp.build_from(op)
         text = None if kind is AlterConfigOp.DELETE else config_value(value, what)
-        changes.append(Change(arguments.text(key, f"a key of {resource}"), kind, text))
+        changes.append(Change(expect.text(key, f"a key of {resource}"), kind, text))
     return changes
 
 

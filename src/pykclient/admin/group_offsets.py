@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from pykclient.admin import arguments
+from pykclient.admin import expect
 from pykclient.admin.api import ApiRequest, ApiResult, checked, error_of
 from pykclient.admin.descriptions import ShareGroupOffset
 from pykclient.admin.groups import coordinator
@@ -129,14 +129,14 @@ def group_specs(values: object) -> dict[str, list[TopicPartition] | None]:
         IllegalArgumentError: an argument is wrong, or there is no group.
     """
     if isinstance(values, str):
-        return {arguments.text(values, "group_specs"): None}
+        return {expect.text(values, "group_specs"): None}
     if not isinstance(values, Mapping):
-        found: dict[str, list[TopicPartition] | None] = dict.fromkeys(arguments.texts(values, "group_specs"))
+        found: dict[str, list[TopicPartition] | None] = dict.fromkeys(expect.texts(values, "group_specs"))
     else:
         found = {
-            arguments.text(group, "the id of a group"): None
+            expect.text(group, "the id of a group"): None
             if partitions is None
-            else arguments.partitions(partitions, f"the partitions of group {group!r}")
+            else expect.partitions(partitions, f"the partitions of group {group!r}")
             for group, partitions in values.items()
         }
     if not found:
@@ -203,16 +203,16 @@ def new_offsets(values: object) -> dict[TopicPartition, OffsetAndMetadata]:
         IllegalArgumentError: an argument is wrong.
     """
     found = {}
-    for key, given in arguments.mapping(values, "offsets", "OffsetAndMetadata by TopicPartition").items():
-        tp = arguments.partition(key, "a key of offsets")
+    for key, given in expect.mapping(values, "offsets", "OffsetAndMetadata by TopicPartition").items():
+        tp = expect.partition(key, "a key of offsets")
         if isinstance(given, tuple) and len(given) == 3:
             offset, note, epoch = given
         else:
             offset, note, epoch = given, "", None
         found[tp] = OffsetAndMetadata(
-            arguments.number(offset, f"the offset of {tp}", 0, arguments.INT64),
-            arguments.optional_text(note, f"the metadata of {tp}") or "",
-            UNKNOWN_EPOCH if epoch is None else arguments.number(epoch, f"the leader epoch of {tp}", -1),
+            expect.number(offset, f"the offset of {tp}", 0, expect.INT64),
+            expect.optional_text(note, f"the metadata of {tp}") or "",
+            UNKNOWN_EPOCH if epoch is None else expect.number(epoch, f"the leader epoch of {tp}", -1),
         )
     return found
 
@@ -258,12 +258,12 @@ def reset_targets(values: object) -> dict[TopicPartition, int | OffsetSpec | Off
         IllegalArgumentError: an argument is wrong.
     """
     found: dict[TopicPartition, int | OffsetSpec | OffsetTimestamp] = {}
-    for key, given in arguments.mapping(values, "offset_specs", "places by TopicPartition").items():
-        tp = arguments.partition(key, "a key of offset_specs")
+    for key, given in expect.mapping(values, "offset_specs", "places by TopicPartition").items():
+        tp = expect.partition(key, "a key of offset_specs")
         if isinstance(given, (OffsetSpec, OffsetTimestamp)):
             found[tp] = given
         else:
-            found[tp] = arguments.number(given, f"the place in {tp}", 0, arguments.INT64)
+            found[tp] = expect.number(given, f"the place in {tp}", 0, expect.INT64)
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from pykclient import errors
-from pykclient.admin import arguments
+from pykclient.admin import expect
 from pykclient.admin.api import ApiResult, LookupStrategy, checked, error_of, to_broker
 from pykclient.admin.cluster import broker_ids, of_broker
 from pykclient.admin.descriptions import GroupDescription, GroupListing, MemberDescription
@@ -451,12 +451,12 @@ def members_to_remove(values: object) -> list[MemberToRemove]:
     Raises:
         IllegalArgumentError: one of them is no MemberToRemove, or has no id.
     """
-    found = arguments.items(values, "members", "MemberToRemove")
+    found = expect.items(values, "members", "MemberToRemove")
     for index, member in enumerate(found):
         if not isinstance(member, MemberToRemove):
-            raise IllegalArgumentError(f"members[{index}] is {arguments.shown(member)}; it must be a MemberToRemove")
+            raise IllegalArgumentError(f"members[{index}] is {expect.shown(member)}; it must be a MemberToRemove")
         if not member.member_id and member.group_instance_id is None:
             raise IllegalArgumentError(f"members[{index}] has neither a member_id nor a group_instance_id")
         for value in (member.member_id, member.group_instance_id, member.reason):
-            arguments.optional_text(value, f"an id or reason of members[{index}]")
+            expect.optional_text(value, f"an id or reason of members[{index}]")
     return list(dict.fromkeys(found))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pykclient.admin import arguments
+from pykclient.admin import expect
 from pykclient.admin.access import (
     acl_arguments,
     alter_scram,
@@ -94,7 +94,7 @@ class AccessCalls(AdminBase):
         Raises:
             ClusterAuthorizationError: not authorized to describe the cluster.
         """
-        asked = None if users is None else arguments.texts(users, "users")
+        asked = None if users is None else expect.texts(users, "users")
         found = self._run("describe_user_scram_credentials", None, lambda it: describe_scram(it, asked))
         return {
             user.user: {

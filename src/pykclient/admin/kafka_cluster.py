@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 from uuid import UUID
 
-from pykclient.admin import arguments
+from pykclient.admin import expect
 from pykclient.admin.admin_base import AdminBase
 from pykclient.admin.api import to_broker
 from pykclient.admin.cluster import (
@@ -116,7 +116,7 @@ class ClusterCalls(AdminBase):
 
     def get_broker_version_data(self, broker_id: int) -> BrokerVersionData:
         """Return the versions of the APIs that a broker supports."""
-        id = arguments.number(broker_id, "broker_id")
+        id = expect.number(broker_id, "broker_id")
         name = "get_broker_version_data"
         response = self._run(name, None, lambda it: api_versions(it, name, to_broker(id)))
         return BrokerVersionData(id, _versions(response))
@@ -131,7 +131,7 @@ class ClusterCalls(AdminBase):
         ``supported`` and ``finalized`` are pairs of the lowest and highest level; ``finalized_epoch`` is None if it is
         unknown. With ``send_request_to_controller``, the broker that stands for the controller is asked.
         """
-        lookup = lookup_of_features(arguments.flag(send_request_to_controller, "send_request_to_controller"))
+        lookup = lookup_of_features(expect.flag(send_request_to_controller, "send_request_to_controller"))
         response = self._run("describe_features", None, lambda it: api_versions(it, "describe_features", lookup))
         epoch = None if response.finalized_features_epoch < 0 else response.finalized_features_epoch
         found: dict[str, dict[str, Any]] = {}
@@ -152,7 +152,7 @@ class ClusterCalls(AdminBase):
         feature. Raises the error of the whole request, such as ClusterAuthorizationError.
         """
         updates = _feature_updates(feature_updates)
-        is_trial = arguments.flag(validate_only, "validate_only")
+        is_trial = expect.flag(validate_only, "validate_only")
         results = self._run("update_features", timeout_ms, lambda it: update_features(it, updates, is_trial))
         if results.error_of_all is not None:  # from version 2 on the brokers take all updates or none
             raise results.error_of_all

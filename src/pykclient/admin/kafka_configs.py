@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pykclient.admin import arguments
+from pykclient.admin import expect
 from pykclient.admin.admin_base import AdminBase
 from pykclient.admin.configs import (
     Change,
@@ -55,7 +55,7 @@ class ConfigCalls(AdminBase):
         """
         wanted = resources(config_resources)
         chosen = ConfigFilterType.build_from(config_filter)
-        with_synonyms = arguments.flag(include_synonyms, "include_synonyms")
+        with_synonyms = expect.flag(include_synonyms, "include_synonyms")
         results = self._run("describe_configs", None, lambda it: describe_configs(it, wanted, with_synonyms))
         found: dict[str, dict[str, Any]] = {}
         for resource, described in results.all().items():
@@ -70,7 +70,7 @@ class ConfigCalls(AdminBase):
 
         Brokers before Kafka 4.1 list only client metrics.
         """
-        given = [] if resource_types is None else arguments.items(resource_types, "resource_types", "types")
+        given = [] if resource_types is None else expect.items(resource_types, "resource_types", "types")
         types = [ConfigResourceType.build_from(kind) for kind in given]
         found: dict[str, list[str]] = {}
         for resource in self._run("list_config_resources", None, lambda it: list_config_resources(it, types)):
@@ -121,7 +121,7 @@ class ConfigCalls(AdminBase):
         modified = self._run("describe_configs", None, lambda it: describe_configs(it, bare, False)).all()
         changed = {}
         for resource in given:
-            keys: Iterable[str] = [arguments.text(key, f"a key of {resource}") for key in resource.configs or ()]
+            keys: Iterable[str] = [expect.text(key, f"a key of {resource}") for key in resource.configs or ()]
             if resource in modified:
                 entries = config_entries(modified[resource]).values()
                 keys = [entry.name for entry in entries if entry.source.is_modified() and not entry.is_read_only]
@@ -136,7 +136,7 @@ class ConfigCalls(AdminBase):
         raise_on_unknown: bool,
         incremental: bool | None,
     ) -> dict[str, dict[str, str]]:
-        is_trial = arguments.flag(validate_only, "validate_only")
+        is_trial = expect.flag(validate_only, "validate_only")
 
         def begin(context: CallContext) -> Operation[Results[ConfigResource, Any]]:
             if raise_on_unknown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pykclient.admin import arguments
+from pykclient.admin import expect
 from pykclient.admin.admin_base import AdminBase
 from pykclient.admin.cluster import broker_id_arguments
 from pykclient.admin.group_offsets import (
@@ -37,7 +37,7 @@ from pykclient.types import OffsetAndMetadata, TopicPartition
 
 
 def _coordinator_id(value: int | None) -> int | None:
-    return None if value is None else arguments.number(value, "group_coordinator_id")
+    return None if value is None else expect.number(value, "group_coordinator_id")
 
 
 class GroupCalls(AdminBase):
@@ -58,8 +58,8 @@ class GroupCalls(AdminBase):
         Raises:
             KafkaError: an error that no broker has reported for a group, such as a timeout.
         """
-        arguments.flag(include_authorized_operations, "include_authorized_operations")
-        groups = arguments.texts(group_ids, "group_ids")
+        expect.flag(include_authorized_operations, "include_authorized_operations")
+        groups = expect.texts(group_ids, "group_ids")
         broker = _coordinator_id(group_coordinator_id)
         found = self._run("describe_groups", None, lambda it: describe_classic_groups(it, groups, broker))
         results: Results[str, Classic] = found.map(lambda described: described.group)
@@ -79,9 +79,9 @@ class GroupCalls(AdminBase):
         """
         brokers = None if broker_ids is None else broker_id_arguments(broker_ids, "broker_ids")
         states = [
-            GroupState.build_from(state) for state in arguments.items(states_filter or (), "states_filter", "states")
+            GroupState.build_from(state) for state in expect.items(states_filter or (), "states_filter", "states")
         ]
-        types = [GroupType.build_from(kind) for kind in arguments.items(types_filter or (), "types_filter", "types")]
+        types = [GroupType.build_from(kind) for kind in expect.items(types_filter or (), "types_filter", "types")]
         results = self._run("list_groups", None, lambda it: list_groups(it, brokers, states, types))
         return [plain(group) for groups in results.all().values() for group in groups]
 
@@ -91,7 +91,7 @@ class GroupCalls(AdminBase):
         Raises:
             KafkaError: an error that no broker has reported for a group, such as a timeout.
         """
-        groups = arguments.texts(group_ids, "group_ids")
+        groups = expect.texts(group_ids, "group_ids")
         broker = _coordinator_id(group_coordinator_id)
         results = self._run("delete_groups", None, lambda it: delete_groups(it, groups, broker))
         _raise_what_is_no_answer(results)
@@ -127,7 +127,7 @@ class GroupCalls(AdminBase):
         Raises:
             KafkaError: an error that no broker has reported for a partition, such as a timeout.
         """
-        group = arguments.text(group_id, "group_id")
+        group = expect.text(group_id, "group_id")
         wanted = new_offsets(offsets)
         broker = _coordinator_id(group_coordinator_id)
         results = self._run("alter_group_offsets", None, lambda it: alter_group_offsets(it, group, wanted, broker))
@@ -147,7 +147,7 @@ class GroupCalls(AdminBase):
         Raises:
             KafkaError: an error that no broker has reported for a partition, or one in looking up the offsets.
         """
-        group = arguments.text(group_id, "group_id")
+        group = expect.text(group_id, "group_id")
         targets = reset_targets(offset_specs)
         broker = _coordinator_id(group_coordinator_id)
         if not targets:
@@ -175,8 +175,8 @@ class GroupCalls(AdminBase):
             GroupNotEmptyError: the group has members, and is not one of consumers.
             KafkaError: any other error of the group as a whole.
         """
-        group = arguments.text(group_id, "group_id")
-        wanted = arguments.partitions(partitions, "partitions")
+        group = expect.text(group_id, "group_id")
+        wanted = expect.partitions(partitions, "partitions")
         broker = _coordinator_id(group_coordinator_id)
         results = self._run("delete_group_offsets", None, lambda it: delete_group_offsets(it, group, wanted, broker))
         if results.error_of_all is not None:
@@ -195,7 +195,7 @@ class GroupCalls(AdminBase):
             UnsupportedVersionError: the brokers are older than Kafka 2.4.
             KafkaError: an error of the group as a whole.
         """
-        group = arguments.text(group_id, "group_id")
+        group = expect.text(group_id, "group_id")
         wanted = members_to_remove(members)
         broker = _coordinator_id(group_coordinator_id)
         results = self._run("remove_group_members", None, lambda it: remove_members(it, group, wanted, broker))

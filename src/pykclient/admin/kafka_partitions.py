@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pykclient import errors
-from pykclient.admin import arguments
+from pykclient.admin import expect
 from pykclient.admin.admin_base import AdminBase
 from pykclient.admin.api import error_of
 from pykclient.admin.kafka_cluster import error_classes
@@ -54,7 +54,7 @@ class PartitionCalls(AdminBase):
             BrokerError: several partitions have errors; the text names them.
         """
         offsets = offsets_to_delete_before(records_to_delete)
-        leader = None if partition_leader_id is None else arguments.number(partition_leader_id, "partition_leader_id")
+        leader = None if partition_leader_id is None else expect.number(partition_leader_id, "partition_leader_id")
         results = self._run("delete_records", timeout_ms, lambda it: delete_records(it, offsets, leader))
         if len(results.failed) > 1:
             told = ", ".join(f"{tp}: {type(error).__name__}: {error}" for tp, error in results.failed.items())
@@ -125,7 +125,7 @@ class PartitionCalls(AdminBase):
             if topic_partitions is None or isinstance(topic_partitions, Mapping):
                 partitions = yield from partitions_by_topic(context, topic_partitions)
             else:
-                partitions = by_topic(arguments.partitions(topic_partitions, "topic_partitions"))
+                partitions = by_topic(expect.partitions(topic_partitions, "topic_partitions"))
             return (yield from list_reassignments(context, partitions))
 
         response = self._run("list_partition_reassignments", timeout_ms, begin)
@@ -149,14 +149,14 @@ class PartitionCalls(AdminBase):
         Raises:
             UnsupportedVersionError: the brokers are older than Kafka 3.7.
         """
-        names = arguments.texts(topics, "topics")
-        limit = arguments.number(response_partition_limit, "response_partition_limit", 1)
+        names = expect.texts(topics, "topics")
+        limit = expect.number(response_partition_limit, "response_partition_limit", 1)
         place = None
         if cursor is not None:
-            given = arguments.mapping(cursor, "cursor", "topic_name and partition_index")
+            given = expect.mapping(cursor, "cursor", "topic_name and partition_index")
             place = (
-                arguments.text(given.get("topic_name"), "topic_name of cursor"),
-                arguments.number(given.get("partition_index"), "partition_index of cursor"),
+                expect.text(given.get("topic_name"), "topic_name of cursor"),
+                expect.number(given.get("partition_index"), "partition_index of cursor"),
             )
         response = self._run(
             "describe_topic_partitions", None, lambda it: describe_topic_partitions(it, names, limit, place)

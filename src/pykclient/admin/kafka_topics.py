@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
-from pykclient.admin import arguments
+from pykclient.admin import expect
 from pykclient.admin.admin_base import AdminBase
 from pykclient.admin.operation import CallContext, Operation
 from pykclient.admin.plain import is_answer, plain, with_operations
@@ -80,7 +80,7 @@ class TopicCalls(AdminBase):
             IllegalArgumentError: an argument is wrong.
             KafkaError: any other error of a topic.
         """
-        if arguments.flag(validate_only, "validate_only") and arguments.flag(wait_for_metadata, "wait_for_metadata"):
+        if expect.flag(validate_only, "validate_only") and expect.flag(wait_for_metadata, "wait_for_metadata"):
             raise IllegalArgumentError("with validate_only there is nothing to wait for: leave out wait_for_metadata")
         creatable = creatable_topics(new_topics)
         results = self._run(
@@ -108,9 +108,9 @@ class TopicCalls(AdminBase):
         Raises:
             KafkaTimeoutError: they have not within ``timeout_ms``; the text tells what is missing.
         """
-        names = arguments.texts(topic_names, "topic_names")
-        clock = self._parts.clock
-        end_ms = clock.now_ms() + arguments.number(timeout_ms, "timeout_ms")
+        names = expect.texts(topic_names, "topic_names")
+        clock = self._components.clock
+        end_ms = clock.now_ms() + expect.number(timeout_ms, "timeout_ms")
         while names:
             missing: dict[str, str] = {}
             found = self._run("wait_for_topics", timeout_ms, lambda context: describe_topics(context, names))
@@ -190,7 +190,7 @@ class TopicCalls(AdminBase):
             KafkaError: any other error of a topic.
         """
         wanted = new_partitions(topic_partitions)
-        is_trial = arguments.flag(validate_only, "validate_only")
+        is_trial = expect.flag(validate_only, "validate_only")
 
         def begin(context: CallContext) -> Operation[Results[str, Any]]:
             return create_partitions(context, wanted, is_trial)

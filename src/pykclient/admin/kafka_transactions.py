@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pykclient.admin import arguments
+from pykclient.admin import expect
 from pykclient.admin.admin_base import AdminBase
 from pykclient.admin.cluster import broker_id_arguments
 from pykclient.admin.transactions import (
@@ -60,7 +60,7 @@ class TransactionCalls(AdminBase):
             TransactionalIdAuthorizationError: not authorized to describe an id.
             KafkaError: any other error of an id.
         """
-        ids = arguments.texts(transactional_ids, "transactional_ids")
+        ids = expect.texts(transactional_ids, "transactional_ids")
         return self._run("describe_transactions", None, lambda it: describe_transactions(it, ids)).all()
 
     def describe_producers(
@@ -73,8 +73,8 @@ class TransactionCalls(AdminBase):
             NotLeaderOrFollowerError: the named broker has no replica of a partition.
             KafkaError: any other error of a partition.
         """
-        wanted = arguments.partitions(partitions, "partitions")
-        broker = None if broker_id is None else arguments.number(broker_id, "broker_id")
+        wanted = expect.partitions(partitions, "partitions")
+        broker = None if broker_id is None else expect.number(broker_id, "broker_id")
         return self._run("describe_producers", None, lambda it: describe_producers(it, wanted, broker)).all()
 
     def abort_transaction(self, spec: AbortTransactionSpec) -> None:
@@ -96,8 +96,8 @@ class TransactionCalls(AdminBase):
         That should be the brokers' ``transaction.max.timeout.ms``. The ages are by the clock of this machine.
         """
         brokers = None if broker_ids is None else broker_id_arguments(broker_ids, "broker_ids")
-        most_ms = arguments.number(max_transaction_timeout_ms, "max_transaction_timeout_ms")
-        wall_ms = self._parts.clock.wall_ms()
+        most_ms = expect.number(max_transaction_timeout_ms, "max_transaction_timeout_ms")
+        wall_ms = self._components.clock.wall_ms()
         found = self._run(
             "find_hanging_transactions", None, lambda it: hanging_transactions(it, brokers, most_ms, wall_ms)
         )

@@ -25,7 +25,7 @@ Operation = Generator[AdminCall[Any, Any], None, T]
 
 
 class CallMaker(Protocol):
-    """The part of ``AdminParts`` that operations use."""
+    """The part of ``AdminComponents`` that operations use."""
 
     @property
     def metadata(self) -> AdminMetadata: ...

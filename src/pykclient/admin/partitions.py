@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pykclient import errors
-from pykclient.admin import arguments
+from pykclient.admin import expect
 from pykclient.admin.api import LookupStrategy, checked, error_of, to_any_broker, to_controller
 from pykclient.admin.descriptions import PartitionReassignment
 from pykclient.admin.handlers import ItemsHandler, QuestionHandler
@@ -94,10 +94,10 @@ def offsets_to_delete_before(values: object) -> dict[TopicPartition, int]:
     Raises:
         IllegalArgumentError: an argument is wrong.
     """
-    given = arguments.mapping(values, "records_to_delete", "offsets by TopicPartition")
+    given = expect.mapping(values, "records_to_delete", "offsets by TopicPartition")
     return {
-        arguments.partition(tp, "a key of records_to_delete"): arguments.number(
-            offset, f"the offset of {tp}", HIGH_WATERMARK, arguments.INT64
+        expect.partition(tp, "a key of records_to_delete"): expect.number(
+            offset, f"the offset of {tp}", HIGH_WATERMARK, expect.INT64
         )
         for tp, offset in given.items()
     }
@@ -171,10 +171,10 @@ def offset_specs(values: object) -> dict[TopicPartition, int]:
     """
     least = min(OffsetSpec)
     return {
-        arguments.partition(tp, "a key of topic_partition_specs"): arguments.number(
-            spec, f"the place in {tp}", least, arguments.INT64
+        expect.partition(tp, "a key of topic_partition_specs"): expect.number(
+            spec, f"the place in {tp}", least, expect.INT64
         )
-        for tp, spec in arguments.mapping(values, "topic_partition_specs", "OffsetSpec by TopicPartition").items()
+        for tp, spec in expect.mapping(values, "topic_partition_specs", "OffsetSpec by TopicPartition").items()
     }
 
 
@@ -221,13 +221,13 @@ def partitions_by_topic(context: CallContext, values: object) -> Operation[dict[
         return None
     if isinstance(values, Mapping):
         return {
-            arguments.text(topic, "the name of a topic"): [
-                arguments.number(partition, f"a partition of {topic!r}")
-                for partition in arguments.items(partitions, f"the partitions of {topic!r}", "numbers")
+            expect.text(topic, "the name of a topic"): [
+                expect.number(partition, f"a partition of {topic!r}")
+                for partition in expect.items(partitions, f"the partitions of {topic!r}", "numbers")
             ]
             for topic, partitions in values.items()
         }
-    names = arguments.texts(values, "topic_partitions")
+    names = expect.texts(values, "topic_partitions")
     metadata = yield from all_metadata(context, "describe_topics", names)
     found = {}
     for topic in metadata.topics:
@@ -296,9 +296,9 @@ def new_replicas(values: object) -> dict[TopicPartition, list[int] | None]:
         IllegalArgumentError: an argument is wrong.
     """
     found: dict[TopicPartition, list[int] | None] = {}
-    for key, replicas in arguments.mapping(values, "reassignments", "broker ids by TopicPartition").items():
-        tp = arguments.partition(key, "a key of reassignments")
-        found[tp] = None if replicas is None else arguments.replicas(replicas, f"the replicas of {tp}")
+    for key, replicas in expect.mapping(values, "reassignments", "broker ids by TopicPartition").items():
+        tp = expect.partition(key, "a key of reassignments")
+        found[tp] = None if replicas is None else expect.replicas(replicas, f"the replicas of {tp}")
         if found[tp] == []:
             raise IllegalArgumentError(f"the replicas of {tp} are empty; None cancels a reassignment")
     return found

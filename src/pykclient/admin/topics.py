@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from pykclient import errors
-from pykclient.admin import arguments
+from pykclient.admin import expect
 from pykclient.admin.api import AdminApiHandler, error_of, to_any_broker, to_controller
 from pykclient.admin.descriptions import ConfigEntry, CreatedTopic, PartitionDescription, TopicDescription
 from pykclient.admin.operation import CallContext, Operation
@@ -160,7 +160,7 @@ def creatable_topics(new_topics: object) -> dict[str, CreateTopicsRequest.Creata
     else:
         given = [
             _from_new_topic(topic) if isinstance(topic, NewTopic) else _from_options(topic, {})
-            for topic in arguments.items(new_topics, "new_topics", "names or NewTopic")
+            for topic in expect.items(new_topics, "new_topics", "names or NewTopic")
         ]
     if not given:
         raise IllegalArgumentError("new_topics is empty; name at least one topic")
@@ -174,8 +174,8 @@ _OPTIONS = {"num_partitions", "replication_factor", "assignments", "configs"}
 
 
 def _from_options(name: object, options: object) -> CreateTopicsRequest.CreatableTopic:
-    topic = arguments.text(name, "the name of a topic")
-    given = arguments.mapping(options, f"the options of topic {topic!r}", "options")
+    topic = expect.text(name, "the name of a topic")
+    given = expect.mapping(options, f"the options of topic {topic!r}", "options")
     if unknown := set(given) - _OPTIONS:
         raise IllegalArgumentError(f"topic {topic!r} has unknown options: {sorted(map(str, unknown))}")
     return _creatable(
@@ -188,7 +188,7 @@ def _from_options(name: object, options: object) -> CreateTopicsRequest.Creatabl
 
 
 def _from_new_topic(topic: NewTopic) -> CreateTopicsRequest.CreatableTopic:
-    name = arguments.text(topic.name, "the name of a topic")
+    name = expect.text(topic.name, "the name of a topic")
     return _creatable(
         name, topic.num_partitions, topic.replication_factor, topic.replica_assignments, topic.topic_configs
     )
@@ -198,22 +198,23 @@ def _creatable(
     name: str, num_partitions: object, replication_factor: object, assignments: object, configs: object
 ) -> CreateTopicsRequest.CreatableTopic:
     about = f"of topic {name!r}"
-    replicas = arguments.mapping(assignments or {}, f"assignments {about}", "broker ids by partition")
-    values = arguments.mapping(configs or {}, f"configs {about}", "values by key")
+    replicas = expect.mapping(assignments or {}, f"assignments {about}", "broker ids by partition")
+    values = expect.mapping(configs or {}, f"configs {about}", "values by key")
     return _Topic(
         name=name,
-        num_partitions=arguments.number(num_partitions, f"num_partitions {about}", -1),
-        replication_factor=arguments.number(replication_factor, f"replication_factor {about}", -1, arguments.INT16),
+        num_partitions=expect.number(num_partitions, f"num_partitions {about}", -1),
+        replication_factor=expect.number(replication_factor, f"replication_factor {about}", -1, expect.INT16),
         assignments=[
             CreateTopicsRequest.CreatableReplicaAssignment(
-                partition_index=arguments.number(index, f"a partition {about}"),
-                broker_ids=arguments.replicas(brokers, f"the replicas {about}"),
+                partition_index=expect.number(index, f"a partition {about}"),
+                broker_ids=expect.replicas(brokers, f"the replicas {about}"),
             )
             for index, brokers in replicas.items()
         ],
         configs=[
             CreateTopicsRequest.CreatableTopicConfig(
-                name=arguments.text(key, f"a config {about}"), value=config_value(value, f"config {key!r} {about}")
+                name=expect.text(key, f"a config {about}"),
+                value=config_value(value, f"config {key!r} {about}"),
             )
             for key, value in values.items()
         ],
@@ -230,7 +231,7 @@ def config_value(value: object, what: str) -> str | None:
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return repr(value)
-    return arguments.optional_text(value, what)
+    return expect.optional_text(value, what)
 
 
 # --- deleting --------------------------------------------------------------------------------------------------------
@@ -304,10 +305,10 @@ def topic_keys(topics: object, what: str = "topics") -> list[TopicKey]:
     Raises:
         IllegalArgumentError: one of them is neither.
     """
-    given = arguments.items(topics, what, "names or ids of topics")
+    given = expect.items(topics, what, "names or ids of topics")
     return list(
         dict.fromkeys(
-            topic if isinstance(topic, UUID) else arguments.text(topic, f"{what}[{index}]")
+            topic if isinstance(topic, UUID) else expect.text(topic, f"{what}[{index}]")
             for index, topic in enumerate(given)
         )
     )
@@ -477,8 +478,8 @@ def new_partitions(topic_partitions: object) -> dict[str, NewPartitionsOf]:
         IllegalArgumentError: an argument is wrong.
     """
     found = {}
-    for name, wanted in arguments.mapping(topic_partitions, "topic_partitions", "partition counts by topic").items():
-        topic = arguments.text(name, "the name of a topic")
+    for name, wanted in expect.mapping(topic_partitions, "topic_partitions", "partition counts by topic").items():
+        topic = expect.text(name, "the name of a topic")
         assignments: object = None
         count: object = wanted
         if isinstance(wanted, NewPartitions):
@@ -487,12 +488,12 @@ def new_partitions(topic_partitions: object) -> dict[str, NewPartitionsOf]:
             count, assignments = wanted.get("count"), wanted.get("assignments")
         about = f"of topic {topic!r}"
         found[topic] = NewPartitionsOf(
-            arguments.number(count, f"the partition count {about}", 1),
+            expect.number(count, f"the partition count {about}", 1),
             None
             if assignments is None
             else [
-                arguments.replicas(brokers, f"the replicas {about}")
-                for brokers in arguments.items(assignments, f"assignments {about}", "lists of broker ids")
+                expect.replicas(brokers, f"the replicas {about}")
+                for brokers in expect.items(assignments, f"assignments {about}", "lists of broker ids")
             ],
         )
     return found

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pykclient import errors
-from pykclient.admin import arguments
+from pykclient.admin import expect
 from pykclient.admin.api import error_of
 from pykclient.admin.cluster import broker_ids, of_broker
 from pykclient.admin.handlers import ItemsHandler
@@ -117,12 +117,12 @@ def transaction_filter(producer_ids: object, states: object, duration_ms: object
     Raises:
         IllegalArgumentError: an argument is wrong.
     """
-    ids = arguments.items(producer_ids or (), "producer_id_filters", "producer ids")
+    ids = expect.items(producer_ids or (), "producer_id_filters", "producer ids")
     return TransactionFilter(
-        [arguments.number(id, "a producer id", 0, arguments.INT64) for id in ids],
-        [TransactionState.build_from(state) for state in arguments.items(states or (), "state_filters", "states")],
-        None if duration_ms is None else arguments.number(duration_ms, "duration_filter_ms", 0, arguments.INT64),
-        arguments.optional_text(pattern, "transactional_id_pattern"),
+        [expect.number(id, "a producer id", 0, expect.INT64) for id in ids],
+        [TransactionState.build_from(state) for state in expect.items(states or (), "state_filters", "states")],
+        None if duration_ms is None else expect.number(duration_ms, "duration_filter_ms", 0, expect.INT64),
+        expect.optional_text(pattern, "transactional_id_pattern"),
     )
 
 
@@ -243,12 +243,12 @@ def abort_spec(value: object) -> AbortTransactionSpec:
         IllegalArgumentError: it is none, or has wrong values.
     """
     if not isinstance(value, AbortTransactionSpec):
-        raise IllegalArgumentError(f"spec is {arguments.shown(value)}; it must be an AbortTransactionSpec")
+        raise IllegalArgumentError(f"spec is {expect.shown(value)}; it must be an AbortTransactionSpec")
     return AbortTransactionSpec(
-        arguments.partition(value.topic_partition, "topic_partition of spec"),
-        arguments.number(value.producer_id, "producer_id of spec", 0, arguments.INT64),
-        arguments.number(value.producer_epoch, "producer_epoch of spec", 0, arguments.INT16),
-        arguments.number(value.coordinator_epoch, "coordinator_epoch of spec", -1),
+        expect.partition(value.topic_partition, "topic_partition of spec"),
+        expect.number(value.producer_id, "producer_id of spec", 0, expect.INT64),
+        expect.number(value.producer_epoch, "producer_epoch of spec", 0, expect.INT16),
+        expect.number(value.coordinator_epoch, "coordinator_epoch of spec", -1),
     )
 
 

@@ -9,8 +9,8 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from pykclient.admin import arguments
-from pykclient.admin.admin_parts import AdminParts
+from pykclient.admin import expect
+from pykclient.admin.admin_components import AdminComponents
 from pykclient.admin.operation import CallContext, Operation
 from pykclient.aio.loop_environment import LoopEnvironment
 from pykclient.aio.starting import look_up_bootstrap_servers
@@ -46,11 +46,11 @@ class AIOAdminBase(SubscribedMetrics):
     def __init__(self, config: Mapping[str, Any] | None = None, /, **configs: Any) -> None:
         if config is not None and not isinstance(config, Mapping):
             raise IllegalArgumentError(
-                f"the first argument is {arguments.shown(config)}; it must be a dict of settings. The address of a "
+                f"the first argument is {expect.shown(config)}; it must be a dict of settings. The address of a "
                 "broker is given with bootstrap_servers="
             )
         self._config = AdminClientConfig(config, **configs)
-        self._parts: AdminParts | None = None
+        self._components: AdminComponents | None = None
         self._driver: LoopDriver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
@@ -73,25 +73,25 @@ class AIOAdminBase(SubscribedMetrics):
         try:
             hosts = await look_up_bootstrap_servers(loop, self._config, self._environment, self._config.bootstrap_key)
             environment = LoopEnvironment(hosts, self._environment)
-            self._parts = parts = AdminParts(self._config, environment)
+            self._components = components = AdminComponents(self._config, environment)
             environment.forget_hosts()
-            self._driver = environment.driver(loop, parts.calls, parts.client, _nothing)
+            self._driver = environment.driver(loop, components.calls, components.client, _nothing)
             self._driver.start()
         except BaseException:
             self._loop = None
             raise
 
-    def _started(self) -> tuple[AdminParts, LoopDriver]:
-        """Return the parts of a client that can be used here and now."""
-        parts, driver = self._parts, self._driver
+    def _started(self) -> tuple[AdminComponents, LoopDriver]:
+        """Return the components of a client that can be used here and now."""
+        components, driver = self._components, self._driver
         if self._is_closed:
             raise IllegalStateError("the admin client is closed; create another one")
-        if parts is None or driver is None:
+        if components is None or driver is None:
             raise IllegalStateError("the admin client was not started: await start(), or use it with `async with`")
-        parts.ensure_usable()
+        components.ensure_usable()
         if asyncio.get_running_loop() is not self._loop:
             raise IllegalStateError("the admin client belongs to another event loop; create one in each loop")
-        return parts, driver
+        return components, driver
 
     async def _run(self, name: str, timeout_ms: object, begin: Callable[[CallContext], Operation[T]]) -> T:  # noqa: ARG002
         """Run an operation to its end, and return its result.
@@ -101,12 +101,12 @@ class AIOAdminBase(SubscribedMetrics):
             IllegalStateError: the client is not started, is closed, or belongs to another loop.
             KafkaError: an error of the operation.
         """
-        parts, driver = self._started()
-        operation = begin(CallContext(parts, parts.deadline(arguments.timeout(timeout_ms))))
+        components, driver = self._started()
+        operation = begin(CallContext(components, components.deadline(expect.timeout(timeout_ms))))
         try:
             call = next(operation)
             while True:
-                await self._complete(parts, driver, call)
+                await self._complete(components, driver, call)
                 call = operation.send(None)
         except StopIteration as stop:
             result: T = stop.value
@@ -114,39 +114,39 @@ class AIOAdminBase(SubscribedMetrics):
         finally:
             operation.close()
 
-    async def _complete(self, parts: AdminParts, driver: LoopDriver, call: AdminCall[Any, Any]) -> None:
+    async def _complete(self, components: AdminComponents, driver: LoopDriver, call: AdminCall[Any, Any]) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         call.on_done = partial(_finish, future)
-        parts.calls.submit(call)
+        components.calls.submit(call)
         driver.wake()
         try:
             await future
         finally:
             if not call.is_done:  # it was cancelled
-                parts.calls.abandon(call)
+                components.calls.abandon(call)
                 driver.wake()
 
     def _node_by_id(self, node_id: int) -> Node | None:
-        parts, _ = self._started()
-        return parts.metadata.fetch().node_by_id(node_id)
+        components, _ = self._started()
+        return components.metadata.fetch().node_by_id(node_id)
 
     def _registry(self, call: str) -> Metrics:  # noqa: ARG002
-        parts, _ = self._started()
-        return parts.metrics
+        components, _ = self._started()
+        return components.metrics
 
     async def close(self) -> None:
         """Close the connections. Calls in progress fail with IllegalStateError. Further calls do nothing."""
         self._is_closed = True
-        parts, driver = self._parts, self._driver
-        if parts is None or driver is None or parts.is_forked:
+        components, driver = self._components, self._driver
+        if components is None or driver is None or components.is_forked:
             return
-        parts.calls.initiate_close()
+        components.calls.initiate_close()
         if driver.closed.get_loop() is asyncio.get_running_loop():
             driver.wake()
             await asyncio.shield(driver.closed)
         else:
             driver.close_at_once()
-        parts.close_plugins()
+        components.close_plugins()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -158,14 +158,14 @@ class AIOAdminBase(SubscribedMetrics):
         await self.close()
 
     def __del__(self) -> None:
-        parts = getattr(self, "_parts", None)
-        if parts is not None and not self._is_closed and not parts.is_forked:
+        components = getattr(self, "_components", None)
+        if components is not None and not self._is_closed and not components.is_forked:
             warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self, stacklevel=2)
-            parts.calls.initiate_close()
-            parts.client.wakeup()  # the loop keeps the driver, which closes the connections in its next turn
+            components.calls.initiate_close()
+            components.client.wakeup()  # the loop keeps the driver, which closes the connections in its next turn
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{self!r} cannot be pickled, as its connections belong to this process")
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._parts.client_id if self._parts else 'not started'}>"
+        return f"<{type(self).__name__} {self._components.client_id if self._components else 'not started'}>"

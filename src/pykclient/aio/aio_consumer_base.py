@@ -16,13 +16,13 @@ from pykclient.aio.loop_environment import LoopEnvironment
 from pykclient.aio.loop_waits import LoopWaits
 from pykclient.aio.starting import await_bootstrap, look_up_bootstrap_servers
 from pykclient.clock import Timer
-from pykclient.consumer import arguments
+from pykclient.consumer import consumer_arguments
 from pykclient.consumer.application_events import Steps
 from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS, ConsumerDelegate
 from pykclient.errors import IllegalStateError
 from pykclient.metrics.subscribed_metrics import SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
-from pykclient.producer.arguments import milliseconds as in_seconds
+from pykclient.producer.record_arguments import milliseconds as in_seconds
 
 if TYPE_CHECKING:
     from typing import Self
@@ -257,7 +257,7 @@ class AIOConsumerBase(SubscribedMetrics, Generic[D]):
             IllegalArgumentError: ``timeout_ms`` is negative, or not a number.
         """
         consumer = self._usable()
-        bound_ms = self._timeout_ms if timeout_ms is None else arguments.milliseconds(timeout_ms)
+        bound_ms = self._timeout_ms if timeout_ms is None else consumer_arguments.milliseconds(timeout_ms)
         return await consumer.run(consumer.consumer.client_instance_id(Timer(consumer.components.clock, bound_ms)))
 
     def _registry(self, call: str) -> Metrics:  # noqa: ARG002

@@ -8,9 +8,9 @@ from uuid import UUID
 
 from pykclient.admin import (
     access,
-    arguments,
     cluster,
     configs,
+    expect,
     group_offsets,
     groups,
     partitions,
@@ -107,7 +107,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         if it is as it was asked for.
         """
         creatable = topics.creatable_topics(new_topics)
-        is_trial = arguments.flag(validate_only, "validate_only")
+        is_trial = expect.flag(validate_only, "validate_only")
         results = await self._run("create_topics", timeout_ms, lambda it: topics.create_topics(it, creatable, is_trial))
         return results.map(topics.created_topic)
 
@@ -149,7 +149,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
     ) -> Results[str, None]:
         """Raise the numbers of partitions of topics, given as for ``KafkaAdminClient.create_partitions``."""
         wanted = topics.new_partitions(topic_partitions)
-        is_trial = arguments.flag(validate_only, "validate_only")
+        is_trial = expect.flag(validate_only, "validate_only")
         results = await self._run(
             "create_partitions", timeout_ms, lambda it: topics.create_partitions(it, wanted, is_trial)
         )
@@ -202,7 +202,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         kind = ElectionType.build_from(election_type)
         wanted = None
         if topic_partitions is not None:
-            wanted = partitions.by_topic(arguments.partitions(topic_partitions, "topic_partitions"))
+            wanted = partitions.by_topic(expect.partitions(topic_partitions, "topic_partitions"))
         response = await self._run("elect_leaders", timeout_ms, lambda it: partitions.elect_leaders(it, kind, wanted))
         return partitions.elected(response, leave_out_unneeded=wanted is None)
 
@@ -219,7 +219,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         InvalidReplicationFactorError. Brokers before Kafka 4.1 do not support that (UnsupportedVersionError).
         """
         wanted = partitions.new_replicas(reassignments)
-        may_change = arguments.flag(allow_replication_factor_change, "allow_replication_factor_change")
+        may_change = expect.flag(allow_replication_factor_change, "allow_replication_factor_change")
         return await self._run(
             "alter_partition_reassignments",
             timeout_ms,
@@ -232,7 +232,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """Return the moves that are not done, of some partitions or of all."""
         wanted = None
         if topic_partitions is not None:
-            wanted = partitions.by_topic(arguments.partitions(topic_partitions, "topic_partitions"))
+            wanted = partitions.by_topic(expect.partitions(topic_partitions, "topic_partitions"))
         response = await self._run(
             "list_partition_reassignments", timeout_ms, lambda it: partitions.list_reassignments(it, wanted)
         )
@@ -250,8 +250,8 @@ class AIOKafkaAdminClient(AIOAdminBase):
     ) -> Results[ConfigResource, dict[str, ConfigEntry]]:
         """Return the configurations of resources: all keys, or those in ``configs`` of a resource."""
         wanted = configs.resources(resources)
-        synonyms = arguments.flag(include_synonyms, "include_synonyms")
-        texts = arguments.flag(include_documentation, "include_documentation")
+        synonyms = expect.flag(include_synonyms, "include_synonyms")
+        texts = expect.flag(include_documentation, "include_documentation")
         results = await self._run(
             "describe_configs", timeout_ms, lambda it: configs.describe_configs(it, wanted, synonyms, texts)
         )
@@ -265,7 +265,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         The other keys stay as they are.
         """
         changes = {resource: configs.changes_of(resource) for resource in configs.resources(resources)}
-        is_trial = arguments.flag(validate_only, "validate_only")
+        is_trial = expect.flag(validate_only, "validate_only")
         results = await self._run("alter_configs", timeout_ms, lambda it: configs.alter_configs(it, changes, is_trial))
         return results.map(lambda _: None)
 
@@ -273,7 +273,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         self, resource_types: Iterable[ConfigResourceType | str] = (), *, timeout_ms: int | None = None
     ) -> list[ConfigResource]:
         """Return the resources that have configurations, of some types or of all."""
-        given = arguments.items(resource_types, "resource_types", "types")
+        given = expect.items(resource_types, "resource_types", "types")
         types = [ConfigResourceType.build_from(kind) for kind in given]
         return await self._run("list_config_resources", timeout_ms, lambda it: configs.list_config_resources(it, types))
 
@@ -337,7 +337,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
 
     async def describe_features(self, *, node_id: int | None = None, timeout_ms: int | None = None) -> FeatureMetadata:
         """Return the supported and the finalized levels of features, as one node knows them, or any (None)."""
-        lookup = None if node_id is None else to_node(arguments.number(node_id, "node_id"))
+        lookup = None if node_id is None else to_node(expect.number(node_id, "node_id"))
         response = await self._run(
             "describe_features", timeout_ms, lambda it: cluster.api_versions(it, "describe_features", lookup)
         )
@@ -348,7 +348,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
     ) -> Results[str, None]:
         """Change the levels of features, given as levels or as ``FeatureUpdate(level, kind)``. Level 0 removes one."""
         wanted = cluster.feature_updates(updates)
-        is_trial = arguments.flag(validate_only, "validate_only")
+        is_trial = expect.flag(validate_only, "validate_only")
         return await self._run("update_features", timeout_ms, lambda it: cluster.update_features(it, wanted, is_trial))
 
     async def describe_metadata_quorum(self, *, timeout_ms: int | None = None) -> QuorumInfo:
@@ -365,9 +365,9 @@ class AIOKafkaAdminClient(AIOAdminBase):
         timeout_ms: int | None = None,
     ) -> None:
         """Add a controller to the voters of the quorum. ``endpoints`` are ``(listener, host, port)``."""
-        voter = arguments.number(voter_id, "voter_id")
-        directory = arguments.uuid(directory_id, "directory_id")
-        name = arguments.optional_text(cluster_id, "cluster_id")
+        voter = expect.number(voter_id, "voter_id")
+        directory = expect.uuid(directory_id, "directory_id")
+        name = expect.optional_text(cluster_id, "cluster_id")
         await self._run(
             "add_raft_voter",
             timeout_ms,
@@ -378,16 +378,16 @@ class AIOKafkaAdminClient(AIOAdminBase):
         self, voter_id: int, directory_id: UUID, *, cluster_id: str | None = None, timeout_ms: int | None = None
     ) -> None:
         """Remove a controller from the voters of the quorum."""
-        voter = arguments.number(voter_id, "voter_id")
-        directory = arguments.uuid(directory_id, "directory_id")
-        name = arguments.optional_text(cluster_id, "cluster_id")
+        voter = expect.number(voter_id, "voter_id")
+        directory = expect.uuid(directory_id, "directory_id")
+        name = expect.optional_text(cluster_id, "cluster_id")
         await self._run(
             "remove_raft_voter", timeout_ms, lambda it: cluster.remove_raft_voter(it, name, voter, directory)
         )
 
     async def unregister_broker(self, broker_id: int, *, timeout_ms: int | None = None) -> None:
         """Unregister a broker that is down for good."""
-        id = arguments.number(broker_id, "broker_id")
+        id = expect.number(broker_id, "broker_id")
         await self._run("unregister_broker", timeout_ms, lambda it: cluster.unregister_broker(it, id))
 
     # --- groups ---
@@ -407,9 +407,9 @@ class AIOKafkaAdminClient(AIOAdminBase):
         Raises:
             KafkaError: a broker could not list its groups. The list would not be complete.
         """
-        states_asked = [GroupState.build_from(state) for state in arguments.items(states, "states", "states")]
-        types_asked = [GroupType.build_from(kind) for kind in arguments.items(types, "types", "types")]
-        protocols = set(arguments.items(protocol_types, "protocol_types", "protocol types"))
+        states_asked = [GroupState.build_from(state) for state in expect.items(states, "states", "states")]
+        types_asked = [GroupType.build_from(kind) for kind in expect.items(types, "types", "types")]
+        protocols = set(expect.items(protocol_types, "protocol_types", "protocol types"))
         results = await self._run(
             "list_groups", timeout_ms, lambda it: groups.list_groups(it, None, states_asked, types_asked)
         )
@@ -424,7 +424,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         A group that does not exist fails with GroupIdNotFoundError. ``describe_streams_groups`` tells more of streams
         groups: their topologies and tasks.
         """
-        ids = arguments.texts(group_ids, "group_ids")
+        ids = expect.texts(group_ids, "group_ids")
         return await self._run("describe_groups", timeout_ms, lambda it: groups.describe_groups(it, ids))
 
     async def describe_streams_groups(
@@ -434,19 +434,19 @@ class AIOKafkaAdminClient(AIOAdminBase):
 
         A group that does not exist, or is of another type, fails with GroupIdNotFoundError.
         """
-        ids = arguments.texts(group_ids, "group_ids")
+        ids = expect.texts(group_ids, "group_ids")
         return await self._run("describe_streams_groups", timeout_ms, lambda it: streams_groups.describe(it, ids))
 
     async def delete_groups(self, group_ids: Iterable[str], *, timeout_ms: int | None = None) -> Results[str, None]:
         """Delete groups of any type that have no members, with their offsets."""
-        ids = arguments.texts(group_ids, "group_ids")
+        ids = expect.texts(group_ids, "group_ids")
         return await self._run("delete_groups", timeout_ms, lambda it: groups.delete_groups(it, ids))
 
     async def remove_members(
         self, group_id: str, members: Iterable[MemberToRemove] | None = None, *, timeout_ms: int | None = None
     ) -> Results[MemberToRemove, None]:
         """Remove members from a group of the classic protocol: some, or all that it has now (None)."""
-        group = arguments.text(group_id, "group_id")
+        group = expect.text(group_id, "group_id")
         if members is None:
             return await self._run("remove_members", timeout_ms, lambda it: groups.remove_all_members(it, group))
         wanted = groups.members_to_remove(members)
@@ -465,7 +465,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         transactions that will commit offsets of these partitions (KIP-447).
         """
         specs = group_offsets.group_specs(group_specs)
-        stable = arguments.flag(require_stable, "require_stable")
+        stable = expect.flag(require_stable, "require_stable")
         results = await self._run(
             "list_group_offsets", timeout_ms, lambda it: group_offsets.list_group_offsets(it, specs, stable)
         )
@@ -479,7 +479,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         timeout_ms: int | None = None,
     ) -> Results[TopicPartition, None]:
         """Set offsets of a group, which must have no members."""
-        group = arguments.text(group_id, "group_id")
+        group = expect.text(group_id, "group_id")
         wanted = group_offsets.new_offsets(offsets)
         return await self._run(
             "alter_group_offsets",
@@ -491,8 +491,8 @@ class AIOKafkaAdminClient(AIOAdminBase):
         self, group_id: str, partitions_to_delete: Iterable[TopicPartition], *, timeout_ms: int | None = None
     ) -> Results[TopicPartition, None]:
         """Delete offsets of a group, of topics that none of its members subscribes to."""
-        group = arguments.text(group_id, "group_id")
-        wanted = arguments.partitions(partitions_to_delete, "partitions_to_delete")
+        group = expect.text(group_id, "group_id")
+        wanted = expect.partitions(partitions_to_delete, "partitions_to_delete")
         return await self._run(
             "delete_group_offsets",
             timeout_ms,
@@ -517,7 +517,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         self, group_id: str, offsets: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
     ) -> Results[TopicPartition, None]:
         """Set where a share group begins to read. The group must have no members."""
-        group = arguments.text(group_id, "group_id")
+        group = expect.text(group_id, "group_id")
         wanted = {tp: found.offset for tp, found in group_offsets.new_offsets(offsets).items()}
         return await self._run(
             "alter_share_group_offsets",
@@ -529,8 +529,8 @@ class AIOKafkaAdminClient(AIOAdminBase):
         self, group_id: str, topic_names: Iterable[str], *, timeout_ms: int | None = None
     ) -> Results[str, None]:
         """Forget where a share group reads topics. The group must have no members."""
-        group = arguments.text(group_id, "group_id")
-        names = arguments.texts(topic_names, "topic_names")
+        group = expect.text(group_id, "group_id")
+        names = expect.texts(topic_names, "topic_names")
         return await self._run(
             "delete_share_group_offsets",
             timeout_ms,
@@ -572,7 +572,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         Entities match all ``components``; with ``strict``, they have no other types.
         """
         wanted = access.quota_filter(components)
-        is_strict = arguments.flag(strict, "strict")
+        is_strict = expect.flag(strict, "strict")
         return await self._run(
             "describe_client_quotas", timeout_ms, lambda it: access.describe_quotas(it, wanted, is_strict)
         )
@@ -590,14 +590,14 @@ class AIOKafkaAdminClient(AIOAdminBase):
         ``({"user": "alice"}, {"producer_byte_rate": 1_000_000})``; the name None stands for the default entity.
         """
         wanted = access.quota_changes(alterations)
-        is_trial = arguments.flag(validate_only, "validate_only")
+        is_trial = expect.flag(validate_only, "validate_only")
         return await self._run("alter_client_quotas", timeout_ms, lambda it: access.alter_quotas(it, wanted, is_trial))
 
     async def describe_user_scram_credentials(
         self, users: Iterable[str] | None = None, *, timeout_ms: int | None = None
     ) -> Results[str, list[ScramCredentialInfo]]:
         """Return the SCRAM mechanisms of users, or of all that have some. A user without one has an error."""
-        asked = None if users is None else arguments.texts(users, "users")
+        asked = None if users is None else expect.texts(users, "users")
         found = await self._run(
             "describe_user_scram_credentials", timeout_ms, lambda it: access.describe_scram(it, asked)
         )
@@ -627,7 +627,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """
         who = access.principals(renewers, "renewers")
         whose = None if owner is None else access.principals([owner], "owner")[0]
-        most_ms = arguments.number(max_lifetime_ms, "max_lifetime_ms", -1, arguments.INT64)
+        most_ms = expect.number(max_lifetime_ms, "max_lifetime_ms", -1, expect.INT64)
         return await self._run(
             "create_delegation_token", timeout_ms, lambda it: access.create_token(it, who, most_ms, whose)
         )
@@ -644,7 +644,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
     ) -> int:
         """Extend the life of a token, and return when it expires, in milliseconds since the epoch."""
         key = access.secret(hmac)
-        period_ms = arguments.number(renew_period_ms, "renew_period_ms", -1, arguments.INT64)
+        period_ms = expect.number(renew_period_ms, "renew_period_ms", -1, expect.INT64)
         return await self._run("renew_delegation_token", timeout_ms, lambda it: access.renew_token(it, key, period_ms))
 
     async def expire_delegation_token(
@@ -652,7 +652,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
     ) -> int:
         """Have a token expire after ``expiry_period_ms``, at once if that is -1, and return when that is."""
         key = access.secret(hmac)
-        period_ms = arguments.number(expiry_period_ms, "expiry_period_ms", -1, arguments.INT64)
+        period_ms = expect.number(expiry_period_ms, "expiry_period_ms", -1, expect.INT64)
         return await self._run(
             "expire_delegation_token", timeout_ms, lambda it: access.expire_token(it, key, period_ms)
         )
@@ -683,7 +683,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
     ) -> Results[str, TransactionDescription]:
         """Describe transactions by their transactional ids."""
-        ids = arguments.texts(transactional_ids, "transactional_ids")
+        ids = expect.texts(transactional_ids, "transactional_ids")
         return await self._run(
             "describe_transactions", timeout_ms, lambda it: transactions.describe_transactions(it, ids)
         )
@@ -692,8 +692,8 @@ class AIOKafkaAdminClient(AIOAdminBase):
         self, topic_partitions: Iterable[TopicPartition], *, broker_id: int | None = None, timeout_ms: int | None = None
     ) -> Results[TopicPartition, PartitionProducerState]:
         """Return the producers that have written to partitions lately, as the leaders or one broker know them."""
-        wanted = arguments.partitions(topic_partitions, "topic_partitions")
-        broker = None if broker_id is None else arguments.number(broker_id, "broker_id")
+        wanted = expect.partitions(topic_partitions, "topic_partitions")
+        broker = None if broker_id is None else expect.number(broker_id, "broker_id")
         return await self._run(
             "describe_producers", timeout_ms, lambda it: transactions.describe_producers(it, wanted, broker)
         )
@@ -710,12 +710,12 @@ class AIOKafkaAdminClient(AIOAdminBase):
         self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
     ) -> Results[str, FencedProducer]:
         """Fence the producers with these transactional ids: their transactions are aborted, and they send no more."""
-        ids = arguments.texts(transactional_ids, "transactional_ids")
+        ids = expect.texts(transactional_ids, "transactional_ids")
         return await self._run("fence_producers", timeout_ms, lambda it: transactions.fence_producers(it, ids))
 
     async def force_terminate_transaction(self, transactional_id: str, *, timeout_ms: int | None = None) -> None:
         """Abort the transaction of a transactional id, and fence its producer. An id without one is a success."""
-        id = arguments.text(transactional_id, "transactional_id")
+        id = expect.text(transactional_id, "transactional_id")
         await self._run(
             "force_terminate_transaction", timeout_ms, lambda it: transactions.force_terminate_transaction(it, id)
         )

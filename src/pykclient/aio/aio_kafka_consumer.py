@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pykclient.aio import consumer_arguments
+from pykclient.aio import aiokafka_arguments
 from pykclient.aio.aio_consumer_base import AIOConsumerBase
 from pykclient.aio.client_view import ClientView
 from pykclient.aio.consumer_settings import consumer_config
@@ -18,7 +18,7 @@ from pykclient.aio.loop_environment import LoopEnvironment
 from pykclient.aio.loop_waits import LoopWaits, one_iteration
 from pykclient.aio.threadless_consumer import ThreadlessConsumer
 from pykclient.clock import FOREVER_MS, Timer
-from pykclient.consumer import arguments
+from pykclient.consumer import consumer_arguments
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.explanation import explain_consumer
 from pykclient.consumer.fetch import AnyFetch, Fetch
@@ -99,7 +99,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         """
         if loop is not None:
             warnings.warn("the `loop` parameter is deprecated: leave it out", DeprecationWarning, stacklevel=2)
-        config, names = arguments.settings_and_topics(topics, settings)
+        config, names = consumer_arguments.settings_and_topics(topics, settings)
         super().__init__(consumer_config(config, settings), loop)
         self._limit: int | None = self._config["max.poll.records"] if self._config.is_set("max.poll.records") else None
         self._isolation_level = FetchConfig.from_config(self._config).isolation_level
@@ -183,8 +183,8 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             IllegalStateError: partitions are assigned by ``assign``, or there is a subscription of the other kind.
             InvalidTopicError: no topic can have one of these names.
         """
-        names, wanted = consumer_arguments.topics_or_pattern(topics, pattern)
-        listener = consumer_arguments.listener(listener)
+        names, wanted = aiokafka_arguments.topics_or_pattern(topics, pattern)
+        listener = aiokafka_arguments.listener(listener)
         consumer = self._changeable()
         if consumer is None:
             if wanted is not None:
@@ -223,7 +223,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             IllegalStateError: the consumer is subscribed to topics, or a rebalance listener makes this call.
             IllegalArgumentError: ``partitions`` is not a collection of TopicPartition.
         """
-        wanted = arguments.partitions(partitions)
+        wanted = consumer_arguments.partitions(partitions)
         consumer = self._changeable()
         if consumer is None:
             if wanted:
@@ -268,7 +268,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         """Return the next record, which ``_records`` does not have."""
         consumer = self._usable()
         if partitions:
-            wanted = frozenset(consumer_arguments.partitions(partitions))
+            wanted = frozenset(aiokafka_arguments.partitions(partitions))
             fetch = await self._await_record(consumer, partial(self._collect, consumer, 1, wanted), wanted)
             ((record,),) = fetch.records.values()
             return record
@@ -330,10 +330,12 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             KafkaError: the rebalance listener failed, or a record batch is unreadable.
         """
         consumer = self._usable()
-        wanted = frozenset(consumer_arguments.partitions(partitions)) or None
-        limit = consumer_arguments.max_records(max_records) or self._limit
+        wanted = frozenset(aiokafka_arguments.partitions(partitions)) or None
+        limit = aiokafka_arguments.max_records(max_records) or self._limit
         take = partial(self._collect_many if limit is None else self._collect, consumer, limit or _MANY_RECORDS, wanted)
-        fetch: Fetch | None = await self._await_fetch(consumer, take, wanted, arguments.milliseconds(timeout_ms))
+        fetch: Fetch | None = await self._await_fetch(
+            consumer, take, wanted, consumer_arguments.milliseconds(timeout_ms)
+        )
         return {} if fetch is None else fetch.records
 
     async def getmany_arrow(
@@ -359,7 +361,9 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
 
         consumer = self._usable()
         reader = ArrowReader(consumer.consumer, max_records, max_bytes or _ARROW_BYTES, columns, binary_view, until)
-        fetch = await self._await_fetch(consumer, reader.take_buffered, None, arguments.milliseconds(timeout_ms))
+        fetch = await self._await_fetch(
+            consumer, reader.take_buffered, None, consumer_arguments.milliseconds(timeout_ms)
+        )
         return reader.batch(fetch)
 
     def _collect(self, consumer: ThreadlessConsumer, limit: int, wanted: frozenset[TopicPartition] | None) -> Fetch:
@@ -443,7 +447,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             NoOffsetForPartitionError: there is no committed offset, and ``auto.offset.reset`` is ``none``.
         """
         consumer = self._usable()
-        (tp,) = consumer_arguments.partitions((partition,))
+        (tp,) = aiokafka_arguments.partitions((partition,))
         self._check_assigned((tp,))
         return await consumer.run(consumer.consumer.position(tp, self._timer(consumer)))
 
@@ -462,7 +466,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             ArgumentTypeError: one is not a TopicPartition.
             IllegalStateError: none are assigned, or a given one is not.
         """
-        chosen = consumer_arguments.partitions(partitions)
+        chosen = aiokafka_arguments.partitions(partitions)
         self._check_assigned(chosen)
         if not chosen:
             chosen = self._subscriptions.assigned_partitions_list()
@@ -478,8 +482,8 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             IllegalStateError: the partition is not assigned to this consumer.
         """
         consumer = self._usable()
-        (tp,) = consumer_arguments.partitions((partition,))
-        wanted = consumer_arguments.offset(offset)
+        (tp,) = aiokafka_arguments.partitions((partition,))
+        wanted = aiokafka_arguments.offset(offset)
         self._check_assigned((tp,))
         consumer.failure = None  # of the position so far
         consumer.consumer.seek(tp, wanted)
@@ -548,7 +552,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             IllegalStateError: a partition is not assigned to this consumer.
         """
         consumer = self._usable()
-        chosen = consumer_arguments.partitions(partitions)
+        chosen = aiokafka_arguments.partitions(partitions)
         self._check_assigned(chosen)
         consumer.consumer.pause(chosen)
 
@@ -559,7 +563,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             IllegalStateError: a partition is not assigned to this consumer.
         """
         consumer = self._usable()
-        chosen = consumer_arguments.partitions(partitions)
+        chosen = aiokafka_arguments.partitions(partitions)
         self._check_assigned(chosen)
         consumer.consumer.resume(chosen)
         consumer.driver.wake()
@@ -574,7 +578,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         Raises:
             IllegalStateError: the partition is not assigned to this consumer.
         """
-        (tp,) = consumer_arguments.partitions((partition,))
+        (tp,) = aiokafka_arguments.partitions((partition,))
         self._check_assigned((tp,))
         return self._subscriptions.partition_end_offset(tp, READ_UNCOMMITTED)
 
@@ -586,7 +590,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         Raises:
             IllegalStateError: the partition is not assigned to this consumer.
         """
-        (tp,) = consumer_arguments.partitions((partition,))
+        (tp,) = aiokafka_arguments.partitions((partition,))
         self._check_assigned((tp,))
         if self._isolation_level != READ_COMMITTED:
             return -1
@@ -598,7 +602,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         Raises:
             IllegalStateError: the partition is not assigned to this consumer.
         """
-        (tp,) = consumer_arguments.partitions((partition,))
+        (tp,) = aiokafka_arguments.partitions((partition,))
         self._check_assigned((tp,))
         return self._subscriptions.last_fetch_ms(tp)
 
@@ -628,7 +632,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         self._require_group()
         if self._subscriptions.has_no_subscription_or_user_assignment():
             raise IllegalStateError("Not subscribed to any topics")
-        checked = None if offsets is None else consumer_arguments.offsets(offsets)
+        checked = None if offsets is None else aiokafka_arguments.offsets(offsets)
         if not self._subscriptions.num_assigned_partitions():
             raise IllegalStateError("No partitions assigned")
         self._check_assigned(list(checked or ()))
@@ -645,7 +649,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         """
         consumer = self._usable()
         self._require_group()
-        (tp,) = consumer_arguments.partitions((partition,))
+        (tp,) = aiokafka_arguments.partitions((partition,))
         found: Mapping[TopicPartition, OffsetAndMetadata | None]
         found = await consumer.run(consumer.consumer.committed((tp,), self._timer(consumer)))
         committed = found[tp]
@@ -664,7 +668,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             TopicAuthorizationError: the consumer may not describe a topic.
         """
         consumer = self._usable()
-        wanted = consumer_arguments.timestamps(timestamps)
+        wanted = aiokafka_arguments.timestamps(timestamps)
         return await consumer.run(consumer.consumer.offsets_for_times(wanted, self._timeout_ms))
 
     async def beginning_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
@@ -675,7 +679,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             TopicAuthorizationError: the consumer may not describe a topic.
         """
         consumer = self._usable()
-        wanted = arguments.partitions(partitions)
+        wanted = consumer_arguments.partitions(partitions)
         return await consumer.run(consumer.consumer.beginning_offsets(wanted, self._timeout_ms))
 
     async def end_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
@@ -688,7 +692,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             TopicAuthorizationError: the consumer may not describe a topic.
         """
         consumer = self._usable()
-        wanted = arguments.partitions(partitions)
+        wanted = consumer_arguments.partitions(partitions)
         return await consumer.run(consumer.consumer.end_offsets(wanted, self._timeout_ms))
 
     async def topics(self) -> set[str]:
@@ -705,7 +709,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         """Return the partition numbers of a topic that the consumer uses, or None if its metadata is not known."""
-        return self.client.cluster.partitions_for_topic(arguments.topic(topic))
+        return self.client.cluster.partitions_for_topic(consumer_arguments.topic(topic))
 
     @property
     def client(self) -> ClientView:

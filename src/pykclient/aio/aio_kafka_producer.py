@@ -37,7 +37,7 @@ from pykclient.metrics.metrics import Metrics
 from pykclient.metrics.subscribed_metrics import SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.telemetry.client_instance_id import enabled
-from pykclient.producer import arguments
+from pykclient.producer import record_arguments
 from pykclient.producer.buffer_pool import MustWait
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.interceptors import InterceptedDelivery, headers_of
@@ -173,7 +173,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
 
     async def _connect(self, loop: asyncio.AbstractEventLoop, environment: LoopEnvironment) -> None:
         producer = ThreadlessProducer(self._config, environment)
-        parts = producer.parts
+        parts = producer.components
         waits = LoopWaits(loop)
         memory = MemoryLine(loop, parts.buffer_pool)
 
@@ -345,17 +345,17 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
             await one_iteration()
         on_delivery = None
         # All arguments are checked before the first of them is used.
-        topic, headers, partition, timestamp_ms = arguments.checked_fields(
+        topic, headers, partition, timestamp_ms = record_arguments.checked_fields(
             topic, headers, partition, timestamp_ms, None
         )
         if producer.interceptors is not None:
             record = producer.interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
-            topic, headers, partition, timestamp_ms = arguments.checked_fields(
+            topic, headers, partition, timestamp_ms = record_arguments.checked_fields(
                 record.topic, record.headers, record.partition, record.timestamp_ms, None
             )
             value, key = record.value, record.key
             on_delivery = InterceptedDelivery(producer.interceptors, tuple(headers), None)
-        clock = producer.parts.clock
+        clock = producer.components.clock
         deadline_ms = clock.now_ms() + producer.max_block_ms
         try:
             await self._await_topic(producer, topic, partition, deadline_ms)
@@ -411,7 +411,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
         """
         if producer.knows(topic, partition):
             return
-        parts, topic_wait, max_block_ms = producer.parts, producer.topic_wait, producer.max_block_ms
+        parts, topic_wait, max_block_ms = producer.components, producer.topic_wait, producer.max_block_ms
         metadata, clock = parts.metadata, parts.clock
         start_ms = deadline_ms - max_block_ms
         topic_names.validate(topic)
@@ -445,14 +445,14 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
                 return take()
             except MustWait as wait:
                 size = wait.size
-        clock = producer.parts.clock
+        clock = producer.components.clock
         start_ms = clock.now_ms()
         try:
             taken = await self._memory.attempt(take, size, deadline_ms - start_ms)
         finally:
-            producer.parts.buffer_pool.record_wait(clock.now_ms() - start_ms)
+            producer.components.buffer_pool.record_wait(clock.now_ms() - start_ms)
         if taken is None:
-            raise producer.parts.buffer_pool.exhausted(size, 0, producer.max_block_ms)
+            raise producer.components.buffer_pool.exhausted(size, 0, producer.max_block_ms)
         return taken
 
     # --- batches ---------------------------------------------------------------------------------------------------
@@ -460,7 +460,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
     def create_batch(self) -> BatchBuilder:
         """Return an empty batch to fill and to pass to ``send_batch``. It holds up to ``batch.size`` bytes."""
         producer = self._usable()
-        parts = producer.parts
+        parts = producer.components
         return BatchBuilder(self._config["batch.size"], parts.key_serializer, parts.value_serializer)
 
     async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> RecordFuture:
@@ -472,10 +472,10 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
             Exception: those of ``send``.
         """
         producer = self._usable()
-        topic, partition = arguments.checked_topic(topic), arguments.checked_partition(partition)
+        topic, partition = record_arguments.checked_topic(topic), record_arguments.checked_partition(partition)
         if not isinstance(batch, BatchBuilder):
-            raise IllegalArgumentError(f"batch is {arguments.shown(batch)}; create_batch() makes one")
-        deadline_ms = producer.parts.clock.now_ms() + producer.max_block_ms
+            raise IllegalArgumentError(f"batch is {record_arguments.shown(batch)}; create_batch() makes one")
+        deadline_ms = producer.components.clock.now_ms() + producer.max_block_ms
         await self._await_topic(producer, topic, partition, deadline_ms)
         self._usable()
         run = batch.rows()
@@ -510,13 +510,13 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
         """
         from pykclient.producer.batch_future import BatchFuture
         from pykclient.producer.batch_input import BatchInput
-        from pykclient.producer.batch_send import BatchSender
+        from pykclient.producer.column_sender import ColumnSender
 
         producer = self._usable()
-        topic = arguments.checked_topic(topic)
+        topic = record_arguments.checked_topic(topic)
         if producer.interceptors is not None:
             raise IllegalStateError("interceptors do not see columns: use send(), or no interceptor.classes")
-        clock, metrics = producer.parts.clock, producer.parts.producer_metrics
+        clock, metrics = producer.components.clock, producer.components.producer_metrics
         given = BatchInput(data, value, key, headers, timestamp, partition)
         await self._await_topic(producer, topic, None, clock.now_ms() + producer.max_block_ms)
         parts = given.parts(clock.wall_ms())
@@ -525,7 +525,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
                 (part.highest_partition for part in parts if part.highest_partition is not None), default=None
             )
             await self._await_topic(producer, topic, highest, clock.now_ms() + producer.max_block_ms)
-        sender = BatchSender(topic, producer.sending_parts(topic))
+        sender = ColumnSender(topic, producer.column_sender_context(topic))
         steps = sender.steps(parts)
         exhausted = None
         try:
@@ -538,7 +538,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
                 if not size:
                     await one_iteration()
                 elif await self._memory.attempt(bool, size, producer.max_block_ms) is None:
-                    exhausted = producer.parts.buffer_pool.exhausted(size, 0, producer.max_block_ms)
+                    exhausted = producer.components.buffer_pool.exhausted(size, 0, producer.max_block_ms)
         except KafkaError as error:
             metrics.record_error()
             producer.note_failure(error)
@@ -556,7 +556,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
     async def flush(self) -> None:
         """Send all batches now, and wait until all earlier records are acknowledged or have failed."""
         producer = self._usable()
-        accumulator = producer.parts.accumulator
+        accumulator = producer.components.accumulator
         token = accumulator.begin_flush()
         try:
             results = accumulator.incomplete_results()
@@ -586,9 +586,9 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
             IllegalArgumentError: ``timeout`` is negative, or not a number.
         """
         producer = self._usable()
-        timeout_ms = producer.max_block_ms if timeout is None else arguments.milliseconds(timeout)
-        telemetry = enabled(producer.parts.client.telemetry)
-        with telemetry.awaited(producer.parts.clock.new_signal()):
+        timeout_ms = producer.max_block_ms if timeout is None else record_arguments.milliseconds(timeout)
+        telemetry = enabled(producer.components.client.telemetry)
+        with telemetry.awaited(producer.components.clock.new_signal()):
             self._driver.wake()
             await self._waits.until(lambda: telemetry.client_instance_id is not None, timeout_ms)
         return telemetry.client_instance_id
@@ -600,8 +600,8 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
             Exception: those of ``send``.
         """
         producer = self._usable()
-        topic = arguments.checked_topic(topic)
-        deadline_ms = producer.parts.clock.now_ms() + producer.max_block_ms
+        topic = record_arguments.checked_topic(topic)
+        deadline_ms = producer.components.clock.now_ms() + producer.max_block_ms
         await self._await_topic(producer, topic, None, deadline_ms)
         return producer.partitions_for(topic)
 
@@ -612,11 +612,11 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
         Raises:
             IllegalStateError: the producer has not been started, or is closed.
         """
-        return ClientView(self._usable().parts.metadata, self._update_metadata)
+        return ClientView(self._usable().components.metadata, self._update_metadata)
 
     async def _update_metadata(self) -> bool:
         producer = self._usable()
-        metadata = producer.parts.metadata
+        metadata = producer.components.metadata
         version = metadata.request_update(False)
         self._driver.wake()
         await self._waits.until(partial(_has_news, metadata, version), producer.max_block_ms)
@@ -664,7 +664,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
             IllegalArgumentError: ``timeout`` is negative, or not a number.
             IllegalStateError: this is another loop than that of ``start``, which is still open.
         """
-        timeout_ms = arguments.milliseconds(timeout)
+        timeout_ms = record_arguments.milliseconds(timeout)
         producer = self._producer
         if producer is None or isinstance(producer.refusal, UseAfterForkError):
             self._closed = True
@@ -696,7 +696,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
         self._end_sending()
         producer.force_close()
         self._driver.close_at_once()
-        producer.parts.close_plugins()
+        producer.components.close_plugins()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -727,7 +727,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
         raise TypeError(f"{self!r} cannot be pickled, as its connections belong to this process and its event loop")
 
     def __repr__(self) -> str:
-        client_id = self._config["client.id"] if self._producer is None else self._producer.parts.client_id
+        client_id = self._config["client.id"] if self._producer is None else self._producer.components.client_id
         return f"<AIOKafkaProducer {client_id}>"
 
 
@@ -737,9 +737,9 @@ async def _init_transactions(
     result = manager.begin_init()
     driver.wake()
     if not await waits.until(lambda: result.completed, producer.max_block_ms):
-        raise timed_out(result, manager, producer.parts, producer.max_block_ms)
+        raise timed_out(result, manager, producer.components, producer.max_block_ms)
     manager.acknowledge(result)
-    producer.parts.producer_metrics.record_transactional(result.operation, result.duration_ms, result.completed_ms)
+    producer.components.producer_metrics.record_transactional(result.operation, result.duration_ms, result.completed_ms)
     if result.error is not None:
         raise result.error
 

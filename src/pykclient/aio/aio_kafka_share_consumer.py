@@ -12,7 +12,7 @@ from pykclient.aio.loop_waits import LoopWaits, one_iteration
 from pykclient.aio.threadless_share_consumer import ThreadlessShareConsumer
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.config.share_consumer_config import ShareConsumerConfig
-from pykclient.consumer import arguments
+from pykclient.consumer import consumer_arguments
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.explanation import explain_share_consumer
 from pykclient.consumer.share.acknowledge_type import AcknowledgeType
@@ -68,7 +68,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer]):
             IllegalArgumentError: a positional argument is neither a mapping of settings nor a topic.
             InvalidTopicError: no topic can have one of these names.
         """
-        config, names = arguments.settings_and_topics(topics, settings, type(self).__name__)
+        config, names = consumer_arguments.settings_and_topics(topics, settings, type(self).__name__)
         made = config if isinstance(config, ShareConsumerConfig) else ShareConsumerConfig(config, **settings)
         if not (made["group.id"] or "").strip():
             raise InvalidGroupIdError("a share consumer needs a group_id: the name of its share group")
@@ -120,7 +120,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer]):
         self._subscriptions = self._subscriptions.renewed()
 
     def _timer(self, consumer: ThreadlessShareConsumer, timeout_ms: float | None) -> Timer:
-        bound_ms = self._timeout_ms if timeout_ms is None else arguments.milliseconds(timeout_ms)
+        bound_ms = self._timeout_ms if timeout_ms is None else consumer_arguments.milliseconds(timeout_ms)
         return Timer(consumer.components.clock, bound_ms)
 
     # --- subscription ----------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer]):
             IllegalArgumentError: ``topics`` is not a collection of names, or is empty.
             InvalidTopicError: no topic can have one of these names.
         """
-        names = arguments.topics(topics)
+        names = consumer_arguments.topics(topics)
         if not names:
             raise IllegalArgumentError("subscribe() needs at least one topic: call unsubscribe() to leave the group")
         consumer = self._changeable()
@@ -197,7 +197,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer]):
     async def _many(self, method: str, timeout_ms: float) -> ShareFetch:
         """Return what a poll returns. The caller marks it as returned."""
         consumer = self._usable()
-        bound_ms = arguments.milliseconds(timeout_ms)
+        bound_ms = consumer_arguments.milliseconds(timeout_ms)
         with consumer.call(method, is_sole=True):
             if self._now_s() - consumer.driver.last_turn_s > _LONGEST_RUN_S:
                 await one_iteration()

@@ -6,7 +6,7 @@ from array import array
 from typing import Any, NamedTuple
 
 from pykclient.clock import SYSTEM_CLOCK
-from pykclient.producer import arguments
+from pykclient.producer import record_arguments
 from pykclient.producer.serialized_record import serialize
 from pykclient.record.default_record import encode_headers
 from pykclient.record.record_batch import MAX_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD
@@ -67,8 +67,8 @@ class BatchBuilder:
         """
         if self._closed:
             return None
-        timestamp_ms = SYSTEM_CLOCK.wall_ms() if timestamp is None else arguments.checked_timestamp(timestamp)
-        pairs = arguments.checked_headers(headers)
+        timestamp_ms = SYSTEM_CLOCK.wall_ms() if timestamp is None else record_arguments.checked_timestamp(timestamp)
+        pairs = record_arguments.checked_headers(headers)
         key_bytes = serialize(self._key_serializer, "key", "", pairs, key)
         value_bytes = serialize(self._value_serializer, "value", "", pairs, value)
         encoded = encode_headers(pairs)

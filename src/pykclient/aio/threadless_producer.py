@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pykclient.errors import KafkaError
 from pykclient.network.cluster import Cluster
-from pykclient.producer import lifecycle
+from pykclient.producer import open_producers
 from pykclient.producer.buffer_pool import MustWait
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.interceptors import InterceptedDelivery, ProducerInterceptors
 from pykclient.producer.kafka_producer import KafkaProducer
-from pykclient.producer.producer_parts import ProducerParts
+from pykclient.producer.producer_components import ProducerComponents
 from pykclient.producer.topic_wait import TopicWait
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pykclient.aio.loop_environment import LoopEnvironment
     from pykclient.config.producer_config import ProducerConfig
-    from pykclient.producer.batch_send import Route, SendingParts
+    from pykclient.producer.column_sender import ColumnSenderContext, Route
     from pykclient.producer.producer_batch import RowsInBatch
     from pykclient.record.row_columns import RowRun
     from pykclient.types import Headers
@@ -32,7 +32,7 @@ class TopicIsMissing(BaseException):
     """
 
 
-class ThreadlessParts(ProducerParts):
+class ThreadlessComponents(ProducerComponents):
     """The components of a producer that must not wait for memory. Creating them starts no thread."""
 
     __slots__ = ()
@@ -58,7 +58,7 @@ class _NoTopicWait(TopicWait):
         Raises:
             TopicIsMissing: it would have to wait.
         """
-        found = self.look(topic, partition, self._parts.clock.now_ms())
+        found = self.look(topic, partition, self._components.clock.now_ms())
         if found is None:
             raise TopicIsMissing
         return *found, max_block_ms
@@ -74,14 +74,14 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
     __slots__ = ("wake_driver",)
 
     def __init__(self, config: ProducerConfig, environment: LoopEnvironment) -> None:
-        self._begin(config, ThreadlessParts(config, environment))
+        self._begin(config, ThreadlessComponents(config, environment))
         #: Has the driver's next turn in the next iteration of the loop.
         self.wake_driver: Callable[[], object] = self._sender.wakeup
-        self._topic_wait = _NoTopicWait(self._parts, self._max_block_ms)
+        self._topic_wait = _NoTopicWait(self._components, self._max_block_ms)
 
     @property
-    def parts(self) -> ProducerParts:
-        return self._parts
+    def components(self) -> ProducerComponents:
+        return self._components
 
     @property
     def topic_wait(self) -> TopicWait:
@@ -151,21 +151,21 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
 
     def failed(self, error: Exception, topic: str, partition: int | None, headers: Headers) -> None:
         """Count a record that failed before it could be appended, and tell the interceptors."""
-        self._parts.producer_metrics.record_error()
+        self._components.producer_metrics.record_error()
         self.note_failure(error)
         self._note_failure(error, topic, partition, headers)
 
-    def sending_parts(self, topic: str) -> SendingParts:
-        """Return what a BatchSender needs. A partition that is not in the metadata is an error of its rows."""
-        parts = self._sending_parts(topic)
+    def column_sender_context(self, topic: str) -> ColumnSenderContext:
+        """Return what a ColumnSender needs. A partition that is not in the metadata is an error of its rows."""
+        context = self._column_sender_context(topic)
 
         def route(partition: int | None) -> Route:
             try:
-                return parts.route(partition)
+                return context.route(partition)
             except TopicIsMissing:
                 raise self._topic_wait.missing(topic, partition) from None
 
-        return parts._replace(route=route)
+        return context._replace(route=route)
 
     def _wake_sender(self) -> None:
         self._accumulator.waiting.expect_look()
@@ -190,7 +190,7 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
 
     def _refuse_as_closed(self) -> None:
         self._refuse("the producer is closed")
-        lifecycle.closed(self)
+        open_producers.closed(self)
 
     def close(self, timeout: float | None = None) -> None:  # noqa: ARG002 - at exit no loop can send what is left
         """Refuse further calls. Called when the interpreter exits; ``initiate_close`` is the orderly way."""

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError
-from pykclient.producer import arguments
+from pykclient.producer import record_arguments
 from pykclient.producer.transactions import NO_TRANSACTIONS, checked_group, checked_offsets, timed_out
 
 if TYPE_CHECKING:
@@ -100,20 +100,20 @@ class TransactionalCoroutines:
     def _transactional_call(self, timeout: float | None) -> tuple[TransactionalManager, int]:
         """Check that a transactional call is possible; return the manager, and the timeout of the call in ms."""
         producer = self._usable()
-        manager = producer.parts.transactions
+        manager = producer.components.transactions
         if manager is None:
             # The text begins as aiokafka's.
             raise IllegalStateError(f"You need to configure transaction_id to use transactions: {NO_TRANSACTIONS}")
-        return manager, producer.max_block_ms if timeout is None else arguments.milliseconds(timeout)
+        return manager, producer.max_block_ms if timeout is None else record_arguments.milliseconds(timeout)
 
     async def _result(self, manager: TransactionalManager, result: TransactionalRequestResult, timeout_ms: int) -> None:
         """Wait for the result of a call, and raise its error."""
         self._driver.wake()
-        parts = self._usable().parts
+        components = self._usable().components
         if not await self._waits.until(lambda: result.completed, timeout_ms):
-            raise timed_out(result, manager, parts, timeout_ms)
+            raise timed_out(result, manager, components, timeout_ms)
         manager.acknowledge(result)
-        parts.producer_metrics.record_transactional(result.operation, result.duration_ms, result.completed_ms)
+        components.producer_metrics.record_transactional(result.operation, result.duration_ms, result.completed_ms)
         if result.error is not None:
             raise result.error
 

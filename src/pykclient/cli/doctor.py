@@ -113,7 +113,7 @@ class _Client(KafkaAdminClient):
 
     def brokers(self) -> tuple[Node, ...]:
         """Return the brokers of the metadata; none before the first metadata."""
-        cluster = self._parts.metadata.fetch()
+        cluster = self._components.metadata.fetch()
         return () if cluster.is_bootstrap_configured else tuple(cluster.nodes)
 
 

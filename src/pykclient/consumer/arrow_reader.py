@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pykclient.consumer import arguments
+from pykclient.consumer import consumer_arguments
 from pykclient.consumer.fetch import ColumnsFetch
 from pykclient.errors import IllegalStateError
 from pykclient.record.columns import Columns, checked_names
@@ -47,11 +47,11 @@ class ArrowReader:
             raise IllegalStateError("interceptors do not see columns: read with poll(), or without interceptor.classes")
         self._arrow = arrow
         self._consumer = consumer
-        self._max_records = arguments.max_records(max_records) or MAX_INT32
-        self._max_bytes = arguments.max_bytes(max_bytes) or max(1, consumer.fetch_max_bytes)
-        self._names = checked_names(arguments.columns(names))  # before anything is read
+        self._max_records = consumer_arguments.max_records(max_records) or MAX_INT32
+        self._max_bytes = consumer_arguments.max_bytes(max_bytes) or max(1, consumer.fetch_max_bytes)
+        self._names = checked_names(consumer_arguments.columns(names))  # before anything is read
         self._views = views
-        self._ends = arguments.ends(until)
+        self._ends = consumer_arguments.ends(until)
 
     def take(self, timer: Timer) -> Steps[tuple[pa.RecordBatch, ColumnsFetch]]:
         """Poll once. The caller marks the fetch as returned when the batch is certain to reach the application."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from pykclient.clock import Timer
-from pykclient.consumer import arguments
+from pykclient.consumer import consumer_arguments
 from pykclient.metrics.subscribed_metrics import SubscribedMetrics
 from pykclient.types import ConsumerRecord, K, V
 
@@ -80,7 +80,7 @@ class ConsumerFace(SubscribedMetrics, ABC, Generic[K, V]):
 
     def _timer(self, timeout_ms: float | None) -> Timer:
         return Timer(
-            self._clock, self._default_timeout_ms if timeout_ms is None else arguments.milliseconds(timeout_ms)
+            self._clock, self._default_timeout_ms if timeout_ms is None else consumer_arguments.milliseconds(timeout_ms)
         )
 
     def subscription(self) -> set[str] | None:

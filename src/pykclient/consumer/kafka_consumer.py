@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from pykclient import explanation
 from pykclient.config.consumer_config import ConsumerConfig
-from pykclient.consumer import arguments
+from pykclient.consumer import consumer_arguments
 from pykclient.consumer.arrow_reader import ArrowReader
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.classic_consumer import DEFAULT_REBALANCE_REASON, ClassicConsumer
@@ -109,7 +109,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             IllegalArgumentError: a positional argument is neither a mapping of settings nor a topic.
             InvalidTopicError: no topic can have one of these names.
         """
-        config, names = arguments.settings_and_topics(topics, settings)
+        config, names = consumer_arguments.settings_and_topics(topics, settings)
         self.config = config if isinstance(config, ConsumerConfig) else ConsumerConfig(config, **settings)
         self._start(ConsumerComponents(self.config))
         if names:
@@ -122,7 +122,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
     @classmethod
     def in_environment(cls, environment: Environment, /, *topics: Any, **settings: Any) -> KafkaConsumer[Any, Any]:
         """Return a consumer that takes its time, random numbers, threads and connections from ``environment``."""
-        config, names = arguments.settings_and_topics(topics, settings)
+        config, names = consumer_arguments.settings_and_topics(topics, settings)
         made = config if isinstance(config, ConsumerConfig) else ConsumerConfig(config, **settings)
         consumer = cls._of(ConsumerComponents(made, environment))
         if names:
@@ -181,15 +181,17 @@ class KafkaConsumer(ConsumerFace[K, V]):
             InvalidTopicError: no topic can have one of these names.
         """
         with self._guard:
-            names = arguments.topics(() if topics is None else topics)
+            names = consumer_arguments.topics(() if topics is None else topics)
             if names and pattern is not None:
                 raise IllegalArgumentError("subscribe() takes topics or a pattern, not both")
             if isinstance(pattern, SubscriptionPattern):
-                self._consumer.subscribe_broker_pattern(pattern, arguments.listener(listener))
+                self._consumer.subscribe_broker_pattern(pattern, consumer_arguments.listener(listener))
             elif pattern is not None:
-                self._consumer.subscribe_pattern(arguments.pattern(pattern), arguments.listener(listener))
+                self._consumer.subscribe_pattern(
+                    consumer_arguments.pattern(pattern), consumer_arguments.listener(listener)
+                )
             elif names:
-                self._consumer.subscribe(names, arguments.listener(listener))
+                self._consumer.subscribe(names, consumer_arguments.listener(listener))
             else:
                 self._run(self._consumer.unsubscribe())
 
@@ -216,7 +218,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             IllegalArgumentError: ``partitions`` is not a collection of TopicPartition.
         """
         with self._guard:
-            wanted = arguments.partitions(partitions)
+            wanted = consumer_arguments.partitions(partitions)
             if wanted:
                 self._run(self._consumer.assign(wanted))
             else:
@@ -254,7 +256,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             if timeout_ms is None:  # the types forbid it; in other methods None means the default timeout
                 raise IllegalArgumentError("poll() takes a number of milliseconds, not None")
             self._guard.require_outermost()
-            fetch = self._run(self._consumer.poll(self._timer(timeout_ms), arguments.max_records(max_records)))
+            fetch = self._run(self._consumer.poll(self._timer(timeout_ms), consumer_arguments.max_records(max_records)))
             records: dict[TopicPartition, list[ConsumerRecord[K, V]]] = fetch.records
             if not update_offsets:
                 self._consumer.take_back(fetch)
@@ -355,7 +357,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             WakeupError: ``wakeup`` was called.
         """
         with self._guard:
-            tp = arguments.partition(partition)
+            tp = consumer_arguments.partition(partition)
             return self._run(self._consumer.position(tp, self._timer(timeout_ms)))
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata, *, topic_id: UUID | None = None) -> None:
@@ -370,12 +372,12 @@ class KafkaConsumer(ConsumerFace[K, V]):
             IllegalArgumentError: ``offset`` is negative.
         """
         with self._guard:
-            tp = arguments.partition(partition)
+            tp = consumer_arguments.partition(partition)
             if isinstance(offset, OffsetAndMetadata):
                 epoch = offset.leader_epoch if offset.leader_epoch >= 0 else None
                 self._consumer.seek(tp, offset.offset, epoch, topic_id)
             else:
-                self._consumer.seek(tp, arguments.offset(offset), None, topic_id)
+                self._consumer.seek(tp, consumer_arguments.offset(offset), None, topic_id)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Seek to the first record of the given partitions (default: all assigned). Takes effect on the next poll.
@@ -395,7 +397,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
 
     def _reset(self, partitions: tuple[Any, ...], strategy: AutoOffsetResetStrategy) -> None:
         with self._guard:
-            chosen = arguments.partitions_of_call(partitions) or self._consumer.assignment()
+            chosen = consumer_arguments.partitions_of_call(partitions) or self._consumer.assignment()
             if not chosen:
                 raise IllegalStateError(
                     "cannot seek, as no partitions are assigned: assign() them, or subscribe() and seek after a poll() "
@@ -410,7 +412,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             IllegalStateError: a partition is not assigned to this consumer.
         """
         with self._guard:
-            self._consumer.pause(arguments.partitions_of_call(partitions))
+            self._consumer.pause(consumer_arguments.partitions_of_call(partitions))
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Resume the given partitions after ``pause``.
@@ -419,7 +421,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             IllegalStateError: a partition is not assigned to this consumer.
         """
         with self._guard:
-            self._consumer.resume(arguments.partitions_of_call(partitions))
+            self._consumer.resume(consumer_arguments.partitions_of_call(partitions))
 
     def paused(self) -> set[TopicPartition]:
         """Return the paused partitions."""
@@ -432,7 +434,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
         The high watermark is the offset after the last record that all in-sync replicas have.
         """
         with self._guard:
-            return self._consumer.high_watermark(arguments.partition(partition))
+            return self._consumer.high_watermark(consumer_arguments.partition(partition))
 
     def current_lag(self, partition: TopicPartition) -> int | None:
         """Return the number of records between the position and the end of ``partition``, or None if unknown.
@@ -441,7 +443,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
         end is unknown, this call asks for it without waiting.
         """
         with self._guard:
-            return self._consumer.current_lag(arguments.partition(partition))
+            return self._consumer.current_lag(consumer_arguments.partition(partition))
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
@@ -464,7 +466,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             WakeupError: ``wakeup`` was called.
         """
         with self._guard:
-            self._run(self._consumer.commit_sync(arguments.offsets(offsets), self._timer(timeout_ms)))
+            self._run(self._consumer.commit_sync(consumer_arguments.offsets(offsets), self._timer(timeout_ms)))
 
     def commit_async(
         self,
@@ -482,7 +484,9 @@ class KafkaConsumer(ConsumerFace[K, V]):
             IllegalArgumentError: an offset is negative, or ``offsets`` is not a mapping.
         """
         with self._guard:
-            return OffsetCommitFuture(self._run(self._consumer.commit_async(arguments.offsets(offsets), callback)))
+            return OffsetCommitFuture(
+                self._run(self._consumer.commit_async(consumer_arguments.offsets(offsets), callback))
+            )
 
     @overload
     def committed(
@@ -514,8 +518,8 @@ class KafkaConsumer(ConsumerFace[K, V]):
         with self._guard:
             timer = self._timer(timeout_ms)
             if not isinstance(partitions, TopicPartition):
-                return self._run(self._consumer.committed(arguments.partitions(partitions), timer))
-            arguments.partition(partitions)
+                return self._run(self._consumer.committed(consumer_arguments.partitions(partitions), timer))
+            consumer_arguments.partition(partitions)
             found = self._run(self._consumer.committed((partitions,), timer))[partitions]
             return found if found is None or metadata else found.offset
 
@@ -534,7 +538,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             IllegalArgumentError: a time is not a number from 0 on.
         """
         with self._guard:
-            wanted = arguments.timestamps(timestamps)
+            wanted = consumer_arguments.timestamps(timestamps)
             return self._run(self._consumer.offsets_for_times(wanted, self._timer(timeout_ms).timeout_ms))
 
     def beginning_offsets(
@@ -549,7 +553,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             TopicAuthorizationError: the consumer may not describe a topic.
         """
         with self._guard:
-            wanted = arguments.partitions(partitions)
+            wanted = consumer_arguments.partitions(partitions)
             return self._run(self._consumer.beginning_offsets(wanted, self._timer(timeout_ms).timeout_ms))
 
     def end_offsets(
@@ -565,7 +569,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             TopicAuthorizationError: the consumer may not describe a topic.
         """
         with self._guard:
-            wanted = arguments.partitions(partitions)
+            wanted = consumer_arguments.partitions(partitions)
             return self._run(self._consumer.end_offsets(wanted, self._timer(timeout_ms).timeout_ms))
 
     def partitions_for(self, topic: str, timeout_ms: float | None = None) -> list[PartitionInfo]:
@@ -580,7 +584,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             TopicAuthorizationError: the consumer may not describe the topic.
         """
         with self._guard:
-            arguments.topic(topic)
+            consumer_arguments.topic(topic)
             return self._run(self._consumer.partitions_for(topic, self._timer(timeout_ms).timeout_ms))
 
     def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int]:
@@ -627,7 +631,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             TopicAuthorizationError: the consumer may not describe one of ``topics``.
         """
         with self._guard:
-            names = None if topics is None else arguments.topics(topics)
+            names = None if topics is None else consumer_arguments.topics(topics)
             return self._run(self._consumer.describe_topics(names, self._timer(timeout_ms).timeout_ms))
 
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> bool:
@@ -690,8 +694,8 @@ class KafkaConsumer(ConsumerFace[K, V]):
                 ``close()`` after ``poll()`` has raised WakeupError.
             IllegalArgumentError: an argument is invalid.
         """
-        operation = arguments.group_membership_operation(group_membership_operation)
-        bound_ms = DEFAULT_CLOSE_TIMEOUT_MS if timeout_ms is None else arguments.milliseconds(timeout_ms)
+        operation = consumer_arguments.group_membership_operation(group_membership_operation)
+        bound_ms = DEFAULT_CLOSE_TIMEOUT_MS if timeout_ms is None else consumer_arguments.milliseconds(timeout_ms)
         if self._guard.forked:
             self._guard.closed = True  # the connections and the membership belong to the parent
         if self._guard.closed:

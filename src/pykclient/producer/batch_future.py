@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pykclient.clock import Clock
 from pykclient.errors import KafkaTimeoutError
-from pykclient.producer.arguments import check_callable, signed_milliseconds
 from pykclient.producer.future import (
     NO_OFFSET,
     FutureRecordMetadata,
@@ -16,6 +15,7 @@ from pykclient.producer.future import (
     run_listeners,
 )
 from pykclient.producer.interceptors import UNKNOWN_PARTITION
+from pykclient.producer.record_arguments import check_callable, signed_milliseconds
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:

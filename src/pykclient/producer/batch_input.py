@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from pykclient.errors import IllegalArgumentError
-from pykclient.producer.arguments import checked_headers, checked_partition, checked_timestamp, shown
+from pykclient.producer.record_arguments import checked_headers, checked_partition, checked_timestamp, shown
 from pykclient.record import arrow
 from pykclient.record.default_record import encode_headers
 from pykclient.record.record_batch import MAX_INT32, MAX_INT64

@@ -11,35 +11,35 @@ if TYPE_CHECKING:
 
     from pykclient.network.cluster import Cluster
     from pykclient.producer.producer_batch import ProducerBatch
-    from pykclient.producer.producer_parts import ProducerParts
+    from pykclient.producer.producer_components import ProducerComponents
     from pykclient.types import TopicPartition
 
 #: The most partitions that are listed, those with the oldest batches.
 _MOST_PARTITIONS = 10
 
 
-def explain_producer(name: str, parts: ProducerParts, config: Mapping[str, object]) -> str:
+def explain_producer(name: str, components: ProducerComponents, config: Mapping[str, object]) -> str:
     """Return a page of text on the state of a producer. Thread: any."""
-    now_ms = parts.clock.now_ms()
-    pool = parts.buffer_pool
+    now_ms = components.clock.now_ms()
+    pool = components.buffer_pool
     used = pool.total_memory - pool.available_about
     sections: list[tuple[str, str | list[str]]] = [
-        ("Records", _records(parts, now_ms)),
+        ("Records", _records(components, now_ms)),
         (
             "Memory",
             f"{shown_size(used)} of buffer.memory={shown_size(pool.total_memory)} in use; "
             f"{counted(pool.queued, 'thread waits', 'threads wait')} for more",
         ),
     ]
-    if parts.transactions is not None:
-        sections.append(("Transaction", parts.transactions.explain(now_ms)))
-    elif parts.transaction_manager is not None:
-        id = parts.transaction_manager.producer_id_and_epoch
+    if components.transactions is not None:
+        sections.append(("Transaction", components.transactions.explain(now_ms)))
+    elif components.transaction_manager is not None:
+        id = components.transaction_manager.producer_id_and_epoch
         known = f"producer id {id.producer_id}, epoch {id.epoch}" if id.is_valid else "no producer id yet"
-        sections.append(("Idempotence", f"{parts.transaction_manager.current_state}; {known}"))
+        sections.append(("Idempotence", f"{components.transaction_manager.current_state}; {known}"))
     sections += [
-        ("Metadata", parts.metadata.explain(now_ms)),
-        ("Brokers", parts.client.explain(now_ms)),
+        ("Metadata", components.metadata.explain(now_ms)),
+        ("Brokers", components.client.explain(now_ms)),
         (
             "Settings",
             ", ".join(
@@ -48,21 +48,21 @@ def explain_producer(name: str, parts: ProducerParts, config: Mapping[str, objec
             ),
         ),
     ]
-    return page(name, sections, parts.log_context.problems)
+    return page(name, sections, components.log_context.problems)
 
 
-def _records(parts: ProducerParts, now_ms: int) -> list[str]:
+def _records(components: ProducerComponents, now_ms: int) -> list[str]:
     """Return lines about the batches that wait and those in flight."""
     by_partition: dict[TopicPartition, list[ProducerBatch]] = {}
-    for batch in parts.accumulator.queued_batches():
+    for batch in components.accumulator.queued_batches():
         by_partition.setdefault(batch.topic_partition, []).append(batch)
     waiting = [batch for batches in by_partition.values() for batch in batches]
-    in_flight = parts.accumulator.register.in_flight()
-    cluster = parts.metadata.fetch()
+    in_flight = components.accumulator.register.in_flight()
+    cluster = components.metadata.fetch()
     lines = [_summed("waiting", waiting, now_ms), _summed("in flight", in_flight, now_ms)]
     oldest_first = sorted(by_partition.items(), key=lambda item: item[1][0].created_ms)
     for tp, batches in oldest_first[:_MOST_PARTITIONS]:
-        lines.append(f"{tp}: {_summed('waiting', batches, now_ms)}; {_reason(parts, cluster, batches[0], now_ms)}")
+        lines.append(f"{tp}: {_summed('waiting', batches, now_ms)}; {_reason(components, cluster, batches[0], now_ms)}")
     if len(oldest_first) > _MOST_PARTITIONS:
         lines.append(f"and {len(oldest_first) - _MOST_PARTITIONS} more partitions")
     return lines
@@ -79,9 +79,9 @@ def _summed(state: str, batches: list[ProducerBatch], now_ms: int) -> str:
     )
 
 
-def _reason(parts: ProducerParts, cluster: Cluster, batch: ProducerBatch, now_ms: int) -> str:
+def _reason(components: ProducerComponents, cluster: Cluster, batch: ProducerBatch, now_ms: int) -> str:
     """Return the reason why the first batch of a partition is not in flight."""
-    accumulator = parts.accumulator
+    accumulator = components.accumulator
     leader = cluster.leader_for(batch.topic_partition)
     if leader is None:
         return "the partition has no leader"

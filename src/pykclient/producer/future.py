@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, Signal
 from pykclient.errors import KafkaError, KafkaTimeoutError, RetriableError
 from pykclient.implementation import twin
-from pykclient.producer.arguments import check_callable, signed_milliseconds
+from pykclient.producer.record_arguments import check_callable, signed_milliseconds
 from pykclient.reentry import HERE, ensure_not_interrupting
 from pykclient.types import RecordMetadata as RecordMetadata  # kafka-python's programs import it from this module
 from pykclient.types import TopicPartition

@@ -25,13 +25,13 @@ from pykclient.metrics.subscribed_metrics import SubscribedMetrics
 from pykclient.network.cluster import Cluster
 from pykclient.network.environment import Environment
 from pykclient.network.telemetry.client_instance_id import enabled
-from pykclient.producer import arguments, lifecycle
+from pykclient.producer import open_producers, record_arguments
 from pykclient.producer.explanation import explain_producer
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery, failed_future, run_listeners
 from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelivery, headers_of
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_cached
 from pykclient.producer.producer_batch import ProducerBatch
-from pykclient.producer.producer_parts import ProducerParts
+from pykclient.producer.producer_components import ProducerComponents
 from pykclient.producer.sender_driver import SenderDriver
 from pykclient.producer.serialized_record import ensure_valid_record_size, serialize
 from pykclient.producer.topic_wait import TopicWait
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pykclient.config.client_settings import ProducerSettings
     from pykclient.producer.accumulator_state import TopicInfo
     from pykclient.producer.batch_future import BatchFuture
-    from pykclient.producer.batch_send import Route, SendingParts
+    from pykclient.producer.column_sender import ColumnSenderContext, Route
     from pykclient.serialization import SerializerOf
     from pykclient.types import MadeK, MadeV
 
@@ -120,7 +120,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **kwargs: Any) -> None:
         settings = ProducerConfig(config, **kwargs)
-        self._begin(settings, ProducerParts(settings))
+        self._begin(settings, ProducerComponents(settings))
 
     @classmethod
     def in_environment(
@@ -128,66 +128,73 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
     ) -> KafkaProducer[K, V]:
         """Return a producer that uses the clock, random numbers, threads and connections of ``environment``."""
         settings = ProducerConfig(config, **kwargs)
-        return cls.of_parts(settings, ProducerParts(settings, environment))
+        return cls.of_components(settings, ProducerComponents(settings, environment))
 
     @classmethod
-    def of_parts(cls, config: ProducerConfig, parts: ProducerParts) -> KafkaProducer[K, V]:
+    def of_components(cls, config: ProducerConfig, components: ProducerComponents) -> KafkaProducer[K, V]:
         """Return a producer made of existing parts, such as a client without connections."""
         producer = cls.__new__(cls)
-        producer._begin(config, parts)
+        producer._begin(config, components)
         return producer
 
-    def _begin(self, config: ProducerConfig, parts: ProducerParts) -> None:
+    def _begin(self, config: ProducerConfig, components: ProducerComponents) -> None:
         self._config = config
-        self._parts = parts
-        self._log = parts.log_context.logger(__name__)
+        self._components = components
+        self._log = components.log_context.logger(__name__)
         #: The reason why calls are refused, or None. Every call reads it first.
         self._refusal: str | None = None
         self._close_lock = threading.Lock()  # guards: _closing, _closed
         self._closing = False
         self._closed = False
         # Attributes that each record needs: they save a lookup in ``parts``.
-        self._clock = parts.clock
-        self._environment = parts.environment
-        self._metadata = parts.metadata
-        self._accumulator = parts.accumulator
-        self._sender = parts.sender
-        self._interceptors = parts.interceptors
-        self._partitioner = parts.partitioner
-        self._on_new_batch: Any = getattr(parts.partitioner, "on_new_batch", None)
+        self._clock = components.clock
+        self._environment = components.environment
+        self._metadata = components.metadata
+        self._accumulator = components.accumulator
+        self._sender = components.sender
+        self._interceptors = components.interceptors
+        self._partitioner = components.partitioner
+        self._on_new_batch: Any = getattr(components.partitioner, "on_new_batch", None)
         self._ignore_keys: bool = config["partitioner.ignore.keys"]
         self._max_block_ms: int = config["max.block.ms"]
         self._max_record_size: int = min(config["max.request.size"], config["buffer.memory"])
-        self._topic_wait = TopicWait(parts, self._max_block_ms)
-        self._transaction_manager = parts.transaction_manager
-        self._key_serializer = parts.key_serializer
-        self._value_serializer = parts.value_serializer
-        self._plain_key_types = _PLAIN if parts.key_serializer is BYTES else frozenset()
-        self._plain_value_types = _PLAIN if parts.value_serializer is BYTES else frozenset()
+        self._topic_wait = TopicWait(components, self._max_block_ms)
+        self._transaction_manager = components.transaction_manager
+        self._key_serializer = components.key_serializer
+        self._value_serializer = components.value_serializer
+        self._plain_key_types = _PLAIN if components.key_serializer is BYTES else frozenset()
+        self._plain_value_types = _PLAIN if components.value_serializer is BYTES else frozenset()
         #: The state of the compiled ``send``, or None where ``_send_python`` has to handle all records.
         self._send_path: Any = None
-        if _compiled is not None and parts.interceptors is None and parts.partitioner is None:
+        if _compiled is not None and components.interceptors is None and components.partitioner is None:
             self._send_path = _compiled.SendPath(
-                parts.accumulator,
-                parts.metadata,
-                parts.transaction_manager,
-                READY if parts.transactions is None else IN_TRANSACTION,
+                components.accumulator,
+                components.metadata,
+                components.transaction_manager,
+                READY if components.transactions is None else IN_TRANSACTION,
                 FATAL_ERROR,
-                parts.transactions is not None,
-                None if isinstance(parts.clock, SystemClock) else parts.clock,
-                parts.key_serializer,
-                parts.value_serializer,
-                plain_keys=parts.key_serializer is BYTES,
-                plain_values=parts.value_serializer is BYTES,
+                components.transactions is not None,
+                None if isinstance(components.clock, SystemClock) else components.clock,
+                components.key_serializer,
+                components.value_serializer,
+                plain_keys=components.key_serializer is BYTES,
+                plain_values=components.value_serializer is BYTES,
                 ignore_keys=self._ignore_keys,
                 max_record_size=self._max_record_size,
                 batch_size=max(1, config["batch.size"]),
             )
         self._driver = driver = SenderDriver(
-            parts.sender, parts.client, parts.sender_thread, parts.clock, parts.log_context, parts.may_lend
+            components.sender,
+            components.client,
+            components.sender_thread,
+            components.clock,
+            components.log_context,
+            components.may_lend,
         )
-        self._io_thread = parts.environment.new_thread(driver.run, f"{THREAD_NAME_PREFIX} | {parts.client_id}")
-        lifecycle.opened(self)
+        self._io_thread = components.environment.new_thread(
+            driver.run, f"{THREAD_NAME_PREFIX} | {components.client_id}"
+        )
+        open_producers.opened(self)
         self._io_thread.start()
         self._log.debug("The producer has started")
 
@@ -275,7 +282,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
             if wake:
                 self._wake_sender()
         except KafkaError as error:
-            return self._failed(self._parts.sender_thread.explain(error), topic, partition, record[3], record[4])
+            return self._failed(self._components.sender_thread.explain(error), topic, partition, record[3], record[4])
         except BaseException:  # raised by a signal handler, such as KeyboardInterrupt
             self._sender.wakeup()  # the record may be in a new batch that the sender was not woken for
             raise
@@ -288,9 +295,11 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
         """
         interceptors = self._interceptors
         assert interceptors is not None
-        arguments.checked_fields(record.topic, record.headers, record.partition, record.timestamp_ms, on_delivery)
+        record_arguments.checked_fields(
+            record.topic, record.headers, record.partition, record.timestamp_ms, on_delivery
+        )
         record = interceptors.on_send(record)
-        headers = tuple(arguments.checked_headers(record.headers))
+        headers = tuple(record_arguments.checked_headers(record.headers))
         return self._do_send(
             record.topic,
             record.value,
@@ -321,14 +330,14 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
         try:
             # All arguments are checked before the first of them is used.
             if type(topic) is not str:
-                topic = arguments.checked_topic(topic)
+                topic = record_arguments.checked_topic(topic)
             if partition is not None and (type(partition) is not int or not 0 <= partition <= MAX_INT32):
-                number = partition = arguments.checked_partition(partition)
-            checked_headers: Headers = () if headers is None else arguments.checked_headers(headers)
+                number = partition = record_arguments.checked_partition(partition)
+            checked_headers: Headers = () if headers is None else record_arguments.checked_headers(headers)
             if timestamp_ms is not None:
-                timestamp_ms = arguments.checked_timestamp(timestamp_ms)
+                timestamp_ms = record_arguments.checked_timestamp(timestamp_ms)
             if on_delivery is not None:
-                arguments.check_callable(on_delivery, "on_delivery")
+                record_arguments.check_callable(on_delivery, "on_delivery")
             max_block_ms = self._max_block_ms
             cluster = self._metadata.fetch()
             count = cluster.partition_count_for_topic(topic)
@@ -346,7 +355,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
                 if type(value) not in self._plain_value_types:
                     value_bytes = self._serialize(self._value_serializer, "value", topic, given, value)
                 if given:
-                    checked_headers = arguments.checked_headers(given)
+                    checked_headers = record_arguments.checked_headers(given)
             if partition is None:
                 if self._partitioner is not None:
                     number = self._partition(topic, key, key_bytes, value, value_bytes, cluster, count)
@@ -360,7 +369,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
                 size += len(value_bytes)
             if size > self._max_record_size or checked_headers:
                 ensure_valid_record_size(
-                    topic, key_bytes, value_bytes, checked_headers, self._parts.compression, self._config
+                    topic, key_bytes, value_bytes, checked_headers, self._components.compression, self._config
                 )
             if timestamp_ms is None:
                 timestamp_ms = self._clock.wall_ms()
@@ -377,7 +386,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
             if wake:
                 self._wake_sender()
         except KafkaError as error:
-            error = self._parts.sender_thread.explain(error)
+            error = self._components.sender_thread.explain(error)
             return self._failed(error, topic, number, headers_of(headers), on_delivery)
         except Exception as error:  # a partitioner of the application raised it; interceptors are still told
             self._note_failure(error, topic, number, headers_of(headers))
@@ -430,20 +439,20 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
         """
         from pykclient.producer.batch_future import BatchFuture
         from pykclient.producer.batch_input import BatchInput
-        from pykclient.producer.batch_send import BatchSender
+        from pykclient.producer.column_sender import ColumnSender
 
         self._ensure_usable()
         ensure_not_interrupting("send_batch()")
-        topic = arguments.checked_topic(topic)
+        topic = record_arguments.checked_topic(topic)
         if self._interceptors is not None:
             raise IllegalStateError("interceptors do not see columns: use send(), or no interceptor.classes")
-        sender = BatchSender(topic, self._sending_parts(topic))
+        sender = ColumnSender(topic, self._column_sender_context(topic))
         try:
             sender.send(BatchInput(data, value, key, headers, timestamp, partition).parts(self._clock.wall_ms()))
         except KafkaError as error:
-            self._parts.producer_metrics.record_error()
+            self._components.producer_metrics.record_error()
             self._note_in_transaction(error)
-            explained = self._parts.sender_thread.explain(error)
+            explained = self._components.sender_thread.explain(error)
             if explained is error:
                 raise
             raise explained from explained.__cause__
@@ -451,12 +460,12 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
             self._sender.wakeup()  # rows may be in new batches that the sender was not woken for
             raise
         if sender.refused:
-            self._parts.producer_metrics.record_error(sum(len(refused.rows) for refused in sender.refused))
+            self._components.producer_metrics.record_error(sum(len(refused.rows) for refused in sender.refused))
             self._note_in_transaction(sender.refused[0].error)
         return BatchFuture(topic, sender.num_rows, sender.sent, sender.refused, self._clock)
 
-    def _sending_parts(self, topic: str) -> SendingParts:
-        from pykclient.producer.batch_send import Route, SendingParts
+    def _column_sender_context(self, topic: str) -> ColumnSenderContext:
+        from pykclient.producer.column_sender import ColumnSenderContext, Route
 
         def route(partition: int | None) -> Route:
             cluster = self._metadata.fetch()
@@ -476,7 +485,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
             if self._transaction_manager is not None:
                 self._transaction_manager.maybe_fail_with_error()
 
-        return SendingParts(
+        return ColumnSenderContext(
             self._accumulator,
             route,
             None if self._partitioner is None else choose,
@@ -521,7 +530,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
         """
         assert self._partitioner is not None
         chosen = self._partitioner.partition(topic, key, key_bytes, value, value_bytes, cluster)
-        return None if chosen is None else arguments.checked_choice(chosen, self._partitioner, topic, count)
+        return None if chosen is None else record_arguments.checked_choice(chosen, self._partitioner, topic, count)
 
     # --- failures ----------------------------------------------------------------------------------------------
 
@@ -529,7 +538,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
         self, error: KafkaError, topic: str, partition: int | None, headers: Headers, on_delivery: OnDelivery | None
     ) -> FutureRecordMetadata:
         """Report a record that did not reach a batch: return a failed future for brokers' errors, raise all others."""
-        self._parts.producer_metrics.record_error()
+        self._components.producer_metrics.record_error()
         self._note_in_transaction(error)
         topic_partition = self._note_failure(error, topic, partition, headers)
         if not isinstance(error, (BrokerError, AuthenticationError)):
@@ -592,7 +601,9 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
             IllegalArgumentError: ``api_version`` is not a tuple of integers.
         """
         if not isinstance(api_version, tuple) or not all(isinstance(number, int) for number in api_version):
-            raise IllegalArgumentError(f"api_version is {arguments.shown(api_version)}; it must be a tuple as (2, 8)")
+            raise IllegalArgumentError(
+                f"api_version is {record_arguments.shown(api_version)}; it must be a tuple as (2, 8)"
+            )
         if api_version >= (0, 11):
             return 2
         return 1 if api_version >= (0, 10, 0) else 0
@@ -613,8 +624,8 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
             KafkaError: a callback called this method, and would wait for itself.
         """
         self._ensure_usable()
-        timeout_ms = arguments.milliseconds(timeout)
-        if self._parts.sender_thread.is_current:
+        timeout_ms = record_arguments.milliseconds(timeout)
+        if self._components.sender_thread.is_current:
             raise KafkaError("flush() was called by a callback or a signal handler: it would wait for itself")
         ensure_not_interrupting("flush()")
         start_ms = self._clock.now_ms()
@@ -623,7 +634,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
             if not self._accumulator.flush(timeout_ms, wake_sender):
                 raise KafkaTimeoutError(f"records were still on their way after {timeout} s of flush()")
         finally:
-            self._parts.producer_metrics.record_flush(self._clock.now_ms() - start_ms)
+            self._components.producer_metrics.record_flush(self._clock.now_ms() - start_ms)
 
     def partitions_for(self, topic: str) -> set[int]:
         """Return the partition numbers of ``topic``.
@@ -637,7 +648,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
         """
         self._ensure_usable()
         ensure_not_interrupting("partitions_for()")
-        cluster, _, _ = self._topic_wait.wait(arguments.checked_topic(topic), None, self._max_block_ms)
+        cluster, _, _ = self._topic_wait.wait(record_arguments.checked_topic(topic), None, self._max_block_ms)
         return {info.partition for info in cluster.partitions_for_topic(topic)}
 
     def bootstrap_connected(self) -> bool:
@@ -649,12 +660,12 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
     def metrics(self, raw: bool = False) -> dict[Any, Any]:
         """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName."""
         metrics = self._registry("metrics()")
-        return metrics.metrics if arguments.checked_flag(raw, "raw") else metrics.by_group()
+        return metrics.metrics if record_arguments.checked_flag(raw, "raw") else metrics.by_group()
 
     def _registry(self, call: str) -> Metrics:
         self._ensure_usable()
         ensure_not_interrupting(call)
-        return self._parts.metrics
+        return self._components.metrics
 
     def client_instance_id(self, timeout: float | None = None) -> UUID | None:
         """Return the id that a broker has given to this client, by which its pushed metrics are known (KIP-714).
@@ -668,10 +679,10 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
             KafkaError: a callback made this call, and would keep the answer from being read.
         """
         self._ensure_usable()
-        timeout_ms = self._max_block_ms if timeout is None else arguments.milliseconds(timeout)
-        telemetry = enabled(self._parts.client.telemetry)
+        timeout_ms = self._max_block_ms if timeout is None else record_arguments.milliseconds(timeout)
+        telemetry = enabled(self._components.client.telemetry)
         ensure_not_interrupting("client_instance_id()")
-        if timeout_ms and self._parts.sender_thread.is_current and telemetry.client_instance_id is None:
+        if timeout_ms and self._components.sender_thread.is_current and telemetry.client_instance_id is None:
             raise KafkaError("client_instance_id() was called by a callback: it would keep the answer from being read")
         signal = self._clock.new_signal()
         with telemetry.awaited(signal):
@@ -694,7 +705,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
         if self._refusal == _FORKED:
             raise self._refused()
         ensure_not_interrupting("explain()")
-        return explain_producer(repr(self), self._parts, self._config)
+        return explain_producer(repr(self), self._components, self._config)
 
     def close(self, timeout: float | None = None) -> None:
         """Send the remaining records and release all resources.
@@ -712,11 +723,11 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
                 background. Call ``close`` again outside of the handler to wait for that.
             IllegalArgumentError: ``timeout`` is negative, or not a number.
         """
-        timeout_ms = arguments.milliseconds(timeout)
+        timeout_ms = record_arguments.milliseconds(timeout)
         if self._refusal == _FORKED:
             return
         from_callback = self._in_callback()
-        if is_interrupting() or (self._parts.sender_thread.is_current and not from_callback):
+        if is_interrupting() or (self._components.sender_thread.is_current and not from_callback):
             self._refuse(_CLOSED)
             self._sender.abandon()
             raise interrupting("close()")
@@ -740,12 +751,12 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
                         "The I/O thread has not ended %s s after it was told to: a callback is probably blocking it",
                         _FORCED_CLOSE_S,
                     )
-        lifecycle.closed(self)
+        open_producers.closed(self)
         with self._close_lock:
             if self._closed:
                 return
             self._closed = True
-        self._parts.close_plugins()
+        self._components.close_plugins()
         self._log.debug("The producer has closed")
 
     def _in_callback(self) -> bool:
@@ -786,4 +797,4 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
         )
 
     def __repr__(self) -> str:
-        return f"<KafkaProducer {self._parts.client_id}>"
+        return f"<KafkaProducer {self._components.client_id}>"

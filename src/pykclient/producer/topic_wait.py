@@ -10,17 +10,17 @@ from pykclient.network.cluster import Cluster
 from pykclient.reentry import HERE
 
 if TYPE_CHECKING:
-    from pykclient.producer.producer_parts import ProducerParts
+    from pykclient.producer.producer_components import ProducerComponents
 
 
 class TopicWait:
     """Waits for the metadata of topics (Java: KafkaProducer.waitOnMetadata). Thread: any."""
 
-    __slots__ = ("_max_block_ms", "_parts")
+    __slots__ = ("_components", "_max_block_ms")
 
-    def __init__(self, parts: ProducerParts, max_block_ms: int) -> None:
+    def __init__(self, components: ProducerComponents, max_block_ms: int) -> None:
         """``max_block_ms`` is the configured limit, for the text of errors."""
-        self._parts = parts
+        self._components = components
         self._max_block_ms = max_block_ms
 
     def wait(self, topic: str, partition: int | None, max_block_ms: int) -> tuple[Cluster, int, int]:
@@ -32,13 +32,13 @@ class TopicWait:
             InvalidTopicError: the name of the topic is not valid.
             KafkaTimeoutError: the metadata did not arrive in time.
         """
-        clock, metadata = self._parts.clock, self._parts.metadata
+        clock, metadata = self._components.clock, self._components.metadata
         start_ms = clock.now_ms()
         waited_ms = 0
         topic_names.validate(topic)
         while (found := self.look(topic, partition, start_ms + waited_ms)) is None:
             version = self.request(topic, partition, waited_ms, max_block_ms)
-            thread = self._parts.sender_thread
+            thread = self._components.sender_thread
             if thread.is_current:
                 raise KafkaTimeoutError(
                     f"topic {topic!r} or its partition {partition} is not in the metadata yet, and a callback or a "
@@ -52,7 +52,7 @@ class TopicWait:
             with HERE.mark:
                 metadata.maybe_throw_exception_for_topic(topic)
             waited_ms = clock.now_ms() - start_ms
-        self._parts.producer_metrics.record_metadata_wait(waited_ms)
+        self._components.producer_metrics.record_metadata_wait(waited_ms)
         return *found, max_block_ms - waited_ms
 
     # --- the steps of a wait, none of which blocks -----------------------------------------------------------------
@@ -63,7 +63,7 @@ class TopicWait:
         Raises:
             InvalidTopicError: brokers have refused the name.
         """
-        metadata = self._parts.metadata
+        metadata = self._components.metadata
         cluster = metadata.fetch()
         if topic in cluster.invalid_topics:
             raise InvalidTopicError(f"topic {topic!r} has a name that the cluster does not allow")
@@ -82,14 +82,14 @@ class TopicWait:
         if waited_ms >= max_block_ms:
             raise self.missing(topic, partition)
         with HERE.mark:
-            version = self._parts.metadata.request_update_for_topic(topic)
-        self._parts.sender.wakeup()
-        self._parts.sender_thread.ensure_alive()
+            version = self._components.metadata.request_update_for_topic(topic)
+        self._components.sender.wakeup()
+        self._components.sender_thread.ensure_alive()
         return version
 
     def missing(self, topic: str, partition: int | None) -> KafkaTimeoutError:
         """Return the error for a topic or partition that was not in the metadata within ``max.block.ms``."""
-        metadata = self._parts.metadata
-        report = self._parts.client.connection_report()
+        metadata = self._components.metadata
+        report = self._components.client.connection_report()
         count = metadata.fetch().partition_count_for_topic(topic)
         return metadata.missing(topic, partition, count, self._max_block_ms, report)

@@ -7,12 +7,12 @@ from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaError, KafkaTimeoutError
-from pykclient.producer import arguments
+from pykclient.producer import record_arguments
 from pykclient.record.record_batch import MAX_INT64
 from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.producer.producer_parts import ProducerParts
+    from pykclient.producer.producer_components import ProducerComponents
     from pykclient.producer.sender_driver import SenderDriver
     from pykclient.producer.transactional_manager import TransactionalManager
     from pykclient.producer.transactional_request_result import TransactionalRequestResult
@@ -37,7 +37,7 @@ class TransactionalMethods:
     __slots__ = ()
 
     if TYPE_CHECKING:
-        _parts: ProducerParts
+        _components: ProducerComponents
         _driver: SenderDriver
         _max_block_ms: int
 
@@ -155,35 +155,37 @@ class TransactionalMethods:
     def _usable_transactions(self) -> TransactionalManager:
         """Return the manager, if a transactional call is possible."""
         self._ensure_usable()
-        parts = self._parts
-        parts.sender_thread.ensure_alive()
-        if parts.transactions is None:
+        components = self._components
+        components.sender_thread.ensure_alive()
+        if components.transactions is None:
             raise IllegalStateError(NO_TRANSACTIONS)
-        return parts.transactions
+        return components.transactions
 
     def _transactional_call(self, timeout: float | None) -> tuple[TransactionalManager, int]:
         """Check that a transactional call is possible; return the manager, and the timeout of the call in ms."""
         manager = self._usable_transactions()
-        return manager, self._max_block_ms if timeout is None else arguments.milliseconds(timeout)
+        return manager, self._max_block_ms if timeout is None else record_arguments.milliseconds(timeout)
 
     def _await_result(self, manager: TransactionalManager, result: TransactionalRequestResult, timeout_ms: int) -> None:
         """Wait for the result of a call, and raise its error."""
         result.check_thread()
         self._driver.wakeup_for_flush()
-        parts = self._parts
-        if not result.await_until(parts.clock.now_ms() + timeout_ms):
-            raise timed_out(result, manager, parts, timeout_ms)
+        components = self._components
+        if not result.await_until(components.clock.now_ms() + timeout_ms):
+            raise timed_out(result, manager, components, timeout_ms)
         manager.acknowledge(result)
-        parts.producer_metrics.record_transactional(result.operation, result.duration_ms, result.completed_ms)
+        components.producer_metrics.record_transactional(result.operation, result.duration_ms, result.completed_ms)
         if result.error is not None:
             raise result.error
 
 
 def timed_out(
-    result: TransactionalRequestResult, manager: TransactionalManager, parts: ProducerParts, waited_ms: int
+    result: TransactionalRequestResult, manager: TransactionalManager, components: ProducerComponents, waited_ms: int
 ) -> KafkaTimeoutError:
     """Return the error of a call that has waited for ``waited_ms`` in vain."""
-    causes = "; ".join(str(cause) for cause in (manager.dialogue.last_error, parts.client.connection_report()) if cause)
+    causes = "; ".join(
+        str(cause) for cause in (manager.dialogue.last_error, components.client.connection_report()) if cause
+    )
     return KafkaTimeoutError(
         f"{result.operation} did not complete within {max(0, waited_ms) / 1000} s{': ' + causes if causes else ''}. "
         "It goes on; call it again to wait for it, or close the producer"
@@ -233,7 +235,8 @@ def checked_group(given: object) -> ConsumerGroupMetadata:
         given = ConsumerGroupMetadata(given)
     if not isinstance(given, ConsumerGroupMetadata):
         raise IllegalArgumentError(
-            f"group_metadata is {arguments.shown(given)}; it must be KafkaConsumer.group_metadata(), or a group's id"
+            f"group_metadata is {record_arguments.shown(given)}; it must be KafkaConsumer.group_metadata(), "
+            "or a group's id"
         )
     if not given.group_id:
         raise IllegalArgumentError("group_metadata has no group id: the consumer has no group.id")
@@ -268,9 +271,11 @@ def _checked_position(partition: Any, position: Any) -> tuple[TopicPartition, Of
         epoch = getattr(position, "leader_epoch", None)
     except (AttributeError, TypeError, ValueError) as error:
         raise IllegalArgumentError(_OFFSETS) from error
-    tp = TopicPartition(arguments.checked_topic(topic), arguments.checked_partition(number))
+    tp = TopicPartition(record_arguments.checked_topic(topic), record_arguments.checked_partition(number))
     if type(offset) is not int or not 0 <= offset <= MAX_INT64:
-        raise IllegalArgumentError(f"the offset of {tp} is {arguments.shown(offset)}; it must be an int from 0 on")
+        raise IllegalArgumentError(
+            f"the offset of {tp} is {record_arguments.shown(offset)}; it must be an int from 0 on"
+        )
     if type(metadata) is not str or not isinstance(epoch, (int, NoneType)):
         raise IllegalArgumentError(_OFFSETS)
     return tp, OffsetAndMetadata(offset, metadata, -1 if epoch is None else epoch)

@@ -54,7 +54,7 @@ def test_a_producer_s_callback_does_not_wait(settings: Settings) -> None:
         errors: list[KafkaError] = []
 
         def callback(_: object) -> None:
-            producer._parts.client.telemetry._subscription = None  # type: ignore[union-attr]
+            producer._components.client.telemetry._subscription = None  # type: ignore[union-attr]
             try:
                 producer.client_instance_id()
             except KafkaError as error:
@@ -81,8 +81,8 @@ def test_admin_clients(settings: Settings) -> None:
         found = admin.client_instance_id()
         assert is_id(found)
         assert admin.client_instance_id() == found
-        assert admin._parts.telemetry is not None
-        assert admin._parts.telemetry.client_instance_id == found
+        assert admin._components.telemetry is not None
+        assert admin._components.telemetry.client_instance_id == found
     with KafkaAdminClient(**settings, enable_metrics_push=True) as other:
         assert is_id(other.client_instance_id())
         assert other.client_instance_id() != found

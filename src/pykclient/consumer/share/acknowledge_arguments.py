@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pykclient.consumer import arguments
+from pykclient.consumer import consumer_arguments
 from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.errors import IllegalArgumentError
 from pykclient.types import ConsumerRecord, TopicPartition
@@ -37,8 +37,8 @@ def acknowledge_arguments(args: tuple[Any, ...]) -> AcknowledgeArguments:
             return AcknowledgeArguments(_places(what), _acknowledge_type(*args[1:]))
     if len(args) == 4:
         topic, partition, offset, kind = args
-        tp = arguments.partition((topic, partition))
-        return AcknowledgeArguments(((tp, arguments.offset(offset)),), _acknowledge_type(kind), is_failed=True)
+        tp = consumer_arguments.partition((topic, partition))
+        return AcknowledgeArguments(((tp, consumer_arguments.offset(offset)),), _acknowledge_type(kind), is_failed=True)
     raise IllegalArgumentError(
         "write acknowledge(record), acknowledge(rows) with columns of poll_arrow(), either with a type as second "
         "argument, or acknowledge(topic, partition, offset, type)"

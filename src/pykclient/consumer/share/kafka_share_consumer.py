@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 from pykclient import explanation
 from pykclient.clock import Timer
 from pykclient.config.share_consumer_config import ShareConsumerConfig
-from pykclient.consumer import arguments
+from pykclient.consumer import consumer_arguments
 from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS, ConsumerFace
 from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.consumer.share.share_consumer import ShareConsumer
@@ -95,7 +95,7 @@ class KafkaShareConsumer(ConsumerFace[K, V]):
             IllegalArgumentError: a positional argument is neither a mapping of settings nor a topic.
             InvalidTopicError: no topic can have one of these names.
         """
-        config, names = arguments.settings_and_topics(topics, settings, type(self).__name__)
+        config, names = consumer_arguments.settings_and_topics(topics, settings, type(self).__name__)
         self.config = config if isinstance(config, ShareConsumerConfig) else ShareConsumerConfig(config, **settings)
         self._start(ShareConsumerComponents(self.config))
         if names:
@@ -108,7 +108,7 @@ class KafkaShareConsumer(ConsumerFace[K, V]):
     @classmethod
     def in_environment(cls, environment: Environment, /, *topics: Any, **settings: Any) -> KafkaShareConsumer[Any, Any]:
         """Return a consumer that takes its time, random numbers, threads and connections from ``environment``."""
-        config, names = arguments.settings_and_topics(topics, settings, cls.__name__)
+        config, names = consumer_arguments.settings_and_topics(topics, settings, cls.__name__)
         made = config if isinstance(config, ShareConsumerConfig) else ShareConsumerConfig(config, **settings)
         consumer = cls._of(ShareConsumerComponents(made, environment))
         if names:
@@ -150,7 +150,7 @@ class KafkaShareConsumer(ConsumerFace[K, V]):
             InvalidTopicError: no topic can have one of these names.
         """
         with self._guard:
-            names = arguments.topics(() if topics is None else topics)
+            names = consumer_arguments.topics(() if topics is None else topics)
             if names:
                 self._consumer.subscribe(names)
             else:
@@ -356,7 +356,7 @@ class KafkaShareConsumer(ConsumerFace[K, V]):
                 raised WakeupError.
             IllegalArgumentError: ``timeout_ms`` is negative.
         """
-        bound_ms = DEFAULT_CLOSE_TIMEOUT_MS if timeout_ms is None else arguments.milliseconds(timeout_ms)
+        bound_ms = DEFAULT_CLOSE_TIMEOUT_MS if timeout_ms is None else consumer_arguments.milliseconds(timeout_ms)
         if self._guard.forked:
             self._guard.closed = True  # the connections and the membership belong to the parent
         if self._guard.closed:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pykclient.clock import FOREVER_MS, Timer
-from pykclient.consumer import arguments
+from pykclient.consumer import consumer_arguments
 from pykclient.consumer.application_events import ApplicationCall, Round, Steps, Transmit, Wait, client_instance_id
 from pykclient.consumer.share.acknowledge_arguments import acknowledge_arguments
 from pykclient.consumer.share.acknowledge_type import AcknowledgeType
@@ -173,7 +173,7 @@ class ShareConsumer:
                 "columns have keys and values as the bytes that were sent: read with poll(), or without "
                 "key_deserializer and value_deserializer"
             )
-        return checked_names(arguments.columns(columns), SHARE_COLUMN_NAMES)
+        return checked_names(consumer_arguments.columns(columns), SHARE_COLUMN_NAMES)
 
     @staticmethod
     def columns(fetch: ShareFetch, names: Sequence[str]) -> pa.RecordBatch:

@@ -42,8 +42,8 @@ class Route(NamedTuple):
     max_block_ms: int
 
 
-class SendingParts(NamedTuple):
-    """The parts of a producer that a BatchSender uses."""
+class ColumnSenderContext(NamedTuple):
+    """The components of a producer that a ColumnSender uses."""
 
     accumulator: RecordAccumulator
     #: Waits until the metadata has a partition or, given None, the topic.
@@ -60,16 +60,16 @@ class SendingParts(NamedTuple):
     ignores_keys: bool
 
 
-class BatchSender:
+class ColumnSender:
     """One call of ``send_batch``: sends rows in windows, and appends each partition's rows of a window in runs.
 
     Thread: owner.
     """
 
-    def __init__(self, topic: str, parts: SendingParts) -> None:
+    def __init__(self, topic: str, context: ColumnSenderContext) -> None:
         self._topic = topic
-        self._parts = parts
-        self._append = parts.accumulator.append_rows
+        self._context = context
+        self._append = context.accumulator.append_rows
         self._first_row = 0  # of the current part
         self._numbers = memoryview(b"")  # int32: the partitions of the current part's rows
         self._largest = 0  # upper bound of a window's row sizes, alone in a batch
@@ -107,10 +107,10 @@ class BatchSender:
                 yield 0
 
     def _end_of_window(self, rows: Rows, start: int) -> int:
-        stop = min(rows.count, start + (_WINDOW_ROWS if self._parts.on_new_batch is None else _WINDOW_ROWS_ASKING))
+        stop = min(rows.count, start + (_WINDOW_ROWS if self._context.on_new_batch is None else _WINDOW_ROWS_ASKING))
         for column in (rows.values, rows.keys):
             if column is not None:
-                bound = column.offsets[start] + self._parts.window_bytes
+                bound = column.offsets[start] + self._context.window_bytes
                 stop = max(start + 1, bisect_right(column.offsets, bound, start + 1, stop + 1) - 1)
         return stop
 
@@ -133,16 +133,16 @@ class BatchSender:
     # --- a window ----------------------------------------------------------------------------------------------
 
     def _send_window(self, part: Part, start: int, stop: int) -> Iterator[int]:
-        rows, parts = part.rows, self._parts
-        parts.ensure_usable()
-        route = parts.route(part.highest_partition)
+        rows, context = part.rows, self._context
+        context.ensure_usable()
+        route = context.route(part.highest_partition)
         self._largest = upper_bound(rows, start, stop)
         too_large: list[int] = []
-        if self._largest > parts.max_record_size:
-            too_large = oversized(rows, start, stop, parts.max_record_size)
+        if self._largest > context.max_record_size:
+            too_large = oversized(rows, start, stop, context.max_record_size)
         chosen = part.partition
-        has_keys = rows.keys is not None and not parts.ignores_keys
-        if part.partitions is None and chosen is None and parts.choose is None and not has_keys:
+        has_keys = rows.keys is not None and not context.ignores_keys
+        if part.partitions is None and chosen is None and context.choose is None and not has_keys:
             chosen = UNCHOSEN
         if chosen is not None and not too_large:
             yield from self._send_run(RowRun(rows, None, start, stop, self._largest), chosen, route)
@@ -159,10 +159,10 @@ class BatchSender:
             numbers[row] = _TOO_LARGE
             error = RecordTooLargeError(
                 f"row {self._first_row + row} for topic {self._topic!r} takes up to {rows.upper_bound(row)} bytes in a "
-                f"batch, more than max.request.size or buffer.memory allows: {parts.max_record_size}"
+                f"batch, more than max.request.size or buffer.memory allows: {context.max_record_size}"
             )
             self._refuse((row,), error)
-        if chosen is None and parts.choose is not None:
+        if chosen is None and context.choose is not None:
             yield from self._choose_and_send(rows, start, stop, route)
             return
         if chosen is None and has_keys:
@@ -173,9 +173,9 @@ class BatchSender:
 
     def _choose_and_send(self, rows: Rows, start: int, stop: int, route: Route) -> Iterator[int]:
         """Send rows without a partition, asking the application's partitioner for each row."""
-        choose, numbers = self._parts.choose, self._numbers
+        choose, numbers = self._context.choose, self._numbers
         assert choose is not None
-        if self._parts.on_new_batch is not None:
+        if self._context.on_new_batch is not None:
             yield from self._send_asking_again(rows, start, stop, route)
             return
         for row in range(start, stop):
@@ -188,7 +188,7 @@ class BatchSender:
 
     def _send_asking_again(self, rows: Rows, start: int, stop: int, route: Route) -> Iterator[int]:
         """Send rows in order, with a partitioner that chooses again before each new batch (KIP-480)."""
-        choose, on_new_batch, given = self._parts.choose, self._parts.on_new_batch, self._numbers
+        choose, on_new_batch, given = self._context.choose, self._context.on_new_batch, self._numbers
         assert choose is not None
         assert on_new_batch is not None
 
@@ -250,7 +250,7 @@ class BatchSender:
     def _wake_sender(self) -> None:
         if self._new_batches:
             self._new_batches = 0
-            self._parts.wake_sender()
+            self._context.wake_sender()
 
     def _refuse(self, rows: Iterable[int], error: Exception) -> None:
         numbers = array("q", (self._first_row + row for row in rows))

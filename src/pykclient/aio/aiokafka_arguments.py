@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pykclient.aio.errors import ArgumentTypeError
-from pykclient.consumer import arguments
+from pykclient.consumer import consumer_arguments
 from pykclient.errors import IllegalArgumentError
 from pykclient.types import OffsetAndMetadata, TopicPartition
 
@@ -51,7 +51,7 @@ def topics_or_pattern(topics: Any, pattern: Any) -> tuple[list[str], PrefixPatte
             raise IllegalArgumentError(f"{pattern!r} is not a valid pattern: {error}") from error
     if not isinstance(topics, (tuple, set, frozenset, list)):
         raise ArgumentTypeError("Topics should be list of strings")
-    return arguments.topics(topics), None
+    return consumer_arguments.topics(topics), None
 
 
 def listener(value: Any) -> Any:
@@ -61,7 +61,7 @@ def listener(value: Any) -> Any:
         ArgumentTypeError: it lacks one of the methods.
     """
     try:
-        return arguments.listener(value)
+        return consumer_arguments.listener(value)
     except IllegalArgumentError as error:
         raise ArgumentTypeError(f"listener should be an instance of ConsumerRebalanceListener: {error}") from None
 
@@ -76,7 +76,7 @@ def partitions(values: Iterable[Any]) -> list[TopicPartition]:
     for value in values:
         if not isinstance(value, tuple) or len(value) != 2:
             raise ArgumentTypeError(f"partitions must be TopicPartition instances, not {value!r}")
-        checked.append(arguments.partition(value))
+        checked.append(consumer_arguments.partition(value))
     return list(dict.fromkeys(checked))
 
 
@@ -113,7 +113,7 @@ def offsets(values: Any) -> dict[TopicPartition, OffsetAndMetadata]:
         if isinstance(value, OffsetAndMetadata) and not isinstance(value.metadata, (str, type(None))):
             raise ArgumentTypeError(f"Metadata should be a string, not {value.metadata!r}")
         plain[key] = value
-    return arguments.offsets(plain) or {}
+    return consumer_arguments.offsets(plain) or {}
 
 
 def max_records(value: Any) -> int | None:
@@ -140,4 +140,4 @@ def timestamps(values: Any) -> dict[TopicPartition, int]:
                 raise IllegalArgumentError(
                     f"The target time for partition {tp} is {value}. The target time cannot be negative."
                 )
-    return arguments.timestamps(values)
+    return consumer_arguments.timestamps(values)

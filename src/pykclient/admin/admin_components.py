@@ -37,7 +37,7 @@ _MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION = 5
 _numbers = count(1)
 
 
-class AdminParts:
+class AdminComponents:
     """The parts of one admin client. Tests may pass ``client`` and ``metadata``. Thread: any."""
 
     def __init__(

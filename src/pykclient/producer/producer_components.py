@@ -58,10 +58,10 @@ _BACKOFF_JITTER = 0.2
 _FIRST_VERSION_WITH_ZSTD = 7
 
 
-class ProducerParts:
+class ProducerComponents:
     """The components of a KafkaProducer.
 
-    Tests may pass ``client`` and ``metadata``. Creating the parts starts no thread.
+    Tests may pass ``client`` and ``metadata``. Creating the components starts no thread.
     """
 
     __slots__ = (

@@ -1,0 +1,57 @@
+"""Arguments of a started AIOKafkaConsumer's methods."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pykclient.aio import aiokafka_arguments
+from pykclient.aio.errors import ArgumentTypeError
+from pykclient.errors import IllegalArgumentError
+from pykclient.types import OffsetAndMetadata, TopicPartition
+
+TP = TopicPartition("t", 0)
+
+
+def test_what_is_accepted() -> None:
+    assert aiokafka_arguments.offsets({TP: 5}) == {TP: OffsetAndMetadata(5, "")}
+    assert aiokafka_arguments.offsets({TP: (5, "note")}) == {TP: OffsetAndMetadata(5, "note")}
+    assert aiokafka_arguments.offsets({("t", 0): OffsetAndMetadata(5, "", 3)}) == {TP: OffsetAndMetadata(5, "", 3)}
+    assert aiokafka_arguments.partitions((TP, ("t", 0))) == [TP]
+    assert aiokafka_arguments.offset(0) == 0
+    assert aiokafka_arguments.max_records(None) is None
+    assert aiokafka_arguments.timestamps({TP: 5.7}) == {TP: 5}
+
+
+def test_a_pattern() -> None:
+    _, pattern = aiokafka_arguments.topics_or_pattern((), "a.c")
+    assert pattern is not None
+    assert pattern.pattern == "a.c"
+    assert pattern.fullmatch("abcd")
+    assert not pattern.fullmatch("xabc")
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: aiokafka_arguments.offsets({}), IllegalArgumentError, "offsets to commit are a dict"),
+        (lambda: aiokafka_arguments.offsets([1]), IllegalArgumentError, "offsets to commit are a dict"),
+        (lambda: aiokafka_arguments.offsets({"t": 1}), ArgumentTypeError, "Key should be TopicPartition instance"),
+        (lambda: aiokafka_arguments.offsets({TP: (1, 2, 3)}), IllegalArgumentError, "a pair of a number and text"),
+        (lambda: aiokafka_arguments.offsets({TP: (1, 2)}), ArgumentTypeError, "Metadata should be a string"),
+        (lambda: aiokafka_arguments.offsets({TP: -1}), IllegalArgumentError, "negative"),
+        (lambda: aiokafka_arguments.offsets({TP: "5"}), IllegalArgumentError, "an offset is an integer"),
+        (lambda: aiokafka_arguments.partitions(["t"]), ArgumentTypeError, "partitions must be TopicPartition inst"),
+        (lambda: aiokafka_arguments.offset(-1), IllegalArgumentError, "Offset must be a positive integer"),
+        (lambda: aiokafka_arguments.offset("1"), IllegalArgumentError, "Offset must be a positive integer"),
+        (lambda: aiokafka_arguments.max_records(0), IllegalArgumentError, "`max_records` must be a positive Integer"),
+        (lambda: aiokafka_arguments.timestamps({TP: -5}), IllegalArgumentError, "The target time cannot be negative."),
+        (lambda: aiokafka_arguments.timestamps([TP]), IllegalArgumentError, "times are a dict"),
+    ],
+)
+def test_what_is_refused(call: Callable[[], Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=re.escape(text)):
+        call()
