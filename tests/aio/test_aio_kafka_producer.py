@@ -104,7 +104,7 @@ def test_a_single_record_is_sent_before_the_loop_goes_on(cluster: EmbeddedCluste
     async def main() -> None:
         async with started(cluster, linger_ms=0) as producer:
             await producer.send_and_wait(topic, b"warm")
-            client = producer._producer.parts.client  # type: ignore[union-attr]
+            client = producer._producer.components.client  # type: ignore[union-attr]
             waits = [asyncio.ensure_future(producer.send_and_wait(topic, b"%d" % number)) for number in range(500)]
             in_flight: list[int] = []
             asyncio.get_running_loop().call_soon(lambda: in_flight.append(client.in_flight_request_count()))

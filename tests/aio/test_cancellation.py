@@ -174,7 +174,7 @@ def test_every_other_call(cluster: EmbeddedCluster, what: str) -> None:
             assert last in values(cluster)
             if what != "partitions_for":
                 assert set(ended) <= set(values(cluster))
-            assert not producer._producer.parts.accumulator.flush_in_progress  # type: ignore[union-attr]
+            assert not producer._producer.components.accumulator.flush_in_progress  # type: ignore[union-attr]
             assert not producer._waits.waiting
 
     run(main())
