@@ -39,7 +39,7 @@ def ensure_not_interrupting(call: str) -> None:
     Raises:
         IllegalStateError: it does, and waiting would never end.
     """
-    if is_interrupting():
+    if HERE.mark._is_owned():  # type: ignore[attr-defined]
         raise interrupting(call)
 
 

@@ -138,6 +138,34 @@ def test_a_request_to_a_node_that_is_not_ready_is_refused() -> None:
         f.send()
 
 
+@pytest.mark.parametrize("loss", ["disconnect", "close", "drop", "poll"])
+def test_a_node_that_was_ready_is_checked_again_after_it_is_lost(loss: str) -> None:
+    f = Fixture()
+    f.await_ready()
+    assert f.client.ready(NODE, f.now)
+    if loss == "disconnect":
+        f.client.disconnect(NODE.id_string)
+    elif loss == "close":
+        f.client.close_node(NODE.id_string)
+    elif loss == "drop":
+        f.client.drop_connections()
+    else:
+        f.selector.disconnect(NODE.id_string)
+        f.poll()
+    with pytest.raises(IllegalStateError, match="not ready"):
+        f.send()
+
+
+def test_a_node_that_was_ready_has_no_room_once_it_has_the_limit_of_requests() -> None:
+    f = Fixture()
+    f.await_ready()
+    assert f.client.ready(NODE, f.now)
+    for _ in range(5):
+        f.send()
+    with pytest.raises(IllegalStateError, match="not ready"):
+        f.send()
+
+
 @pytest.mark.parametrize("discover", [True, False])
 def test_request_and_response(discover: bool) -> None:
     f = Fixture(discover=discover)

@@ -29,7 +29,7 @@ TP = TopicPartition("t", 0)
 def leave_numbers(manager: TransactionManager | None, tp: TopicPartition, left: int) -> TxnPartitionEntry:
     """Leave a partition only ``left`` sequence numbers of the epoch."""
     assert manager is not None
-    entry = manager._partitions.get_or_create(tp)
+    entry = manager._partitions.entries[tp]
     entry.producer_id_and_epoch = manager.producer_id_and_epoch
     entry.next_sequence = END - left
     entry.last_acked_sequence = END - left - 1

@@ -1,11 +1,24 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Self, final
 
 from pykclient.network.kafka_channel import KafkaChannel
 from pykclient.network.network_receive import Frame, InvalidReceiveError
-from pykclient.network.network_send import NetworkSend
+from pykclient.network.network_send import BytesLike
 
 HAS_EPOLL: bool
+
+@final
+class NetworkSend:
+    completed: bool
+    destination_id: str
+    expect_response: bool
+    remaining: int
+    size: int
+    def __init__(self, destination_id: str, buffers: Sequence[BytesLike], expect_response: bool = True) -> None: ...
+    def pending(self) -> list[BytesLike]: ...
+    def unsent(self) -> list[BytesLike]: ...
+    def complete(self) -> None: ...
+    def advance(self, sent_bytes: int) -> None: ...
 
 @final
 class FrameStream:

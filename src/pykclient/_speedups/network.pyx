@@ -180,6 +180,7 @@ cdef enum:
     READ_LIMIT = 8 * 1024 * 1024  # as in frame_stream.py
     FIRST_BYTES = 1024 * 1024  # as in network_receive.py
     WRITE_WITH_LOCK_UP_TO = 16 * 1024
+    MOST_PIECES = 1024  # IOV_MAX of network_send.py
     MOST_EVENTS = 256
 
 cdef enum:  # how reading ended; the order matters
@@ -444,7 +445,7 @@ cdef class FrameStream:
 
     cdef Connection connection
     cdef object check_frame_size, no_memory_for_frame, first_limit
-    cdef object sending  # the NetworkSend whose pieces are prepared
+    cdef NetworkSend sending  # the NetworkSend whose pieces are prepared
     cdef Py_buffer *exports  # the exported buffers of its pieces
     cdef size_t export_capacity
 
@@ -624,7 +625,7 @@ cdef class FrameStream:
 
     # --- writing -------------------------------------------------------------------------------------------------------
 
-    def write(self, send) -> int:
+    def write(self, NetworkSend send not None) -> int:
         cdef Connection *connection = &self.connection
         cdef Py_ssize_t written = 0
         while not send.completed:
@@ -641,14 +642,14 @@ cdef class FrameStream:
                 set_errno(connection.write_error)
                 PyErr_SetFromErrno(OSError)
             if connection.written:
-                send.advance(connection.written)
+                send.moved(connection.written)
                 written += connection.written
             if connection.unwritten:
                 self.prepare(send)  # the poller writes the rest when the socket is writable
                 break
         return written
 
-    cdef int prepare(self, send) except -1:
+    cdef int prepare(self, NetworkSend send) except -1:
         """Export the buffers of the unsent pieces."""
         cdef Connection *connection = &self.connection
         cdef list buffers = send.pending()
@@ -685,6 +686,66 @@ cdef class FrameStream:
             PyBuffer_Release(&self.exports[index])
         self.connection.piece_count = 0
         self.sending = None
+
+
+@cython.final
+@cython.freelist(8)
+cdef class NetworkSend:
+    """See the twin. The frame of the requests in flight of a client: few exist at a time. Thread: owner."""
+
+    cdef readonly object destination_id
+    cdef readonly bint expect_response
+    cdef list buffers
+    cdef Py_ssize_t next
+    cdef readonly int64_t size, remaining
+    cdef readonly bint completed
+
+    def __init__(self, destination_id, buffers, expect_response=True):
+        cdef int64_t size = 0
+        self.destination_id = destination_id
+        self.expect_response = expect_response
+        self.buffers = list(buffers)
+        self.next = 0
+        for buffer in self.buffers:
+            size += len(buffer)
+        self.size = self.remaining = size
+        self.completed = not size
+
+    cpdef list pending(self):
+        if self.next or len(self.buffers) > MOST_PIECES:
+            return self.buffers[self.next : self.next + MOST_PIECES]
+        return self.buffers
+
+    def unsent(self):
+        return self.buffers[self.next :]
+
+    def complete(self):
+        self.remaining = 0
+        self.completed = True
+        self.buffers = []
+
+    def advance(self, int64_t sent_bytes):
+        self.moved(sent_bytes)
+
+    @cython.boundscheck(True)
+    cdef int moved(self, int64_t sent_bytes) except -1:
+        cdef Py_ssize_t index = self.next
+        cdef list buffers = self.buffers
+        self.remaining -= sent_bytes
+        if not self.remaining:
+            self.completed = True
+            self.buffers = []
+            return 0
+        while sent_bytes >= len(buffers[index]):
+            sent_bytes -= len(buffers[index])
+            index += 1
+        if sent_bytes:
+            buffers[index] = memoryview(buffers[index])[sent_bytes:]
+        self.next = index
+        return 0
+
+    def __repr__(self):
+        return f"NetworkSend(to={self.destination_id}, {self.remaining} of {self.size} bytes left)"
 
 
 # --- the wait ----------------------------------------------------------------------------------------------------------
@@ -789,6 +850,8 @@ cdef class EpollPoller:
                 raise MemoryError
             self.outgoing = <Connection **>grown
             self.outgoing_capacity = 2 * count
+        if not isinstance(send, NetworkSend):
+            raise TypeError("a frame is a NetworkSend")
         (<FrameStream>stream).prepare(send)
         self.outgoing[count - 1] = &(<FrameStream>stream).connection
         self.later.append((stream, channel))

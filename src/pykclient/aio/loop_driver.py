@@ -199,18 +199,19 @@ class LoopDriver:
         """Run rounds until there is nothing to do at once, or enough are done; return for how many ms to wait."""
         clock, client, decider, selector = self._clock, self._client, self._decider, self._selector
         wait_ms = 0
-        start_ms = clock.now_ms()
+        now_ms = start_ms = clock.now_ms()
         try:
             for _ in range(_MOST_ROUNDS):
                 if with_io:
                     selector.poll(0)
-                now_ms = clock.now_ms()
-                if with_io:
+                    now_ms = clock.now_ms()
                     client.end_poll(now_ms)
                 wait_ms = decider.step(now_ms)
                 if decider.is_closed:
                     break
-                wait_ms = min(client.begin_poll(wait_ms, now_ms), selector.wait_bound_ms(now_ms))
+                wait_ms = client.begin_poll(wait_ms, now_ms)
+                bound_ms = selector.wait_bound_ms(now_ms)
+                wait_ms = min(wait_ms, bound_ms)
                 if wait_ms > 0 or clock.now_ms() - start_ms > _LONG_TURN_MS:
                     break
                 with_io = True

@@ -14,7 +14,7 @@ from pykclient.network.frame_stream import FrameStream
 from pykclient.network.network_receive import Frame, TlsResponseError
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selector_metrics import Traffic
-from pykclient.network.transport_layer import TransportLayer
+from pykclient.network.transport_layer import PlaintextTransportLayer, TransportLayer
 
 _NOT_CONNECTED = ChannelState(channel_state.NOT_CONNECTED)
 
@@ -29,6 +29,7 @@ class KafkaChannel:
         "_remote_address",
         "_transport",
         "id",
+        "is_plain",
         "muted",
         "pump",
         "ready",
@@ -53,6 +54,8 @@ class KafkaChannel:
         self.send: NetworkSend | None = None  # the frame being sent: one at a time
         self.stream = stream
         self.pump = stream.pump  # a plain attribute for the poller
+        #: True for a plain socket: nothing but the stream holds bytes back, and only frames are written.
+        self.is_plain = type(transport) is PlaintextTransportLayer
         self._transport = transport
         self._authenticator = authenticator
         self._remote_address: str | None = None
@@ -202,17 +205,6 @@ class KafkaChannel:
 
     # --- frames ----------------------------------------------------------------------------------------------------
 
-    def write(self) -> tuple[int, NetworkSend | None]:
-        """Write as much of the frame as the socket accepts; return the number of bytes, and the frame if it is sent."""
-        send = self.send
-        if send is None:
-            return 0, None
-        written = self.stream.write(send)
-        if not send.completed:
-            return written, None
-        self.send = None
-        return written, send
-
     def read(self, frames: list[Frame], one: bool) -> int:
         """Append the received frames, as ``FrameStream.read`` does.
 
@@ -222,10 +214,14 @@ class KafkaChannel:
         try:
             return self.stream.read(frames, one)
         except TlsResponseError as error:
-            raise SslAuthenticationError(
-                f"the listener at {self.describe()} speaks TLS ({error}), but security.protocol is PLAINTEXT or "
-                "SASL_PLAINTEXT: set it to SSL or SASL_SSL, or use the port of a listener without TLS"
-            ) from error
+            raise self.speaks_tls(error) from error
+
+    def speaks_tls(self, error: TlsResponseError) -> SslAuthenticationError:
+        """Return the error of a connection without TLS to a peer that uses it."""
+        return SslAuthenticationError(
+            f"the listener at {self.describe()} speaks TLS ({error}), but security.protocol is PLAINTEXT or "
+            "SASL_PLAINTEXT: set it to SSL or SASL_SSL, or use the port of a listener without TLS"
+        )
 
     def close(self) -> None:
         self.ready = self.stream.ready = False

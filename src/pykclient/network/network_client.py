@@ -101,6 +101,7 @@ class NetworkClient:
         # No request and no attempt to connect times out before this time.
         self._next_timeout_ms = FOREVER_MS
         self._renewed = 0  # the number of requests that the last poll sent again
+        self._found_ready: str | None = None  # the node that ``ready`` has just found ready, if nothing happened since
 
     def _new_connection_states(self) -> ClusterConnectionStates:
         return ClusterConnectionStates(self._config.backoff, self._log_context, self._config.rng)
@@ -116,6 +117,7 @@ class NetworkClient:
             self._api_versions.remove(node_id)
         self._nodes_needing_api_versions = {}
         self._aborted_sends = []
+        self._found_ready = None
         self._updater.reset()
         if self.telemetry is not None:
             self.telemetry.reset()
@@ -136,8 +138,10 @@ class NetworkClient:
 
         Else start to connect, unless the backoff forbids it.
         """
+        node_id = node.id_string
         is_free = now_ms < self._schedule.quiet_until_ms or not self._updater.is_update_due(now_ms)
-        if is_free and self.can_send_request(node.id_string, now_ms):
+        if is_free and self.can_send_request(node_id, now_ms):
+            self._found_ready = node_id
             return True
         if self.can_connect(node, now_ms):
             self.initiate_connect(node, now_ms)
@@ -234,7 +238,7 @@ class NetworkClient:
             IllegalStateError: the node is not ready.
             DisconnectError: the client is closing.
         """
-        if not self.can_send_request(request.destination, now_ms):
+        if request.destination != self._found_ready and not self.can_send_request(request.destination, now_ms):
             raise IllegalStateError(f"{self._name(request.destination)} is not ready for a request")
         self._do_send(request, False, now_ms)
 
@@ -246,7 +250,9 @@ class NetworkClient:
         return self._do_send(self.new_client_request(node_id, builder, now_ms, True), True, now_ms)
 
     def _do_send(self, request: ClientRequest, is_internal: bool, now_ms: int) -> bool:
-        self._ensure_active()
+        self._found_ready = None
+        if self._state != _ACTIVE:
+            raise self._not_active()
         node_id = request.destination
         builder = request.request_builder
         version = builder.latest_allowed_version
@@ -320,7 +326,9 @@ class NetworkClient:
             timeout_ms = until_ms - now_ms
 
     def begin_poll(self, timeout_ms: int, now_ms: int) -> int:
-        self._ensure_active()
+        self._found_ready = None
+        if self._state != _ACTIVE:
+            raise self._not_active()
         if self._aborted_sends:
             return 0
         if self._connection_states.lookups:
@@ -555,6 +563,7 @@ class NetworkClient:
         if not self._connection_states.is_known(node_id) or self._connection_states.is_disconnected(node_id):
             return
         self._log.debug("Disconnecting from %s", self._name(node_id))
+        self._found_ready = None
         self._selector.close_channel(node_id)
         now_ms = self._clock.now_ms()
         self._cancel_in_flight_requests(self._aborted_sends, node_id, now_ms, timed_out=False)
@@ -564,6 +573,7 @@ class NetworkClient:
 
     def close_node(self, node_id: str) -> None:
         self._log.debug("Closing the connection to %s", self._name(node_id))
+        self._found_ready = None
         self._selector.close_channel(node_id)
         self._cancel_in_flight_requests(None, node_id, self._clock.now_ms(), timed_out=False)
         self._connection_states.remove(node_id)
@@ -679,9 +689,8 @@ class NetworkClient:
     def active(self) -> bool:
         return self._state == _ACTIVE
 
-    def _ensure_active(self) -> None:
-        if self._state != _ACTIVE:
-            raise DisconnectError(f"the network client is {self._state.lower()}")
+    def _not_active(self) -> DisconnectError:
+        return DisconnectError(f"the network client is {self._state.lower()}")
 
     def close(self) -> None:
         telemetry = self.telemetry

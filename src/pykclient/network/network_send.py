@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pykclient.implementation import twin
+
 BytesLike = bytes | bytearray | memoryview
 
 #: The maximum number of buffers per sendmsg. POSIX guarantees 16, Linux and macOS accept 1024; a produce request has a
@@ -11,6 +13,7 @@ BytesLike = bytes | bytearray | memoryview
 IOV_MAX = 1024
 
 
+@twin("network")
 class NetworkSend:
     """A frame with its size prefix, as a list of buffers for one ``sendmsg``. Nothing is copied.
 

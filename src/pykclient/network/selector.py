@@ -10,7 +10,7 @@ import random
 import socket
 import struct
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from pykclient.clock import FOREVER_MS, Clock
@@ -24,7 +24,7 @@ from pykclient.network.channel_state import ChannelState
 from pykclient.network.idle_expiry import IdleExpiryManager
 from pykclient.network.kafka_channel import KafkaChannel
 from pykclient.network.memory_pool import UNLIMITED, MemoryPool
-from pykclient.network.network_receive import UNLIMITED_SIZE, Frame, NetworkReceive
+from pykclient.network.network_receive import UNLIMITED_SIZE, Frame, NetworkReceive, TlsResponseError
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.poller import READ, WRITE, new_poller
 from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
@@ -39,6 +39,9 @@ _MAX_WAIT_MS: Final = 3_600_000
 
 #: Makes a socket send a reset when it is closed.
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
+
+#: ``NetworkReceive`` of a tuple, without a call of Python code.
+_new_receive: Final[Callable[[tuple[str, Frame]], NetworkReceive]] = functools.partial(tuple.__new__, NetworkReceive)
 
 _IN_PROGRESS: Final = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EAGAIN)
 
@@ -287,7 +290,7 @@ class Selector:
             if send.size > _WRITE_LATER_ABOVE and self._poller.write_later(channel, not send.expect_response):
                 self._note_use(id)
                 return
-            self._write(channel, self._early_sends)
+            self._write(channel, send, self._early_sends)
         except (AuthenticationError, OSError) as error:
             # The next poll reports the failure, so that callers learn of all disconnects in one place.
             self._log.debug("Sending to %s (%s) failed: %s", id, channel.describe(), error)
@@ -334,17 +337,19 @@ class Selector:
         if self._idle_expiry is not None:
             self._idle_expiry.update(id, self._clock.now_ms())
 
-    def _write(self, channel: KafkaChannel, completed: list[NetworkSend]) -> None:
-        written, send = channel.write()
+    def _write(self, channel: KafkaChannel, send: NetworkSend, completed: list[NetworkSend]) -> None:
+        """Write as much of a channel's frame as its socket accepts; append the frame to ``completed`` if it is sent."""
+        written = channel.stream.write(send)
+        traffic = channel.traffic
         if written:
-            traffic = channel.traffic
             traffic.bytes_sent += written
             traffic.io_count += 1
-            if send is not None:
-                traffic.requests += 1
-                traffic.request_bytes += send.size
-                traffic.request_max = max(traffic.request_max, send.size)
-        if send is not None:
+        if send.completed:
+            channel.send = None
+            size = send.size
+            traffic.requests += 1
+            traffic.request_bytes += size
+            traffic.request_max = max(traffic.request_max, size)
             completed.append(send)
 
     # --- polling ---------------------------------------------------------------------------------------------------
@@ -366,12 +371,12 @@ class Selector:
             or self._poller.has_work
         ):
             return 0
-        due_ms = FOREVER_MS
+        due_ms = FOREVER_MS if self._idle_expiry is None else self._idle_expiry.next_check_ms
         if self._delayed_closes:
             due_ms = min(due_ms, next(iter(self._delayed_closes.values())))
-        if self._idle_expiry is not None:
-            due_ms = min(due_ms, self._idle_expiry.next_check_ms)
-        return FOREVER_MS if due_ms == FOREVER_MS else max(0, due_ms - now_ms)
+        if due_ms == FOREVER_MS:
+            return FOREVER_MS
+        return due_ms - now_ms if due_ms > now_ms else 0
 
     def poll(self, timeout_ms: int) -> None:
         if timeout_ms < 0:
@@ -397,12 +402,14 @@ class Selector:
         self._is_waiting = timeout_ms > 0
         events = self._poller.select(timeout_ms)
         self._is_waiting = False
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.now_ms() if timeout_ms > 0 else start_ms
         while self._resumed:
             self._buffered.add(self._resumed.popleft())
+        end_ms = now_ms
         if events or self._buffered:
             self._handle(events, now_ms)
-        self.metrics.polled(now_ms - start_ms, self._clock.now_ms() - now_ms, now_ms)
+            end_ms = self._clock.now_ms()
+        self.metrics.polled(now_ms - start_ms, end_ms - now_ms, now_ms)
         if self._delayed_closes:
             self._complete_delayed_closes(now_ms)
         if self._idle_expiry is not None and now_ms > self._idle_expiry.quiet_until_ms:
@@ -437,8 +444,8 @@ class Selector:
                 return
             if not channel.muted and (mask & READ or channel.has_bytes_buffered):
                 self._read(channel)
-            if channel.send is not None and mask & WRITE:
-                self._write(channel, self.completed_sends)
+            if mask & WRITE and channel.send is not None:
+                self._write(channel, channel.send, self.completed_sends)
         except AuthenticationError as error:
             channel.fail_authentication(error)
             metrics, is_first = self.metrics, channel.reauthentication_start_ms is None
@@ -452,7 +459,7 @@ class Selector:
             self._log.debug("Connection %s (%s) ended: %s", id, channel.describe(), error)
             self._close(channel, notify=True)
         else:
-            if mask & WRITE or channel.muted or channel.wants_write:
+            if mask & WRITE or channel.muted or (not channel.is_plain and channel.wants_write):
                 self._sync_interest(channel)
 
     def _make_ready(self, channel: KafkaChannel, now_ms: int) -> bool:
@@ -487,22 +494,23 @@ class Selector:
 
     def _read(self, channel: KafkaChannel) -> None:
         frames: list[Frame] = []
+        stream = channel.stream
         try:
-            received = channel.read(frames, self._one_receive)
+            received = stream.read(frames, self._one_receive)
             if received:
                 traffic = channel.traffic
                 traffic.bytes_received += received
                 traffic.io_count += 1
                 traffic.responses += len(frames)
+        except TlsResponseError as error:
+            raise channel.speaks_tls(error) from error
         finally:
-            if frames:
-                id = channel.id
-                for frame in frames:
-                    self.completed_receives.append(NetworkReceive(id, frame))
-        if channel.stream.waits_for_memory:
+            for frame in frames:
+                self.completed_receives.append(_new_receive((channel.id, frame)))
+        if stream.waits_for_memory:
             channel.muted = True
             self._out_of_memory = True
-        elif channel.has_bytes_buffered:
+        elif (self._one_receive or not channel.is_plain) and channel.has_bytes_buffered:
             self._buffered.add(channel.id)
 
     def _unmute_after_memory_pressure(self) -> None:

@@ -25,7 +25,7 @@ from pykclient.producer.txn_partition_map import (
     ProducerIdAndEpoch,
     TxnPartitionMap,
 )
-from pykclient.record.record_batch import NO_SEQUENCE
+from pykclient.record.record_batch import NO_PRODUCER_ID, NO_SEQUENCE
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class SequenceNumbers(ABC):
 
     def __init__(self, log_context: LogContext) -> None:
         self._log = log_context.logger(type(self).__module__)
-        self._partitions = TxnPartitionMap(log_context)
+        self._partitions = TxnPartitionMap()
         self.producer_id_and_epoch = NO_PRODUCER_ID_AND_EPOCH
         # A batch that failed after it was sent may or may not have been written. The partition's next sequence is
         # unknown until no batch is in flight. The value is the sequence that follows the failed batch.
@@ -78,7 +78,7 @@ class SequenceNumbers(ABC):
     def _rewrite_partitions(self) -> None:
         """Number the batches in flight of the partitions with a gap from 0, in the new epoch."""
         for topic_partition in self._partitions_to_rewrite:
-            entry = self._partitions.get_or_create(topic_partition)
+            entry = self._partitions.entries[topic_partition]
             entry.start_sequences_at_beginning(self.producer_id_and_epoch)
             self._unresolved.pop(topic_partition, None)
         self._partitions_to_rewrite.clear()
@@ -92,14 +92,17 @@ class SequenceNumbers(ABC):
         then requests a new epoch, which starts at 0.
         """
         topic_partition = first.topic_partition
-        if not self.is_send_to_partition_allowed(topic_partition) or not self.has_producer_id:
+        producer_id_and_epoch = self.producer_id_and_epoch
+        if producer_id_and_epoch.producer_id == NO_PRODUCER_ID or not self.is_send_to_partition_allowed(
+            topic_partition
+        ):
             return True
-        entry = self._partitions.get_or_create(topic_partition)
+        entry = self._partitions.entries[topic_partition]
         in_flight = entry.in_flight
         if first.base_sequence == NO_SEQUENCE:
             if in_flight and (
                 # A batch of a new epoch starts at sequence 0, so all batches of the old epoch must have completed.
-                entry.producer_id_and_epoch != self.producer_id_and_epoch
+                entry.producer_id_and_epoch != producer_id_and_epoch
                 # The very first batch is sent alone, and so is the first after a pause. A broker that does not know
                 # this producer, or has forgotten it, accepts any sequence. If the first batch failed and the second was
                 # accepted, the first could no longer be written (KAFKA-14359, not fixed in Java). In a transaction it
@@ -123,7 +126,7 @@ class SequenceNumbers(ABC):
 
     def number(self, batch: ProducerBatch, now_ms: int) -> None:
         """Assign sequence numbers to a batch that is sent for the first time, and track it as in flight."""
-        entry = self._partitions.get_or_create(batch.topic_partition)
+        entry = self._partitions.entries[batch.topic_partition]
         if not entry.in_flight:
             if entry.producer_id_and_epoch != self.producer_id_and_epoch:
                 entry.start_sequences_at_beginning(self.producer_id_and_epoch)
@@ -133,14 +136,17 @@ class SequenceNumbers(ABC):
         producer_id, producer_epoch = self.producer_id_and_epoch
         batch.set_producer_state(producer_id, producer_epoch, entry.next_sequence, self.is_transactional)
         entry.next_sequence += batch.record_count
-        entry.add_in_flight_batch(batch)
+        if entry.in_flight:
+            entry.add_in_flight_batch(batch)
+        else:
+            entry.in_flight.append(batch)
 
     def sequence_number(self, topic_partition: TopicPartition) -> int:
         """Return the base sequence of the partition's next batch."""
-        return self._partitions.get_or_create(topic_partition).next_sequence
+        return self._partitions.entries[topic_partition].next_sequence
 
     def has_inflight_batches(self, topic_partition: TopicPartition) -> bool:
-        return bool(self._partitions.get_or_create(topic_partition).in_flight)
+        return bool(self._partitions.entries[topic_partition].in_flight)
 
     def add_in_flight_batch(self, batch: ProducerBatch) -> None:
         if not batch.has_sequence:
@@ -159,7 +165,7 @@ class SequenceNumbers(ABC):
 
     def first_in_flight_sequence(self, topic_partition: TopicPartition) -> int:
         """Return the lowest base sequence in flight, NO_SEQUENCE if nothing is in flight."""
-        in_flight = self._partitions.get_or_create(topic_partition).in_flight
+        in_flight = self._partitions.entries[topic_partition].in_flight
         return in_flight[0].base_sequence if in_flight else NO_SEQUENCE
 
     def last_acked_sequence(self, topic_partition: TopicPartition) -> int:
@@ -175,7 +181,7 @@ class SequenceNumbers(ABC):
     def handle_completed_batch(self, batch: ProducerBatch, base_offset: int) -> None:
         """Note that ``batch`` is written, from ``base_offset`` on; NO_OFFSET if the broker no longer knows where."""
         # The partition's entry may have been removed while the batch was in flight; create a new one then.
-        entry = self._partitions.get_or_create(batch.topic_partition)
+        entry = self._partitions.entries[batch.topic_partition]
         # For a batch that had already failed this is the late response, and its sequence may belong to an old epoch.
         is_late = batch.final_state != SUCCEEDED
         if entry.producer_id_and_epoch == (batch.producer_id, batch.producer_epoch) and not (
@@ -210,7 +216,7 @@ class SequenceNumbers(ABC):
             # A broker remembers only the last five batches. An earlier attempt may have been written before those, and
             # so may the batches behind this one.
             refused = batch.attempts == 0 and not batch.may_be_written
-        if refused and not self._partitions.get_or_create(batch.topic_partition).has_in_flight_before(batch):
+        if refused and not self._partitions.entries[batch.topic_partition].has_in_flight_before(batch):
             self.request_epoch_bump(batch.topic_partition)
         else:
             self.mark_sequence_unresolved(batch)

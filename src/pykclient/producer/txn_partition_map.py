@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from pykclient.errors import IllegalStateError
-from pykclient.log_context import LogContext
 from pykclient.producer.future import NO_OFFSET
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.record.record_batch import MAX_INT32, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -75,10 +74,7 @@ class TxnPartitionEntry:
         return self.next_sequence + batch.record_count - 1 <= MAX_INT32
 
     def add_in_flight_batch(self, batch: ProducerBatch) -> None:
-        if self.in_flight:
-            insort(self.in_flight, batch, key=_order)
-        else:
-            self.in_flight.append(batch)
+        insort(self.in_flight, batch, key=_order)
 
     def remove_in_flight_batch(self, batch: ProducerBatch) -> None:
         if batch in self.in_flight:
@@ -101,42 +97,46 @@ class TxnPartitionEntry:
         self.is_known_to_broker = False
 
 
+class _Entries(dict[TopicPartition, TxnPartitionEntry]):
+    """Creates the entry of a partition that has none."""
+
+    __slots__ = ()
+
+    def __missing__(self, topic_partition: TopicPartition) -> TxnPartitionEntry:
+        entry = self[topic_partition] = TxnPartitionEntry(topic_partition)
+        return entry
+
+
 class TxnPartitionMap:
     """The partitions written to with the current producer id. Thread: io."""
 
-    __slots__ = ("_entries", "_log")
+    __slots__ = ("entries",)
 
-    def __init__(self, log_context: LogContext) -> None:
-        self._log = log_context.logger(__name__)
-        self._entries: dict[TopicPartition, TxnPartitionEntry] = {}
+    def __init__(self) -> None:
+        #: The entry of each partition. ``entries[topic_partition]`` creates one if there is none.
+        self.entries = _Entries()
 
     def get(self, topic_partition: TopicPartition) -> TxnPartitionEntry:
-        entry = self._entries.get(topic_partition)
+        entry = self.entries.get(topic_partition)
         if entry is None:
             raise IllegalStateError(f"no sequence numbers were assigned for {topic_partition}")
         return entry
 
-    def get_or_create(self, topic_partition: TopicPartition) -> TxnPartitionEntry:
-        entry = self._entries.get(topic_partition)
-        if entry is None:
-            entry = self._entries[topic_partition] = TxnPartitionEntry(topic_partition)
-        return entry
-
     def track(self, numbered: Iterable[ProducerBatch]) -> None:
         """Make ``numbered`` the batches in flight, and let no number that one of them has be given out again."""
-        for entry in self._entries.values():
+        for entry in self.entries.values():
             entry.in_flight = []
         for batch in numbered:
-            entry = self.get_or_create(batch.topic_partition)
+            entry = self.entries[batch.topic_partition]
             entry.add_in_flight_batch(batch)
             if entry.producer_id_and_epoch == (batch.producer_id, batch.producer_epoch):
                 entry.next_sequence = max(entry.next_sequence, batch.last_sequence + 1)
 
     def find(self, topic_partition: TopicPartition) -> TxnPartitionEntry | None:
-        return self._entries.get(topic_partition)
+        return self.entries.get(topic_partition)
 
     def remove(self, topic_partition: TopicPartition) -> None:
-        self._entries.pop(topic_partition, None)
+        self.entries.pop(topic_partition, None)
 
     def reset(self) -> None:
-        self._entries.clear()
+        self.entries.clear()
