@@ -90,6 +90,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "            generation_id=-1,\n",
     ),
     Mutant(
+        "offsets are committed with the id of the group only",
+        "producer/transaction_steps",
+        "            generation_id=self._group.generation_id,\n"
+        "            member_id=self._group.member_id,\n"
+        "            group_instance_id=self._group.group_instance_id,\n",
+        "",
+    ),
+    Mutant(
         "a fenced producer goes on",
         "producer/transaction_steps",
         "    (FENCED, (ProducerFencedError, InvalidProducerEpochError)),\n",

@@ -26,6 +26,7 @@ _OF_PRODUCERS = (
     "partitions of the last transaction count as part of the next",
     "groups of the last transaction count as part of the next",
     "a member that was left behind can commit offsets",
+    "offsets are committed with the id of the group only",
 )
 
 MUTANTS = (

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pykclient.consumer.share.acknowledge_type import AcknowledgeType
@@ -29,7 +30,7 @@ class Application:
         self.consumer = self.cluster.consumer
         self.is_explicit = mode == "explicit"
         self.received: set[tuple[int, int]] = set()
-        self.pending: list[Record] = []
+        self.pending: list[Record | pa.RecordBatch] = []  # received, and not acknowledged
         self.poll()
 
     def poll(self) -> None:
@@ -42,15 +43,14 @@ class Application:
         self.acknowledge()
         rows = self.consumer.poll_arrow(1_000)
         self.received.update(zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True))
-        if self.is_explicit and rows.num_rows:
-            with contextlib.suppress(KafkaError):
-                self.consumer.acknowledge(rows)
+        self.pending.append(rows)
+        self.acknowledge()
 
     def acknowledge(self) -> None:
         while self.is_explicit and self.pending:
             with contextlib.suppress(KafkaError):  # its lock may be gone; then it is delivered again
                 self.consumer.acknowledge(self.pending[0], AcknowledgeType.ACCEPT)
-            del self.pending[0]
+            del self.pending[0]  # after it, so that a call that was interrupted is repeated
 
     def commit_sync(self) -> None:
         self.acknowledge()
