@@ -22,6 +22,7 @@ from pykclient.errors import (
     InvalidRequestError,
     KafkaError,
     RetriableCommitFailedError,
+    TopicAuthorizationError,
     UnreleasedInstanceIdError,
     UnsupportedAssignorError,
     UnsupportedVersionError,
@@ -53,6 +54,7 @@ from tests.consumer.coordinator.harness import (
 from tests.consumer.responses import metadata_response, topic_id
 
 INVALID_REQUEST, UNSUPPORTED_VERSION = 42, 35
+TOPIC_AUTHORIZATION_FAILED, GROUP_ID_NOT_FOUND = 29, 69
 FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, STALE_MEMBER_EPOCH = 110, 111, 112, 113
 INTERVAL_MS = 5_000
 OTHER = TopicPartition("other", 0)
@@ -554,6 +556,58 @@ def test_another_subscription_ends_a_fatal_error(member: Member) -> None:
     assert member.beat().member_epoch == 0
 
 
+def test_a_missing_acl_of_a_topic_does_not_end_the_membership(member: Member) -> None:
+    """The member keeps its partitions and its place, and recovers as soon as the ACL exists."""
+    member.join(TP0)
+    for _ in range(2):
+        member.next_beat()
+        member.respond(answer(0, error=TOPIC_AUTHORIZATION_FAILED))
+        assert member.state == "STABLE"
+        with pytest.raises(TopicAuthorizationError, match="DESCRIBE on topic 'test'"):
+            member.poll()
+    member.poll()
+    request = member.next_beat()
+    assert request.member_epoch == 1
+    assert request.subscribed_topic_names == [TOPIC]
+    member.respond(answer(1))
+    member.poll()
+    assert member.told == [("assigned", [TP0])]
+
+
+def test_a_missing_acl_of_a_topic_ends_the_wait_of_a_member_that_joins(member: Member) -> None:
+    member.joining()
+    member.client.prepare_response(answer(0, error=TOPIC_AUTHORIZATION_FAILED))
+    member.respond(answer(0, error=LOAD_IN_PROGRESS))
+    started_ms = member.clock.now_ms()
+    with pytest.raises(TopicAuthorizationError):
+        member.coordinator.poll(member.group.timer(50_000))
+    assert member.clock.now_ms() - started_ms < 1_000
+    assert member.state == "JOINING"
+
+
+def test_unsubscribing_forgets_a_missing_acl(member: Member) -> None:
+    member.join(TP0)
+    member.next_beat()
+    member.respond(answer(0, error=TOPIC_AUTHORIZATION_FAILED))
+    member.coordinator.revoke_all()
+    member.coordinator.leave_group(DEFAULT, "test")
+    member.group.subscriptions.unsubscribe()
+    member.group.subscribe()
+    member.poll()
+    assert [request.member_epoch for request in member.sent()] == [-1, 0]
+
+
+@pytest.mark.parametrize("error", [UNKNOWN_MEMBER_ID, GROUP_ID_NOT_FOUND])
+def test_leaving_a_group_that_does_not_know_the_member(
+    member: Member, error: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    member.join(TP0)
+    left = member.coordinator.leave_group(DEFAULT, "test")
+    member.respond(answer(-1, error=error))
+    assert left.succeeded
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 # --- the poll timer --------------------------------------------------------------------------------------------------
 
 
@@ -805,6 +859,12 @@ def test_metrics(member: Member) -> None:
     assert member.group.metric("last-heartbeat-seconds-ago") == 0
     assert member.group.metric("assigned-partitions") == 1
     member.next_beat()
+    member.respond(answer(0, error=UNKNOWN_MEMBER_ID))
+    member.poll()
+    assert member.group.metric("failed-rebalance-total") == 0, "there was no rebalance"
+    member.respond(answer(2, [TP0, TP1]))
+    member.clock.advance(INTERVAL_MS)
+    member.group.thread.run_once()
     member.respond(answer(0, error=UNKNOWN_MEMBER_ID))
     member.poll()
     assert member.group.metric("failed-rebalance-total") == 1

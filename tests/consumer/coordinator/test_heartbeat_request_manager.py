@@ -11,6 +11,7 @@ from pykclient.errors import DisconnectError, FencedInstanceIdError
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest
 from tests.consumer.coordinator.harness import (
     FENCED_INSTANCE_ID,
+    GROUP_AUTHORIZATION_FAILED,
     ILLEGAL_GENERATION,
     LOAD_IN_PROGRESS,
     NOT_COORDINATOR,
@@ -113,6 +114,28 @@ def test_a_failed_one_is_repeated_after_a_growing_pause(heartbeats: Heartbeats, 
     answer(request, heartbeat())
     assert heartbeats.waits_ms() > 2_000
     assert heartbeats.membership.state is STABLE
+
+
+def test_a_refusal_that_no_retry_mends_is_logged_once(heartbeats: Heartbeats, caplog: pytest.LogCaptureFixture) -> None:
+    """The member keeps trying until its session expires, and the log must say why it is lost then."""
+    request = heartbeats.beat()
+    for _ in range(3):
+        answer(request, heartbeat(GROUP_AUTHORIZATION_FAILED))
+        heartbeats.clock.advance(heartbeats.waits_ms())
+        (request,) = heartbeats.poll()
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "READ on group 'a-group'" in line
+    assert "session.timeout.ms=10000" in line
+    answer(request, heartbeat())
+    answer(heartbeats.beat(), heartbeat(GROUP_AUTHORIZATION_FAILED))
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 2
+
+
+def test_a_coordinator_that_loads_is_no_reason_to_warn(
+    heartbeats: Heartbeats, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer(heartbeats.beat(), heartbeat(LOAD_IN_PROGRESS))
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 def test_a_lost_connection_is_a_lost_coordinator(heartbeats: Heartbeats) -> None:

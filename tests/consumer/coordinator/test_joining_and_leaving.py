@@ -135,6 +135,14 @@ class TestJoining:
         assert group.metric("join-total") == 1
         assert group.metric("last-rebalance-seconds-ago") == 0
 
+    def test_attempts_that_fail_are_not_counted(self, group: GroupHarness) -> None:
+        """A first JoinGroup is refused with a member id. It says nothing about how long joining takes."""
+        group.prepare(find_coordinator(group.node), join(-1, error=MEMBER_ID_REQUIRED), join(1))
+        group.prepare(sync(error=REBALANCE_IN_PROGRESS), join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        assert group.metric("join-total") == 2
+        assert group.metric("sync-total") == 1
+
     def test_the_requests(self, group: GroupHarness) -> None:
         sent: list[Any] = []
         group.prepare(find_coordinator(group.node))
@@ -277,6 +285,12 @@ class TestSyncing:
         assert group.coordinator.poll(group.timer())
         # An unknown member drops its id; the other errors keep it.
         assert seen[0].member_id == ("" if error == UNKNOWN_MEMBER_ID else MEMBER)
+
+    def test_a_coordinator_that_loads(self, group: GroupHarness) -> None:
+        """Java's poll() raises this; it is over in a moment."""
+        group.prepare(find_coordinator(group.node), join(1), sync(error=LOAD_IN_PROGRESS), join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        assert group.member.membership.generation.generation_id == 2
 
     @pytest.mark.parametrize("error", [NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE])
     def test_another_coordinator(self, group: GroupHarness, error: int) -> None:

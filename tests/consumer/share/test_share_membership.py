@@ -34,7 +34,7 @@ from pykclient.consumer.share.share_heartbeat_request_manager import ShareHeartb
 from pykclient.consumer.share.share_membership_manager import ShareMembershipManager
 from pykclient.consumer.share.share_metrics import ShareCoordinatorMetrics
 from pykclient.consumer.subscription_state import SubscriptionState
-from pykclient.errors import DisconnectError, GroupAuthorizationError, UnknownMemberIdError
+from pykclient.errors import DisconnectError, GroupAuthorizationError, TopicAuthorizationError, UnknownMemberIdError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.network.exponential_backoff import ExponentialBackoff
@@ -293,6 +293,17 @@ def test_a_member_without_an_answer_tells_all_again() -> None:
     assert member.lookup.unknown
     member.lookup.node = Node(7, "localhost", 9092)
     assert member.beat().subscribed_topic_names == [TOPIC]
+
+
+def test_a_missing_acl_of_a_topic_does_not_end_the_membership() -> None:
+    member = ShareMember()
+    stable(member)
+    member.answer(error=TopicAuthorizationError.code)
+    with pytest.raises(TopicAuthorizationError, match="DESCRIBE on topic 't'"):
+        member.heartbeats.raise_failure()
+    member.heartbeats.raise_failure()
+    assert (member.state, member.assigned) == (STABLE, [TopicPartition(TOPIC, 0)])
+    assert member.beat().member_epoch == 1
 
 
 @pytest.mark.parametrize("state", [FENCED, STALE, FATAL])

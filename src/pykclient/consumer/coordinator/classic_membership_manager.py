@@ -509,7 +509,7 @@ class ClassicMembershipManager:
                 f"the brokers do not allow session.timeout.ms={self._config.session_timeout_ms}: they have limits "
                 f"for it (group.min.session.timeout.ms, group.max.session.timeout.ms)"
             )
-        elif not isinstance(error, (errors.InvalidGroupIdError, errors.UnsupportedVersionError)):
+        elif not isinstance(error, (errors.InvalidGroupIdError, errors.UnsupportedVersionError, RetriableError)):
             return _unexpected("JoinGroup", error)
         return error
 
@@ -557,6 +557,9 @@ class ClassicMembershipManager:
             self._membership.reset_if_unchanged(sent, reason, reset_member_id=reset_member_id, lost_because=reason)
         elif isinstance(error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError)):
             self._coordinator.mark_unknown(f"SyncGroup: {error}")
+        elif isinstance(error, RetriableError):
+            # Java's application gets these. A new coordinator answers so while it loads the group.
+            self._log.info("SyncGroup failed, joining again: %s", error)
         else:
             return _unexpected("SyncGroup", error)
         return error

@@ -536,7 +536,6 @@ class CommitRequestManager:
             (
                 errors.OffsetMetadataTooLargeError,
                 errors.InvalidCommitOffsetSizeError,
-                errors.CoordinatorLoadInProgressError,
             ),
         ):
             return error
@@ -571,6 +570,8 @@ class CommitRequestManager:
             ):
                 return self._stale(sent)
             return self.commit_failed_error(cause, sent)
+        if isinstance(error, RetriableError):
+            return error
         wrapped = KafkaError(f"unexpected error in the commit of {tp}: {error}")
         wrapped.__cause__ = error
         return wrapped

@@ -15,7 +15,7 @@ from pykclient.consumer.coordinator.group_errors import fenced_error
 from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.errors import DisconnectError, KafkaError, RetriableError, UnsupportedVersionError
-from pykclient.network.authorization_errors import group_denied
+from pykclient.network.authorization_errors import group_denied, topics_denied
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,9 +77,23 @@ class ConsumerHeartbeatRequestManager:
         # No timer ends before this time, unless there is a signal.
         self._next_event_ms = 0
         self._seen_signals = -1
+        #: An error for the application's next poll that does not end the membership.
+        self.failure: KafkaError | None = None
+
+    def raise_failure(self) -> None:
+        """Raise the error of a heartbeat that the application must see, once.
+
+        Raises:
+            TopicAuthorizationError: the consumer may not describe a topic of its subscription. It remains a member,
+                and heartbeats go on, so it recovers as soon as the ACL exists.
+        """
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
 
     def leave(self, operation: str, reason: str) -> RequestFuture[None] | None:
         """Leave the group with the next poll. Return a future of the answer, or None if nothing is sent."""
+        self.failure = None
         if not self._membership.leave(operation) or self._coordinator.unknown:
             return None
         self._log.info("Leaving the group as member %s: %s", self._membership.member_id, reason)
@@ -171,14 +185,15 @@ class ConsumerHeartbeatRequestManager:
         if error is not None:
             self._refused(beat, error)
             return
+        self.failure = None
         assignment = None if body.assignment is None else _partitions(body.assignment)
         self._membership.answered(beat, body.member_epoch, body.heartbeat_interval_ms, assignment)
 
     def _left(self, error: errors.BrokerError | None) -> None:
         if error is None:
             self._log.debug("The coordinator confirmed that this member left the group")
-        elif isinstance(error, errors.UnknownMemberIdError):
-            self._log.debug("The coordinator had removed this member before it left")
+        elif isinstance(error, (errors.UnknownMemberIdError, errors.GroupIdNotFoundError)):
+            self._log.debug("The coordinator had removed this member, or the group, before it left")
             error = None
         else:
             self._log.warning("Leaving the group failed: %s", error)
@@ -218,6 +233,11 @@ class ConsumerHeartbeatRequestManager:
                     beat.member_epoch,
                     error,
                 )
+        elif isinstance(error, errors.TopicAuthorizationError):
+            # The coordinator does not say which topics.
+            topics = self._subscriptions.subscription()
+            self.failure = topics_denied(self._log.principal, topics, "DESCRIBE", "to subscribe to them in a group")
+            self._membership.failed(beat)
         elif isinstance(error, RetriableError):
             self._log.debug("A heartbeat failed, and is sent again: %s", error)
             self._membership.failed(beat)

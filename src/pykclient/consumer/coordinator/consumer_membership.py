@@ -99,6 +99,7 @@ class ConsumerMembership(SignalledState):
         self._failure: KafkaError | None = None
         self._lost_because: str | None = None
         self._lost_generation: int | None = None
+        self._lost_in_rebalance = False
         self._leaves_for_good = False  # a static member that gives its instance id up
         self._poll_timer = Timer(clock, config.rebalance_timeout_ms)
         self._last_poll_ms = clock.now_ms()
@@ -167,6 +168,11 @@ class ConsumerMembership(SignalledState):
     def lost_generation(self) -> int | None:
         """The member epoch in which the last membership ended, unless the application ended it."""
         return self._lost_generation
+
+    @property
+    def lost_in_rebalance(self) -> bool:
+        """True if the last membership ended before the member had reached its target assignment."""
+        return self._lost_in_rebalance
 
     @property
     def failure(self) -> KafkaError | None:
@@ -490,6 +496,7 @@ class ConsumerMembership(SignalledState):
 
     def _note_loss(self, lost_because: str) -> None:
         self._lost_because = lost_because
+        self._lost_in_rebalance = self._rebalance_start_ms is not None
         if self._epoch > JOIN_GROUP_EPOCH:  # else the application was late before
             self._lost_generation = self._epoch
 

@@ -153,7 +153,7 @@ class ConsumerMembershipManager:
     # --- each poll ---------------------------------------------------------------------------------------------------
 
     def raise_failure(self) -> None:
-        """Do nothing: ``advance`` raises what ends this membership."""
+        """Do nothing: ``advance`` raises errors of the membership."""
 
     def polled(self, now_ms: int) -> None:
         """Record that the application is alive."""
@@ -177,6 +177,8 @@ class ConsumerMembershipManager:
     @property
     def needs_application(self) -> bool:
         """True if the application must call ``advance``."""
+        if self.heartbeats.failure is not None:
+            return True
         state = self.membership.state
         if state is not RECONCILING:
             return state is UNSUBSCRIBED or state is FENCED or state is STALE or state is FATAL
@@ -192,7 +194,11 @@ class ConsumerMembershipManager:
         """Join the group, or queue the steps that give up and take over partitions.
 
         Raises the error that ended the membership for good, with each call until the application unsubscribes.
+
+        Raises:
+            TopicAuthorizationError: the consumer may not describe a topic of its subscription.
         """
+        self.heartbeats.raise_failure()
         membership = self.membership
         state = membership.state
         if state is UNSUBSCRIBED:
@@ -355,7 +361,8 @@ class ConsumerMembershipManager:
 
     def _release(self) -> Steps[None]:
         """Lose all partitions, which others may own already; then join again, unless that would not help."""
-        self._sensors.failed_rebalance.record()
+        if self.membership.lost_in_rebalance:
+            self._sensors.failed_rebalance.record()
         failure = yield from self._lose()
         self._drop_reconciliation()
         state = self.membership.state

@@ -11,7 +11,8 @@ from pykclient.consumer.coordinator.group_errors import fenced_error
 from pykclient.consumer.coordinator.group_membership import POLL_EXPIRED, REST, SESSION_EXPIRED
 from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
-from pykclient.errors import DisconnectError, FencedInstanceIdError, KafkaError
+from pykclient.errors import DisconnectError, FencedInstanceIdError, KafkaError, RetriableError
+from pykclient.network.authorization_errors import group_denied
 
 if TYPE_CHECKING:
     from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
@@ -51,6 +52,7 @@ class HeartbeatRequestManager:
         # No timer ends before this time, unless there is a signal.
         self._next_event_ms = 0
         self._seen_signals = -1
+        self._refused_with: tuple[type[errors.BrokerError], ...] = ()  # the error of the last answer, if it was one
         #: The error that ended the membership and that no retry will mend, for the application's next poll.
         self.failure: KafkaError | None = None
 
@@ -119,9 +121,24 @@ class HeartbeatRequestManager:
         elif error is not None:
             if isinstance(error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError)):
                 self._coordinator.mark_unknown(f"Heartbeat: {error}")
+            elif not isinstance(error, (RetriableError, *self._refused_with)):
+                self._log.warning(
+                    "The coordinator refuses heartbeats. If that lasts for session.timeout.ms=%d, this member loses "
+                    "its partitions: %s",
+                    self._config.session_timeout_ms,
+                    self._translated(error),
+                )
+            self._refused_with = (type(error),)
             membership.fail_heartbeat()
             return
+        self._refused_with = ()
         membership.receive_heartbeat()
+
+    def _translated(self, error: errors.BrokerError) -> KafkaError:
+        """Return an error that says what to do."""
+        if isinstance(error, errors.GroupAuthorizationError):
+            return group_denied(self._log.principal, self._config.group_id)
+        return error
 
     def _membership_ended(self, sent: Generation, error: errors.BrokerError) -> bool:
         """End the membership, and return True unless it has ended before."""

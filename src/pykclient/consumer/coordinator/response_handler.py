@@ -21,14 +21,16 @@ def handled(
 ) -> RequestFuture[T]:
     """Return a future that ``handle(response body, future)`` completes.
 
-    A lost connection means a lost coordinator. An error that ``handle`` raises fails the future.
+    A lost connection means a lost coordinator. An error that ``handle`` raises fails the future. ``record_latency``
+    gets the latency in milliseconds, unless the response as a whole is an error.
     """
 
     def on_success(client_response: ClientResponse, future: RequestFuture[T]) -> None:
-        if record_latency is not None:
+        body = client_response.response_body
+        if record_latency is not None and not getattr(body, "error_code", 0):
             record_latency(client_response.request_latency_ms)
         try:
-            handle(client_response.response_body, future)
+            handle(body, future)
         except KafkaError as error:
             if future.is_done:
                 raise

@@ -72,7 +72,7 @@ class ShareCoordinator:
     @property
     def needs_application(self) -> bool:
         """True if the application must call ``poll``."""
-        return self._member.needs_application
+        return self._heartbeats.failure is not None or self._member.needs_application
 
     @property
     def is_member(self) -> bool:
@@ -83,11 +83,13 @@ class ShareCoordinator:
         """Join the group, or apply a new assignment, without waiting.
 
         Raises:
+            TopicAuthorizationError: the consumer may not describe a topic of its subscription.
             KafkaError: the membership or the lookup of the coordinator has failed for good.
         """
         failure = self.heartbeat_thread.take_failure()
         if failure is not None:
             raise failure
+        self._heartbeats.raise_failure()
         self.membership.poll_heartbeat(now_ms)
         if self.lookup.unknown:
             self.lookup.raise_fatal_error()
