@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
 
+from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.admin import Admin
+from pykclient.aio import AIOKafkaConsumer, AIOKafkaProducer
 from pykclient.errors import (
     IllegalSaslStateError,
     KafkaError,
@@ -25,8 +31,8 @@ from tests.support.proxy import TcpProxy
 NEVER_MS = 600_000
 
 #: The listeners, all on one broker. Each has the certificate or the credentials of one fault.
-SASL, SASL_TLS, TLS, MUTUAL, EXPIRED, SELF_SIGNED, ELSEWHERE, PLAINTEXT = LISTENERS = (
-    *("SASL", "SASL_TLS", "TLS", "MUTUAL", "EXPIRED", "SELF_SIGNED", "ELSEWHERE", "PLAINTEXT"),
+SASL, SASL_TLS, TLS, MUTUAL, EXPIRED, FUTURE, SELF_SIGNED, ELSEWHERE, PLAINTEXT = LISTENERS = (
+    *("SASL", "SASL_TLS", "TLS", "MUTUAL", "EXPIRED", "FUTURE", "SELF_SIGNED", "ELSEWHERE", "PLAINTEXT"),
 )
 
 
@@ -118,6 +124,9 @@ FAULTS: dict[str, Fault] = {
     "a client without TLS on a port with TLS": Fault(
         TLS, {"security.protocol": "PLAINTEXT"}, SslAuthenticationError, "TLS", "speaks TLS", "set it to SSL"
     ),
+    "a certificate that is not valid yet": Fault(
+        FUTURE, {}, SslAuthenticationError, "the certificate of", "it is not valid yet", "set this machine's clock"
+    ),
     "an expired token": Fault(
         SASL,
         oauth(lambda: unsecured_token("alice", -10)),
@@ -125,6 +134,26 @@ FAULTS: dict[str, Fault] = {
         "OAUTHBEARER",
         "expired 1",
         "by this machine's clock; check the clock",
+    ),
+}
+
+#: Faults that only a second connection can tell from a load balancer without brokers.
+FAULTS_OF_TWO_CONNECTIONS: dict[str, Fault] = {
+    "TLS on a port without it": Fault(
+        PLAINTEXT,
+        {"security.protocol": "SSL", "ssl.ca.pem": CertificateAuthority().certificate_pem},
+        SslAuthenticationError,
+        "TLS",
+        "a Kafka listener without it",
+        "set security.protocol to PLAINTEXT",
+    ),
+    "TLS and SASL on a port with SASL alone": Fault(
+        SASL,
+        {"security.protocol": "SASL_SSL", "ssl.ca.pem": CertificateAuthority().certificate_pem},
+        SslAuthenticationError,
+        "TLS",
+        "a Kafka listener without it",
+        "or SASL_PLAINTEXT",
     ),
 }
 
@@ -143,6 +172,7 @@ def security(authority: CertificateAuthority) -> dict[str, str | Security]:
         TLS: tls(),
         MUTUAL: tls(client_auth="required"),
         EXPIRED: tls(authority.issue("broker", here, expired=True)),
+        FUTURE: tls(authority.issue("broker", here, valid_from_s=3600)),
         SELF_SIGNED: tls(authority.issue("broker", here, self_signed=True)),
         ELSEWHERE: tls(authority.issue("broker", ["kafka.example.com"])),
         PLAINTEXT: "PLAINTEXT",
@@ -203,18 +233,93 @@ def test_an_identity_provider_that_is_down_or_refuses(
         check(cluster, Fault(SASL, endpoint(provider.url), SaslAuthenticationError, "OAUTHBEARER", why, remedy))
 
 
-def test_tls_on_a_listener_without_it(cluster: EmbeddedCluster, authority: CertificateAuthority) -> None:
-    """Such a listener ends the connection without a word, as a load balancer without brokers does.
+def test_an_ended_connection_tells_nothing_about_tls(authority: CertificateAuthority) -> None:
+    """A load balancer without brokers ends connections, too, so the client tries again until its timeout.
 
-    So the client tries again, as Java's does, at most once per backoff; the timeout names the likely cause.
+    Only once it asks in plaintext for a listener without TLS. The timeout names the likely cause.
     """
-    host, port = cluster.client_config(PLAINTEXT)["bootstrap.servers"].split(":")
-    with TcpProxy((host, int(port))) as proxy:
-        config = {"security.protocol": "SSL", "ssl.ca.pem": authority.certificate_pem}
-        config |= {"bootstrap.servers": proxy.address, "reconnect.backoff.ms": str(NEVER_MS)}
-        config["reconnect.backoff.max.ms"] = str(NEVER_MS)
-        with Admin(config) as admin, pytest.raises(KafkaTimeoutError) as caught:
-            admin.list_topics(timeout_ms=2_000)
-        assert proxy.accepted <= 1
-    for words in (proxy.address, "without an answer to the TLS handshake", "wrong security.protocol"):
-        assert words in str(caught.value)
+    first_bytes: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = "{}:{}".format(*listener.getsockname())
+
+        def end_connections() -> None:
+            with contextlib.suppress(OSError):  # the listener is closed
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        first_bytes.extend(connection.recv(1))
+
+        ender = threading.Thread(target=end_connections)
+        ender.start()
+        config = {"security.protocol": "SSL", "ssl.ca.pem": authority.certificate_pem, "bootstrap.servers": address}
+        config |= {"reconnect.backoff.ms": "1", "reconnect.backoff.max.ms": "1"}
+        text = ""
+        with Admin(config) as admin:
+            while len(first_bytes) < 6:
+                with pytest.raises(KafkaTimeoutError) as caught:
+                    admin.list_topics(timeout_ms=200)
+                text = str(caught.value)
+        listener.shutdown(socket.SHUT_RDWR)
+        ender.join()
+    for words in (address, "without an answer to the TLS handshake", "wrong security.protocol"):
+        assert words in text
+    tls, plaintext = 0x16, 0
+    assert first_bytes[:4] == [tls, plaintext, tls, tls]
+
+
+Calls = dict[str, Callable[[dict[str, Any]], object]]
+
+
+def _produce(config: dict[str, Any]) -> None:
+    with KafkaProducer(config) as producer:
+        producer.send("t", b"x").get(5)
+
+
+def _consume(config: dict[str, Any]) -> None:
+    with KafkaConsumer({**config, "group.id": "g"}) as consumer:
+        consumer.subscribe(["t"])
+        consumer.poll(60_000)
+
+
+def _administer(config: dict[str, Any]) -> None:
+    with Admin(config) as admin:
+        admin.list_topics()
+
+
+def _produce_on_a_loop(config: dict[str, Any]) -> None:
+    async def produce() -> None:
+        async with AIOKafkaProducer(config) as producer:
+            await producer.send_and_wait("t", b"x")
+
+    asyncio.run(produce())
+
+
+def _consume_on_a_loop(config: dict[str, Any]) -> None:
+    async def consume() -> None:
+        async with AIOKafkaConsumer({**config, "group.id": "g"}, "t") as consumer:
+            await consumer.getone()
+
+    asyncio.run(consume())
+
+
+CALLS: Calls = {
+    "producer": _produce,
+    "consumer": _consume,
+    "admin": _administer,
+    "producer for asyncio": _produce_on_a_loop,
+    "consumer for asyncio": _consume_on_a_loop,
+}
+
+
+@pytest.mark.parametrize("client", CALLS)
+@pytest.mark.parametrize("name", [*FAULTS, *FAULTS_OF_TWO_CONNECTIONS])
+def test_every_client_raises_the_error_at_its_call(cluster: EmbeddedCluster, client: str, name: str) -> None:
+    """With the defaults of all settings, no call waits for its timeout, which would raise another error."""
+    fault = (FAULTS | FAULTS_OF_TWO_CONNECTIONS)[name]
+    config = settings(cluster, fault.listener, fault.changes)
+    with pytest.raises(fault.error) as caught:
+        CALLS[client](config)
+    text = str(caught.value)
+    for words in (config["bootstrap.servers"], fault.how, fault.why, fault.remedy):
+        assert words in text
+    assert "hush" not in text

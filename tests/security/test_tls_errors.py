@@ -119,17 +119,6 @@ def test_each_call_raises_the_cause(
             consumer.poll(300_000)
 
 
-def test_a_listener_without_tls_is_reported(authority: CertificateAuthority) -> None:
-    """As in Java, this is no fatal error: a load balancer that has no broker ends connections in the same way."""
-    security: dict[str, str | Security] = {"OUTSIDE": Security("SSL", authority=authority), "INSIDE": "PLAINTEXT"}
-    with EmbeddedCluster(security=security) as cluster:
-        plain = cluster.client_config("INSIDE")["bootstrap.servers"]
-        config = {**cluster.client_config("OUTSIDE"), "bootstrap.servers": plain}
-        text = f"{plain}: .*without an answer to the TLS handshake.*wrong security.protocol"
-        with KafkaProducer(config, max_block_ms=1_000) as producer, pytest.raises(KafkaTimeoutError, match=text):
-            producer.partitions_for("t")
-
-
 def test_a_server_that_does_not_speak_tls(authority: CertificateAuthority) -> None:
     from tests.network.test_mock_brokers import server
 

@@ -58,6 +58,8 @@ class DecidingSide(Protocol):
 
     async def run(self, steps: Steps[T]) -> T: ...
 
+    def raise_failure(self) -> None: ...
+
     def round_failed(self, error: Exception, now_ms: int) -> int: ...
 
     def fail(self, error: BaseException) -> None: ...
@@ -171,6 +173,7 @@ class AIOConsumerBase(SubscribedMetrics, Generic[D]):
                 waits,
                 self._timeout_ms,
                 "default.api.timeout.ms",
+                consumer.raise_failure,
             )
             is_bootstrapped = True
             environment.forget_hosts()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pykclient.errors import DisconnectError, KafkaTimeoutError
@@ -59,9 +60,17 @@ async def look_up_bootstrap_servers(
 
 
 async def await_bootstrap(
-    metadata: Metadata, client: Reach, clock: Clock, waits: LoopWaits, timeout_ms: int, timeout_key: str
+    metadata: Metadata,
+    client: Reach,
+    clock: Clock,
+    waits: LoopWaits,
+    timeout_ms: int,
+    timeout_key: str,
+    raise_failure: Callable[[], None] | None = None,
 ) -> None:
     """Wait until a bootstrap server has described the cluster. ``timeout_key`` is the setting of ``timeout_ms``.
+
+    ``raise_failure`` raises the error that a consumer's turn has taken out of the metadata, if there is one.
 
     Raises:
         KafkaConnectionError: no bootstrap server can be reached.
@@ -75,6 +84,8 @@ async def await_bootstrap(
         metadata.maybe_throw_fatal_exception()
         if not metadata.fetch().is_bootstrap_configured:
             return True
+        if raise_failure is not None:
+            raise_failure()
         if clock.now_ms() - start_ms >= _PATIENCE_MS and client.is_unreachable:
             addresses = ", ".join(f"{host}:{port}" for host, port in metadata.bootstrap_addresses)
             raise DisconnectError(f"Unable to bootstrap from {addresses}: {client.connection_report()}")

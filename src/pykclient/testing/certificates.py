@@ -118,18 +118,26 @@ class CertificateAuthority:
         return store
 
     def issue(
-        self, name: str, hosts: Sequence[str] = (), *, expired: bool = False, self_signed: bool = False
+        self,
+        name: str,
+        hosts: Sequence[str] = (),
+        *,
+        expired: bool = False,
+        self_signed: bool = False,
+        valid_from_s: float | None = None,
     ) -> IssuedCertificate:
         """Return a certificate for ``name`` that is valid for ``hosts``, which are host names and IP addresses.
 
-        An ``expired`` one was valid until a minute ago. A ``self_signed`` one is its own issuer.
+        An ``expired`` one was valid until a minute ago. A ``self_signed`` one is its own issuer. One with
+        ``valid_from_s`` becomes valid in that many seconds; by default it has been valid for an hour.
         """
         x509 = _import_cryptography().x509
         key = _new_key()
         now = datetime.now(UTC)
         until = now - timedelta(minutes=1) if expired else now + _AFTER
         issuer = name if self_signed else self.name
-        builder = _builder(name, issuer, key.public_key(), now - _BEFORE, until)
+        since = now - _BEFORE if valid_from_s is None else now + timedelta(seconds=valid_from_s)
+        builder = _builder(name, issuer, key.public_key(), since, until)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         usages = [x509.oid.ExtendedKeyUsageOID.SERVER_AUTH, x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH]
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)

@@ -103,6 +103,13 @@ def handshake_failure(
     return ConnectionError(f"the TLS handshake with {peer} failed: {text_of(error)}")
 
 
+def without_tls(peer: str) -> SslAuthenticationError:
+    """Return the error for a peer that answers Kafka's requests in plaintext."""
+    return SslAuthenticationError(
+        f"{peer} does not speak TLS: it is a Kafka listener without it. To mend it: {_PLAINTEXT}"
+    )
+
+
 def _verification_text(error: ssl.SSLCertVerificationError, peer: str, host: str | None) -> str:
     code = error.verify_code
     if code in _HOST_MISMATCH:

@@ -12,8 +12,9 @@ from pykclient.errors import AuthenticationError, SslAuthenticationError
 from pykclient.network.byte_pump import BytePump
 from pykclient.network.frame_stream import CLOSED_BY_PEER
 from pykclient.network.network_send import NetworkSend
+from pykclient.network.tls.plaintext_probe import REQUEST, Answer, ProbedPeers
 from pykclient.network.tls.ssl_engine import SslEngine
-from pykclient.network.tls.ssl_failures import handshake_failure, text_of
+from pykclient.network.tls.ssl_failures import handshake_failure, text_of, without_tls
 from pykclient.network.transport_layer import PlaintextTransportLayer
 
 #: What a TLS record may add to its content.
@@ -34,6 +35,7 @@ class SslTransportLayer:
 
     __slots__ = (
         "_allowed_ciphers",
+        "_answer",
         "_engine",
         "_failure",
         "_has_answer",
@@ -43,6 +45,7 @@ class SslTransportLayer:
         "_output",
         "_peer",
         "_plain",
+        "_probed",
         "_sealed",
         "_sending",
         "pump",
@@ -57,11 +60,13 @@ class SslTransportLayer:
         peer: str,
         host: str | None,
         allowed_ciphers: Collection[str] = (),
+        probed: ProbedPeers | None = None,
     ) -> None:
         """Create a transport over ``plain``, whose bytes ``pump`` moves.
 
         ``peer`` is the peer's address for messages, and ``host`` the name that its certificate must have.
-        ``allowed_ciphers``, if there are any, are the only cipher suites that a connection may use.
+        ``allowed_ciphers``, if there are any, are the only cipher suites that a connection may use. ``probed`` are the
+        peers that a client asks whether they use TLS at all; a server has none.
         """
         self._plain = plain
         self.pump = pump
@@ -69,8 +74,11 @@ class SslTransportLayer:
         self._peer = peer
         self._host = host
         self._allowed_ciphers = allowed_ciphers
+        self._probed = probed
+        #: To the question whether the peer uses TLS, on a connection that only asks this.
+        self._answer = Answer() if probed is not None and probed.take(peer) else None
         self.ready = False
-        self._output = b""  # of the handshake, to be sent before anything else
+        self._output = b"" if self._answer is None else REQUEST  # to be sent before anything else
         self._has_received = False
         self._has_answer = False  # True if the peer has sent something that is TLS
         self._is_confirmed = False  # True if the peer has sent application data, so that it accepts this side
@@ -109,6 +117,38 @@ class SslTransportLayer:
     # --- the handshake -----------------------------------------------------------------------------------------------
 
     def handshake(self) -> None:
+        if self._answer is not None:
+            self._ask(self._answer)
+            return
+        try:
+            self._shake_hands()
+        except (ConnectionResetError, BrokenPipeError) as error:
+            if self._has_received:
+                raise
+            if self._probed is not None:
+                self._probed.ended_silently(self._peer)
+            raise ConnectionResetError(CLOSED_BY_PEER + _WITHOUT_ANSWER) from error
+
+    def _ask(self, answer: Answer) -> None:
+        """Continue to ask the peer whether it is a Kafka listener without TLS.
+
+        Raises:
+            SslAuthenticationError: it is.
+            OSError: it is not, or has ended the connection. The next connection uses TLS again.
+        """
+        self._flush()
+        while not self._output and not answer.is_complete:
+            received = self.pump.receive(answer.feed)
+            if received is None:
+                return
+            if not received:
+                raise ConnectionResetError(CLOSED_BY_PEER + _WITHOUT_ANSWER)
+        if answer.is_of_kafka:
+            raise without_tls(self._peer)
+        if answer.is_complete:
+            raise ConnectionResetError(CLOSED_BY_PEER + _WITHOUT_ANSWER)
+
+    def _shake_hands(self) -> None:
         engine = self._engine
         try:
             while not self.ready:
@@ -121,6 +161,8 @@ class SslTransportLayer:
                 if is_complete:
                     self._check_cipher()
                     self.ready = True
+                    if self._probed is not None:
+                        self._probed.speaks_tls(self._peer)
                     return
                 if not self._receive():
                     return
@@ -137,7 +179,7 @@ class SslTransportLayer:
         if received is None:
             return False
         if not received:
-            raise ConnectionResetError(CLOSED_BY_PEER + _WITHOUT_ANSWER * (not self._has_received))
+            raise ConnectionResetError(CLOSED_BY_PEER)
         self._has_received = True
         return True
 

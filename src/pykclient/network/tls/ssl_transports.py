@@ -14,6 +14,7 @@ from pykclient.network.memory_pool import MemoryPool
 from pykclient.network.network_receive import FrameReader
 from pykclient.network.plain_transport import plain_transport
 from pykclient.network.selectable import SocketAddress
+from pykclient.network.tls.plaintext_probe import ProbedPeers
 from pykclient.network.tls.ssl_engine import SslEngine
 from pykclient.network.tls.ssl_factory import ContextSettings, SslFactory, client_ssl_factory
 from pykclient.network.tls.ssl_frame_stream import SslFrameStream
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
 class SslTransports:
     """Creates transports with TLS (implements channel_builders.Transports). Thread: io."""
 
-    __slots__ = ("_factory", "_proxy")
+    __slots__ = ("_factory", "_probed", "_proxy")
 
     def __init__(self, factory: SslFactory, proxy: ProxyConfig | None = None) -> None:
         self._factory = factory
+        self._probed = ProbedPeers()
         self._proxy = proxy
 
     @classmethod
@@ -58,7 +60,8 @@ class SslTransports:
         except (ssl.SSLError, ValueError) as error:  # such as a host name that is no name
             raise OSError(f"TLS with {peer} cannot begin: {error}") from error
         plain = plain_transport(sock, address, self._proxy)
-        return SslTransportLayer(plain, byte_pump(plain), engine, peer, host, settings.allowed_ciphers)
+        probed = None if address is None else self._probed
+        return SslTransportLayer(plain, byte_pump(plain), engine, peer, host, settings.allowed_ciphers, probed)
 
     def new_stream(
         self, transport: SslTransportLayer, max_receive_size: int, memory_pool: MemoryPool, first_limit: int | None
