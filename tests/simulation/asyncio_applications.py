@@ -386,7 +386,11 @@ class _Listener:
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         await self._dawdle()
-        self._application.on_partitions_revoked(revoked)
+        if self._application.is_starting:
+            # An attempt to start may have failed, which ends its membership. Then no consumer knows its generation.
+            self._application.on_partitions_lost(revoked)
+        else:
+            self._application.on_partitions_revoked(revoked)
 
     async def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
         await self._dawdle()
@@ -403,6 +407,7 @@ class AIOConsumerApplication(ConsumerApplication):
         self._calls = _Calls(self._rng)
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self._commits: set[asyncio.Task[None]] = set()
+        self.is_starting = False
 
     def run(self) -> None:
         _run(self.world, self.environment, self._main())
@@ -411,7 +416,9 @@ class AIOConsumerApplication(ConsumerApplication):
         self._event_loop = asyncio.get_running_loop()
         while not self.closing:
             self._fenced = False
+            self.is_starting = True
             await self._start()
+            self.is_starting = False
             while not self._stopping:
                 if not await self._run_command():
                     await self._read_some()

@@ -412,7 +412,57 @@ _CONSUMER_GROUPS = tuple(
     )
 )
 
-MUTANTS = (*_PRODUCER, *_COLUMNS, *_CONSUMER, *_CONSUMER_GROUPS, *_PROGRESS, *_NAMES, *_BROKERS)
+_PROTOCOL = "consumer/coordinator/consumer_group_protocol"
+
+_STICKY_GROUPS = tuple(
+    Mutant(*fault, arguments=("--sticky",))
+    for fault in (
+        (
+            "a cooperative member revokes partitions that need not move",
+            _PROTOCOL,
+            "            revoked = {tp for tp in owned if tp.topic not in subscription}\n",
+            "            revoked = set(owned)\n",
+        ),
+        (
+            "a partition moves directly to its next owner",
+            "consumer/assignors/cooperative_sticky_assignor",
+            " if not owned.moves(member_id, tp)]",
+            "]",
+        ),
+        (
+            "a partition is given to its last owner and its next one",
+            "consumer/assignors/cooperative_sticky_assignor",
+            "            member_id: [tp for tp in partitions if not owned.moves(member_id, tp)]\n",
+            "            member_id: [*partitions, *set(owned.by_member()[member_id]).difference(partitions)]\n",
+        ),
+        (
+            "partitions that move are not revoked",
+            _PROTOCOL,
+            "            revoked = owned.difference(assignment.partitions)\n",
+            "            revoked: frozenset[TopicPartition] = frozenset()\n",
+        ),
+        (
+            "no second rebalance follows a revocation",
+            _PROTOCOL,
+            '                self._membership.request_rejoin(\n                    "need to',
+            '                str.format(\n                    "need to',
+        ),
+        (
+            "a member joins without the partitions that it owns",
+            _PROTOCOL,
+            "        owned = self._subscriptions.assigned_partitions_list()\n",
+            "        owned: list[TopicPartition] = []\n",
+        ),
+        (
+            "a member goes on to read what it has revoked",
+            _PROTOCOL,
+            "        self._subscriptions.assign_from_subscribed(assignment.partitions)\n",
+            "        self._subscriptions.assign_from_subscribed(owned.union(assignment.partitions))\n",
+        ),
+    )
+)
+
+MUTANTS = (*_PRODUCER, *_COLUMNS, *_CONSUMER, *_CONSUMER_GROUPS, *_STICKY_GROUPS, *_PROGRESS, *_NAMES, *_BROKERS)
 
 
 def _caught(seeds: int, mutant: Mutant) -> str | None:

@@ -12,12 +12,10 @@ import argparse
 import hashlib
 import logging
 import random
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from pykclient.clock import SYSTEM_CLOCK
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from pykclient.producer.kafka_producer import KafkaProducer
@@ -31,6 +29,7 @@ from pykclient.testing.simulation.checks import (
 )
 from pykclient.types import OffsetAndMetadata, TopicPartition
 from tests.simulation import schedule as steps
+from tests.simulation import seeds
 from tests.simulation.faults import FaultMaker
 from tests.simulation.pipeline_drills import Drills
 from tests.simulation.schedule import EVERYBODY, Settings, Step
@@ -764,30 +763,16 @@ def failure(schedule: PipelineSchedule) -> str | None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.pipeline")
-    parser.add_argument("--seed", type=int, default=1, help="the first seed")
-    parser.add_argument("--count", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
-    parser.add_argument("--limit", type=int, default=60, help="CPU seconds after which a schedule is endless")
-    parser.add_argument("--stop", action="store_true", help="stop at the first failure")
-    parser.add_argument("--trace", action="store_true", help="print what happens in the first schedule")
+    seeds.add_options(parser)
     options = parser.parse_args()
+    first = seeds.first_seed(options)
     if options.trace:
-        pipeline = Pipeline(make(options.seed))
-        pipeline.trace = print
-        pipeline.run()
+        world = Pipeline(make(first))
+        world.trace = print
+        world.run()
         return 0
     logging.getLogger("pykclient").setLevel(logging.CRITICAL)
-    start_ms = SYSTEM_CLOCK.now_ms()
-    failed = 0
-    for seed in range(options.seed, options.seed + options.count):
-        signal.setitimer(signal.ITIMER_VIRTUAL, options.limit)
-        why = failure(make(seed))
-        if why is not None:
-            failed += 1
-            print(f"seed {seed}: {why}", flush=True)
-        if (failed and options.stop) or SYSTEM_CLOCK.now_ms() - start_ms > options.seconds * 1_000:
-            break
-    return int(failed > 0)
+    return int(bool(seeds.run(lambda seed: failure(make(seed)), first, options)))
 
 
 if __name__ == "__main__":

@@ -44,6 +44,9 @@ EXPIRE_SESSION: Final = "expire session"  # broker
 CREATE_EXTRA: Final = "create extra"  # (the extra topic)
 DELETE_EXTRA: Final = "delete extra"
 
+#: Assignors of sticky groups. The last one is a list, as in the default: members are eager then.
+STICKY_ASSIGNORS: Final = ("cooperative-sticky", "cooperative-sticky", "sticky", "range, cooperative-sticky")
+
 #: A client connects and has the cluster's metadata within this time, over the slowest link without faults.
 _REACHED_MS: Final = 400
 
@@ -156,6 +159,20 @@ def make_with_consumer_groups(seed: int) -> Schedule:
     settings = settings._replace(
         group_protocol="consumer",
         assignor=rng.choice(("uniform", "range")),
+        consumers=max(settings.consumers, rng.randint(2, 4)),
+        partitions=max(settings.partitions, rng.randint(2, 6)),
+    )
+    return schedule._replace(settings=settings)
+
+
+def make_with_sticky_members(seed: int) -> Schedule:
+    """Return the schedule of ``make`` with a group of the sticky assignors, and more members and partitions."""
+    schedule = make(seed)
+    settings = schedule.settings
+    rng = random.Random(seed)
+    settings = settings._replace(
+        groups=True,
+        assignor=rng.choice(STICKY_ASSIGNORS),
         consumers=max(settings.consumers, rng.randint(2, 4)),
         partitions=max(settings.partitions, rng.randint(2, 6)),
     )

@@ -1,8 +1,12 @@
 """A share group under faults: members that crash, hang and release at random, on brokers that fail and move.
 
-After all faults, every record is accepted. A record whose acceptance a broker has confirmed is not delivered again. A
-member whose lock has expired may be told of success, too, if another one has accepted the record meanwhile; it then
-keeps a record whose lock it has renewed.
+After all faults, every record is accepted. After a broker has confirmed that, no broker delivers the record again. A
+member that hangs may return it to its application even later, as it has fetched it before. A member whose lock has
+expired may be told of success, too, if another one has accepted the record meanwhile; it then keeps a record whose lock
+it has renewed.
+
+A record whose release a broker has confirmed is delivered again, with a higher delivery count. Each delivery raises the
+count by one. A new leader may repeat counts, as those of records that are held are not stored.
 
     python -m tests.simulation.share_groups --count 1000
 """
@@ -13,14 +17,12 @@ import argparse
 import hashlib
 import logging
 import random
-import signal
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from pykclient.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
-from pykclient.clock import SYSTEM_CLOCK
 from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.consumer.share.kafka_share_consumer import KafkaShareConsumer
 from pykclient.errors import KafkaError
@@ -29,8 +31,12 @@ from pykclient.testing.simulation import Simulation
 from pykclient.testing.simulation.checks import InvariantError
 from pykclient.types import TopicIdPartition, TopicPartition
 from tests.simulation import schedule as steps
+from tests.simulation import seeds
 from tests.simulation.faults import FaultMaker
 from tests.simulation.schedule import EVERYBODY, Settings, Step
+
+if TYPE_CHECKING:
+    from pykclient.protocol.messages.share_fetch import ShareFetchResponse
 
 TOPIC, GROUP = "source", "sharers"
 
@@ -51,6 +57,9 @@ SHARE_APIS: Final = (
     ("SHARE_GROUP_HEARTBEAT", (14, 15, 16, 25)),
     ("FIND_COORDINATOR", (15,)),
 )
+
+#: The steps that leave all leaders where they are, and lose no response after which a record stays acquired.
+_OF_MEMBERS: Final = (CRASH, HANG, SHARE_DROP_REQUEST, SHARE_DROP_RESPONSE, SHARE_HOLD, SHARE_ERROR)
 
 _HEALING_MS: Final = 60_000
 _LOOK_MS: Final = 50
@@ -175,6 +184,8 @@ class Member:
         )
         self._consumer.set_acknowledgement_commit_callback(self._acknowledged)
         self._kinds: dict[tuple[int, int], AcknowledgeType] = {}
+        #: The delivery counts of records whose release was requested, until the broker has confirmed or refused it.
+        self._releasing: dict[tuple[int, int], deque[int]] = {}
         while not self._world.ending:
             try:
                 self._round()
@@ -192,14 +203,18 @@ class Member:
         for tp, records in self._consumer.poll(100).items():
             for record in records:
                 assert record.value is not None
+                count = record.delivery_count
+                assert count is not None
                 if self._kinds.get((tp.partition, record.offset)) is not AcknowledgeType.RENEW:
-                    self._world.delivered(tp, record.offset, record.value)
+                    self._world.delivered(self.name, tp, record.offset, record.value, count)
                 kind = AcknowledgeType.ACCEPT
                 if schedule.is_explicit:
                     if self._rng.randrange(100) < schedule.release_percent:
                         kind = self._rng.choice((AcknowledgeType.RELEASE, AcknowledgeType.RENEW))
                     self._consumer.acknowledge(record, kind)
                 self._kinds[tp.partition, record.offset] = kind
+                if kind is AcknowledgeType.RELEASE:
+                    self._releasing.setdefault((tp.partition, record.offset), deque()).append(count)
         if self.hang_ms:
             self._world.note("hangs", self.name, self.hang_ms)
             duration_ms, self.hang_ms = self.hang_ms, 0
@@ -213,9 +228,15 @@ class Member:
     def _acknowledged(self, offsets: dict[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
         for tip, some in offsets.items():
             for offset in sorted(some):
-                is_accepted = self._kinds[tip.partition, offset] is AcknowledgeType.ACCEPT
-                if error is None and is_accepted:
+                kind = self._kinds[tip.partition, offset]
+                if error is None and kind is AcknowledgeType.ACCEPT:
                     self._world.confirmed(tip.topic_partition, offset)
+                elif kind is AcknowledgeType.RELEASE:
+                    counts = self._releasing[tip.partition, offset]
+                    if counts:
+                        count = counts.popleft()
+                        if error is None:
+                            self._world.released(tip.topic_partition, offset, count)
 
 
 class ShareWorld:
@@ -259,7 +280,12 @@ class ShareWorld:
         self.trace: Callable[[str], None] | None = None
         self._values: dict[tuple[TopicPartition, int], bytes] = {}
         self._deliveries: Counter[tuple[TopicPartition, int]] = Counter()
-        self._confirmed: set[tuple[TopicPartition, int]] = set()
+        #: The deliveries that members have seen: the member, the record and its delivery count.
+        self._seen: set[tuple[str, TopicPartition, int, int]] = set()
+        #: The highest delivery count of each record whose release a broker has confirmed.
+        self._released: dict[tuple[TopicPartition, int], int] = {}
+        #: When members were first told that a record is accepted.
+        self._confirmed: dict[tuple[TopicPartition, int], int] = {}
         self._sent: set[bytes] = set()
         self._fed = self._has_group = False
         self._history = hashlib.sha256()
@@ -282,17 +308,20 @@ class ShareWorld:
         """A digest of the history."""
         return self._history.hexdigest()
 
-    def delivered(self, tp: TopicPartition, offset: int, value: bytes) -> None:
-        self.note("delivered", tp, offset)
-        if (tp, offset) in self._confirmed:
-            raise InvariantError(f"{tp} {offset} was delivered again after its acceptance was confirmed")
+    def delivered(self, member: str, tp: TopicPartition, offset: int, value: bytes, count: int) -> None:
+        self.note("delivered", tp, offset, count)
+        self._seen.add((member, tp, offset, count))
         if self._values.setdefault((tp, offset), value) != value:
             raise InvariantError(f"{tp} {offset} has two values")
         self._deliveries[tp, offset] += 1
 
     def confirmed(self, tp: TopicPartition, offset: int) -> None:
         self.note("confirmed", tp, offset)
-        self._confirmed.add((tp, offset))
+        self._confirmed.setdefault((tp, offset), self.clock.now_ms())
+
+    def released(self, tp: TopicPartition, offset: int, count: int) -> None:
+        self.note("released", tp, offset, count)
+        self._released[tp, offset] = max(count, self._released.get((tp, offset), 0))
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -314,6 +343,7 @@ class ShareWorld:
             self.note("healed")
             director = self.simulation.actor(self._settle, "director")
             self.simulation.run(lambda: director.done)
+            self._check_deliveries()
         finally:
             for member in (*self.members, *self.former):
                 if not member.closed:
@@ -407,6 +437,38 @@ class ShareWorld:
         self.ending = True
         self._await("members have stopped", lambda: all(member.closed for member in self.members))
 
+    def _acquisitions(self) -> Iterator[tuple[int, str, TopicPartition, int, int]]:
+        """Yield what responses gave to members, in that order: the time, member, record and delivery count."""
+        requests = self.cluster.history.matching(api="SHARE_FETCH")
+        for request in sorted(requests, key=lambda request: (request.answered_ms or 0, request.number)):
+            response = cast("ShareFetchResponse | None", request.response)
+            now_ms = request.answered_ms or 0
+            for topic in () if response is None else response.responses:
+                for partition in topic.partitions:
+                    tp = TopicPartition(TOPIC, partition.partition_index)
+                    for records in partition.acquired_records:
+                        for offset in range(records.first_offset, records.last_offset + 1):
+                            yield now_ms, request.client_id or "", tp, offset, records.delivery_count
+
+    def _check_deliveries(self) -> None:
+        """Check what brokers delivered, which a member that hangs returns to its application much later."""
+        has_one_leader = all(step.what in _OF_MEMBERS for step in self.schedule.steps)
+        highest: dict[tuple[TopicPartition, int], int] = {}
+        acquired = set()
+        for now_ms, member, tp, offset, count in self._acquisitions():
+            acquired.add((member, tp, offset, count))
+            if now_ms > self._confirmed.get((tp, offset), now_ms):
+                raise InvariantError(f"{tp} {offset} was delivered again after its acceptance was confirmed")
+            before = highest.get((tp, offset), 0)
+            if count > before + 1 or count < 1 or (has_one_leader and count != before + 1):
+                raise InvariantError(f"{tp} {offset} has the delivery count {count}, and had {before} before")
+            highest[tp, offset] = max(count, before)
+        for member, tp, offset, count in self._seen - acquired:
+            raise InvariantError(f"{member} got {tp} {offset} with the delivery count {count}, which no broker gave it")
+        for (tp, offset), count in self._released.items():
+            if highest[tp, offset] <= count:
+                raise InvariantError(f"{tp} {offset} was released after delivery {count}, and not delivered again")
+
     def _quiet_since(self) -> int:
         """Return the time of the last delivery."""
         total = self._deliveries.total()
@@ -440,30 +502,16 @@ def failure(schedule: ShareSchedule) -> str | None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.share_groups")
-    parser.add_argument("--seed", type=int, default=1, help="the first seed")
-    parser.add_argument("--count", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
-    parser.add_argument("--limit", type=int, default=60, help="CPU seconds after which a schedule is endless")
-    parser.add_argument("--stop", action="store_true", help="stop at the first failure")
-    parser.add_argument("--trace", action="store_true", help="print what happens in the first schedule")
+    seeds.add_options(parser)
     options = parser.parse_args()
-    logging.disable(logging.CRITICAL)
+    first = seeds.first_seed(options)
     if options.trace:
-        world = ShareWorld(make(options.seed))
+        world = ShareWorld(make(first))
         world.trace = print
         world.run()
         return 0
-    start_ms = SYSTEM_CLOCK.now_ms()
-    failed = 0
-    for seed in range(options.seed, options.seed + options.count):
-        signal.setitimer(signal.ITIMER_VIRTUAL, options.limit)
-        why = failure(make(seed))
-        if why is not None:
-            failed += 1
-            print(f"seed {seed}: {why}", flush=True)
-        if (failed and options.stop) or SYSTEM_CLOCK.now_ms() - start_ms > options.seconds * 1_000:
-            break
-    return int(failed > 0)
+    logging.getLogger("pykclient").setLevel(logging.CRITICAL)
+    return int(bool(seeds.run(lambda seed: failure(make(seed)), first, options)))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from tests.simulation.schedule import make_with_asyncio
 from tests.simulation.world import failure, run
 
 #: Seeds that have found a defect.
-_FINDINGS = (75, 159, 1057, 1189)
+_FINDINGS = (75, 159, 1057, 1189, 500_000_122)
 
 
 @pytest.mark.parametrize("seed", [*range(1, 6), *_FINDINGS])

@@ -9,7 +9,8 @@ import pytest
 from tests.simulation.share_groups import failure, make, run
 
 
-@pytest.mark.parametrize("seed", range(1, 4))
+#: In the last one, a member that hangs returns a record that another one has accepted meanwhile.
+@pytest.mark.parametrize("seed", [1, 2, 3, 3_194])
 def test_each_record_is_accepted_and_its_confirmation_holds(seed: int) -> None:
     run(make(seed))
 

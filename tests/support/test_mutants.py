@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation import __main__ as simulation
 from tests.simulation import mutants as deliberate
+from tests.simulation import seeds
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.schedule import make
 from tests.support import mutants
 from tests.support.mutants import Mutant, first_failing_schedule, with_fault
 
@@ -33,21 +32,20 @@ def test_a_schedule_that_fails_without_the_fault_is_passed_over(
     def failure(sources: Path, simulation: str, *arguments: object, limit_s: int) -> str | None:
         options = dict(zip(arguments[::2], arguments[1::2], strict=False))
         first = int(str(options["--seed"]))
-        seeds = range(first, first + int(str(options.get("--count", 1))))
-        return next((f"seed {seed}: it fails" for seed in seeds if seed in failing[sources]), None)
+        tried = range(first, first + int(str(options.get("--count", 1))))
+        return next((f"seed {seed}: it fails" for seed in tried if seed in failing[sources]), None)
 
     monkeypatch.setattr(mutants, "_failure", failure)
     assert first_failing_schedule(tmp_path, 10, 60) == "seed 5: it fails"
     assert first_failing_schedule(tmp_path, 4, 60) is None
 
 
-def test_an_endless_schedule_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failure(_schedule: object) -> None:
+def test_an_endless_schedule_ends() -> None:
+    def failure(_seed: int) -> None:
         while True:
             pass
 
-    monkeypatch.setattr(simulation, "failure", failure)
-    assert simulation._outcome(1, make, 7) == (7, "not done after 1 s: somebody goes round without end")
+    assert seeds._limited(failure, 1, 7) == "not done after 1 s: somebody goes round without end"
 
 
 def test_what_was_not_measured_again_stays_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

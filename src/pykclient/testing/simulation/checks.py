@@ -197,10 +197,15 @@ class Ownership:
     """The owners of a group's partitions, according to the calls of rebalance listeners.
 
     Raises InvariantError as soon as a listener is told something impossible, two members are assigned the same
-    partition in one generation, or one is assigned what another revokes in that generation. Thread: owner.
+    partition in one generation, or one is assigned what another revokes in that generation.
+
+    With ``is_sticky``, members also must not revoke partitions that they get back from the next rebalance. That holds
+    for cooperative and consumer groups while no member joins, leaves or fails between the two. Thread: owner.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_sticky: bool = False) -> None:
+        self._is_sticky = is_sticky
+        self._former: dict[TopicPartition, str] = {}
         self._owned: dict[str, set[TopicPartition]] = {}
         self._given: dict[tuple[int, TopicPartition], str] = {}
         self._revoked: dict[tuple[int, TopicPartition], str] = {}
@@ -222,6 +227,8 @@ class Ownership:
                 raise InvariantError(f"{wanted} and {first} are both assigned {tp} in generation {generation}")
             self._check_move(generation, tp, self._revoked.get((generation, tp), wanted), wanted)
             owned.add(tp)
+            if self._former.pop(tp, None) == wanted and self._is_sticky:
+                raise InvariantError(f"{wanted} had to revoke {tp}, which it gets back in generation {generation}")
 
     def given_up(self, member: str, partitions: Iterable[TopicPartition]) -> None:
         """Record that partitions were revoked or lost."""
@@ -238,6 +245,7 @@ class Ownership:
         for tp in sorted(partitions):
             former = self._revoked[generation, tp] = owner or member
             self._check_move(generation, tp, former, self._given.get((generation, tp), former))
+            self._former[tp] = former
         self.given_up(member, partitions)
 
     def _check_move(self, generation: int, tp: TopicPartition, former: str, new: str) -> None:
