@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pykclient.admin import Admin
 from tests.kafka.secure_kafka import PASSWORD, STORE_PASSWORD, USER, SecureKafka
 from tests.spark import builtin
 from tests.spark.parity import FORMATS, rows_of
+from tests.support.wait import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +40,21 @@ def sasl_ssl(kafka: SecureKafka) -> dict[str, str]:
     }
 
 
+def delegation_token(kafka: SecureKafka) -> dict[str, str]:
+    """Return the options that docs/spark.md makes of a token."""
+    settings = {name.removeprefix("kafka."): value for name, value in sasl_ssl(kafka).items()}
+    with Admin(settings) as admin:
+        token = admin.create_delegation_token()
+        eventually(lambda: token in admin.describe_delegation_tokens(), 20.0, "the brokers know the token")
+    return {
+        **sasl_ssl(kafka),
+        "kafka.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required "
+            f'username="{token.token_id}" password="{b64encode(token.hmac).decode()}" tokenauth="true";'
+        ),
+    }
+
+
 def mutual_tls(kafka: SecureKafka) -> dict[str, str]:
     return {
         "kafka.bootstrap.servers": kafka.bootstrap("MTLS"),
@@ -53,7 +72,9 @@ def contents(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-@pytest.mark.parametrize("options_of", [sasl_ssl, mutual_tls])
+@pytest.mark.parametrize(
+    "options_of", [sasl_ssl, mutual_tls, pytest.param(delegation_token, marks=pytest.mark.exhaustive)]
+)
 def test_the_same_options_give_the_same_rows(
     spark: SparkSession,
     secure_kafka: SecureKafka,
@@ -92,5 +113,5 @@ def test_the_same_options_give_the_same_rows(
         assert found[writer, "pykclient"] == found[writer, "kafka"]
     assert sorted(row[:3] for row in found["kafka", "kafka"]) == sorted(row[:3] for row in found["pykclient", "kafka"])
     everything = "\n".join(shown).encode() + contents(tmp_path) + "".join(capfd.readouterr()).encode()
-    for secret in (PASSWORD, STORE_PASSWORD):
+    for secret in (PASSWORD, STORE_PASSWORD, *re.findall('password="([^"]+)"', str(options))):
         assert secret.encode() not in everything
