@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from pykclient.consumer.kafka_consumer import KafkaConsumer
@@ -12,6 +13,7 @@ from pykclient.testing.simulation.checks import InvariantError
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from pykclient.testing.faults import Control
     from tests.simulation.pipeline import Pipeline
 
 _OFFSETS_LOG: Final = TopicPartition("__consumer_offsets", 0)
@@ -21,10 +23,12 @@ _FOREIGN_OFFSET: Final = 1_000
 _STABLE_TIMEOUT_MS: Final = 400
 _COMMIT_TIMEOUT_MS: Final = 1_500
 _DOWN_MS: Final = 50
+#: The settings of a producer that soon gives up a record.
+_IMPATIENT: Final[Mapping[str, int]] = MappingProxyType({"delivery.timeout.ms": 800, "request.timeout.ms": 400})
 
 
 class Drills:
-    """The drills, on a healthy cluster without workers. Each leaves a transaction that has been aborted.
+    """The drills, on a healthy cluster without workers. Each leaves a transaction that no worker began.
 
     Thread: owner of the simulation, in an actor.
     """
@@ -37,7 +41,12 @@ class Drills:
 
     def run(self) -> None:
         """Run one drill, chosen by the seed."""
-        drills: list[Callable[[], None]] = [self._open_offsets, self._former_member, self._late_record]
+        drills: list[Callable[[], None]] = [
+            self._open_offsets,
+            self._former_member,
+            self._late_record,
+            self._record_of_the_last_transaction,
+        ]
         if self._pipeline.schedule.settings.min_isr > 1:
             drills.append(self._lost_decision)
         drill = self._pipeline.simulation.new_rng().choice(drills)
@@ -88,17 +97,33 @@ class Drills:
 
     def _late_record(self) -> None:
         """A record that arrives after its transaction has ended does not begin another one, which nobody would end."""
-        producer = self._producer(**{"delivery.timeout.ms": 800, "request.timeout.ms": 400})
+        producer = self._producer(**_IMPATIENT)
         self._begin(producer)
-        control = self._cluster.faults.hold("PRODUCE", party="client:drill")
-        try:
-            self._send(producer).get()
-        except KafkaError as error:
-            self._pipeline.note("late", type(error).__name__)
-        control.remove()
+        control = self._send_late(producer)
         producer.abort_transaction()
         producer.close()
         control.release()
+
+    def _record_of_the_last_transaction(self) -> None:
+        """A record that arrives after its transaction was aborted does not become part of the next one.
+
+        It is the first of its transaction, so its sequence number is the one with which any epoch begins. With the
+        coordinator not asked any more, its epoch alone tells the leader that it is late.
+        """
+        producer = self._producer(**_IMPATIENT)
+        producer.begin_transaction()
+        self._pipeline.begin_foreign()
+        control = self._send_late(producer)
+        producer.abort_transaction()
+        self._begin(producer)
+        self._verify_transactions(False)
+        control.release()
+        producer.commit_transaction()
+        self._verify_transactions(True)
+        transaction = self._pipeline.transactions[-1]
+        transaction.outcome = True
+        self._pipeline.drill_values += [value for values in transaction.values.values() for value in values]
+        producer.close()
 
     def _lost_decision(self) -> None:
         """A commit is not confirmed while its decision is not replicated."""
@@ -186,9 +211,26 @@ class Drills:
         self._pipeline.begin_foreign()
         self._send(producer).get()
 
+    def _send_late(self, producer: KafkaProducer[bytes, bytes]) -> Control:
+        """Send a record that does not arrive in time; return what still holds its requests."""
+        control = self._cluster.faults.hold("PRODUCE", party="client:drill")
+        try:
+            self._send(producer).get()
+        except KafkaError as error:
+            self._pipeline.note("late", type(error).__name__)
+        control.remove()
+        return control
+
     def _send(self, producer: KafkaProducer[bytes, bytes]) -> Any:
         value = self._pipeline.foreign_value(self._target)
         return producer.send(self._target.topic, value, partition=self._target.partition)
+
+    def _verify_transactions(self, verifies: bool) -> None:
+        """Have leaders of the target ask the coordinator of a transaction, or not."""
+        for broker in self._cluster.alive_brokers():
+            partition = broker.replica_manager.partition(self._target)
+            if partition is not None and partition.log is not None:
+                partition.log.producer_state.verifies_transactions = verifies
 
     def _check_unstable(self, reader: KafkaConsumer[bytes, bytes]) -> None:
         try:

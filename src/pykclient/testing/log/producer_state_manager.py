@@ -48,10 +48,10 @@ class ProducerStateManager:
         "_snapshots",
         "_unreplicated",
         "_verifications",
-        "_verifies_transactions",
         "loaded_offset",
         "map_end_offset",
         "producers",
+        "verifies_transactions",
     )
 
     def __init__(
@@ -67,7 +67,8 @@ class ProducerStateManager:
         With ``verifies_transactions``, the first records of a transaction need a ``VerificationState``.
         """
         self._partition = partition
-        self._verifies_transactions = verifies_transactions
+        #: True if a coordinator must agree before the first records of a transaction are appended.
+        self.verifies_transactions = verifies_transactions
         self._verifications: dict[int, VerificationState] = {}
         self._snapshots = snapshots
         self._producer_id_expiration_ms = producer_id_expiration_ms
@@ -160,7 +161,7 @@ class ProducerStateManager:
             ConcurrentTransactionsError: the marker of the producer's last transaction has yet to arrive. It would end
                 the token (KAFKA-18575).
         """
-        if not self._verifies_transactions or self.has_ongoing_transaction(producer_id, producer_epoch):
+        if not self.verifies_transactions or self.has_ongoing_transaction(producer_id, producer_epoch):
             return None
         entry = self.producers.get(producer_id)
         if (
@@ -180,7 +181,7 @@ class ProducerStateManager:
     def _check_verification(
         self, producer_id: int, producer_epoch: int, verification: VerificationState | None
     ) -> None:
-        if not self._verifies_transactions or self.has_ongoing_transaction(producer_id, producer_epoch):
+        if not self.verifies_transactions or self.has_ongoing_transaction(producer_id, producer_epoch):
             return
         if verification is None or self._verifications.get(producer_id) is not verification:
             raise InvalidTxnStateError(
