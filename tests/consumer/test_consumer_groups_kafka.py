@@ -394,7 +394,6 @@ class _CommittedReads:
         eventually(once, 30, every_s=0)
 
 
-@pytest.mark.parametrize("brokers", [REAL], indirect=True)  # the embedded cluster converts only empty groups
 def test_a_live_migration_between_the_protocols(brokers: AnyKafka, topic: str, join: Join) -> None:
     """Members of the classic protocol are replaced one by one, and then the other way round. No commit is lost.
 

@@ -388,7 +388,7 @@ _CONSUMER_GROUPS = tuple(
         (
             "the session of a member of a consumer group never expires",
             "testing/group/consumer_group_manager",
-            "        self._restart_session(group, member)\n        is_full",
+            "        self.restart_session(group, member)\n        is_full",
             "        is_full",
         ),
         (

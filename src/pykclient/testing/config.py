@@ -301,6 +301,13 @@ _KEYS = (
         "group.consumer.max.size", Type.INT, _INT_MAX, "The maximum number of members of a consumer group.", at_least(1)
     ),
     _key(
+        "group.consumer.migration.policy",
+        Type.STRING,
+        "bidirectional",
+        "The conversions of groups that have members: upgrade to the consumer protocol, downgrade to the classic one.",
+        ValidString("disabled", "downgrade", "upgrade", "bidirectional"),
+    ),
+    _key(
         "group.share.session.timeout.ms",
         Type.INT,
         45_000,

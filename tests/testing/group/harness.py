@@ -154,6 +154,9 @@ class FakeMetadataCache:
     def topic_id(self, topic: str) -> UUID:
         return self.topics[topic]
 
+    def topic_name(self, topic_id: UUID) -> str | None:
+        return next((name for name, known in self.topics.items() if known == topic_id), None)
+
     def all_topics(self) -> list[str]:
         return list(self.topics)
 

@@ -276,11 +276,6 @@ def test_without_the_feature(coordinator: Coordinator) -> None:
     assert coordinator.enter("a").error == "UNSUPPORTED_VERSION"
 
 
-def test_a_group_with_members_of_the_other_protocol(coordinator: Coordinator) -> None:
-    coordinator.enter("a")
-    assert coordinator.join().value.error_code == 23  # INCONSISTENT_GROUP_PROTOCOL
-
-
 def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(coordinator: Coordinator) -> None:
     member_id, reply = coordinator.join_twice()
     coordinator.settle()

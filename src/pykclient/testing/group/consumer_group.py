@@ -9,6 +9,7 @@ from pykclient.errors import (
     FencedInstanceIdError,
     FencedMemberEpochError,
     GroupIdNotFoundError,
+    IllegalGenerationError,
     StaleMemberEpochError,
     UnknownMemberIdError,
     UnreleasedInstanceIdError,
@@ -28,6 +29,7 @@ from pykclient.testing.group.modern_group import ASSIGNING, RECONCILING, ModernG
 from pykclient.testing.group.server_assignors import ASSIGNORS, MemberSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from uuid import UUID
 
 #: The first version of OffsetCommit with member epochs.
@@ -142,6 +144,28 @@ class ConsumerGroup(ModernGroup):
         chosen = Counter(member.server_assignor for member in self.members.values() if member.server_assignor)
         return max(chosen, key=lambda name: chosen[name]) if chosen else default
 
+    def is_waiting_for_others(self, member: ConsumerGroupMember) -> bool:
+        """Return whether other members own, or have not given up yet, partitions of a member's target."""
+        assigned = member.current.assigned
+        return any(
+            self.is_owned(topic_id, number)
+            for topic_id, numbers in self.targets.get(member.member_id, {}).items()
+            for number in numbers - assigned.get(topic_id, frozenset())
+        )
+
+    @property
+    def has_only_classic_members(self) -> bool:
+        """True if the group has members, and all use the classic protocol."""
+        return bool(self.members) and all(member.classic is not None for member in self.members.values())
+
+    def supports_classic_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
+        """Return whether a member with these assignors may join: all with the classic protocol must share one."""
+        shared = set(names)
+        for member in self.members.values():
+            if member.classic is not None:
+                shared.intersection_update(name for name, _ in member.classic.protocols)
+        return protocol_type == self.protocol_type and bool(shared)
+
     def cancel_timers(self) -> None:
         """Cancel the timers of all members."""
         for member in self.members.values():
@@ -177,16 +201,16 @@ class ConsumerGroup(ModernGroup):
         return self.members[current_id]
 
     def validate_released(self, instance_id: str) -> ConsumerGroupMember | None:
-        """Return the static member that has left for a while, None if nobody has this instance id.
+        """Return the static member that another one may replace, None if nobody has this instance id.
 
         Raises:
-            UnreleasedInstanceIdError: it has not left.
+            UnreleasedInstanceIdError: it has not left, and does not use the classic protocol.
         """
         owner_id = self.static_members.get(instance_id)
         if owner_id is None:
             return None
         owner = self.members[owner_id]
-        if owner.current.epoch != LEFT_STATIC_EPOCH:
+        if owner.current.epoch != LEFT_STATIC_EPOCH and owner.classic is None:
             raise UnreleasedInstanceIdError(
                 f"Static member with instance id {instance_id} cannot join the group because the instance id is owned "
                 f"by {owner_id} member."
@@ -219,7 +243,7 @@ class ConsumerGroup(ModernGroup):
         """Check that offsets may be committed; ``api_version`` is None for a commit in a transaction.
 
         Raises:
-            UnknownMemberIdError, StaleMemberEpochError: the member or its epoch is not valid.
+            UnknownMemberIdError, StaleMemberEpochError, IllegalGenerationError: the member or its epoch is not valid.
             UnsupportedVersionError: the version of the request has no member epochs.
         """
         self.validate_alive()
@@ -228,7 +252,7 @@ class ConsumerGroup(ModernGroup):
         if epoch < 0 and not member_id and api_version is None:
             return
         member = self.existing_member(member_id)
-        if api_version is not None and api_version < _COMMIT_WITH_MEMBER_EPOCH:
+        if member.classic is None and api_version is not None and api_version < _COMMIT_WITH_MEMBER_EPOCH:
             raise UnsupportedVersionError(
                 "OffsetCommit version 9 or above must be used by members using the modern group protocol"
             )
@@ -244,6 +268,8 @@ class ConsumerGroup(ModernGroup):
             self._validate_member_epoch(self.existing_member(member_id or ""), epoch)
 
     def _validate_member_epoch(self, member: ConsumerGroupMember, epoch: int) -> None:
+        if epoch != member.current.epoch and member.classic is not None:
+            raise IllegalGenerationError(f"the generation of the member is {member.current.epoch}, not {epoch}")
         if epoch != member.current.epoch:
             raise StaleMemberEpochError(
                 f"The received member epoch {epoch} does not match the expected member epoch {member.current.epoch}."

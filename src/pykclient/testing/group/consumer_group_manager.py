@@ -11,6 +11,8 @@ from pykclient.errors import (
     GroupMaxSizeReachedError,
     InvalidRegularExpressionError,
     InvalidRequestError,
+    RebalanceInProgressError,
+    RemoteProtocolError,
     UnsupportedAssignorError,
     UnsupportedVersionError,
 )
@@ -27,12 +29,15 @@ from pykclient.testing.group.consumer_group_member import (
     Partitions,
 )
 from pykclient.testing.group.consumer_group_records import KeyValue
+from pykclient.testing.group.group_conversion import DOWNGRADES, UPGRADES, to_classic_group, to_consumer_group
+from pykclient.testing.group.group_metadata import GroupMetadata
 from pykclient.testing.group.modern_group import Topics, hash_of
 from pykclient.testing.group.server_assignors import ASSIGNORS
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
     from pykclient.testing.group.group_metadata_manager import GroupMetadataManager
+    from pykclient.testing.group.group_rebalance import GroupRebalance
 
 _LEAVE_EPOCH = -1
 
@@ -47,11 +52,24 @@ class ConsumerGroupManager:
     it. Changes take effect in memory at once, and are answered when they are in the log. Thread: loop.
     """
 
-    __slots__ = ("_broker", "_interval_ms", "_log", "_manager", "_max_size", "_session_timeout_ms")
+    __slots__ = (
+        "_broker",
+        "_interval_ms",
+        "_log",
+        "_manager",
+        "_max_classic_size",
+        "_max_size",
+        "_policy",
+        "_rebalance",
+        "_session_timeout_ms",
+    )
 
-    def __init__(self, broker: Broker, manager: GroupMetadataManager) -> None:
+    def __init__(self, broker: Broker, manager: GroupMetadataManager, rebalance: GroupRebalance) -> None:
         self._broker = broker
         self._manager = manager
+        self._rebalance = rebalance
+        self._policy: str = broker.config["group.consumer.migration.policy"]
+        self._max_classic_size: int = broker.config["group.max.size"]
         self._log = broker.log_context.logger(__name__)
         self._session_timeout_ms: int = broker.config["group.consumer.session.timeout.ms"]
         self._interval_ms: int = broker.config["group.consumer.heartbeat.interval.ms"]
@@ -69,10 +87,7 @@ class ConsumerGroupManager:
             self._leave(body, respond)
             return
         group = self._group(body.group_id, may_create=body.member_epoch == 0)
-        if body.member_id not in group.members and len(group.members) >= self._max_size:
-            raise GroupMaxSizeReachedError(
-                f"The consumer group has reached its maximum capacity of {self._max_size} members."
-            )
+        self.validate_size(group, body.member_id)
         reported = None
         if body.topic_partitions is not None:
             reported = {topic.topic_id: frozenset(topic.partitions) for topic in body.topic_partitions}
@@ -80,9 +95,9 @@ class ConsumerGroupManager:
         member = self._member(group, body, reported, records)
         before = member.current.assigned
         is_changed = self._update(group, member, body, client_id, client_host, records)
-        self._refresh(group, is_changed, records)
-        self._reconcile(group, member, reported, records)
-        self._restart_session(group, member)
+        self.refresh(group, is_changed, records)
+        self.reconcile(group, member, reported, records)
+        self.restart_session(group, member)
         is_full = body.member_epoch == 0 or (
             body.rebalance_timeout_ms != -1 and body.subscribed_topic_names is not None and reported is not None
         )
@@ -92,7 +107,18 @@ class ConsumerGroupManager:
             heartbeat_interval_ms=self._interval_ms,
             assignment=_assignment(member.current.assigned) if is_full or member.current.assigned != before else None,
         )
-        self._write(group, records, lambda code: respond(response if not code else _refusal(code)))
+        self.write(group, records, lambda code: respond(response if not code else _refusal(code)))
+
+    def validate_size(self, group: ConsumerGroup, member_id: str) -> None:
+        """Check that the group has room for a member.
+
+        Raises:
+            GroupMaxSizeReachedError: it has not.
+        """
+        if member_id not in group.members and len(group.members) >= self._max_size:
+            raise GroupMaxSizeReachedError(
+                f"The consumer group has reached its maximum capacity of {self._max_size} members."
+            )
 
     def validate(self, body: ConsumerGroupHeartbeatRequest) -> None:
         """Check the fields of a heartbeat.
@@ -136,6 +162,8 @@ class ConsumerGroupManager:
 
     def _group(self, group_id: str, *, may_create: bool) -> ConsumerGroup:
         group = self._manager.consumer_group(group_id, may_create=may_create)
+        if group is None and may_create:
+            group = self._upgrade(group_id)
         if group is None:
             raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
         return group
@@ -160,7 +188,18 @@ class ConsumerGroupManager:
         existing = group.members.get(body.member_id)
         if existing is not None and left is None:
             return existing
-        member = ConsumerGroupMember(body.member_id, instance_id)
+        return self.add_member(group, body.member_id, instance_id, left, records)
+
+    def add_member(
+        self,
+        group: ConsumerGroup,
+        member_id: str,
+        instance_id: str | None,
+        left: ConsumerGroupMember | None,
+        records: list[KeyValue],
+    ) -> ConsumerGroupMember:
+        """Return a new member, which takes the place of the static member ``left``, if there is one."""
+        member = ConsumerGroupMember(member_id, instance_id)
         if left is not None:
             # It keeps the place and the partitions of the one that left.
             target = group.targets.get(left.member_id, {})
@@ -198,7 +237,7 @@ class ConsumerGroupManager:
 
     # --- epochs and assignments
 
-    def _refresh(self, group: ConsumerGroup, is_changed: bool, records: list[KeyValue]) -> None:
+    def refresh(self, group: ConsumerGroup, is_changed: bool, records: list[KeyValue]) -> None:
         """Begin the group's next epoch if its members or topics have changed, and assign anew then."""
         wall_ms = self._broker.loop.wall_ms
         if is_changed or group.is_metadata_stale:
@@ -240,9 +279,10 @@ class ConsumerGroupManager:
                 topics[topic] = cache.topic_id(topic), count
         return topics
 
-    def _reconcile(
+    def reconcile(
         self, group: ConsumerGroup, member: ConsumerGroupMember, reported: Partitions | None, records: list[KeyValue]
     ) -> None:
+        """Take a member a step further, after it has reported what it owns."""
         target = group.targets.get(member.member_id, {})
         current = member.current.next(group.assignment_epoch, target, reported, group.is_owned)
         if current is member.current:
@@ -251,27 +291,42 @@ class ConsumerGroupManager:
             group.advance(member, current)
             records.append(records_of.member_current_record(group.group_id, member.member_id, current))
             self._log.debug("%r: %r has %s", group, member, current)
+        if member.classic is not None:
+            return  # it has a time limit for each of its requests
         if current.state == UNREVOKED_PARTITIONS:
             self._expect_revocation(group, member)
-        elif member.rebalance_timer is not None:
-            member.rebalance_timer.cancel()
-            member.rebalance_timer = None
+        else:
+            member.cancel_rebalance_timer()
 
     # --- timers
 
     def schedule_sessions(self, group: ConsumerGroup) -> None:
         """Start the sessions of all members of a group that was loaded."""
         for member in group.members.values():
-            self._restart_session(group, member)
-            if member.current.state == UNREVOKED_PARTITIONS:
+            self.restart_session(group, member)
+            if member.classic is None and member.current.state == UNREVOKED_PARTITIONS:
                 self._expect_revocation(group, member)
 
-    def _restart_session(self, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
+    def restart_session(self, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
+        """Restart the session of a member after a sign of life."""
         if member.session_timer is not None:
             member.session_timer.cancel()
-        member.session_timer = self._broker.call_later(
-            self._session_timeout_ms, self._expire, group, member, "its session expired"
-        )
+        timeout_ms = self._session_timeout_ms if member.classic is None else member.classic.session_timeout_ms
+        member.session_timer = self._broker.call_later(timeout_ms, self._expire, group, member, "its session expired")
+
+    def expect_next_step(
+        self, group: ConsumerGroup, member: ConsumerGroupMember, why: str, *, anew: bool = False
+    ) -> None:
+        """Remove a member of the classic protocol unless it takes its next step within its rebalance timeout.
+
+        A time limit that runs already is kept, except with ``anew``.
+        """
+        if anew:
+            member.cancel_rebalance_timer()
+        if member.rebalance_timer is None:
+            member.rebalance_timer = self._broker.call_later(
+                member.rebalance_timeout_ms, self._expire, group, member, why
+            )
 
     def _expect_revocation(self, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
         if member.rebalance_timer is None:
@@ -286,7 +341,7 @@ class ConsumerGroupManager:
     def _expire(self, group: ConsumerGroup, member: ConsumerGroupMember, why: str) -> None:
         if group.is_dead or group.members.get(member.member_id) is not member:
             return
-        self._remove(group, member, why, lambda _: None)
+        self.remove(group, member, why, lambda _: None)
 
     # --- leaving
 
@@ -298,31 +353,85 @@ class ConsumerGroupManager:
             respond(response if not code else _refusal(code))
 
         if body.instance_id is None:
-            self._remove(group, group.existing_member(body.member_id), "it leaves", written)
+            self.remove(group, group.existing_member(body.member_id), "it leaves", written)
             return
         member = group.static_member(body.instance_id, body.member_id)
         if body.member_epoch == _LEAVE_EPOCH:
-            self._remove(group, member, "it leaves", written)
+            self.remove(group, member, "it leaves", written)
             return
         self._log.info("%r: %r leaves for a while", group, member)
         # What it was to give up is free now.
         group.advance(member, member.current._replace(epoch=LEFT_STATIC_EPOCH, pending_revocation={}))
         record = records_of.member_current_record(group.group_id, member.member_id, member.current)
-        self._write(group, [record], written)
+        self.write(group, [record], written)
 
-    def _remove(self, group: ConsumerGroup, member: ConsumerGroupMember, why: str, then: Callable[[int], None]) -> None:
+    def remove(self, group: ConsumerGroup, member: ConsumerGroupMember, why: str, then: Callable[[int], None]) -> None:
+        """Remove a member; the group becomes classic if all others are."""
         self._log.info("%r: removing %r, as %s", group, member, why)
         group.remove(member)
+        if self.may_downgrade(group):
+            group.group_epoch += 1
+            self._manager.store_records(
+                group.group_id, records_of.member_tombstones(group.group_id, member.member_id), then
+            )
+            classic = self.downgrade(group)
+            self._rebalance.prepare_rebalance(classic, "its last member of the consumer protocol is gone")
+            return
         group.group_epoch += 1
         records = records_of.member_tombstones(group.group_id, member.member_id)
         topics = self._topics(group)
         group.metadata_hash = hash_of(topics)
         records.append(records_of.group_record(group))
-        self._write(group, records, then)
+        self.write(group, records, then)
+
+    # --- members of the other protocol
+
+    def _upgrade(self, group_id: str) -> ConsumerGroup | None:
+        """Return the group as one of the consumer protocol, None if its members or the brokers do not allow that."""
+        old = self._manager.groups.get(group_id)
+        if (
+            not isinstance(old, GroupMetadata)
+            or not old.members
+            or not old.uses_consumer_protocol
+            or len(old.members) > self._max_size
+            or self._policy not in UPGRADES
+        ):
+            return None
+        try:
+            new = to_consumer_group(old, self._broker.metadata_cache, self._broker.loop.wall_ms)
+        except RemoteProtocolError as error:
+            raise GroupIdNotFoundError(f"Cannot upgrade classic group {group_id} to consumer group: {error}") from error
+        self._log.info("%r becomes a group of the consumer protocol", old)
+        self._manager.replace(old, new)
+        self._rebalance.abandon(old, RebalanceInProgressError.code)
+        self.schedule_sessions(new)
+        new.is_behind_log = True
+        self.write(new, [], lambda _: None)
+        return new
+
+    def may_downgrade(self, group: ConsumerGroup) -> bool:
+        """Return whether a group becomes classic: all its members are, and the brokers allow it."""
+        return (
+            group.has_only_classic_members
+            and len(group.members) <= self._max_classic_size
+            and self._policy in DOWNGRADES
+        )
+
+    def downgrade(self, old: ConsumerGroup) -> GroupMetadata:
+        """Return the group as a classic one, in the generation that equals its epoch."""
+        new = to_classic_group(old, self._broker.metadata_cache, self._broker.loop.wall_ms)
+        self._log.info("%r becomes a classic group", old)
+        self._manager.replace(old, new)
+        old.is_dead = True
+        assignments = {member.member_id: member.assignment for member in new.members.values()}
+        self._manager.store_group(new, assignments, lambda _: None)
+        for member in new.members.values():
+            self._rebalance.reschedule_session(new, member)
+        return new
 
     # --- writing
 
-    def _write(self, group: ConsumerGroup, records: list[KeyValue], then: Callable[[int], None]) -> None:
+    def write(self, group: ConsumerGroup, records: list[KeyValue], then: Callable[[int], None]) -> None:
         """Append the records, and call ``then`` with an error code or 0, when all that has changed is in the log."""
         wall_ms = self._broker.loop.wall_ms
         group.write(self._manager.store_records, records, lambda: records_of.all_records(group, wall_ms), then)

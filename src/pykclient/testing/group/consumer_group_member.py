@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+    from pykclient.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
     from pykclient.testing.event_loop import TimerHandle
 
 #: Partitions by topic id.
@@ -87,6 +88,13 @@ class CurrentAssignment(NamedTuple):
         return self.at(target_epoch, UNRELEASED_PARTITIONS if is_waiting else STABLE, kept, {})
 
 
+class ClassicProtocol(NamedTuple):
+    """The settings of a member that uses the classic protocol: the names of its assignors and its subscription."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
 def _overlaps(reported: Partitions | None, revoked: Partitions) -> bool:
     """Return whether the member may still own any of the revoked partitions."""
     if reported is None:
@@ -95,9 +103,14 @@ def _overlaps(reported: Partitions | None, revoked: Partitions) -> bool:
 
 
 class ConsumerGroupMember:
-    """A member of a consumer group (Java: ConsumerGroupMember). Thread: loop."""
+    """A member of a consumer group (Java: ConsumerGroupMember).
+
+    ``classic`` is None if it uses the consumer protocol. ``rebalance_timer`` limits the time to give up partitions or,
+    with the classic protocol, the time until the next request. Thread: loop.
+    """
 
     __slots__ = (
+        "classic",
         "client_host",
         "client_id",
         "current",
@@ -122,6 +135,7 @@ class ConsumerGroupMember:
         self.topic_names: frozenset[str] = frozenset()
         self.topic_regex = ""
         self.server_assignor: str | None = None
+        self.classic: ClassicProtocol | None = None
         self.current = CurrentAssignment()
         self.session_timer: TimerHandle | None = None
         self.rebalance_timer: TimerHandle | None = None
@@ -137,10 +151,12 @@ class ConsumerGroupMember:
             self.topic_names,
             self.topic_regex,
             self.server_assignor,
+            self.classic,
         )
 
     def update(self, body: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str) -> None:
         """Apply the fields that a heartbeat has."""
+        self.classic = None
         self.client_id = client_id
         self.client_host = client_host
         if body.rack_id is not None:
@@ -154,6 +170,24 @@ class ConsumerGroupMember:
         if body.server_assignor is not None:
             self.server_assignor = body.server_assignor
 
+    def update_classic(
+        self,
+        classic: ClassicProtocol,
+        subscription: ConsumerProtocolSubscription,
+        rebalance_timeout_ms: int,
+        client_id: str,
+        client_host: str,
+    ) -> None:
+        """Apply the fields of JoinGroup."""
+        self.classic = classic
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rack_id = subscription.rack_id or self.rack_id
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.topic_names = frozenset(subscription.topics)
+        self.topic_regex = ""
+        self.server_assignor = None
+
     def copy_settings(self, other: ConsumerGroupMember) -> None:
         """Take over the place of a static member that has left."""
         self.rack_id = other.rack_id
@@ -161,14 +195,21 @@ class ConsumerGroupMember:
         self.topic_names = other.topic_names
         self.topic_regex = other.topic_regex
         self.server_assignor = other.server_assignor
+        self.classic = other.classic
         self.current = other.current._replace(epoch=0, previous_epoch=0)
 
     def cancel_timers(self) -> None:
         """Cancel the timers of the session and of a rebalance."""
-        for timer in (self.session_timer, self.rebalance_timer):
-            if timer is not None:
-                timer.cancel()
-        self.session_timer = self.rebalance_timer = None
+        if self.session_timer is not None:
+            self.session_timer.cancel()
+            self.session_timer = None
+        self.cancel_rebalance_timer()
+
+    def cancel_rebalance_timer(self) -> None:
+        """Cancel the timer of a rebalance, as the member has taken the step that it waited for."""
+        if self.rebalance_timer is not None:
+            self.rebalance_timer.cancel()
+            self.rebalance_timer = None
 
     def __repr__(self) -> str:
         instance = "" if self.instance_id is None else f", instance {self.instance_id}"

@@ -32,7 +32,12 @@ from pykclient.protocol.messages.consumer_group_target_assignment_metadata_value
 )
 from pykclient.protocol.wire import BytesLike, Reader, Writer
 from pykclient.testing.group.consumer_group import ConsumerGroup
-from pykclient.testing.group.consumer_group_member import ConsumerGroupMember, CurrentAssignment, Partitions
+from pykclient.testing.group.consumer_group_member import (
+    ClassicProtocol,
+    ConsumerGroupMember,
+    CurrentAssignment,
+    Partitions,
+)
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -88,6 +93,14 @@ def member_record(group_id: str, member: ConsumerGroupMember) -> KeyValue:
         server_assignor=member.server_assignor,
     )
     value.classic_member_metadata = None
+    if member.classic is not None:
+        value.classic_member_metadata = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata(
+            session_timeout_ms=member.classic.session_timeout_ms,
+            supported_protocols=[
+                ConsumerGroupMemberMetadataValue.ClassicProtocol(name=name, metadata=metadata)
+                for name, metadata in member.classic.protocols
+            ],
+        )
     return _member_key(group_id, member.member_id), _value(value)
 
 
@@ -159,8 +172,9 @@ def member_tombstones(group_id: str, member_id: str) -> list[KeyValue]:
 
 
 def group_tombstones(group: ConsumerGroup) -> list[KeyValue]:
-    """Return the records that remove a group without members."""
+    """Return the records that remove a group with its members."""
     return [
+        *(tombstone for member_id in group.members for tombstone in member_tombstones(group.group_id, member_id)),
         *((_regex_key(group.group_id, regex), None) for regex in group.regexes),
         (_bytes(TARGET, ConsumerGroupTargetAssignmentMetadataKey(group_id=group.group_id)), None),
         (_bytes(GROUP, ConsumerGroupMetadataKey(group_id=group.group_id)), None),
@@ -283,6 +297,10 @@ def _read_settings(
     member.topic_regex = value.subscribed_topic_regex or ""
     member.rebalance_timeout_ms = value.rebalance_timeout_ms
     member.server_assignor = value.server_assignor
+    member.classic = None
+    if (classic := value.classic_member_metadata) is not None:
+        protocols = tuple((protocol.name, bytes(protocol.metadata)) for protocol in classic.supported_protocols)
+        member.classic = ClassicProtocol(classic.session_timeout_ms, protocols)
 
 
 def _partitions(topics: Iterable[_Topic]) -> dict[UUID, frozenset[int]]:

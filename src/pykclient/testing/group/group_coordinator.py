@@ -29,6 +29,7 @@ from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbea
 from pykclient.protocol.messages.sync_group import SyncGroupRequest
 from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from pykclient.record.record_batch import NO_SEQUENCE
+from pykclient.testing.group.classic_protocol_members import ClassicProtocolMembers
 from pykclient.testing.group.consumer_group import ConsumerGroup
 from pykclient.testing.group.consumer_group_manager import ConsumerGroupManager, HeartbeatCallback
 from pykclient.testing.group.group_join import GroupJoin, JoinAttempt
@@ -91,7 +92,8 @@ class GroupCoordinator:
         self._manager = GroupMetadataManager(broker)
         self._rebalance = GroupRebalance(broker, self._manager)
         self._join = GroupJoin(broker, self._manager, self._rebalance)
-        self._consumer_groups = ConsumerGroupManager(broker, self._manager)
+        self._consumer_groups = ConsumerGroupManager(broker, self._manager, self._rebalance)
+        self._classic_protocol_members = ClassicProtocolMembers(broker, self._consumer_groups)
         self._share_groups = ShareGroupManager(broker, self._manager)
         self._share_group_offsets = ShareGroupOffsets(broker, self._manager)
         self._min_session_timeout_ms: int = config["group.min.session.timeout.ms"]
@@ -218,10 +220,14 @@ class GroupCoordinator:
                     f"a session of {timeout_ms} ms is not allowed here: {self._min_session_timeout_ms} "
                     f"(group.min.session.timeout.ms) to {self._max_session_timeout_ms} (group.max.session.timeout.ms)"
                 )
+            existing = self._manager.groups.get(group_id)
+            if isinstance(existing, ConsumerGroup) and existing.members:
+                self._classic_protocol_members.join(existing, attempt)
+                return
             if body.member_id == UNKNOWN_MEMBER_ID:
                 found = self._manager.classic_group(group_id, may_create=True)
                 if found is None:
-                    raise InconsistentGroupProtocolError(f"Group {group_id} has members of the consumer protocol.")
+                    raise InconsistentGroupProtocolError(f"Group {group_id} is of another type.")
                 group = found
             else:
                 group = self._classic_group_or_raise(group_id)
@@ -237,7 +243,11 @@ class GroupCoordinator:
         except CoordinatorLoadInProgressError as error:
             # The rebalance of this request ended with the previous coordinator.
             raise RebalanceInProgressError(str(error)) from error
-        self._rebalance.sync(self._classic_group_or_raise(group_id), body, respond)
+        group = self._manager.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            self._classic_protocol_members.sync(group, body, respond)
+        else:
+            self._rebalance.sync(self._classic_group_or_raise(group_id), body, respond)
 
     def heartbeat(self, body: HeartbeatRequest) -> None:
         """Handle Heartbeat: restart the member's session.
@@ -249,6 +259,10 @@ class GroupCoordinator:
             group_id = self.validate_group_status(body.group_id)
         except CoordinatorLoadInProgressError:
             return  # sessions start when the group has been loaded
+        found = self._manager.groups.get(group_id)
+        if isinstance(found, ConsumerGroup):
+            self._classic_protocol_members.heartbeat(found, body)
+            return
         group = self._classic_group_or_raise(group_id)
         group.validate_alive()
         member = group.validate_member(body.member_id, body.group_instance_id)
@@ -262,6 +276,9 @@ class GroupCoordinator:
     ) -> list[LeaveGroupResponse.MemberResponse]:
         """Handle LeaveGroup, from one member or, for several members, from an administrator."""
         group_id = self.validate_group_status(group_id)
+        found = self._manager.groups.get(group_id)
+        if isinstance(found, ConsumerGroup):
+            return self._classic_protocol_members.leave(found, leaving)
         group = self._manager.classic_group(group_id, may_create=False)
         if group is not None:
             group.validate_alive()

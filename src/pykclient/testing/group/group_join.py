@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pykclient.testing.group.group_rebalance import GroupRebalance
 
 #: From this version on, a new member is rejected with an id, and must join again with it (KIP-394).
-_REQUIRES_KNOWN_MEMBER_ID = 4
+REQUIRES_KNOWN_MEMBER_ID = 4
 #: From this version on, a returning leader can be told to keep the assignment (KIP-814).
 _SUPPORTS_SKIPPING_ASSIGNMENT = 9
 
@@ -122,7 +122,7 @@ class GroupJoin:
                 self._add_member(group, attempt, new_id)
             else:
                 self._replace_static_member(group, attempt, instance_id, old_id, new_id)
-        elif attempt.api_version >= _REQUIRES_KNOWN_MEMBER_ID:
+        elif attempt.api_version >= REQUIRES_KNOWN_MEMBER_ID:
             self._rebalance.expect_pending_member(group, new_id, body.session_timeout_ms)
             attempt.refuse(MemberIdRequiredError(), new_id)
         else:

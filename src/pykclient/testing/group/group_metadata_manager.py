@@ -84,7 +84,7 @@ class GroupMetadataManager:
             return group
         if group is None or (may_create and not group.members and not isinstance(group, ShareGroup)):
             new = GroupMetadata(group_id, self._broker.loop.wall_ms)
-            self._replace(group, new)
+            self.replace(group, new)
             return new
         return None
 
@@ -97,7 +97,7 @@ class GroupMetadataManager:
             return None
         if group is None or (may_create and group.state is EMPTY and not group.pending_members):
             new = ConsumerGroup(group_id, self._broker.loop.wall_ms)
-            self._replace(group, new)
+            self.replace(group, new)
             return new
         return None
 
@@ -116,8 +116,8 @@ class GroupMetadataManager:
             raise GroupIdNotFoundError(f"Group {group_id} is not a share group.")
         return group
 
-    def _replace(self, old: Group | None, new: Group) -> None:
-        """Put a group in the place of one of the other protocol, which has offsets but no members."""
+    def replace(self, old: Group | None, new: Group) -> None:
+        """Put a group in the place of one of the other protocol, with its offsets."""
         self.groups[new.group_id] = new
         if old is not None:
             new.offsets = old.offsets
@@ -397,6 +397,7 @@ class _LoadedGroups:
                 self.groups.pop(group_id, None)
             else:
                 self.groups[group_id] = group_records.read_group(group_id, record.value)
+                self.consumer_groups.pop(group_id, None)  # the group has become classic
         elif record.value is not None:
             offset = group_records.read_offset(record.value, base_offset)
             if transaction is not None:
@@ -416,7 +417,7 @@ class _LoadedGroups:
 
 
 def _group_tombstones(group: Group) -> list[tuple[bytes, bytes | None]]:
-    """Return the records that remove a group without members, except for its offsets."""
+    """Return the records that remove a group with its members, but not its offsets."""
     if isinstance(group, ConsumerGroup):
         return consumer_group_records.group_tombstones(group)
     if isinstance(group, ShareGroup):

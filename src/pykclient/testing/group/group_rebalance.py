@@ -265,12 +265,16 @@ class GroupRebalance:
 
     def unload(self, group: GroupMetadata, error_code: int) -> None:
         """Unload the group: answer all waiting requests with an error, and cancel all timers."""
+        self.abandon(group, error_code)
+        group.offsets.abandon()
+
+    def abandon(self, group: GroupMetadata, error_code: int) -> None:
+        """Answer all waiting requests with an error, and cancel all timers, as another group object takes over."""
         group.transition_to(DEAD, self._broker.loop.wall_ms)
         group.cancel_timers()
         for member in list(group.members.values()):
             group.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error_code))
             member.answer_sync(SyncGroupResponse(error_code=error_code))
-        group.offsets.abandon()
 
 
 def _assignment_of(group: GroupMetadata, member: MemberMetadata) -> SyncGroupResponse:

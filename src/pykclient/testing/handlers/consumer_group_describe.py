@@ -23,6 +23,7 @@ API_KEY = ApiKeys.CONSUMER_GROUP_DESCRIBE
 VERSIONS = (0, 1)
 
 #: The member type of the consumer protocol.
+_CLASSIC: Final = 0
 _CONSUMER: Final = 1
 
 Described = ConsumerGroupDescribeResponse.DescribedGroup
@@ -76,7 +77,7 @@ def _member(broker: Broker, group: ConsumerGroup, member: ConsumerGroupMember) -
         subscribed_topic_regex=member.topic_regex,
         assignment=_assignment(broker, member.current.assigned),
         target_assignment=_assignment(broker, group.targets.get(member.member_id, {})),
-        member_type=_CONSUMER,
+        member_type=_CONSUMER if member.classic is None else _CLASSIC,
     )
 
 
