@@ -16,7 +16,7 @@ from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.protocol.headers import encode_request, encode_response
 from pykclient.protocol.message import Response
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
-from pykclient.protocol.wire import ZERO_UUID
+from pykclient.protocol.wire import ZERO_UUID, BytesLike
 from pykclient.record import MemoryRecordsBuilder
 from pykclient.types import TopicPartition
 
@@ -132,7 +132,7 @@ def test_a_response_with_the_addresses_of_leaders_is_a_generated_message() -> No
     assert not isinstance(parsed(response, 13), WrittenResponse)
 
 
-def results_of(read: Callable[[bytes, int], Response], frame: bytes, version: int) -> Any:
+def results_of(read: Callable[[BytesLike, int], Response], frame: BytesLike, version: int) -> Any:
     """Return what a response tells of each partition, or the class of the error."""
     try:
         response = read(frame, version)
@@ -165,3 +165,34 @@ def test_broken_responses_are_read_alike(version: int) -> None:
         data = bytes(broken[: source.choice((len(frame), source.randrange(4, len(frame))))])
         expected = results_of(RequestBuilder(ProduceRequest()).parse_response, data, version)
         assert results_of(ProduceRequestBuilder(ProduceRequest()).parse_response, data, version) == expected
+
+
+def one_partition(version: int, **fields: Any) -> ProduceResponse:
+    has_id = version >= 13
+    topic = ProduceResponse.TopicProduceResponse(
+        name="" if has_id else "a",
+        topic_id=IDS["a"] if has_id else ZERO_UUID,
+        partition_responses=[PARTITION(**{"index": 3, "base_offset": 2**40, "log_append_time_ms": -1, **fields})],
+    )
+    return ProduceResponse(responses=[topic], throttle_time_ms=5)
+
+
+@pytest.mark.parametrize("version", FLEXIBLE)
+def test_a_response_of_one_written_batch(version: int) -> None:
+    found = parsed(one_partition(version), version)
+    assert isinstance(found, WrittenResponse)
+    assert found.throttle_time_ms == 5
+    ((name, topic_id, partitions),) = found.written
+    assert (name, topic_id) == (("", IDS["a"]) if version >= 13 else ("a", ZERO_UUID))
+    assert [written[:5] for written in partitions] == [(3, 0, 2**40, -1, -1)]
+
+
+def test_each_byte_of_a_response_of_one_batch_matters() -> None:
+    """A response of the same length with anything else in it is read as the generated message reads it."""
+    frame = encode_response(one_partition(13), 13, 77).getvalue()[4:]
+    for position in range(4, len(frame)):
+        for value in (0, 1, 2, 3, 0x7F, 0xFF):
+            broken = bytearray(frame)
+            broken[position] = value
+            expected = results_of(RequestBuilder(ProduceRequest()).parse_response, broken, 13)
+            assert results_of(ProduceRequestBuilder(ProduceRequest()).parse_response, broken, 13) == expected

@@ -225,7 +225,7 @@ class LoopDriver:
         if wait_ms <= 0:
             self.wake()
             return
-        due_s = self.last_turn_s + min(wait_ms, _LONGEST_WAIT_MS) / 1000
+        due_s = self.last_turn_s + (wait_ms if wait_ms < _LONGEST_WAIT_MS else _LONGEST_WAIT_MS) / 1000
         if self._timer is not None:
             if self._due_s <= due_s:
                 return

@@ -342,7 +342,7 @@ class NetworkClient:
             telemetry_ms = telemetry.quiet_until_ms - now_ms
             if telemetry_ms <= 0:
                 telemetry_ms = telemetry.poll(self, now_ms)
-            wait_ms = min(wait_ms, telemetry_ms)
+            wait_ms = wait_ms if wait_ms < telemetry_ms else telemetry_ms
         return 0 if self._aborted_sends else wait_ms  # by maybe_update
 
     def end_poll(self, now_ms: int) -> list[ClientResponse]:

@@ -349,7 +349,7 @@ class Selector:
             size = send.size
             traffic.requests += 1
             traffic.request_bytes += size
-            traffic.request_max = max(traffic.request_max, size)
+            traffic.request_max = size if size > traffic.request_max else traffic.request_max
             completed.append(send)
 
     # --- polling ---------------------------------------------------------------------------------------------------
@@ -398,7 +398,7 @@ class Selector:
         start_ms = self._clock.now_ms()
         if self._delayed_closes:
             timeout_ms = max(0, min(timeout_ms, next(iter(self._delayed_closes.values())) - start_ms))
-        timeout_ms = min(timeout_ms, _MAX_WAIT_MS)
+        timeout_ms = timeout_ms if timeout_ms < _MAX_WAIT_MS else _MAX_WAIT_MS
         self._is_waiting = timeout_ms > 0
         events = self._poller.select(timeout_ms)
         self._is_waiting = False

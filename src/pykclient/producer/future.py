@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
+_NO_HEADER_SIZE = -1
+
+#: ``RecordMetadata`` of a tuple of all fields, without a call of Python code.
+_new_metadata: Callable[[tuple[object, ...]], RecordMetadata] = partial(tuple.__new__, RecordMetadata)
 
 #: Called with the future once the record is acknowledged or has failed.
 Listener = Callable[["FutureRecordMetadata"], object]
@@ -455,15 +459,18 @@ class FutureRecordMetadata(FutureState):
         topic_partition = result.topic_partition
         base_offset = result.base_offset
         log_append_time_ms = result.log_append_time_ms
-        return RecordMetadata(
-            topic_partition.topic,
-            topic_partition.partition,
-            topic_partition,
-            base_offset if base_offset == NO_OFFSET else base_offset + index,
-            self._timestamp_ms if log_append_time_ms == NO_TIMESTAMP else log_append_time_ms,
-            None,
-            self._key_size,
-            self._value_size,
+        return _new_metadata(
+            (
+                topic_partition.topic,
+                topic_partition.partition,
+                topic_partition,
+                base_offset if base_offset == NO_OFFSET else base_offset + index,
+                self._timestamp_ms if log_append_time_ms == NO_TIMESTAMP else log_append_time_ms,
+                None,
+                self._key_size,
+                self._value_size,
+                _NO_HEADER_SIZE,
+            )
         )
 
     def __repr__(self) -> str:

@@ -28,6 +28,13 @@ _FIRST_WITH_TOPIC_IDS = 13
 _PARTITION = Struct(">ihqqqBBB")
 #: The values of the last three fields for a batch that was written: an empty list, null, and no fields.
 _NOTHING_ELSE = (1, 0, 0)
+#: A whole response with topic ids and one partition: correlation id, tagged fields, the length of a list of one topic,
+#: its id, the length of a list of one partition, the partition, tagged fields, throttle time and tagged fields.
+_ONE_PARTITION = Struct(">4xBB16xBihqqqBBBBiB")
+_OFFSET_OF_TOPIC_ID = 6
+#: The values around the partition's first five fields and the throttle time, if its batch was written.
+_ONE_HEAD = (0, 2, 2)
+_ONE_TAIL = (*_NOTHING_ELSE, 0)
 
 
 class ProduceTemplate:
@@ -107,6 +114,25 @@ class WrittenResponse(ProduceResponse):
     #: time in milliseconds, followed by fields without meaning.
     written: list[tuple[str, UUID, list[tuple[int, ...]]]]
 
+    def __init__(self, written: list[tuple[str, UUID, list[tuple[int, ...]]]], throttle_time_ms: int) -> None:
+        self.written = written
+        self.throttle_time_ms = throttle_time_ms
+        self.responses = []
+        self.node_endpoints = []
+        self.unknown_tags = None
+
+    @classmethod
+    def of_one_partition(cls, frame: BytesLike) -> WrittenResponse | None:
+        """Return a response with topic ids that is as long as one for one partition; None if ``read_written`` must.
+
+        With one record at a time, all responses are of this kind. One call unpacks them.
+        """
+        fields = _ONE_PARTITION.unpack(frame)
+        if fields[:3] != _ONE_HEAD or fields[4] or fields[8:12] != _ONE_TAIL or fields[13]:
+            return None
+        topic_id = Reader(frame, _OFFSET_OF_TOPIC_ID).uuid()
+        return cls([("", topic_id, [fields[3:11]])], fields[12])
+
     @classmethod
     def read_written(cls, r: Reader, version: int) -> WrittenResponse | None:
         """Read a response of a flexible version; return None if anything but written batches is in it.
@@ -114,8 +140,7 @@ class WrittenResponse(ProduceResponse):
         Raises:
             RemoteProtocolError: the bytes are not a response.
         """
-        self = cls()
-        self.written = []
+        topics: list[tuple[str, UUID, list[tuple[int, ...]]]] = []
         for _ in range(r.array_length(True)):
             has_id = version >= _FIRST_WITH_TOPIC_IDS
             name, topic_id = ("", r.uuid()) if has_id else (r.string(True), ZERO_UUID)
@@ -126,10 +151,10 @@ class WrittenResponse(ProduceResponse):
             for partition in partitions:
                 if partition[1] or partition[5:] != _NOTHING_ELSE:
                     return None
-            self.written.append((name, topic_id, partitions))
+            topics.append((name, topic_id, partitions))
             r.tags()
-        self.throttle_time_ms = r.int32()
-        return None if r.tags() else self
+        throttle_time_ms = r.int32()
+        return None if r.tags() else cls(topics, throttle_time_ms)
 
 
 class ProduceRequestBuilder(RequestBuilder):
@@ -144,6 +169,10 @@ class ProduceRequestBuilder(RequestBuilder):
         self.latest_allowed_version = _LATEST if max_version is None else max_version
 
     def parse_response(self, frame: BytesLike, version: int) -> Response:
+        if version >= _FIRST_WITH_TOPIC_IDS and len(frame) == _ONE_PARTITION.size:
+            written = WrittenResponse.of_one_partition(frame)
+            if written is not None:
+                return written
         if version >= ProduceResponse.FLEXIBLE_FROM:
             r = Reader(frame, 4)  # behind the correlation id
             r.tags()

@@ -80,22 +80,19 @@ class ProduceResponseHandler:
         topic_names: Mapping[UUID, str],
     ) -> None:
         """Handle the response to a request that carried ``batches``, or the lack of one. The register holds them."""
-        try:
-            self._handle(response, batches, topic_names)
-        finally:
-            self._warnings.write()
-
-    def _handle(
-        self,
-        response: ClientResponse,
-        batches: Mapping[TopicPartition, ProducerBatch],
-        topic_names: Mapping[UUID, str],
-    ) -> None:
         body: ProduceResponse | None = response.response_body
-        if body is not None:
-            self._handle_body(body, batches, topic_names, response)
-            self._metrics.record_latency(response.destination, response.received_ms - response.created_ms)
-        elif response.timed_out:
+        try:
+            if body is not None:
+                self._handle_body(body, batches, topic_names, response)
+                self._metrics.record_latency(response.destination, response.received_ms - response.created_ms)
+            else:
+                self._handle_no_body(response, batches)
+        finally:
+            if self._warnings.noted:
+                self._warnings.write()
+
+    def _handle_no_body(self, response: ClientResponse, batches: Mapping[TopicPartition, ProducerBatch]) -> None:
+        if response.timed_out:
             message = f"broker {response.destination} sent no response within request.timeout.ms"
             self._complete_all(batches.values(), PartitionResponse(RequestTimedOutError.code, error_message=message))
         elif response.disconnected:

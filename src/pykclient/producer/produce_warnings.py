@@ -21,25 +21,28 @@ class ProduceWarnings:
     attempt would hide all others. Thread: io.
     """
 
-    __slots__ = ("_log", "_missing", "_retried")
+    __slots__ = ("_log", "_missing", "_retried", "noted")
 
     def __init__(self, log: logging.Logger | logging.LoggerAdapter[logging.Logger]) -> None:
         self._log = log
         self._retried: dict[type[Exception], tuple[Exception, list[ProducerBatch]]] = {}
         self._missing: list[TopicPartition] = []
+        #: True if there is anything to ``write``.
+        self.noted = False
 
     def retry(self, batch: ProducerBatch, error: Exception) -> None:
         """Note that a batch is retried because of ``error``."""
+        self.noted = True
         self._retried.setdefault(type(error), (error, []))[1].append(batch)
 
     def missing(self, partition: TopicPartition) -> None:
         """Note that a broker does not know a partition."""
+        self.noted = True
         self._missing.append(partition)
 
     def write(self) -> None:
         """Log what was noted, and forget it."""
-        if not self._retried and not self._missing:
-            return
+        self.noted = False
         retried, self._retried = self._retried, {}
         missing, self._missing = self._missing, []
         for error, batches in retried.values():

@@ -246,7 +246,10 @@ class Sender:
         if waiting.leaderless:
             self._request_leaders({queue.topic_partition.topic for queue in waiting.leaderless}, now_ms)
         next_check_ms = self._send_to_nodes(snapshot, now_ms)
-        timeout_ms = min(next_check_ms, waiting.next_expiry_ms - now_ms, metrics.publish_if_due(now_ms))
+        timeout_ms = metrics.publish_if_due(now_ms)
+        expiry_ms = waiting.next_expiry_ms - now_ms
+        timeout_ms = timeout_ms if timeout_ms < expiry_ms else expiry_ms
+        timeout_ms = timeout_ms if timeout_ms < next_check_ms else next_check_ms
         waiting.next_look_ms = now_ms + timeout_ms  # batches due later need no wakeup
         return timeout_ms if timeout_ms > 0 else 0
 
@@ -283,7 +286,8 @@ class Sender:
         if has_sent:
             # Requests may not have held all batches. Java checks again at once, and so runs one useless round after
             # each request.
-            return min(timeout_ms, accumulator.delay_of_rest_ms(snapshot, visited, now_ms))
+            rest_ms = accumulator.delay_of_rest_ms(snapshot, visited, now_ms)
+            return timeout_ms if timeout_ms < rest_ms else rest_ms
         # The batches are due, but wait for sequence numbers: until the epoch is bumped, or a response arrives.
         manager = self._transaction_manager
         is_about_to_bump = manager is not None and manager.is_about_to_bump_epoch

@@ -214,12 +214,21 @@ class SenderDriver:
                         break
                 if thread.results:
                     self._signal.set()  # the end of a transaction waits for the callbacks
-                self._poll(min(wait_ms, deadline_ms - now_ms, _LONGEST_POLL_MS), now_ms)
+                rest_ms = deadline_ms - now_ms
+                rest_ms = rest_ms if rest_ms < _LONGEST_POLL_MS else _LONGEST_POLL_MS
+                self._poll(wait_ms if wait_ms < rest_ms else rest_ms, now_ms)
                 self._is_unfinished = False
         finally:
             if thread.holder == ident:
                 thread.holder = None  # no call before this, so that no exception can prevent it
-                if self._is_work_left():
+                if (
+                    self._news
+                    or self._is_unfinished
+                    or thread.results
+                    or self._sender.is_closed
+                    or self._sender.has_incomplete
+                    or self._client.in_flight_request_count()
+                ):  # this is left to the sender's thread
                     self._signal.set()
         return True
 
@@ -248,17 +257,6 @@ class SenderDriver:
                 if self._news or self._is_unfinished or thread.results or self._sender.is_closed:
                     self._signal.set()
         return True
-
-    def _is_work_left(self) -> bool:
-        """Return True if the caller that has just given the lease up leaves something to the sender's thread."""
-        return (
-            self._news
-            or self._is_unfinished
-            or bool(self._thread.results)
-            or self._sender.is_closed
-            or self._sender.has_incomplete
-            or self._client.in_flight_request_count() > 0
-        )
 
     # --- one cycle ---------------------------------------------------------------------------------------------
 

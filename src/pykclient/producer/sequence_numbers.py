@@ -188,12 +188,17 @@ class SequenceNumbers(ABC):
             is_late and batch.sequence_has_been_reset
         ):
             last_sequence = batch.base_sequence + batch.record_count - 1  # numbers never wrap
-            entry.last_acked_sequence = max(entry.last_acked_sequence, last_sequence)
+            acked = entry.last_acked_sequence
+            entry.last_acked_sequence = last_sequence if last_sequence > acked else acked
             entry.is_known_to_broker = True
         last_offset = base_offset + batch.record_count - 1
         if base_offset != NO_OFFSET and last_offset > entry.last_acked_offset:
             entry.last_acked_offset = last_offset
-        entry.remove_in_flight_batch(batch)
+        in_flight = entry.in_flight
+        if in_flight and in_flight[0] is batch:
+            del in_flight[0]
+        else:
+            entry.remove_in_flight_batch(batch)
 
     def _leave_gap(self, batch: ProducerBatch, error: Exception, refused: bool) -> None:
         """Note that nothing more is sent under the numbers of ``batch``, which has failed permanently.
