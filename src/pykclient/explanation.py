@@ -10,13 +10,15 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from datetime import datetime
 from types import FrameType
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.errors import IllegalArgumentError
 from pykclient.log_context import LoggedProblem
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 #: Attempts to copy a set of clients that other threads change.
 _ATTEMPTS = 10
@@ -71,6 +73,8 @@ def explain_clients() -> str:
 
 
 def _local_time(wall_ms: int) -> datetime:
+    from datetime import datetime  # whose import costs more than most clients ever use
+
     return datetime.fromtimestamp(wall_ms // 1000)
 
 

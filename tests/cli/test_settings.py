@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
 import pytest
 
 from pykclient.cli import properties, settings
 from pykclient.cli.main import main
+from pykclient.cli.problems import UsageError
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.config.producer_config import ProducerConfig
 from pykclient.errors import ConfigError
@@ -95,7 +95,7 @@ def test_a_variable_that_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("key", ["sasl.password", "sasl_plain_password", "ssl.key.password", "sasl.jaas.config"])
 def test_secrets_are_refused_on_the_command_line(key: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(click.UsageError):
+    with pytest.raises(UsageError):
         settings.merged(None, {key: "hush"})
     assert main(["consume", "t", "-X", f"{key}=hush"]) == 2
     shown = capsys.readouterr()

@@ -43,6 +43,9 @@ def test_splitting(implementation: str) -> None:
     assert split(implementation, b"", b"\n", None, False) == (None, [])
     assert split(implementation, b"a\n\nb", b"\n", None, False) == (None, [b"a", b"", b"b"])
     assert split(implementation, b"a\n\nb\n", b"\n", None, True) == (None, [b"a", None, b"b"])
+    assert split(implementation, b"\n" * 999, b"\n", None, False) == (None, [b""] * 999)
+    assert split(implementation, b"a\n\n" * 999, b"\n", None, True) == (None, [b"a", None] * 999)
+    assert split(implementation, memoryview(b"a\nb")[:2], b"\n", None, False) == (None, [b"a"])
     assert split(implementation, b"k=v=w\nx\n=\n", b"\n", b"=", False) == ([b"k", None, b""], [b"v=w", b"x", b""])
     assert split(implementation, b"k=v\n=\n", b"\n", b"=", True) == ([b"k", None], [b"v", None])
     for delimiter, between in ((b"", None), (b"\n", b"")):

@@ -9,9 +9,10 @@ import click
 
 from pykclient.cli import completion
 from pykclient.cli.console import emit, note
-from pykclient.cli.options import Command, CommandGroup, Session, pass_session
+from pykclient.cli.options import Command, CommandGroup, pass_session
 from pykclient.cli.outcomes import confirm, report
 from pykclient.cli.problems import CommandError
+from pykclient.cli.session import Session
 
 if TYPE_CHECKING:
     from pykclient.admin.values import ACL, ACLFilter, ResourcePatternFilter

@@ -1,22 +1,17 @@
-"""The root of the command line: its commands, which are loaded on use, and what their errors look like."""
+"""The root of the command line in click: its commands, which are loaded on use."""
 
 from __future__ import annotations
 
-import errno
 import importlib
-import logging
-import os
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
 
 from pykclient import implementation
-from pykclient.cli.options import Session, common_options, format_options_in_sections
-from pykclient.cli.problems import Interrupted, ReaderGoneError, explained, is_bad_input
-from pykclient.errors import KafkaError
+from pykclient.cli.options import common_options, format_options_in_sections
+from pykclient.cli.problems import Interrupted, own_errors
+from pykclient.cli.session import Session
 from pykclient.version import __version__
 
 #: The commands: the module and the object of each, and its line in the list of commands.
@@ -73,14 +68,8 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Closed pipes and Ctrl-C get errors of their own, which click does not act on."""
-        try:
+        with own_errors():
             return super().invoke(ctx)
-        except KeyboardInterrupt as error:
-            raise Interrupted from error
-        except OSError as error:
-            if error.errno == errno.EPIPE:
-                raise ReaderGoneError from error
-            raise
 
 
 app = Commands(
@@ -104,57 +93,32 @@ def _show_version(context: click.Context, _: click.Parameter, is_wanted: bool) -
 app.params[0].callback = _show_version
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command, report its error on stderr, and return the exit code."""
-    session = Session()
-    with _logging(session):
-        try:
-            code = app.main(
-                None if arguments is None else list(arguments),
-                prog_name="pykclient",
-                standalone_mode=False,
-                obj=session,
-            )
-            sys.stdout.flush()
-        except (Interrupted, click.Abort):
-            return 130
-        except (ReaderGoneError, BrokenPipeError):
-            _forget_output()
-            return 141
-        except click.ClickException as error:
-            if session.is_debug:
-                raise
-            error.show()
-            return error.exit_code
-        except (KafkaError, OSError, ImportError) as error:
-            if session.is_debug:
-                raise
-            sys.stderr.write(f"pykclient: {explained(error)}\n")
-            return 2 if is_bad_input(error) else 1
-        return code if isinstance(code, int) else 0
+def run(arguments: Sequence[str] | None, session: Session) -> int:
+    """Run a command, show click's errors on stderr, and return the exit code.
 
-
-def _forget_output() -> None:
-    """Send what is still buffered for the closed pipe nowhere, so that the interpreter's last flush succeeds."""
+    Raises:
+        Interrupted: the user pressed Ctrl-C, or did not confirm.
+        ReaderGoneError, KafkaError, OSError, ImportError: the command failed.
+    """
     try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):  # stdout is no file
-        sys.stdout = None
+        code = app.main(
+            None if arguments is None else list(arguments), prog_name="pykclient", standalone_mode=False, obj=session
+        )
+    except click.Abort as error:
+        raise Interrupted from error
+    except click.ClickException as error:
+        if session.is_debug:
+            raise
+        error.show()
+        return error.exit_code
+    return code if isinstance(code, int) else 0
 
 
-@contextmanager
-def _logging(session: Session) -> Iterator[None]:
-    """Show the library's warnings on stderr, more of them with ``--verbose`` and ``--debug``."""
-    logger = logging.getLogger("pykclient")
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("pykclient: %(message)s"))
-    before = logger.level, logger.propagate
-    logger.addHandler(handler)
-    logger.propagate = False
-    session.on_level = logger.setLevel
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.level, logger.propagate = before
+def show_usage_error(name: str, text: str) -> int:
+    """Show a wrong use of a command on stderr, with the command's usage; return the exit code."""
+    root = click.Context(app, info_name="pykclient")
+    command = app.get_command(root, name)
+    assert command is not None
+    error = click.UsageError(text, click.Context(command, info_name=name, parent=root))
+    error.show()
+    return error.exit_code

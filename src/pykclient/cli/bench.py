@@ -10,9 +10,10 @@ import click
 
 from pykclient.cli import completion
 from pykclient.cli.console import emit, note
-from pykclient.cli.options import Command, Session, pass_session
+from pykclient.cli.options import Command, pass_session
 from pykclient.cli.problems import CommandError
-from pykclient.cli.values import SIZE
+from pykclient.cli.session import Session
+from pykclient.cli.value_types import SIZE
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.errors import KafkaError
 from pykclient.record.row_columns import BytesColumn

@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from pykclient.cli.console import emit, emit_fields
-from pykclient.cli.options import Command, CommandGroup, Session, pass_session
+from pykclient.cli.options import Command, CommandGroup, pass_session
 from pykclient.cli.problems import explained
+from pykclient.cli.session import Session
 from pykclient.errors import KafkaError
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pykclient.cli.problems import UsageError
 from pykclient.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def completion(shell: str) -> None:
 
 
 def _names(context: click.Context, incomplete: str, find: Callable[[Admin], Iterable[str]]) -> list[str]:
-    from pykclient.cli.options import Session
+    from pykclient.cli.session import Session
 
     session = context.ensure_object(Session)
     session.timeout_ms = _TIMEOUT_MS
@@ -52,5 +53,5 @@ def _names(context: click.Context, incomplete: str, find: Callable[[Admin], Iter
     try:
         with session.admin() as admin:
             return sorted(name for name in find(admin) if name.startswith(incomplete))
-    except (KafkaError, OSError, click.ClickException):
+    except (KafkaError, OSError, UsageError):
         return []

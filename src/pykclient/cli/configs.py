@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pykclient.cli.console import emit
-from pykclient.cli.options import Command, CommandGroup, Session, pass_session
+from pykclient.cli.options import Command, CommandGroup, pass_session
 from pykclient.cli.outcomes import report
-from pykclient.cli.values import SETTING
+from pykclient.cli.session import Session
+from pykclient.cli.value_types import SETTING
 
 if TYPE_CHECKING:
     from pykclient.admin.admin import Admin

@@ -13,7 +13,8 @@ from pykclient.admin.kafka_admin_client import KafkaAdminClient
 from pykclient.cli import settings
 from pykclient.cli.console import emit
 from pykclient.cli.doctor_checks import Check, Listener, connection_checks
-from pykclient.cli.options import Command, Session, pass_session
+from pykclient.cli.options import Command, pass_session
+from pykclient.cli.session import Session
 from pykclient.errors import AuthenticationError, ConfigError, IllegalSaslStateError, KafkaError
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from pykclient.cli.problems import CommandError
-from pykclient.cli.values import PORT, SETTING, SIZE, TOPIC_OPTION, TopicOption
+from pykclient.cli.value_types import PORT, SETTING, SIZE, TOPIC_OPTION
+from pykclient.cli.values import TopicOption
 
 #: The interval of checks for changes.
 _LOOK_INTERVAL_S = 0.2

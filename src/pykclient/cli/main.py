@@ -12,8 +12,6 @@ from typing import Final, NoReturn
 #: New objects between two runs of the garbage collector: more than any command imports.
 _GC_THRESHOLD: Final = 200_000
 
-_NEEDS_EXTRA = "pykclient: the command line needs {module}; install it with: pip install 'pykclient[cli]'\n"
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code.
@@ -21,13 +19,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ``arguments`` default to the process's. The code is 0 for success, 1 for a failure, 2 for bad input, 130 after
     Ctrl-C, and 141 if the reader of stdout is gone.
     """
-    try:
-        from pykclient.cli.app import run
-    except ModuleNotFoundError as error:
-        if error.name not in {"click", "rich"}:
-            raise
-        sys.stderr.write(_NEEDS_EXTRA.format(module=error.name))
-        return 2
+    from pykclient.cli.run import run
+
     return run(arguments)
 
 

@@ -9,10 +9,11 @@ import click
 
 from pykclient.cli import completion
 from pykclient.cli.console import emit, note
-from pykclient.cli.options import Command, CommandGroup, Session, pass_session
+from pykclient.cli.options import Command, CommandGroup, pass_session
 from pykclient.cli.outcomes import confirm, report
+from pykclient.cli.session import Session
 from pykclient.cli.topics import offsets_of
-from pykclient.cli.values import DURATION, TIME
+from pykclient.cli.value_types import DURATION, TIME
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.errors import GroupIdNotFoundError
 from pykclient.types import TopicPartition

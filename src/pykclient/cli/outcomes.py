@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from pykclient.cli.console import emit, note
-from pykclient.cli.options import Session
 from pykclient.cli.problems import CommandError, explained, is_bad_input
+from pykclient.cli.session import Session
 
 if TYPE_CHECKING:
     from pykclient.admin.results import Results

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-import click
-
+from pykclient.cli.problems import UsageError
 from pykclient.cli.values import Position
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class Filters:
     """The conditions that a record must fulfil.
 
     Raises:
-        click.UsageError: a pattern is no regular expression.
+        UsageError: a pattern is no regular expression.
     """
 
     def __init__(self, value: str | None, key: str | None, headers: Sequence[str]) -> None:
@@ -68,7 +67,7 @@ def _pattern(text: str, option: str) -> re.Pattern[bytes]:
     try:
         return re.compile(text.encode())
     except re.error as error:
-        raise click.UsageError(f"{option}: {text!r} is no regular expression: {error}") from error
+        raise UsageError(f"{option}: {text!r} is no regular expression: {error}") from error
 
 
 class Output:

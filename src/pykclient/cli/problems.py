@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from pykclient.errors import (
     ConfigError,
     GroupIdNotFoundError,
@@ -21,12 +25,29 @@ class ReaderGoneError(Exception):
     """The reader of stdout closed its end of the pipe."""
 
 
+class UsageError(Exception):
+    """The options contradict each other, or one of them has a wrong value."""
+
+
 class CommandError(KafkaError):
     """A command failed; its text says what to do."""
 
 
 class BadInputError(CommandError):
     """The command's input, a file or stdin, is wrong."""
+
+
+@contextmanager
+def own_errors() -> Iterator[None]:
+    """Raise Interrupted for Ctrl-C, and for the end of input at a prompt; ReaderGoneError for a closed pipe."""
+    try:
+        yield
+    except (KeyboardInterrupt, EOFError) as error:
+        raise Interrupted from error
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise ReaderGoneError from error
+        raise
 
 
 _BAD_INPUT = (ConfigError, IllegalArgumentError, InvalidTopicError, BadInputError)

@@ -9,11 +9,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from pykclient.cli.options import Session
 from pykclient.cli.output import Filters, Output, Wanted
-from pykclient.cli.problems import Interrupted
+from pykclient.cli.problems import Interrupted, UsageError
+from pykclient.cli.session import Session
 from pykclient.cli.text_output import LinesOutput, TextsOutput, formatter
 from pykclient.cli.values import Position
 from pykclient.errors import IllegalArgumentError, UnknownTopicOrPartitionError, WakeupError
@@ -29,13 +27,22 @@ _MAX_INT32 = (1 << 31) - 1
 _FETCH_BYTES = 4 << 20
 
 
+def consume(session: Session, *, is_until_end: bool, is_json: bool, **options: Any) -> None:
+    """Run ``pykclient consume`` with the values of its parameters."""
+    if is_until_end:
+        options["stop"] = Position("end")
+    if is_json or session.is_json:
+        options["form"] = "json"
+    read(session, Wanted(**options))
+
+
 def read(session: Session, wanted: Wanted) -> None:
     """Read until the end that is wanted.
 
     Raises:
         Interrupted: the user pressed Ctrl-C. What was written is committed, if there is a group.
         KafkaError: an error of the consumer.
-        click.UsageError: options contradict each other.
+        UsageError: options contradict each other.
     """
     _check(wanted)
     filters = Filters(wanted.grep, wanted.key_pattern, wanted.header_patterns)
@@ -45,6 +52,7 @@ def read(session: Session, wanted: Wanted) -> None:
         overrides["max_partition_fetch_bytes"] = _FETCH_BYTES
     if wanted.group is None:
         overrides |= {"enable_auto_commit": False, "auto_offset_reset": "earliest"}
+        overrides["partition_assignment_strategy"] = "range"  # unused; the import of the others would take longer
     elif wanted.start is not None:
         overrides["auto_offset_reset"] = "earliest" if wanted.start.kind == "beginning" else "latest"
     elif "auto.offset.reset" not in session.settings():
@@ -64,21 +72,21 @@ def read(session: Session, wanted: Wanted) -> None:
 def _check(wanted: Wanted) -> None:
     if wanted.group is not None:
         if wanted.partitions:
-            raise click.UsageError("--partition is for reading without a group, which assigns partitions itself")
+            raise UsageError("--partition is for reading without a group, which assigns partitions itself")
         if wanted.start is not None and wanted.start.kind not in {"beginning", "end"}:
-            raise click.UsageError(
+            raise UsageError(
                 "with --group, --from takes beginning or end, for partitions without a committed offset; "
                 "`pykclient offsets reset` moves the group to another place"
             )
     if wanted.stop is not None and wanted.stop.kind not in {"end", "offset", "time"}:
-        raise click.UsageError("--until takes end, an offset or @TIME")
+        raise UsageError("--until takes end, an offset or @TIME")
 
 
 def _new_output(wanted: Wanted, filters: Filters) -> Output:
     """Return the output for the options.
 
     Raises:
-        click.UsageError: the format is unknown, or options contradict each other.
+        UsageError: the format is unknown, or options contradict each other.
         OSError: the file cannot be written.
     """
     path, form = wanted.output, wanted.form
@@ -88,7 +96,7 @@ def _new_output(wanted: Wanted, filters: Filters) -> Output:
 
         assert path is not None
         if form != "plain" or wanted.key_delimiter is not None:
-            raise click.UsageError(f"a file {path} has columns; --format and --key-delimiter are for text")
+            raise UsageError(f"a file {path} has columns; --format and --key-delimiter are for text")
         return ArrowOutput(path, ending == "parquet", filters)
     if ending == "jsonl":
         form = "json"

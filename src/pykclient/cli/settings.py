@@ -9,11 +9,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
+from pykclient.cli.problems import UsageError
 from pykclient.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ def merged(path: str | None, given: Mapping[str, str]) -> dict[str, str]:
 
     Raises:
         ConfigError: no client has a key of this name, or the file is not readable.
-        click.UsageError: a secret stands on the command line.
+        UsageError: a secret stands on the command line.
     """
     found: dict[str, str] = {"bootstrap.servers": "localhost:9092"}
     found.update(_named(_of_file(path), "the configuration file"))
@@ -45,7 +43,7 @@ def merged(path: str | None, given: Mapping[str, str]) -> dict[str, str]:
     for key in (explicit := _named(given, "-X")):
         if is_secret(key):
             variable = _PREFIX + key.upper().replace(".", "_")
-            raise click.UsageError(
+            raise UsageError(
                 f"{key} is a secret, which others can see on a command line; put it in a file for --config, "
                 f"or in {variable}" + (", or leave it out and type it when asked" if key == "sasl.password" else "")
             )
@@ -75,13 +73,13 @@ def assignments(texts: Iterable[str]) -> dict[str, str]:
     """Return the settings in texts such as ``client.id=me``.
 
     Raises:
-        click.BadParameter: a text has no name or no ``=``.
+        UsageError: a text has no name or no ``=``.
     """
     found = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not key.strip() or not equals:
-            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="-X")
+            raise UsageError(f"Invalid value for -X: {text!r} is not KEY=VALUE")
         found[key.strip()] = value.strip()
     return found
 
@@ -142,27 +140,30 @@ def _of_file(path: str | None) -> dict[str, str]:
     if found is None:
         return {}
     try:
-        if found.suffix == ".toml":
-            return _of_toml(found)
+        with open(found, encoding="utf-8") as file:
+            text = file.read()
+        if found.endswith(".toml"):
+            return _of_toml(text)
         from pykclient.cli.properties import parse
 
-        return parse(found.read_text(encoding="utf-8"))
+        return parse(text)
     except (OSError, ValueError) as error:
         raise ConfigError(f"the configuration file {found} cannot be read: {error}") from error
 
 
-def _path(path: str | None) -> Path | None:
+def _path(path: str | None) -> str | None:
     if given := path or os.environ.get(f"{_PREFIX}CONFIG"):
-        return Path(given)
-    folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "pykclient"
-    return next((folder / name for name in _DEFAULT_FILES if (folder / name).is_file()), None)
+        return given
+    folder = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    paths = [os.path.join(folder, "pykclient", name) for name in _DEFAULT_FILES]
+    return next((found for found in paths if os.path.isfile(found)), None)
 
 
-def _of_toml(path: Path) -> dict[str, str]:
+def _of_toml(text: str) -> dict[str, str]:
     """Return the settings of a TOML file, in which ``[sasl]`` with ``username`` is ``sasl.username``.
 
     Raises:
-        OSError, ValueError: the file cannot be read, or is not TOML.
+        ValueError: it is not TOML.
     """
     import tomllib
 
@@ -178,7 +179,7 @@ def _of_toml(path: Path) -> dict[str, str]:
             else:
                 found[key] = str(value).lower() if isinstance(value, bool) else str(value)
 
-    add("", tomllib.loads(path.read_text(encoding="utf-8")))
+    add("", tomllib.loads(text))
     return found
 
 
@@ -198,5 +199,7 @@ def _asked_for(user: str) -> str:
             f"{_PREFIX}SASL_PASSWORD in the environment",
             key="sasl.password",
         )
+    import click
+
     typed: str = click.prompt(f"Password of {user}", hide_input=True, err=True)
     return typed

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 import re
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-import click
-
 from pykclient.cli.output import Filters, Output, Wanted
+from pykclient.cli.problems import UsageError
 from pykclient.cli.values import unescaped
 from pykclient.record.columns import BinaryBuffers, ViewBuffers
 from pykclient.record.lines import join_lines
@@ -95,20 +94,30 @@ class TextsOutput(_TextOutput):
         super().flush()
 
 
+def _base64(data: bytes) -> bytes:
+    return binascii.b2a_base64(data, newline=False)
+
+
+_ENCODINGS: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "plain": bytes,
+    "hex": lambda data: data.hex().encode(),
+    "base64": _base64,
+}
+
+
 def formatter(form: str, wanted: Wanted) -> Callable[[Any], bytes]:
     """Return the function from a record to its text.
 
     Raises:
-        click.UsageError: there is no such format.
+        UsageError: there is no such format.
     """
     null = wanted.null.encode()
     if form == "json":
         return lambda record: json_line(record, wanted.delimiter)
-    encode = {"plain": bytes, "hex": lambda data: data.hex().encode(), "base64": base64.b64encode}.get(form)
-    if encode is not None:
-        return _delimited(encode, null, wanted)
+    if form in _ENCODINGS:
+        return _delimited(_ENCODINGS[form], null, wanted)
     if "%" not in form:
-        raise click.UsageError(
+        raise UsageError(
             f"--format: {form!r} is none of plain, json, hex and base64, nor a text with %s for the value and the like"
         )
     return _format_string(form, null)
@@ -145,7 +154,7 @@ def _format_string(form: str, null: bytes) -> Callable[[Any], bytes]:
     """Return the function for a text with ``%`` and letters.
 
     Raises:
-        click.UsageError: there is no such letter, or an escape is wrong.
+        UsageError: there is no such letter, or an escape is wrong.
     """
     parts: list[Callable[[Any, bytes], bytes]] = []
 
@@ -164,10 +173,10 @@ def _format_string(form: str, null: bytes) -> Callable[[Any], bytes]:
             elif found[1] in _FIELDS:
                 parts.append(_FIELDS[found[1]])
             else:
-                raise click.UsageError(f"--format: there is no %{found[1]}; there are %{', %'.join(_FIELDS)} and %%")
+                raise UsageError(f"--format: there is no %{found[1]}; there are %{', %'.join(_FIELDS)} and %%")
         literal(form[end:])
     except ValueError as error:
-        raise click.UsageError(f"--format: {error}") from error
+        raise UsageError(f"--format: {error}") from error
     return lambda record: b"".join([part(record, null) for part in parts])
 
 
@@ -193,4 +202,4 @@ def _json_field(name: str, data: bytes | None) -> dict[str, str | None]:
     try:
         return {name: data.decode()}
     except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(data).decode()}
+        return {f"{name}_base64": _base64(data).decode()}

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pykclient.cli.console import emit, rich_table, shown
-from pykclient.cli.options import Command, Session, pass_session
-from pykclient.cli.values import DURATION
+from pykclient.cli.options import Command, pass_session
+from pykclient.cli.session import Session
+from pykclient.cli.value_types import DURATION
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.types import TopicPartition
 

@@ -10,9 +10,11 @@ import click
 
 from pykclient.cli import completion
 from pykclient.cli.console import emit
-from pykclient.cli.options import Command, CommandGroup, Session, pass_session
+from pykclient.cli.options import Command, CommandGroup, pass_session
 from pykclient.cli.outcomes import confirm, report
-from pykclient.cli.values import SETTING, TOPIC_OPTION, TopicOption
+from pykclient.cli.session import Session
+from pykclient.cli.value_types import SETTING, TOPIC_OPTION
+from pykclient.cli.values import TopicOption
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pykclient.cli.console import emit
-from pykclient.cli.options import Command, CommandGroup, Session, pass_session
+from pykclient.cli.options import Command, CommandGroup, pass_session
 from pykclient.cli.outcomes import confirm
 from pykclient.cli.problems import CommandError
-from pykclient.cli.values import DURATION
+from pykclient.cli.session import Session
+from pykclient.cli.value_types import DURATION
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.types import TopicPartition
 

@@ -1,19 +1,11 @@
-"""Types of command-line values: durations, times, sizes, topics, positions. Errors quote the value."""
+"""Values on command lines: durations, times, sizes, topics, positions. Errors quote the value."""
 
 from __future__ import annotations
 
-import datetime
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-import click
+from typing import Final, NamedTuple
 
 from pykclient.clock import SYSTEM_CLOCK
-
-if TYPE_CHECKING:
-    _ParamType = click.ParamType[Any]
-else:
-    _ParamType = click.ParamType  # which is generic from click 8.4 on
 
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+")
@@ -60,28 +52,13 @@ def time_ms(text: str) -> int:
     try:
         if text.startswith("-"):
             return max(0, SYSTEM_CLOCK.wall_ms() - duration_ms(text[1:]))
-        moment = datetime.datetime.fromisoformat(text)
-        return round(moment.timestamp() * 1000)
+        from datetime import datetime
+
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError) as error:
         raise ValueError(
             f"{text!r} is no time; 2026-01-31T12:00, 2026-01-31T12:00:00+01:00, 1769860800000, now and -15m are"
         ) from error
-
-
-class _Parsed(_ParamType):
-    """A type whose values are parsed by a function, which raises ValueError."""
-
-    def __init__(self, name: str, parse: Any) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            return self._parse(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 class TopicOption(NamedTuple):
@@ -205,13 +182,3 @@ def delimiter(text: str) -> bytes:
     if not text:
         raise ValueError("a delimiter is not empty")
     return unescaped(text)
-
-
-DURATION: Final = _Parsed("duration", duration_ms)
-TIME: Final = _Parsed("time", time_ms)
-SIZE: Final = _Parsed("size", size_bytes)
-TOPIC_OPTION: Final = _Parsed("topic", topic)
-SETTING: Final = _Parsed("setting", setting)
-PORT: Final = _Parsed("port", port)
-POSITION: Final = _Parsed("position", position)
-DELIMITER: Final = _Parsed("delimiter", delimiter)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
-import click
-
-from pykclient.cli.console import Progress, emit
-from pykclient.cli.options import Session
-from pykclient.cli.problems import BadInputError, CommandError
+from pykclient.cli.problems import BadInputError, CommandError, UsageError
+from pykclient.cli.progress import Progress
+from pykclient.cli.session import Session
 from pykclient.record.lines import split_lines
 from pykclient.record.row_columns import BytesColumn
 
@@ -25,8 +22,13 @@ if TYPE_CHECKING:
     from pykclient.producer.kafka_producer import KafkaProducer
     from pykclient.types import Header
 
-#: What is read at once from a file.
-_CHUNK_BYTES = 1 << 20
+#: What is read at once from a file. This fits the processor's cache.
+_CHUNK_BYTES = 1 << 18
+#: Settings for throughput, unless the user has others: a batch nearly fills a request, as librdkafka's do, and buffers
+#: are soon used again.
+_SETTINGS: Final = {"batch.size": 1_000_000, "buffer.memory": 8 << 20}
+#: Settings with which the user sizes records and batches, so that _SETTINGS do not apply.
+_SIZES: Final = frozenset({*_SETTINGS, "max.request.size"})
 #: The calls whose results are not known yet, before the oldest one is waited for.
 _MOST_WAITING = 50_000
 
@@ -49,21 +51,28 @@ class Wanted(NamedTuple):
     progress: bool | None
 
 
+def produce(session: Session, *, is_json_lines: bool, **options: Any) -> None:
+    """Run ``pykclient produce`` with the values of its parameters."""
+    if is_json_lines:
+        options["form"] = "json"
+    write(session, Wanted(**options))
+
+
 def write(session: Session, wanted: Wanted) -> None:
     """Send all input, and wait until it is acknowledged.
 
     Raises:
-        click.UsageError: options contradict each other.
+        UsageError: options contradict each other.
         BadInputError: a line is no JSON, or has a wrong field.
         CommandError: records were not written.
         KafkaError: an error of the producer.
     """
     if wanted.key is not None and wanted.key_delimiter is not None:
-        raise click.UsageError("--key is for all records, --key-delimiter for a key in each line: choose one")
+        raise UsageError("--key is for all records, --key-delimiter for a key in each line: choose one")
     if wanted.form != "lines" and wanted.key_delimiter is not None:
-        raise click.UsageError("--key-delimiter is for lines")
+        raise UsageError("--key-delimiter is for lines")
     headers = _headers(wanted.headers)
-    overrides: dict[str, Any] = {}
+    overrides: dict[str, Any] = {} if _SIZES & session.settings().keys() else dict(_SETTINGS)
     if wanted.compression is not None:
         overrides["compression.type"] = wanted.compression
     if wanted.acks is not None:
@@ -81,6 +90,8 @@ def write(session: Session, wanted: Wanted) -> None:
                 sending.send_all(file, "stdin" if name == "-" else name)
         sending.finish()
     if session.is_json:
+        from pykclient.cli.console import emit
+
         emit(session, [{"topic": wanted.topic, "records": sending.records, "bytes": sending.size_bytes}], ())
 
 
@@ -89,7 +100,7 @@ def _headers(texts: tuple[str, ...]) -> list[Header]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not name:
-            raise click.UsageError(f"--header: {text!r} is not NAME=VALUE")
+            raise UsageError(f"--header: {text!r} is not NAME=VALUE")
         found.append((name, value.encode() if equals else None))
     return found
 
@@ -123,14 +134,14 @@ class _Sending:
             self._send_file(file)
         elif self._wanted.form == "json":
             for number, line in enumerate(_pieces(file, self._wanted.delimiter), 1):
-                for part in line.split(self._wanted.delimiter):
+                for part in bytes(line).split(self._wanted.delimiter):
                     if part.strip():
                         self._send_json(part, f"{name}, near line {number}")
         else:
             for chunk in _pieces(file, self._wanted.delimiter):
                 self._send_lines(chunk)
 
-    def _send_lines(self, chunk: bytes) -> None:
+    def _send_lines(self, chunk: memoryview) -> None:
         wanted = self._wanted
         keys, values = split_lines(chunk, wanted.delimiter, wanted.key_delimiter, wanted.empty_is_null)
         count = len(values[0]) - 1
@@ -210,28 +221,27 @@ class _Sending:
             self._settle(self._waiting.popleft())
 
 
-def _pieces(file: BinaryIO, delimiter: bytes) -> Iterator[bytes]:
-    """Yield the contents in pieces that end with a delimiter, except the last one.
+def _pieces(file: BinaryIO, delimiter: bytes) -> Iterator[memoryview]:
+    """Yield the contents in pieces that end with a delimiter, except the last one. Each is valid until the next one.
 
     A pipe or a terminal is read as data arrives, so that nobody waits for a piece to fill.
     """
-    read = getattr(file, "read1", file.read)
-    parts: list[bytes] = []
-    while chunk := read(_CHUNK_BYTES):
-        end = chunk.rfind(delimiter)
-        if end < 0 and parts and len(delimiter) > 1:  # the delimiter may be cut in two
-            chunk = b"".join([*parts, chunk])
-            parts = []
-            end = chunk.rfind(delimiter)
-        if end < 0:
-            parts.append(chunk)
-            continue
-        end += len(delimiter)
-        parts.append(chunk[:end] if end < len(chunk) else chunk)
-        yield b"".join(parts) if len(parts) > 1 else parts[0]
-        parts = [chunk[end:]] if end < len(chunk) else []
-    if parts:
-        yield b"".join(parts)
+    read: Callable[[memoryview], int] = getattr(file, "readinto1", None) or file.readinto  # type: ignore[attr-defined]
+    buffer = bytearray(_CHUNK_BYTES)
+    kept = 0
+    while count := read(memoryview(buffer)[kept:]):
+        size = kept + count
+        end = buffer.rfind(delimiter, max(0, kept - len(delimiter) + 1), size) + len(delimiter)
+        if end < len(delimiter):
+            kept = size
+        else:
+            yield memoryview(buffer)[:end]
+            kept = size - end
+            buffer[:kept] = buffer[end:size]
+        if kept == len(buffer):
+            buffer += bytes(len(buffer))
+    if kept:
+        yield memoryview(buffer)[:kept]
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------
@@ -255,6 +265,8 @@ def _bytes(record: dict[str, Any], name: str, where: str) -> bytes | None:
     """Return a field as bytes: text as UTF-8, ``..._base64`` decoded, any other JSON as JSON."""
     if (encoded := record.get(f"{name}_base64")) is not None:
         try:
+            import base64
+
             return base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError, TypeError) as error:
             raise BadInputError(f"{where}: {name}_base64 is not base64: {error}") from error

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @twin("lines")
 def split_lines(
-    data: bytes, delimiter: bytes, key_delimiter: bytes | None, empty_is_null: bool
+    data: bytes | memoryview, delimiter: bytes, key_delimiter: bytes | None, empty_is_null: bool
 ) -> tuple[Gathered | None, Gathered]:
     """Return the columns of keys and values in ``data``, whose records end with ``delimiter``.
 
@@ -27,7 +27,7 @@ def split_lines(
     Raises:
         ValueError: a delimiter is empty.
     """
-    values: list[bytes | None] = [*data.split(delimiter)]
+    values: list[bytes | None] = [*bytes(data).split(delimiter)]
     if not values[-1]:
         values.pop()
     keys: list[bytes | None] | None = None
