@@ -246,7 +246,7 @@ def broker_seeds(rng: Random) -> Iterator[bytes]:
 _STATE = 2_000
 
 TARGETS = [
-    Target("groups", run_groups, group_seeds, 200),
-    Target("coordinator-records", run_coordinator_records, coordinator_record_seeds, 200),
+    Target("groups", run_groups, group_seeds),
+    Target("coordinator-records", run_coordinator_records, coordinator_record_seeds, 80),
     Target("broker", run_broker, broker_seeds, _STATE),
 ]
