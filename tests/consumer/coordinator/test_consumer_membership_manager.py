@@ -782,9 +782,14 @@ def test_an_asynchronous_commit_with_an_old_epoch_may_be_tried_again(member: Mem
 def test_a_commit_of_an_unknown_member_fences_it(member: Member) -> None:
     member.join(TP0)
     member.group.prepare(commit({TP0: UNKNOWN_MEMBER_ID}))
-    with pytest.raises(CommitFailedError, match="not a member"):
+    with pytest.raises(CommitFailedError, match="not a member") as raised:
         member.coordinator.commit_sync({TP0: OffsetAndMetadata(3)}, member.group.timer())
     assert member.state == "FENCED"
+    text = str(raised.value)
+    for figure in ("Its generation was 1, and is none now", " s ago (max.poll.interval.ms=60000)", "now 500"):
+        assert figure in text
+    assert "consumer.session.timeout.ms" in text
+    assert " session.timeout.ms" not in text, "this protocol refuses that setting"
 
 
 @pytest.mark.parametrize("error", [STALE_MEMBER_EPOCH, UNKNOWN_MEMBER_ID])
@@ -869,6 +874,26 @@ def test_metrics(member: Member) -> None:
     member.poll()
     assert member.group.metric("failed-rebalance-total") == 1
     assert not [name for name in member.group.metrics.metrics if name.name.startswith(("join-", "sync-"))]
+
+
+def test_a_rebalance_is_told_in_one_line(member: Member, caplog: pytest.LogCaptureFixture) -> None:
+    """At info level: the time it took, the epoch, what moved, and why."""
+    caplog.set_level("INFO", "pykclient")
+    member.join(TP0)
+    member.assign(TP1)
+    member.poll()
+    member.respond(answer(2))
+    member.next_beat()
+    member.respond(answer(0, error=UNKNOWN_MEMBER_ID))
+    member.poll()
+    member.respond(answer(4, [TP0]))
+    member.poll()
+    told = [record.getMessage() for record in caplog.records if "Rebalanced in" in record.getMessage()]
+    assert len(told) == 3
+    assert f"ms to generation 1 (member {member.membership.member_id}): " in told[0]
+    assert f"gained 1 ({TP0}), gave back none, has 1 partitions. Why: this member is new" in told[0]
+    assert f"gained 1 ({TP1}), gave back 1 ({TP0}), has 1 partitions. Why: the coordinator changed the" in told[1]
+    assert f"gained 1 ({TP0}), gave back none, has 1 partitions. Why: the coordinator had removed it" in told[2]
 
 
 def test_a_pattern_follows_the_metadata(member: Member) -> None:

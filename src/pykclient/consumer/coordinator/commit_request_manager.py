@@ -15,6 +15,7 @@ from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.coordinated_consumer import CoordinatedConsumer, Offsets
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
 from pykclient.consumer.coordinator.group_errors import StaleMemberError, fenced_error
+from pykclient.consumer.coordinator.group_protocols import CONSUMER
 from pykclient.consumer.coordinator.member_state import NO_GENERATION, PREPARING_REBALANCE, Generation
 from pykclient.consumer.coordinator.response_handler import handled
 from pykclient.consumer.request_future import RequestFuture
@@ -482,6 +483,9 @@ class CommitRequestManager:
         why = membership.lost_because or cause or "it has not joined yet, or the application has left the group"
         before = membership.lost_generation if sent is None else sent.generation_id
         now = membership.generation.generation_id
+        timeout = f"session.timeout.ms (now {config.session_timeout_ms})"
+        if config.group_protocol == CONSUMER:  # which refuses that setting
+            timeout = "the group's consumer.session.timeout.ms, a setting on the brokers"
         return CommitFailedError(
             f"offsets were not committed: this consumer is not a member of group {config.group_id!r} any more, and its "
             f"partitions may belong to others. Why: {why}. Its generation was {_shown_generation(before)}, and is "
@@ -489,7 +493,7 @@ class CommitRequestManager:
             f"(max.poll.interval.ms={config.rebalance_timeout_ms}). What to do: call poll() to join again; records "
             f"since the last commit come again, here or elsewhere. If this repeats, process less per poll() "
             f"(max.poll.records, now {config.max_poll_records}) or allow more time for it (max.poll.interval.ms); for "
-            f"pauses of the whole process raise session.timeout.ms (now {config.session_timeout_ms})"
+            f"pauses of the whole process raise {timeout}"
         )
 
     def _handle(

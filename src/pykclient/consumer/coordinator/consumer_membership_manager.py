@@ -123,6 +123,7 @@ class ConsumerMembershipManager:
         self.managers = (self, self.heartbeats)
         self._reconciliation: _Reconciliation | None = None
         self._unresolved: _Unresolved | None = None
+        self._why = ""  # the next rebalance happens, for the log
         self._names: dict[UUID, str] = {}  # of the owned topics, also once the metadata has lost them
 
     @property
@@ -202,6 +203,7 @@ class ConsumerMembershipManager:
         membership = self.membership
         state = membership.state
         if state is UNSUBSCRIBED:
+            self._why = "this member is new"
             self._log.info("Joining the group as member %s", membership.member_id)
             self._sensors.name_member(membership.member_id)
             membership.begin_joining()
@@ -333,17 +335,19 @@ class ConsumerMembershipManager:
         subscriptions.enable_partitions_awaiting_callback(current.added)
         self._commits.reschedule_auto_commit()
         self._reconciliation = None
+        why = self.membership.lost_because or self._why
+        self._why = "the coordinator changed the assignment"
         duration_ms = self.membership.reconciled(current.incarnation, current.assignment)
         if duration_ms is not None:
             self._sensors.successful_rebalance.record(duration_ms)
             self._log.info(
-                "Rebalanced in %d ms to %s: gained %s, gave back %s, has %d partitions. Why: "
-                "the coordinator assigned others",
+                "Rebalanced in %d ms to %s: gained %s, gave back %s, has %d partitions. Why: %s",
                 duration_ms,
                 self.membership.generation,
                 moved(current.added),
                 moved(current.revoked),
                 len(current.partitions),
+                why,
             )
         raise_first(current.failures)
 

@@ -136,7 +136,8 @@ class Generation(NamedTuple):
         return self.generation_id == NO_GENERATION.generation_id and self.protocol_name is None
 
     def __str__(self) -> str:
-        return f"generation {self.generation_id} (member {self.member_id or 'without id'}, {self.protocol_name})"
+        protocol = "" if self.protocol_name is None else f", {self.protocol_name}"
+        return f"generation {self.generation_id} (member {self.member_id or 'without id'}{protocol})"
 
 
 NO_GENERATION = Generation(-1, "", None)
