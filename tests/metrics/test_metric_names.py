@@ -20,10 +20,7 @@ TOPIC = "measured"
 MISSING = {
     "successful-authentication-no-reauth-total": "brokers count clients that cannot authenticate again; clients do not",
     "txn-prepare-time-ns-total": "KIP-939: the brokers of 4.3 do not offer it",
-    "application-event": "Java's consumer passes events between two threads; this one has none that handles them",
-    "background-event": "the same",
-    "time-between-network-thread-poll": "the same",
-    "unsent-requests-queue": "the same",
+    "application-event": "calls of the application reach the request managers without a queue",
 }
 
 

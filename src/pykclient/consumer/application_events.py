@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.clock import Clock
+    from pykclient.consumer.async_consumer_metrics import AsyncConsumerMetrics
     from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.consumer.request_future import RequestFuture
     from pykclient.network.metadata import Metadata
@@ -123,16 +124,20 @@ def client_instance_id(
 class ApplicationEvents:
     """A queue of steps, to be run outside the I/O lease in the order in which they were added. Thread: application."""
 
-    __slots__ = ("_queue",)
+    __slots__ = ("_queue", "metrics")
 
     def __init__(self) -> None:
         self._queue: deque[Steps[None]] = deque()
+        self.metrics: AsyncConsumerMetrics | None = None
+
+    def __len__(self) -> int:
+        return len(self._queue)
 
     def __bool__(self) -> bool:
         return bool(self._queue)
 
     def add(self, steps: Steps[None]) -> None:
-        self._queue.append(steps)
+        self._queue.append(steps if self.metrics is None else self.metrics.measured(steps))
 
     def clear(self) -> None:
         """Drop all steps, without running them."""

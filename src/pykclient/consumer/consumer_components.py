@@ -15,7 +15,7 @@ from pykclient.consumer.consumer_interceptors import ConsumerInterceptors
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
 from pykclient.consumer.coordinator.coordinated_consumer import CoordinatedConsumer, Offsets
-from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+from pykclient.consumer.coordinator.group_rebalance_config import CONSUMER, GroupRebalanceConfig
 from pykclient.consumer.deserializers import Deserializers
 from pykclient.consumer.fetch_buffer import FetchBuffer
 from pykclient.consumer.fetch_collector import FetchCollector
@@ -143,7 +143,20 @@ class ConsumerComponents:
         )
         self.client.managers.add(self.topic_metadata, self.offsets, self.fetches)
         self.consumer_metrics = KafkaConsumerMetrics(self.metrics)
+        if config["group.protocol"] == CONSUMER:
+            self._measure_queues()
         register_app_info(self.metrics)
+
+    def _measure_queues(self) -> None:
+        from pykclient.consumer.async_consumer_metrics import AsyncConsumerMetrics
+
+        metrics = self.client.metrics = AsyncConsumerMetrics(self.metrics, self.clock)
+        coordinator = self.coordinator
+        if coordinator is not None:
+            coordinator.measure_events(metrics)
+        metrics.measure_queues(
+            self.client.unsent_request_count, lambda: 0 if coordinator is None else coordinator.event_count()
+        )
 
     def _coordinator(self, rng: random.Random) -> ConsumerCoordinator | None:
         """Return the coordinator, or None without a group."""

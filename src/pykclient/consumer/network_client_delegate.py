@@ -12,6 +12,7 @@ from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 
 if TYPE_CHECKING:
     from pykclient.clock import Clock
+    from pykclient.consumer.async_consumer_metrics import AsyncConsumerMetrics
     from pykclient.consumer.request_manager import UnsentRequest
     from pykclient.network.client_request import ClientResponse
     from pykclient.network.kafka_client import KafkaClient
@@ -97,6 +98,8 @@ class NetworkClientDelegate:
         self._answered: deque[_Pending] = deque()
         self._pending_disconnects: deque[Node] = deque()  # any thread
         self._pending_connects: deque[Node] = deque()  # any thread
+        #: Records the time between polls, and until requests are sent; None with the classic group protocol.
+        self.metrics: AsyncConsumerMetrics | None = None
         #: True while the holder of the lease is at work, and after an exception has interrupted it.
         self.is_broken = False
         #: True while the application waits for records, so that fetches with empty responses are sent again.
@@ -157,6 +160,8 @@ class NetworkClientDelegate:
     def _send_all(self, timeout_ms: int, now_ms: int) -> int:
         """Send requests where that needs no waiting; return how long a poll may wait, at most ``timeout_ms``."""
         client = self._client
+        if self.metrics is not None:
+            self.metrics.record_poll(now_ms)
         self._take_arrived()  # a disconnect fails them too
         while self._pending_disconnects:
             self._disconnect(self._pending_disconnects.popleft())
@@ -238,6 +243,8 @@ class NetworkClientDelegate:
                     pending.on_complete,
                 )
                 client.send(request, now_ms)
+                if self.metrics is not None:
+                    self.metrics.record_sent(now_ms - pending.created_ms, now_ms)
         self._fail_expired(now_ms)
         self._unsent = {node: queue for node, queue in unsent.items() if queue}
         return wait_ms
@@ -322,6 +329,10 @@ class NetworkClientDelegate:
         """Return the node to use when any will do, or None if no connection is possible now."""
         with self.lease:
             return self._client.least_loaded_node(self._clock.now_ms()).node
+
+    def unsent_request_count(self) -> int:
+        """Return the number of requests that are not sent yet. Needs no lease: it may be off by those on their way."""
+        return len(self._arrived) + sum(map(len, list(self._unsent.values())))
 
     def pending_request_count(self, node: Node | None = None) -> int:
         """Return the number of requests without a response, sent or not, of one node or of all."""

@@ -15,7 +15,7 @@ from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.coordinated_consumer import CoordinatedConsumer, Offsets
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
 from pykclient.consumer.coordinator.group_errors import StaleMemberError, fenced_error
-from pykclient.consumer.coordinator.group_protocols import CONSUMER
+from pykclient.consumer.coordinator.group_rebalance_config import CONSUMER
 from pykclient.consumer.coordinator.member_state import NO_GENERATION, PREPARING_REBALANCE, Generation
 from pykclient.consumer.coordinator.response_handler import handled
 from pykclient.consumer.request_future import RequestFuture

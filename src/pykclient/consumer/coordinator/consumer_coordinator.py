@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from pykclient.clock import FOREVER_MS, Clock, Timer
 from pykclient.consumer.application_events import ApplicationEvents, Round, Steps, Wait, metadata_update, result_of
@@ -30,6 +31,9 @@ from pykclient.network.cluster import Cluster
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.consumer.async_consumer_metrics import AsyncConsumerMetrics
 
 _BACKOFF_EXP_BASE = 2
 _BACKOFF_JITTER = 0.2
@@ -94,6 +98,14 @@ class ConsumerCoordinator:
             config, log_context, client, self.membership, lookup, clock, environment
         )
         self._metadata.request_update(True)
+
+    def measure_events(self, metrics: AsyncConsumerMetrics) -> None:
+        """Record the times of events for the application."""
+        self.events.metrics = self.member.events.metrics = metrics
+
+    def event_count(self) -> int:
+        """Return the number of events that wait for the application."""
+        return len(self.events) + len(self.member.events)
 
     # --- the coordinator -------------------------------------------------------------------------------------------
 

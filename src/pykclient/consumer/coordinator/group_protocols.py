@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from pykclient.consumer.coordinator.group_rebalance_config import CONSUMER
 
 if TYPE_CHECKING:
     import random
@@ -16,9 +18,6 @@ if TYPE_CHECKING:
     from pykclient.consumer.coordinator.membership import Membership
     from pykclient.log_context import LogContext
     from pykclient.network.exponential_backoff import ExponentialBackoff
-
-#: The value of ``group.protocol`` for the protocol of KIP-848; ``classic`` is the other one.
-CONSUMER: Final = "consumer"
 
 
 class NewMember(NamedTuple):

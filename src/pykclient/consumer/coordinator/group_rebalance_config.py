@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pykclient.config.consumer_config import ConsumerConfig
+
+#: The value of ``group.protocol`` for the protocol of KIP-848; ``classic`` is the other one.
+CONSUMER: Final = "consumer"
 
 
 class GroupRebalanceConfig:
