@@ -70,6 +70,24 @@ def test_other_sizes_are_not_kept() -> None:
     assert pool.unallocated_memory == 64 * 1024
 
 
+def test_a_large_buffer_is_used_again() -> None:
+    pool = BufferPool(64 * 1024, 1024, MockClock(), large_size=16 * 1024)
+    buffer = allocate(pool, 16 * 1024, 10)
+    deallocate(pool, buffer, 16 * 1024)
+    assert (pool.available_memory, pool.unallocated_memory) == (64 * 1024, 48 * 1024)
+    assert allocate(pool, 16 * 1024, 10) is buffer
+
+
+def test_free_large_buffers_make_room_for_small_ones() -> None:
+    pool = BufferPool(4096, 1024, MockClock(), large_size=4096)
+    deallocate(pool, allocate(pool, 4096, 10), 4096)
+    buffers = [allocate(pool, 1024, 10) for _ in range(4)]
+    assert pool.available_memory == 0
+    for buffer in buffers:
+        deallocate(pool, buffer, 1024)
+    assert len(allocate(pool, 4096, 10)) == 4096
+
+
 def test_a_buffer_that_grew_counts_as_what_was_lent() -> None:
     pool = BufferPool(64 * 1024, 1024, MockClock())
     buffer = allocate(pool, 1024, 10)
@@ -256,10 +274,10 @@ class PoolMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pool = BufferPool(10_000, 1000, MockClock())
+        self.pool = BufferPool(10_000, 1000, MockClock(), large_size=3000)
         self.lent: list[tuple[bytearray, int]] = []
 
-    @rule(size=st.one_of(st.just(1000), st.integers(1, 10_000)))
+    @rule(size=st.one_of(st.sampled_from([1000, 3000]), st.integers(1, 10_000)))
     def allocate(self, size: int) -> None:
         free = 10_000 - sum(lent for _, lent in self.lent)
         if size <= free:

@@ -112,8 +112,9 @@ class BufferPool:
 
     Threads that find too little wait in line, first come, first served.
 
-    The pool keeps returned buffers of ``poolable_size`` (``batch.size``) for the next batch, because most batches have
-    that size. Only the first thread in line takes memory, and it gathers returned memory until it has enough, so small
+    The pool keeps returned buffers of ``poolable_size`` (``batch.size``) and ``large_size`` (the batches of
+    ``send_batch``) for the next batch, because most batches have one of these sizes. New memory costs more: the
+    allocator clears it, and the system maps its pages. Only the first thread in line takes memory, and it gathers returned memory until it has enough, so small
     requests cannot starve a large one. At first it waits for a fraction of the memory to become free, for some
     milliseconds.
 
@@ -131,6 +132,7 @@ class BufferPool:
         "_clock",
         "_closed",
         "_free",
+        "_kept",
         "_lock",
         "_metrics",
         "_on_wait",
@@ -148,15 +150,20 @@ class BufferPool:
         clock: Clock,
         metrics: BufferPoolMetrics | None = None,
         on_wait: Callable[[int], object] | None = None,
+        large_size: int = 0,
     ) -> None:
         self.total_memory = memory
         self.poolable_size = poolable_size
         self._clock = clock
         self._metrics = metrics
         self._on_wait = on_wait
-        self._lock = threading.Lock()  # guards: _available, _closed, _free, _waiters
+        self._lock = threading.Lock()  # guards: _available, _closed, _free, _kept, _waiters
         self._available = memory  # excludes the buffers in _free
-        self._free: deque[bytearray] = deque()
+        #: The free buffers that are kept, by their size, and the sum of their sizes.
+        self._free: dict[int, deque[bytearray]] = {poolable_size: deque()}
+        if large_size > poolable_size:
+            self._free[large_size] = deque()
+        self._kept = 0
         self._waiters: deque[Waiter] = deque()
         self._closed = False
         #: Loans that are no longer needed. Appending one takes no lock, so nothing can interrupt it. The next thread
@@ -224,10 +231,8 @@ class BufferPool:
             self._take_in()
             if self.queued or self._closed or not self._can_lend(size + left):
                 return False
-            free = self._free
-            while free and self._available < size:
-                del free[0]
-                self._available += self.poolable_size
+            if self._available < size:
+                self._release(size)
             self._available -= size
             borrowed.size += size
         return True
@@ -250,7 +255,7 @@ class BufferPool:
     @property
     def available_about(self) -> int:
         """``available_memory``, read without the lock, and so possibly outdated."""
-        return self._available + len(self._free) * self.poolable_size
+        return self._available + self._kept
 
     @property
     def unallocated_memory(self) -> int:
@@ -328,37 +333,47 @@ class BufferPool:
         )
 
     def _can_lend(self, size: int) -> bool:
-        return self._available + len(self._free) * self.poolable_size >= size
+        return self._available + self._kept >= size
+
+    def _release(self, size: int) -> None:
+        """Release kept buffers, small ones first, until ``size`` bytes are available. The caller holds the lock."""
+        for buffer_size, free in self._free.items():
+            while free and self._available < size:
+                del free[0]
+                self._kept -= buffer_size
+                self._available += buffer_size
 
     def _lend(self, loan: Loan, size: int) -> None:
         """Lend what the loan lacks of ``size`` bytes, as far as memory is free. The caller holds the lock."""
-        free = self._free
-        if size == self.poolable_size and free:
+        free = self._free.get(size)
+        if free:
             # Use a free buffer instead of the gathered memory: creating a buffer costs more than keeping one. The
             # buffer returned last is the likeliest to be in the CPU's cache.
             self._available += loan.size
             loan.buffer = free[-1]
             loan.size = size
+            self._kept -= size
             del free[-1]
             return
         missing = size - loan.size
-        while free and self._available < missing:
-            del free[0]
-            self._available += self.poolable_size
+        if self._available < missing:
+            self._release(missing)
         lent = min(missing, self._available)
         self._available -= lent
         loan.size += lent
 
     def _take_in(self) -> None:
         """Take back returned loans, and remove waiters that have left the line. The caller holds the lock."""
-        waiters, returned, free = self._waiters, self.returned, self._free
+        waiters, returned = self._waiters, self.returned
         while waiters and waiters[0].is_gone:
             del waiters[0]
         while returned:
             loan = returned[0]
             buffer = loan.buffer
-            if buffer is not None and loan.size == self.poolable_size == len(buffer):
+            free = None if buffer is None or loan.size != len(buffer) else self._free.get(loan.size)
+            if free is not None:
                 free += (buffer,)
+                self._kept += loan.size
             else:
                 self._available += loan.size
             loan.size = 0

@@ -227,7 +227,10 @@ class ProducerComponents:
         # batch.size=0 disables batching: every batch is full with its first record.
         batch_size = max(1, config["batch.size"])
         metrics = BufferPoolMetrics(self.metrics, self.clock)
-        pool = BufferPool(config["buffer.memory"], batch_size, self.clock, metrics, self._before_wait_for_memory)
+        max_rows_batch_size = self._max_rows_batch_size(config)
+        pool = BufferPool(
+            config["buffer.memory"], batch_size, self.clock, metrics, self._before_wait_for_memory, max_rows_batch_size
+        )
         self.buffer_pool = pool
         register_buffer_pool_gauges(self.metrics, pool)
         return RecordAccumulator(
@@ -243,7 +246,7 @@ class ProducerComponents:
                 ),
                 partition_availability_timeout_ms=config["partitioner.availability.timeout.ms"],
                 guarantee_message_order=config["max.in.flight.requests.per.connection"] == 1,
-                max_rows_batch_size=self._max_rows_batch_size(config),
+                max_rows_batch_size=max_rows_batch_size,
             ),
             pool,
             self.clock,
