@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import sys
 import threading
 import traceback
 import weakref
@@ -167,6 +168,22 @@ def test_a_future_that_is_kept_does_not_keep_its_producer(end: Callable[[Produce
     del client, result, future
     gc.collect()
     assert is_there() is None
+
+
+def test_a_dropped_future_releases_its_result_and_leaves_nothing_to_the_next_one() -> None:
+    """The compiled build uses the memory of futures again."""
+    results = [ProduceRequestResult(TP) for _ in range(2)]
+    before = [sys.getrefcount(results[number]) for number in (0, 1)]
+    for count in (3000, 10):  # more than are kept, and fewer
+        for number in (0, 1):
+            futures = [FutureRecordMetadata(results[number], index, number, 5, 6) for index in range(count)]
+            assert [future.index for future in futures] == list(range(count))
+            assert {future.timestamp_ms for future in futures} == {number}
+            references = sys.getrefcount(results[number])
+            assert references == before[number] + count
+            del futures
+    after = [sys.getrefcount(results[number]) for number in (0, 1)]
+    assert after == before
 
 
 def test_records_move_with_a_split_batch() -> None:

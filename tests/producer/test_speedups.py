@@ -371,6 +371,23 @@ def run(twin: Twin, config: dict[str, Any], todo: list[tuple[Any, ...]], seed: i
 
 @settings(max_examples=300, deadline=None)
 @given(configs, steps, st.integers(0, 9), st.sampled_from((0, 0, 1)))
+@example(  # the batch has a little room left behind its first record, which is as large as batch.size allows
+    config={
+        "batch.size": 0,
+        "buffer.memory": 2000,
+        "enable.idempotence": False,
+        "partitioner.ignore.keys": False,
+        "compression.type": "gzip",
+        "max.request.size": 500,
+    },
+    todo=[
+        ("send", False, TOPIC, bytes(191), None),
+        ("send", False, TOPIC, None, None),
+        ("send", False, TOPIC, None, bytes(45)),
+    ],
+    seed=2,
+    auto_tick_ms=0,
+)
 def test_producers(
     twins: tuple[Twin, Twin], config: dict[str, Any], todo: list[tuple[Any, ...]], seed: int, auto_tick_ms: int
 ) -> None:
@@ -389,6 +406,24 @@ def test_many_records_fill_the_same_batches(twins: tuple[Twin, Twin]) -> None:
     config = {"batch.size": 4000, "buffer.memory": 10_000_000, "enable.idempotence": False}
     python, c = (run(twin, config, todo, 3, 0) for twin in twins)
     assert c == python
+
+
+def test_a_batch_without_room_is_closed_and_noted_for_the_sender(twins: tuple[Twin, Twin]) -> None:
+    """Otherwise it would linger, if the next batch is for another partition."""
+    told = []
+    for twin in twins:
+        world = World(twin, {"batch.size": 400, "linger.ms": 1000}, 2, 0)
+        accumulator = world.parts.accumulator
+        changes: list[Any] = []
+        for number in range(60):
+            world.send(False, TOPIC, bytes(90), None if number % 3 else b"key")
+            changes.append([tuple(queue.topic_partition) for queue in accumulator.waiting.changed_queues])
+            accumulator.waiting.changed_queues.clear()
+            queues = accumulator._topics[TOPIC].queues.values()
+            changes.append([[batch.is_full for batch in queue.batches] for queue in queues])
+        assert any(len(queues) > 1 for queues in changes[::2])
+        told.append((changes, world.end()))
+    assert told[0] == told[1]
 
 
 def test_the_compiled_methods_are_in_their_places(twins: tuple[Twin, Twin]) -> None:

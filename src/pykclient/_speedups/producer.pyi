@@ -36,6 +36,7 @@ class BatchState:
     _builder: MemoryRecordsBuilder
     appended_bytes: int
     future_type: type[FutureRecordMetadata]
+    is_open: bool
     max_record_size: int
     produce_future: ProduceRequestResult
     @property
@@ -47,6 +48,8 @@ class FutureState:
     _timestamp_ms: int
     _value_size: int
     index: int
+
+def keep_spares(future_type: type[FutureRecordMetadata]) -> None: ...
 
 @final
 class AwaitedRecords:

@@ -77,14 +77,54 @@ cdef extern from *:
         return PyObject_GetAttr(object, name);
     }
 
+    /* Memory of dead futures, for the next ones: most programs drop the future of each ``send`` at once. Allocating
+     * one, and having the garbage collector track it and forget it, costs as much as appending a record. Only the GIL
+     * guards this, so builds without one keep none. A spare object's _result is None. */
+    #define MAX_SPARE_FUTURES 1024
+    static PyObject *spare_futures[MAX_SPARE_FUTURES];
+    static int spare_count = 0;
+    static PyTypeObject *spare_type = NULL;
+    static Py_ssize_t result_offset = 0;
+
+    static void dealloc_future(PyObject *self) {
+        PyTypeObject *type = Py_TYPE(self);
+        PyObject **place = (PyObject **)((char *)self + result_offset);
+        PyObject *result = *place;
+        PyObject_GC_UnTrack(self);
+        *place = Py_NewRef(Py_None);
+        Py_XDECREF(result);
+        if (type == spare_type && spare_count < MAX_SPARE_FUTURES) {
+            spare_futures[spare_count++] = self;
+        } else {
+            Py_DECREF(Py_None);
+            type->tp_free(self);
+        }
+        Py_DECREF(type);
+    }
+
+    /* Keep the memory of futures of this type, whose instances have nothing but the fields of FutureState. */
+    static void keep_spare_futures(PyObject *type_object, Py_ssize_t offset) {
+        PyTypeObject *type = (PyTypeObject *)type_object;
+        if (IS_FREE_THREADED || type->tp_basicsize != type->tp_base->tp_basicsize || type->tp_itemsize
+            || type->tp_finalize || type->tp_del || !PyType_IS_GC(type)) return;
+        result_offset = offset;
+        spare_type = (PyTypeObject *)Py_NewRef(type_object);
+        type->tp_dealloc = dealloc_future;
+    }
+
+    static inline PyObject *new_future_of(PyObject *type, PyObject *no_arguments) {
+        if (type == (PyObject *)spare_type && spare_count) return PyObject_Init(spare_futures[--spare_count], spare_type);
+        return ((PyTypeObject *)type)->tp_new((PyTypeObject *)type, no_arguments, NULL);
+    }
+
     #define NEW_TUPLE_OF(type, arguments) PyTuple_Type.tp_new((PyTypeObject *)(type), arguments, NULL)
-    #define NEW_INSTANCE(type, no_arguments) (((PyTypeObject *)(type))->tp_new((PyTypeObject *)(type), no_arguments, NULL))
     """
     bint IS_FREE_THREADED
     int64_t wall_clock_ms() nogil
     Py_ssize_t slot_offset(object type, object name) noexcept
     object read_slot(object object, Py_ssize_t offset, object name)
-    object NEW_INSTANCE(object type, object no_arguments)
+    void keep_spare_futures(object type, Py_ssize_t result_offset)
+    object new_future_of(object type, object no_arguments)
     object NEW_TUPLE_OF(object type, object arguments)
     void PyObject_GC_Track(PyObject *object)
     void PyObject_GC_UnTrack(PyObject *object)
@@ -207,6 +247,7 @@ cdef class BatchState:
     cdef type _future_type
     cdef public AppendState _builder
     cdef public object produce_future
+    cdef public bint is_open
     cdef public int64_t max_record_size
     cdef public int64_t appended_bytes
 
@@ -242,6 +283,14 @@ cdef class FutureState:
 
 
 cdef tuple _no_arguments = ()
+
+
+def keep_spares(type future_type not None):
+    """Keep the memory of dead instances of ``future_type`` for new ones. It adds no fields to FutureState."""
+    cdef FutureState future = <FutureState>new_future_of(future_type, _no_arguments)
+    if future_type.__base__ is FutureState and not future_type.__dictoffset__ and not future_type.__weakrefoffset__:
+        # The address of an object's field cannot be taken; ``_result`` lies directly before ``index``.
+        keep_spare_futures(future_type, <char *>&future.index - <char *><PyObject *>future - sizeof(PyObject *))
 
 
 @cython.final
@@ -428,7 +477,7 @@ def try_append_to_builder(AppendState self, timestamp_ms, key, value, headers=()
 
 cdef FutureState new_future(BatchState batch, int64_t timestamp, object key, object value, int64_t size):
     """Count the appended record and return its future."""
-    cdef FutureState future = <FutureState>NEW_INSTANCE(batch._future_type, _no_arguments)
+    cdef FutureState future = <FutureState>new_future_of(batch._future_type, _no_arguments)
     if PyObject_GC_IsTracked(<PyObject *>future):  # as instances of all Python classes, see FutureState
         PyObject_GC_UnTrack(<PyObject *>future)
     future._result = batch.produce_future
@@ -477,6 +526,12 @@ def murmur2(bytes data not None):
 
 
 # --- sending -----------------------------------------------------------------------------------------------------------
+
+cdef struct Place:
+    int64_t number  # of the partition; negative if the sticky one is used
+    bint starts_batch  # the record needs a new batch
+    PyObject *full  # the queue whose batch had no room; borrowed from the topic, which never drops a queue
+
 
 @cython.final
 cdef class Route:
@@ -629,11 +684,12 @@ cdef class SendPath:
         object headers,
         Py_ssize_t headers_size,
         object on_delivery,
-        bint *starts_batch,
+        Place *place,
     ):
-        """Append to the open batch; return None, with nothing changed, if there is none or it has no room.
+        """Append to the open batch; return None, with nothing appended, if there is none or it has no room.
 
-        Set ``starts_batch`` if the queue has no batch at all.
+        Set ``place.starts_batch`` if the queue has no batch, or a batch without room: that is then closed, and
+        ``place.full`` is set.
         """
         cdef FutureState future = None
         cdef BatchState batch
@@ -647,7 +703,7 @@ cdef class SendPath:
             count = len(queue.batches)
             # Another thread may have switched partitions while this one waited for the lock.
             if not count:
-                starts_batch[0] = True
+                place.starts_batch = True
             elif (
                 not <bint>read_slot(self.accumulator, self.closed_offset, "_closed")
                 # A transaction that ends waits for the threads that hold this lock, and for no others.
@@ -657,7 +713,11 @@ cdef class SendPath:
                 batch = queue.batches[count - 1]
                 if takes_default_records(batch._builder):
                     size = append_record(batch._builder, timestamp, key, value, headers, headers_size)
-                    if size > 0:
+                    if size == 0:
+                        batch.is_open = False
+                        place.starts_batch = True
+                        place.full = <PyObject *>queue
+                    elif size > 0:
                         future = new_future(batch, timestamp, key, value, size)
                         if entry is not None:
                             Py_INCREF(future)
@@ -689,10 +749,9 @@ cdef object send_path_of(object producer):
     return read_slot(producer, _last_offset, "_send_path")
 
 
-cdef struct Place:
-    int64_t number  # of the partition; negative if the sticky one is used
-    int64_t size  # an upper bound of the size of a batch with only this record
-    bint starts_batch  # the partition's queue has no batch
+cdef int64_t size_alone(object key, object value, Py_ssize_t headers_size) noexcept:
+    """Return an upper bound of the size of a batch with only this record (estimate_size_in_bytes_upper_bound)."""
+    return HEADER_AND_LARGEST_OVERHEAD + size_of_bytes(size_of(key)) + size_of_bytes(size_of(value)) + headers_size
 
 
 cdef FutureState append_plain(
@@ -707,7 +766,7 @@ cdef FutureState append_plain(
     int64_t *timestamp,
     object on_delivery,
 ):
-    """Append a record of plain bytes to an open batch; return None, with nothing changed, where that is not possible.
+    """Append a record of plain bytes to an open batch; return None, with nothing appended, where that is not possible.
 
     ``place.number`` is the record's own partition, or negative; a partition chosen by key is stored there. A record
     without a timestamp gets the current time, which is stored in ``timestamp``.
@@ -718,18 +777,13 @@ cdef FutureState append_plain(
     cdef int64_t number = place.number
     cdef int64_t size = max(size_of(key_bytes), 0) + max(size_of(value_bytes), 0)
     place.starts_batch = False
+    place.full = NULL
     if headers_size == 1:
         size += RECORD_OVERHEAD
     else:
-        size = (
-            HEADER_AND_LARGEST_OVERHEAD
-            + size_of_bytes(size_of(key_bytes))
-            + size_of_bytes(size_of(value_bytes))
-            + headers_size
-        )
+        size = size_alone(key_bytes, value_bytes, headers_size)
     if size > path.max_record_size or path.refuses():
         return None
-    place.size = size
     if number < 0:
         if key_bytes is not None and not path.ignore_keys:
             number = (
@@ -757,7 +811,7 @@ cdef FutureState append_plain(
         headers,
         headers_size,
         on_delivery,
-        &place.starts_batch,
+        place,
     )
 
 
@@ -826,9 +880,10 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
                 topic,
                 None if place.number < 0 else place.number,
                 (timestamp, key_bytes, value_bytes, () if written is None else written, on_delivery),
-                place.size,
+                size_alone(key_bytes, value_bytes, headers_size),
                 route.info,
                 route.cluster,
+                None if place.full == NULL else <object>place.full,
             )
         if not has_timestamp and timestamp:  # a clock is read once for each record
             timestamp_ms = timestamp
@@ -1007,9 +1062,10 @@ cdef class AwaitedSends:
                     topic,
                     None if place.number < 0 else place.number,
                     (timestamp, key, value, () if written is None else written, None),
-                    place.size,
+                    size_alone(key, value, headers_size),
                     route.info,
                     route.cluster,
+                    None if place.full == NULL else <object>place.full,
                 )
             except self.must_wait:
                 return None

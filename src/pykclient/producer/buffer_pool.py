@@ -114,9 +114,9 @@ class BufferPool:
 
     The pool keeps returned buffers of ``poolable_size`` (``batch.size``) and ``large_size`` (the batches of
     ``send_batch``) for the next batch, because most batches have one of these sizes. New memory costs more: the
-    allocator clears it, and the system maps its pages. Only the first thread in line takes memory, and it gathers returned memory until it has enough, so small
-    requests cannot starve a large one. At first it waits for a fraction of the memory to become free, for some
-    milliseconds.
+    allocator clears it, and the system maps its pages. Only the first thread in line takes memory, and it gathers
+    returned memory until it has enough, so small requests cannot starve a large one. At first it waits for a fraction
+    of the memory to become free, for some milliseconds.
 
     A signal handler may raise an exception anywhere in here. CPython runs signal handlers only after calls and backward
     jumps, so memory changes owners in consecutive statements without a call.
@@ -370,8 +370,8 @@ class BufferPool:
         while returned:
             loan = returned[0]
             buffer = loan.buffer
-            free = None if buffer is None or loan.size != len(buffer) else self._free.get(loan.size)
-            if free is not None:
+            free = self._free.get(loan.size)
+            if free is not None and buffer is not None and loan.size == len(buffer):
                 free += (buffer,)
                 self._kept += loan.size
             else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, Signal
 from pykclient.errors import KafkaError, KafkaTimeoutError, RetriableError
-from pykclient.implementation import twin
+from pykclient.implementation import compiled, twin
 from pykclient.producer.record_arguments import check_callable, signed_milliseconds
 from pykclient.reentry import HERE, ensure_not_interrupting
 from pykclient.types import RecordMetadata as RecordMetadata  # kafka-python's programs import it from this module
@@ -480,6 +480,11 @@ class FutureRecordMetadata(FutureState):
         else:
             state = "succeeded" if result.error_for is None else f"failed with {result.error_for(index)!r}"
         return f"<FutureRecordMetadata for {result.topic_partition}: {state}>"
+
+
+_compiled = compiled("producer")
+if _compiled is not None:
+    _compiled.keep_spares(FutureRecordMetadata)
 
 
 def failed_future(topic_partition: TopicPartition, error: Exception) -> FutureRecordMetadata:

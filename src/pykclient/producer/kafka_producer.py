@@ -37,6 +37,7 @@ from pykclient.producer.serialized_record import ensure_valid_record_size, seria
 from pykclient.producer.topic_wait import TopicWait
 from pykclient.producer.transaction_state import FATAL_ERROR, IN_TRANSACTION, READY
 from pykclient.producer.transactions import TransactionalMethods
+from pykclient.producer.waiting_queues import FULL
 from pykclient.record.record_batch import MAX_INT32
 from pykclient.reentry import ensure_not_interrupting, interrupting, is_interrupting
 from pykclient.serialization import BYTES
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.config.client_settings import ProducerSettings
-    from pykclient.producer.accumulator_state import TopicInfo
+    from pykclient.producer.accumulator_state import PartitionQueue, TopicInfo
     from pykclient.producer.batch_future import BatchFuture
     from pykclient.producer.column_sender import ColumnSenderContext, Route
     from pykclient.serialization import SerializerOf
@@ -269,17 +270,20 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
         size_bytes: int,
         info: TopicInfo,
         cluster: Cluster,
+        full: PartitionQueue | None = None,
     ) -> FutureRecordMetadata:
-        """Append a record whose partition has no batch. The compiled ``send`` has checked it and calls this.
+        """Append a record that needs a new batch. The compiled ``send`` has checked it and calls this.
 
-        ``size_bytes`` is an upper bound of the size of a batch with only this record.
+        ``size_bytes`` is an upper bound of the size of a batch with only this record. ``full`` is the queue whose last
+        batch had no room for the record, if any; that batch is closed.
         """
         ensure_not_interrupting("send()")
         try:
+            wake_for_full = full is not None and self._accumulator.waiting.changed(full, FULL)
             future, wake = self._accumulator.append_with_new_batch(
                 topic, info, partition, cluster, ProducerBatch.try_append, record, size_bytes, self._max_block_ms
             )
-            if wake:
+            if wake or wake_for_full:
                 self._wake_sender()
         except KafkaError as error:
             return self._failed(self._components.sender_thread.explain(error), topic, partition, record[3], record[4])

@@ -54,8 +54,10 @@ class RowsInBatch(NamedTuple):
 class BatchState:
     """The fields of a batch that each record changes. The compiled version stores numbers as C integers."""
 
-    __slots__ = ("_builder", "appended_bytes", "future_type", "max_record_size", "produce_future")
+    __slots__ = ("_builder", "appended_bytes", "future_type", "is_open", "max_record_size", "produce_future")
     _builder: MemoryRecordsBuilder
+    #: False once a record found no room, or the batch was closed for appends.
+    is_open: bool
 
     @property
     def record_count(self) -> int:
@@ -72,7 +74,6 @@ class ProducerBatch(BatchState):
     __slots__ = (
         "_attempts_when_leader_last_changed",
         "_clock",
-        "_is_open",
         "attempts",
         "base_sequence",
         "borrows",
@@ -121,7 +122,7 @@ class ProducerBatch(BatchState):
         #: The pool's memory. A batch created by a split has none: the pool does not count these.
         self.loan: Loan | None = None
         self.is_split_batch = is_split_batch
-        self._is_open = True
+        self.is_open = True
         #: The uncompressed size of the last append.
         self.appended_bytes = 0
         #: True if the batch's sequence number changed after the batch was closed (KIP-360).
@@ -177,14 +178,14 @@ class ProducerBatch(BatchState):
 
         The row that reaches ``max_bytes``, uncompressed, is the last.
         """
-        if not self._is_open:
+        if not self.is_open:
             return None
         before = self._builder.uncompressed_bytes_written
         count, largest = self._builder.try_append_rows(run.rows, run.indices, run.first, run.stop, max_bytes)
         appended_bytes = self._builder.uncompressed_bytes_written - before
         run.first += count
         if run.first < run.stop and appended_bytes < max_bytes:
-            self._is_open = False  # later appends need not find out again
+            self.is_open = False  # later appends need not find out again
             run.has_filled_batch = not self.record_count
         if not count:
             return None
@@ -195,7 +196,7 @@ class ProducerBatch(BatchState):
     @property
     def is_full(self) -> bool:
         """True if the batch accepts no more records."""
-        return not self._is_open or self._builder.is_full
+        return not self.is_open or self._builder.is_full
 
     @property
     def estimated_size_in_bytes(self) -> int:
@@ -208,11 +209,11 @@ class ProducerBatch(BatchState):
         This does not close the builder: closing compresses, which the sender does later, without holding the queue's
         lock.
         """
-        self._is_open = False
+        self.is_open = False
 
     def abort_record_appends(self) -> None:
         """Accept no more records and drop those appended. Their futures must still be completed."""
-        self._is_open = False
+        self.is_open = False
         if not self._builder.is_closed:  # a closed builder accepts none, and its bytes may be in flight
             self._builder.abort()
 

@@ -279,11 +279,15 @@ class RecordAccumulator:
                     buffer = self._pool.allocate(loan, size, max_block_ms, to_borrow)
                 now_ms = self._clock.now_ms()
                 with HERE.mark, queue.lock:
-                    if sticky is not None and self._partition_changed(queue, info, sticky, cluster):
+                    if (
+                        sticky is not None
+                        and (sticky.produced_bytes >= self._batch_size or info.partitioner.sticky is not sticky)
+                        and self._partition_changed(queue, info, sticky, cluster)
+                    ):
                         continue
                     if self._closed or self._is_transactional:
                         self._check_open()
-                    if queue.batches:
+                    if queue.batches and queue.batches[-1].is_open:
                         result = self._try_append(queue, info, sticky, cluster, try_append, appended)
                         if result is not None:
                             return result, False
