@@ -581,13 +581,16 @@ def test_a_loop_ends_when_the_consumer_stops(cluster: EmbeddedCluster) -> None:
 
         looping = asyncio.ensure_future(loop())
         await until(lambda: len(seen) == 10)
-        waiting = [asyncio.ensure_future(consumer.getone()), asyncio.ensure_future(consumer.getmany(timeout_ms=60_000))]
+        one, many = consumer.getone(), consumer.getmany(timeout_ms=60_000)
+        waiting = [asyncio.ensure_future(one), asyncio.ensure_future(many)]
         await asyncio.sleep(0)
         await consumer.stop()
         await looping
-        for task in waiting:
-            with pytest.raises(ConsumerStoppedError):
-                await task
+        with pytest.raises(ConsumerStoppedError):
+            await waiting[0]
+        assert await waiting[1] == {}
+        with pytest.raises(ConsumerStoppedError):
+            await consumer.getmany()
         with pytest.raises(ConsumerStoppedError):
             await consumer.getone()
         with pytest.raises(ConsumerStoppedError):

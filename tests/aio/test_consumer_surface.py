@@ -70,7 +70,7 @@ def test_settings_that_change_nothing() -> None:
         ({"max_poll_records": 0}, "`max_poll_records` should be positive Integer"),
         ({"max_poll_records": "5"}, "`max_poll_records` should be positive Integer"),
         ({"security_protocol": "NONE"}, "`security_protocol` should be SSL or PLAINTEXT"),
-        ({"isolation_level": "wrong"}, "isolation.level"),
+        ({"isolation_level": "wrong"}, "Incorrect isolation level wrong"),
         ({"no_such_setting": 1}, "no_such_setting"),
     ],
 )

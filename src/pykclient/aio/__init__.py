@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from pykclient.aio.aio_kafka_share_consumer import AIOKafkaShareConsumer
     from pykclient.aio.aio_kafka_share_consumer import AIOKafkaShareConsumer as AsyncShareConsumer
     from pykclient.aio.batch_builder import BatchBuilder
+    from pykclient.aio.errors import ConsumerStoppedError
     from pykclient.aio.structs import RecordMetadata
     from pykclient.consumer.share.acknowledge_type import AcknowledgeType
+    from pykclient.errors import IllegalStateError as IllegalOperation
     from pykclient.types import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 #: Public names: their modules, and their names there.
@@ -36,7 +38,9 @@ _HOME = {
     "AsyncShareConsumer": ("pykclient.aio.aio_kafka_share_consumer", "AIOKafkaShareConsumer"),
     "BatchBuilder": ("pykclient.aio.batch_builder", "BatchBuilder"),
     "ConsumerRebalanceListener": ("pykclient.aio.abc", "ConsumerRebalanceListener"),
+    "ConsumerStoppedError": ("pykclient.aio.errors", "ConsumerStoppedError"),
     "ConsumerRecord": ("pykclient.types", "ConsumerRecord"),
+    "IllegalOperation": ("pykclient.errors", "IllegalStateError"),
     "OffsetAndMetadata": ("pykclient.types", "OffsetAndMetadata"),
     "OffsetAndTimestamp": ("pykclient.types", "OffsetAndTimestamp"),
     "RecordMetadata": ("pykclient.aio.structs", "RecordMetadata"),
@@ -56,6 +60,8 @@ __all__ = [
     "BatchBuilder",
     "ConsumerRebalanceListener",
     "ConsumerRecord",
+    "ConsumerStoppedError",
+    "IllegalOperation",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "RecordMetadata",

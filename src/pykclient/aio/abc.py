@@ -31,3 +31,19 @@ class ConsumerRebalanceListener(ABC):
         Their positions can no longer be committed. By default this calls ``on_partitions_revoked``.
         """
         return self.on_partitions_revoked(lost)
+
+
+class AbstractTokenProvider(ABC):
+    """A source of tokens for SASL/OAUTHBEARER; pass one as ``sasl_oauth_token_provider``.
+
+    ``token`` is called on the event loop for the first connection, and before the last token expires, if it is a JWT
+    that says when. Any object with such a method will do, and so does a plain method; the client calls it on a thread.
+    """
+
+    @abstractmethod
+    async def token(self) -> str:
+        """Return a token that has not expired."""
+
+    def extensions(self) -> dict[str, str]:
+        """Return the SASL extensions to send with the token. It is called on a thread."""
+        return {}

@@ -25,7 +25,7 @@ from pykclient.consumer.fetch import AnyFetch, Fetch
 from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
 from pykclient.consumer.kafka_consumer import INTERNAL_TOPICS
 from pykclient.consumer.subscription_state import SubscriptionState
-from pykclient.errors import IllegalStateError, KafkaTimeoutError
+from pykclient.errors import IllegalStateError, KafkaTimeoutError, NoOffsetForPartitionError
 from pykclient.log_context import LogContext
 from pykclient.types import (
     ConsumerGroupMetadata,
@@ -164,7 +164,8 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             settled = await waits.until(is_settled, timeout_ms)
         finally:
             consumer.end_wait()
-        consumer.raise_failure()
+        if not isinstance(consumer.failure, NoOffsetForPartitionError):  # the first call for records raises it
+            consumer.raise_failure()
         if not settled:
             raise KafkaTimeoutError(f"no partitions were assigned within {timeout_ms} ms: {consumer.report()}")
 
@@ -300,6 +301,8 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             fetch = await self._await_fetch(consumer, take, wanted, FOREVER_MS)
             if fetch is not None:
                 return fetch
+            if self._closed:
+                raise ConsumerStoppedError("the consumer was stopped")
 
     def _adapt_portion(self, now_s: float) -> None:
         """Choose how many records a loop takes at a time, as it lets the event loop run only between them."""
@@ -318,8 +321,10 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         decoded without holding up the loop), and only of ``partitions`` if any are given. A call shows that the records
         of earlier calls have been processed, so that they may be committed automatically.
 
+        The result is also empty if the consumer is stopped during the call.
+
         Raises:
-            ConsumerStoppedError: the consumer is stopped, or was stopped during the call.
+            ConsumerStoppedError: the consumer is stopped.
             IllegalStateError: a rebalance listener makes this call.
             IllegalArgumentError: an argument is invalid.
             RecordDeserializationError: a deserializer failed; ``seek`` past the record to continue.
@@ -388,7 +393,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         wanted: frozenset[TopicPartition] | None,
         timeout_ms: int,
     ) -> F | None:
-        """Return ``take()`` once it has records, or None after ``timeout_ms``."""
+        """Return ``take()`` once it has records, or None after ``timeout_ms`` or when the consumer is stopped."""
         consumer.refuse_in_callback("getmany" if timeout_ms < FOREVER_MS else "getone", asyncio.current_task())
         timer = Timer(consumer.components.clock, timeout_ms)
         consumer.begin_call(wanted)
@@ -398,7 +403,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             consumer.advance_call()
             while True:
                 if self._closed:
-                    raise ConsumerStoppedError("the consumer was stopped")
+                    return None
                 consumer.raise_failure()
                 if not consumer.is_operating:
                     fetch = take()
@@ -515,16 +520,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         consumer.failure = None  # of the positions so far
         consumer.consumer.reset(chosen, strategy)
         consumer.driver.wake()
-        state = self._subscriptions
-
-        def is_over() -> bool:
-            return consumer.failure is not None or all(
-                state.has_valid_position(tp) or not state.is_assigned(tp) for tp in chosen
-            )
-
-        await self._waits.until(is_over, self._timeout_ms)
-        consumer.raise_failure()
-        return all(state.has_valid_position(tp) for tp in chosen)
+        return await consumer.run(consumer.await_positions(chosen, self._timer(consumer)))
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
         """Seek to the committed offsets of the given partitions (default: all assigned), and return these.
@@ -669,7 +665,8 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         """
         consumer = self._usable()
         wanted = aiokafka_arguments.timestamps(timestamps)
-        return await consumer.run(consumer.consumer.offsets_for_times(wanted, self._timeout_ms))
+        found = await consumer.run(consumer.consumer.offsets_for_times(wanted, self._timeout_ms))
+        return {tp: place and OffsetAndTimestamp(place.offset, place.timestamp) for tp, place in found.items()}
 
     async def beginning_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
         """Return the offset of the first record of each partition.

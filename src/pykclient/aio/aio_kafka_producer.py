@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 from pykclient import topic_names
 from pykclient.aio.awaited_records import RecordFuture, attach
 from pykclient.aio.batch_builder import BatchBuilder
-from pykclient.aio.client_view import ClientView
+from pykclient.aio.client_view import ProducerClientView
 from pykclient.aio.errors import MissingTopicError, ProducerClosed
 from pykclient.aio.loop_driver import LoopDriver
 from pykclient.aio.loop_environment import LoopEnvironment
@@ -606,13 +606,19 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
         return producer.partitions_for(topic)
 
     @property
-    def client(self) -> ClientView:
+    def client(self) -> ProducerClientView:
         """The cluster as the producer knows it, under aiokafka's name.
 
         Raises:
             IllegalStateError: the producer has not been started, or is closed.
         """
-        return ClientView(self._usable().components.metadata, self._update_metadata)
+        metadata = self._usable().components.metadata
+
+        def add(topic: str) -> None:
+            topic_names.validate(topic)
+            metadata.add(record_arguments.checked_topic(topic), self._environment.clock.now_ms())
+
+        return ProducerClientView(metadata, self._update_metadata, add)
 
     async def _update_metadata(self) -> bool:
         producer = self._usable()

@@ -67,3 +67,24 @@ class ClientView:
         Returns False if no broker has answered within ``max.block.ms``.
         """
         return await self._update()
+
+
+class ProducerClientView(ClientView):
+    """The same for a producer, whose client can be told of topics before records are sent. Thread: the loop's."""
+
+    __slots__ = ("_add",)
+
+    def __init__(self, metadata: Metadata, update: Callable[[], Awaitable[bool]], add: Callable[[str], object]) -> None:
+        super().__init__(metadata, update)
+        self._add = add
+
+    def add_topic(self, topic: str) -> None:
+        """Ask for a topic in each update of the metadata, as if a record had been sent to it.
+
+        Await ``force_metadata_update`` to see the topic in ``cluster``.
+
+        Raises:
+            IllegalArgumentError: ``topic`` is not a ``str``.
+            InvalidTopicError: no topic can have this name.
+        """
+        self._add(topic)

@@ -13,6 +13,8 @@ from pykclient.errors import ConfigError
 #: Settings of aiokafka without a meaning here, whatever their value.
 _WITHOUT_EFFECT: Final = frozenset(("consumer_timeout_ms", "rebalance_timeout_ms"))
 
+_ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
+
 
 def consumer_config(config: Mapping[str, Any] | None, settings: dict[str, Any]) -> ConsumerConfig:
     """Return the configuration for ``config`` and keyword arguments.
@@ -38,4 +40,9 @@ def _check(settings: Mapping[str, Any]) -> None:
         isinstance(max_records, bool) or not isinstance(max_records, int) or max_records < 1
     ):
         raise ConfigError(f"`max_poll_records` should be positive Integer, not {max_records!r}", key="max.poll.records")
+    level = settings.get("isolation_level")
+    if isinstance(level, str) and level.lower() not in _ISOLATION_LEVELS:
+        raise ConfigError(
+            f"Incorrect isolation level {level}: it is {' or '.join(_ISOLATION_LEVELS)}", key="isolation.level"
+        )
     check_security(settings)

@@ -8,8 +8,8 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
 from pykclient.aio.steps_runner import StepsRunner
-from pykclient.clock import FOREVER_MS
-from pykclient.consumer.application_events import Steps
+from pykclient.clock import FOREVER_MS, Timer
+from pykclient.consumer.application_events import Round, Steps
 from pykclient.consumer.classic_consumer import ClassicConsumer
 from pykclient.consumer.consumer_components import ConsumerComponents, hold_back
 from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
@@ -284,6 +284,24 @@ class ThreadlessConsumer(StepsRunner):
 
     async def _run_rest(self, steps: Steps[Any], awaited: Any) -> None:
         await self.run(steps, awaited)
+
+    def await_positions(self, partitions: Collection[TopicPartition], timer: Timer) -> Steps[bool]:
+        """Return True once all partitions have a position; False if the time is over, or one is no longer assigned.
+
+        Positions are looked up here, because a turn leaves that to the operation in progress, if there is one: a
+        rebalance whose listener waits for this.
+        """
+        state = self._subscriptions
+
+        def is_over() -> bool:
+            return all(state.has_valid_position(tp) or not state.is_assigned(tp) for tp in partitions)
+
+        while not is_over() and not timer.expired:
+            self.raise_failure()
+            self.consumer.update_fetch_positions(initialize=False)
+            yield Round(Timer(self._clock, min(timer.remaining_ms, self._retry_backoff_ms)), is_over)
+            timer.update()
+        return all(state.has_valid_position(tp) for tp in partitions)
 
     # --- closing ---------------------------------------------------------------------------------------------------
 

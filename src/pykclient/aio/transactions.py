@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from pykclient.producer import record_arguments
-from pykclient.producer.transactions import NO_TRANSACTIONS, checked_group, checked_offsets, timed_out
+from pykclient.producer.transactional_manager import SEND_OFFSETS
+from pykclient.producer.transactions import NO_TRANSACTIONS, checked_group, checked_offsets, is_worse, timed_out
 
 if TYPE_CHECKING:
     from pykclient.aio.loop_driver import LoopDriver
@@ -60,6 +61,7 @@ class TransactionalCoroutines:
             Exception: those of ``KafkaProducer.send_offsets_to_transaction``.
         """
         manager, timeout_ms = self._transactional_call(timeout)
+        manager.maybe_fail_with_error(SEND_OFFSETS)  # before the arguments are checked, as in aiokafka
         group, checked = checked_group(group_id), checked_offsets(offsets)
         if checked:
             await self._result(manager, manager.send_offsets(checked, group), timeout_ms)
@@ -144,8 +146,10 @@ class AsyncTransaction:
             raise
 
     async def _abort(self, error: BaseException) -> None:
-        """Abort because of ``error``, which an error of the abort must not hide."""
+        """Abort because of ``error``, as ``producer.transactions.Transaction`` does."""
         try:
             await self._producer.abort_transaction()
         except KafkaError as failure:
+            if is_worse(failure, error):
+                raise
             error.add_note(f"The transaction could not be aborted: {failure!r}")

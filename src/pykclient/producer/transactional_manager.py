@@ -212,8 +212,8 @@ class TransactionalManager(TransactionManager):
             if self._state == state.IN_TRANSACTION:
                 self._move(state.ABORTABLE_ERROR, error)
 
-    def maybe_fail_with_error(self) -> None:
-        """Raise the reason why nothing can be sent now, if there is one. Thread: any.
+    def maybe_fail_with_error(self, call: str = SEND) -> None:
+        """Raise the reason why nothing can be sent now, if there is one. ``call`` is for the text. Thread: any.
 
         Raises:
             IllegalStateError: there is no transaction.
@@ -221,7 +221,7 @@ class TransactionalManager(TransactionManager):
             KafkaError: the producer has failed permanently.
         """
         if self._state != state.IN_TRANSACTION:
-            raise self._refusal_of(SEND)
+            raise self._refusal_of(call)
 
     def _begin(self, call: str, *sources: str) -> TransactionalRequestResult:
         with HERE.mark, self._lock:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaError, KafkaTimeoutError
+from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaError, KafkaTimeoutError, ProducerFencedError
 from pykclient.producer import record_arguments
 from pykclient.record.record_batch import MAX_INT64
 from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -142,7 +142,8 @@ class TransactionalMethods:
         """Return a context manager for one transaction.
 
         It begins a transaction, and commits it when the block ends. If the block or the commit raises, it aborts. An
-        error of that abort is added to the exception as a note::
+        error of that abort is added to the exception as a note, except that ProducerFencedError is raised in the place
+        of another KafkaError::
 
             with producer.transaction():
                 producer.send("orders", b"1")
@@ -218,11 +219,23 @@ class Transaction:
             raise
 
     def _abort(self, error: BaseException) -> None:
-        """Abort because of ``error``, which an error of the abort must not hide."""
+        """Abort because of ``error``, which an error of the abort must not hide unless it is worse."""
         try:
             self._producer.abort_transaction(None if isinstance(error, Exception) else _ENDING_TIMEOUT_S)
         except KafkaError as failure:
+            if is_worse(failure, error):
+                raise
             error.add_note(f"The transaction could not be aborted: {failure!r}")
+
+
+def is_worse(failure: KafkaError, error: BaseException) -> bool:
+    """Return whether the error of an abort says more than the client's error that led to the abort.
+
+    A producer that another one has fenced may only see this when it aborts: its records fail with
+    InvalidProducerEpochError, after which a program would go on (KIP-1050).
+    """
+    was_known = isinstance(error, ProducerFencedError) or not isinstance(error, KafkaError)
+    return isinstance(failure, ProducerFencedError) and not was_known
 
 
 def checked_group(given: object) -> ConsumerGroupMetadata:

@@ -6,12 +6,19 @@ import base64
 import inspect
 import json
 import math
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pykclient.errors import ConfigError, SaslAuthenticationError
 from pykclient.network.authenticator.oauth_bearer import BearerToken, check
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+#: The time that a provider's coroutine may take on the event loop.
+_COROUTINE_TIMEOUT_S: Final = 30.0
 
 #: The largest file with a token, in bytes.
 _MOST_BYTES: Final = 1024 * 1024
@@ -63,15 +70,18 @@ def provider_of(given: Any, config: str) -> Callable[[], BearerToken]:
     That is an object with the method ``token()``, and perhaps ``extensions()``, as in kafka-python; or a callable that
     returns a token, or a tuple of a token, the time at which it expires in seconds since the epoch, and perhaps a
     principal (ignored) and a mapping of extensions, as in confluent-kafka. A callable with a parameter gets ``config``.
+    Either may be a coroutine function, as in aiokafka, if this is called on the thread of a running event loop: the
+    coroutine runs on that loop, and the function that is returned waits for it on another thread.
 
     Raises:
         ConfigError: it is neither.
     """
+    loop = _running_loop()
     if isinstance(given, type):
         given = given()
     method = getattr(given, "token", None)
     if callable(method):
-        return lambda: _token_of((method(), None, None, _extensions_of(given)))
+        return lambda: _token_of((_awaited(method(), loop), None, None, _extensions_of(given)))
     if not callable(given):
         raise ConfigError(
             f"sasl.oauth.token.provider is an object with the method token(), or a callable, not a "
@@ -79,7 +89,47 @@ def provider_of(given: Any, config: str) -> Callable[[], BearerToken]:
             key="sasl.oauth.token.provider",
         )
     arguments = (config,) if _takes_argument(given) else ()
-    return lambda: _token_of(given(*arguments))
+    return lambda: _token_of(_awaited(given(*arguments), loop))
+
+
+def _running_loop() -> AbstractEventLoop | None:
+    asyncio = sys.modules.get("asyncio")  # no loop runs in a process that has not imported it
+    try:
+        return None if asyncio is None else asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _awaited(returned: Any, loop: AbstractEventLoop | None) -> Any:
+    """Return what a provider has returned or, of a coroutine, its result.
+
+    Raises:
+        SaslAuthenticationError: no loop can run the coroutine, or it takes too long.
+    """
+    if not inspect.isawaitable(returned):
+        return returned
+    if loop is None or loop.is_closed():
+        if inspect.iscoroutine(returned):
+            returned.close()
+        raise SaslAuthenticationError(
+            "the token provider returned a coroutine, which only a running client of pykclient.aio can await"
+        )
+    from asyncio import run_coroutine_threadsafe
+
+    future = run_coroutine_threadsafe(_result_of(returned), loop)
+    try:
+        return future.result(_COROUTINE_TIMEOUT_S)
+    except TimeoutError:
+        if future.done():  # the provider's own error
+            raise
+        future.cancel()
+        raise SaslAuthenticationError(
+            f"the token provider's coroutine did not complete within {_COROUTINE_TIMEOUT_S:.0f} s"
+        ) from None
+
+
+async def _result_of(returned: Awaitable[Any]) -> Any:
+    return await returned
 
 
 def _takes_argument(function: Callable[..., Any]) -> bool:
