@@ -125,10 +125,13 @@ class LoopDriver:
 
     def wake(self) -> None:
         """Have a turn in the next iteration of the loop."""
-        if not (self._is_woken or self.closed.done() or self._loop.is_closed()):
+        if self._is_woken:
+            return
+        if self._is_held:  # by the loop's current callback, so the loop is not closed
             self._is_woken = True
-            if not self._is_held:
-                self._loop.call_soon(self._turn_after_wake)
+        elif not (self.closed.done() or self._loop.is_closed()):
+            self._is_woken = True
+            self._loop.call_soon(self._turn_after_wake)
 
     def hold(self) -> None:
         """Have no turn for a ``wake`` before ``go_on``, which must follow in the same iteration of the loop."""
@@ -141,8 +144,8 @@ class LoopDriver:
         """
         self._is_held = False
         if self._is_woken:
-            if at_once and not self._is_turning:
-                self._turn_after_wake()
+            if at_once and not self._is_turning and not self.closed.done():
+                self._turn(False)
             else:
                 self._loop.call_soon(self._turn_after_wake)
 
