@@ -172,6 +172,26 @@ def test_topics_of_a_subscription(guarded: Guarded, given: str, protocol: str) -
         assert next(consumer).value == b"secret"
 
 
+def test_a_member_whose_heartbeats_are_denied_recovers(guarded: Guarded, given: str) -> None:
+    """A topic that may not be described does not end a membership by the consumer protocol: READ mends it."""
+    guarded.allow("READ", "GROUP", f"{given}-group")
+    told: list[str] = []
+
+    def polled() -> Any:
+        try:
+            return consumer.poll(timeout_ms=200)
+        except errors.TopicAuthorizationError as error:
+            told.append(str(error))
+            return None
+
+    with consumer_of(guarded, f"{given}-group", "consumer") as consumer:
+        consumer.subscribe([given])
+        eventually(lambda: polled() is None and "to subscribe" in told[-1], 20.0, "a heartbeat is denied", every_s=0)
+        guarded.allow("READ", "TOPIC", given)
+        eventually(polled, 20.0, "the record is read", every_s=0)
+    assert given in told[-1]
+
+
 @PROTOCOLS
 def test_a_pattern_matches_only_topics_that_may_be_seen(guarded: Guarded, given: str, protocol: str) -> None:
     """A pattern skips denied topics without an error."""
