@@ -18,6 +18,8 @@ from pykclient.network.client_request import ClientRequest
 from pykclient.network.environment import SystemEnvironment
 from pykclient.network.metadata import Metadata
 from pykclient.network.node_api_versions import NodeApiVersions
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.fetch import FetchRequest
 from pykclient.protocol.messages.heartbeat import HeartbeatResponse
 from pykclient.protocol.messages.leave_group import LeaveGroupResponse
 from pykclient.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -72,7 +74,7 @@ class FakeBroker(MockClient):
     def send(self, request: ClientRequest, now_ms: int) -> None:
         self.requests.append(request)
         message = self._build(request)
-        name = type(message).__name__
+        name = ApiKeys.message_class(message.API_KEY).__name__
         self.received.append(name)
         handler = self.overrides.get(name) or getattr(self, f"_{name}")
         answer = handler(message)
@@ -85,7 +87,7 @@ class FakeBroker(MockClient):
             self.metadata.update_with_current_request_version(self.describe(), False, now_ms)
         for request in list(self.requests):
             message = self._build(request)
-            if type(message).__name__ == "FetchRequest" and "FetchRequest" not in self.overrides:
+            if isinstance(message, FetchRequest) and "FetchRequest" not in self.overrides:
                 answer = self._FetchRequest(message, waited_ms=now_ms - request.created_ms)
                 if answer is not None:
                     self.respond_to_request(request, answer)

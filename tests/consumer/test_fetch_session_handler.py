@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pykclient import errors
 from pykclient.consumer.fetch_config import FetchConfig
-from pykclient.consumer.fetch_request_builder import FetchRequestBuilder
+from pykclient.consumer.fetch_messages import FetchRequestBuilder
 from pykclient.consumer.fetch_session_handler import (
     INITIAL,
     FetchMetadata,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from pykclient.consumer.fetch_config import FetchConfig
+from pykclient.consumer.fetch_messages import FetchRequestBuilder
 from pykclient.consumer.fetch_metrics import FetchMetricsManager
-from pykclient.consumer.fetch_request_builder import FetchRequestBuilder
 from pykclient.consumer.fetch_session_handler import FetchMetadata, FetchRequestData, FetchSessionHandler
 from pykclient.consumer.standing_fetch import StandingFetch
 from pykclient.log_context import LogContext

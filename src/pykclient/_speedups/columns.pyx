@@ -20,7 +20,9 @@ cdef enum:
     MAX_INLINE = 12
     # Of a batch.
     LOG_OVERHEAD = 12
+    HEADER_SIZE_UP_TO_MAGIC = 17
     HEADER_SIZE = 61
+    SMALLEST_BATCH = 14  # of any format, without the overhead
     COMPRESSION_MASK = 0x07
     LOG_APPEND_TIME_FLAG = 0x08
     TRANSACTIONAL_FLAG = 0x10
@@ -407,6 +409,19 @@ cdef inline int64_t read_int64(const uint8_t *at) noexcept nogil:
     return <int64_t>(<uint64_t>read_uint32(at) << 32 | read_uint32(at + 4))
 
 
+cdef bint is_cut_off(const uint8_t *start, Py_ssize_t left) noexcept:
+    """Return whether ``left`` bytes are not enough for another batch. False for what the Python version must handle."""
+    cdef int32_t size
+    if left < LOG_OVERHEAD:
+        return True
+    size = <int32_t>read_uint32(start + 8)
+    if size < SMALLEST_BATCH:
+        return False
+    if left < HEADER_SIZE_UP_TO_MAGIC:
+        return True
+    return start[16] <= 2 and <Py_ssize_t>size + LOG_OVERHEAD > left
+
+
 def decode_batches(
     object records,
     Py_ssize_t pos,
@@ -422,21 +437,22 @@ def decode_batches(
     """Add to ``columns`` up to ``max_rows`` records of the batches from ``pos`` on, starting with ``next_offset``.
 
     Only uncompressed data batches in the current format are read, and only if ``checksum``, which may be None, equals
-    the one in their header. Return ``(last_pos, next_offset, is_inside)``: the position of the last batch that was read
-    to its end, or -1; the offset after the last record, or ``end_offset`` if the next record of the same batch is at or
-    after it; and whether the columns contain records of the following batch.
+    the one in their header. Return ``(pos, next_offset, is_inside, is_at_end, epoch, batch_end)``: the position after
+    the last batch that was read to its end; the offset after the last record, or ``end_offset`` if the next record of
+    the same batch is at or after it; whether the columns contain records of the batch at ``pos``; whether there is no
+    whole batch at ``pos``; the leader epoch of the batch before ``pos``, and the offset after it.
     """
     cdef Py_buffer view
     cdef Batch batch
     cdef Rows rows
     cdef const uint8_t *start
-    cdef Py_ssize_t size, last_pos = -1, count
-    cdef int64_t base_offset, offset
+    cdef Py_ssize_t size, count
+    cdef int64_t base_offset, offset, batch_end = 0
     cdef int attributes
-    cdef int32_t epoch, run_epoch = 0
+    cdef int32_t epoch, last_epoch = -1, run_epoch = 0
     cdef int timestamp_type, run_type = 0
     cdef Py_ssize_t run_rows = 0
-    cdef bint is_inside = False
+    cdef bint is_inside = False, is_at_end
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     try:
         batch.source = <const uint8_t *>view.buf
@@ -476,8 +492,8 @@ def decode_batches(
                     # A cursor handles a batch from which nothing was read.
                     rows.next_offset = offset
                     break
+                epoch = <int32_t>read_uint32(start + 12)
                 if count:
-                    epoch = <int32_t>read_uint32(start + 12)
                     timestamp_type = 1 if batch.has_append_time else 0
                     if run_rows and (epoch != run_epoch or timestamp_type != run_type):
                         columns.add_run((topic, partition, run_epoch, run_type), run_rows)
@@ -488,12 +504,14 @@ def decode_batches(
                 if batch.remaining:
                     is_inside = count > 0
                     break
-                last_pos = pos
+                last_epoch = epoch
+                batch_end = base_offset + <int32_t>read_uint32(start + 23) + 1
                 pos += size
         finally:
             finish_rows(&rows, columns, records)
             if run_rows:
                 columns.add_run((topic, partition, run_epoch, run_type), run_rows)
-        return last_pos, rows.next_offset, is_inside
+        is_at_end = not is_inside and is_cut_off(batch.source + pos, view.len - pos)
+        return pos, rows.next_offset, is_inside, is_at_end, last_epoch, batch_end
     finally:
         PyBuffer_Release(&view)

@@ -47,6 +47,7 @@ class CompletedFetch:
         "_aborted_producer_ids",
         "_aborted_transactions",
         "_batch",
+        "_batch_end",
         "_bytes_read",
         "_cursor",
         "_failure",
@@ -93,6 +94,7 @@ class CompletedFetch:
         self._position = 0  # in _records: where _upcoming begins, or will begin
         self._upcoming: RecordBatch | None = None
         self._batch: RecordBatch | None = None
+        self._batch_end = 0  # the offset after the last batch that was read without being the current one
         self._cursor: AnyCursor | None = None  # in _batch, while it has records to return
         self._failure: KafkaError | None = None
         self._records_read = 0
@@ -105,8 +107,12 @@ class CompletedFetch:
 
     def has_batches(self) -> bool:
         """Return whether any batch remains, including a corrupt one."""
-        self._look_ahead()
-        return self._upcoming is not None or self._failure is not None
+        if self._upcoming is not None or self._failure is not None:
+            return True
+        try:
+            return self._records.has_batch_at(self._position)
+        except KafkaError:
+            return True
 
     def record_aggregated_metrics(self, size_bytes: int, count: int) -> None:
         self._metric_aggregator.record(self.partition, size_bytes, count)
@@ -176,7 +182,12 @@ class CompletedFetch:
                 self._cursor = self._next_cursor(config, open_cursor)
             return count
 
-        return self._read_on(config, max_rows, open_cursor, read, read_ahead, end_offset, is_columnar=True)
+        if record_columns.decode_batches is None:
+            return self._read_on(config, max_rows, open_cursor, read, None, end_offset, is_columnar=True)
+        count = read_ahead(max_rows) if self._cursor is None else 0
+        if self.is_consumed or count == max_rows:
+            return count  # nearly always
+        return self._read_on(config, max_rows, open_cursor, read, read_ahead, end_offset, count, is_columnar=True)
 
     def _read_on(
         self,
@@ -186,14 +197,15 @@ class CompletedFetch:
         read: Callable[[AnyCursor, int], int],
         read_ahead: Callable[[int], int] | None = None,
         end_offset: int = MAX_INT64,
+        count: int = 0,
         *,
         is_columnar: bool,
     ) -> int:
         """Read batch by batch until ``wanted`` records were read, or to ``end_offset``; return the number.
 
-        ``read_ahead`` may read whole batches from the next one on, without cursors.
+        ``read_ahead`` may read whole batches from the next one on, without cursors. ``count`` is the number of records
+        that it has read already.
         """
-        count = 0
         try:
             while count < wanted and self.next_fetch_offset < end_offset and not self.is_consumed:
                 cursor = self._cursor
@@ -236,31 +248,34 @@ class CompletedFetch:
         self, config: FetchConfig, columns: Columns, wanted: int, end_offset: int
     ) -> tuple[int, bool]:
         """Read batches that need no decisions; return the record count, and whether the last batch has more."""
-        if record_columns.decode_batches is None or self._failure is not None:
+        if self._failure is not None:
             return 0, False
         rows, size_bytes = columns.rows, columns.size_bytes
         aborts = config.isolation_level == READ_COMMITTED and (self._aborted_transactions or self._aborted_producer_ids)
-        last_position, self.next_fetch_offset, is_inside = record_columns.decode_batches(
+        topic, partition = self.partition
+        decode_batches = record_columns.decode_batches
+        assert decode_batches is not None
+        position, self.next_fetch_offset, is_inside, is_at_end, epoch, batch_end = decode_batches(
             self._records.buffer,
             self._position,
             self.next_fetch_offset,
             crc32c if config.check_crcs else None,
             not aborts,
-            *self.partition,
+            topic,
+            partition,
             columns,
             wanted,
             end_offset,
         )
         self._records_read += columns.rows - rows
         self._bytes_read += columns.size_bytes - size_bytes
-        if last_position >= 0:
-            last = self._records.batch_at(last_position)
-            assert last is not None
-            self._position = last_position
-            self._upcoming = None
-            self._enter(last)
-            if not is_inside:
-                self._finish_batch()
+        if position > self._position:
+            self._position = position
+            self._upcoming = self._batch = None
+            self._batch_end = batch_end
+            self.last_epoch = epoch if epoch >= 0 else None
+            if is_at_end:
+                self._end()
         return columns.rows - rows, is_inside
 
     # --- batches ---------------------------------------------------------------------------------------------------
@@ -302,11 +317,11 @@ class CompletedFetch:
 
     def _end(self) -> None:
         """Drain this fetch after its last batch."""
-        if self._batch is not None:
-            # Aborted batches and markers have no records to return, and compaction may have removed the last records of
-            # any batch. So take the next offset from the batch's end. Fetching from the offset after the last returned
-            # record would bring the same batch again, forever.
-            self.next_fetch_offset = max(self.next_fetch_offset, self._batch.next_offset)
+        # Aborted batches and markers have no records to return, and compaction may have removed the last records of
+        # any batch. So take the next offset from the batch's end. Fetching from the offset after the last returned
+        # record would bring the same batch again, forever.
+        batch_end = self._batch_end if self._batch is None else self._batch.next_offset
+        self.next_fetch_offset = max(self.next_fetch_offset, batch_end)
         self.drain()
 
     def _look_ahead(self) -> None:

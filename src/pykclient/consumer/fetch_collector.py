@@ -11,6 +11,7 @@ from pykclient import errors
 from pykclient.consumer.fetch_utils import request_metadata_update
 from pykclient.errors import IllegalStateError, KafkaError, OffsetOutOfRangeError
 from pykclient.network.authorization_errors import topics_denied
+from pykclient.record.record_batch import MAX_INT64
 
 if TYPE_CHECKING:
     from pykclient.consumer.completed_fetch import CompletedFetch
@@ -98,7 +99,7 @@ class FetchCollector:
         """
 
         def take(completed: CompletedFetch, wanted: int) -> None:
-            end_offset = fetch.end_offset(completed.partition)
+            end_offset = fetch.end_offset(completed.partition) if fetch.until else MAX_INT64
             fetch.num_records += completed.fetch_columns(self._config, fetch.columns, wanted, end_offset)
             fetch.is_full = fetch.columns.is_full
 
@@ -219,7 +220,7 @@ class FetchCollector:
             position = self._subscriptions.valid_position_or_none(tp)
             if position is None:
                 self._log.debug("Dropping fetched records of %s, which no longer has a valid position", tp)
-            elif position.is_of_another_topic(completed.topic_id):
+            elif position.topic_id is not completed.topic_id and position.is_of_another_topic(completed.topic_id):
                 self._log.debug("Dropping data of %s that was fetched before the topic was deleted", tp)
             elif code:
                 self._handle_error(completed, code)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pykclient.consumer.completed_fetch import CompletedFetch
 from pykclient.consumer.fetch_buffer import FetchBuffer
+from pykclient.consumer.fetch_messages import FetchRequestBuilder
 from pykclient.consumer.fetch_metrics import FetchMetricsAggregator
-from pykclient.consumer.fetch_request_builder import FetchRequestBuilder
 from pykclient.consumer.fetch_session_handler import FetchRequestData, FetchSessionHandler, PartitionData
 from pykclient.consumer.fetch_state import NO_NODE
 from pykclient.consumer.fetch_utils import request_metadata_update

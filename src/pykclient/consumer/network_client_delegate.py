@@ -202,9 +202,14 @@ class NetworkClientDelegate:
             self.lease.release()
 
     def transmit(self, now_ms: int) -> None:
-        """Send requests where that needs no waiting, and complete none."""
+        """Send requests where that needs no waiting, and complete none.
+
+        Also move on connections that are being made, and read ahead what nodes have sent meanwhile.
+        """
+        may_read = self._client.has_in_flight_requests()
         self.try_send(now_ms)
-        self._client.poll(0, now_ms)
+        if may_read or self._unsent:  # otherwise there is nothing but what was just sent
+            self._client.poll(0, now_ms)
 
     def complete_answered(self, *, background: bool = False) -> None:
         """Complete requests; with ``background``, only those of managers that run in the background."""

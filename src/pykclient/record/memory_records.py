@@ -72,6 +72,15 @@ class MemoryRecords:
         batch = self.buffer[position : position + size]
         return (DefaultRecordBatch if batch[MAGIC_OFFSET] >= CURRENT_MAGIC_VALUE else LegacyRecordBatch)(batch)
 
+    def has_batch_at(self, position: int) -> bool:
+        """Return whether ``batch_at`` returns a batch.
+
+        Raises:
+            CorruptRecordError: as ``batches``.
+        """
+        size = self._batch_size_at(position, MAX_INT32)
+        return size is not None and size <= len(self.buffer) - position
+
     def _batch_size_at(self, position: int, max_batch_size: int) -> int | None:
         """Return the declared size of the batch at ``position``; None if it is cut off.
 
