@@ -51,7 +51,7 @@ class ArrowReader:
         self._max_bytes = consumer_arguments.max_bytes(max_bytes) or max(1, consumer.fetch_max_bytes)
         self._names = checked_names(consumer_arguments.columns(names))  # before anything is read
         self._views = views
-        self._ends = consumer_arguments.ends(until)
+        self._ends = {} if until is None else consumer_arguments.ends(until)
 
     def take(self, timer: Timer) -> Steps[tuple[pa.RecordBatch, ColumnsFetch]]:
         """Poll once. The caller marks the fetch as returned when the batch is certain to reach the application."""

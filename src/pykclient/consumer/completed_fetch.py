@@ -110,9 +110,10 @@ class CompletedFetch:
         if self._upcoming is not None or self._failure is not None:
             return True
         try:
-            return self._records.has_batch_at(self._position)
+            size_bytes = self._records.batch_size_at(self._position)
         except KafkaError:
             return True
+        return size_bytes is not None and size_bytes <= self.size_in_bytes - self._position
 
     def record_aggregated_metrics(self, size_bytes: int, count: int) -> None:
         self._metric_aggregator.record(self.partition, size_bytes, count)
@@ -184,9 +185,13 @@ class CompletedFetch:
 
         if record_columns.decode_batches is None:
             return self._read_on(config, max_rows, open_cursor, read, None, end_offset, is_columnar=True)
-        count = read_ahead(max_rows) if self._cursor is None else 0
-        if self.is_consumed or count == max_rows:
-            return count  # nearly always
+        count = 0
+        if self._cursor is None:
+            count, is_inside = self._read_ordinary_batches(config, columns, max_rows, end_offset)
+            if self.is_consumed:
+                return count  # nearly always
+            if is_inside:
+                self._cursor = self._next_cursor(config, open_cursor)
         return self._read_on(config, max_rows, open_cursor, read, read_ahead, end_offset, count, is_columnar=True)
 
     def _read_on(

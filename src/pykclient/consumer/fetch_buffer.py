@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
@@ -40,9 +40,9 @@ class FetchBuffer:
         self._completed.append(fetch)
         self._queued.add(fetch)
 
-    def add_all(self, fetches: Iterable[CompletedFetch]) -> None:
-        for fetch in fetches:
-            self.add(fetch)
+    def add_all(self, fetches: Sequence[CompletedFetch]) -> None:
+        self._completed.extend(fetches)
+        self._queued.update(fetches)
 
     def peek(self) -> CompletedFetch | None:
         return self._completed[0] if self._completed else None

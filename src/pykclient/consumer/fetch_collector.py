@@ -63,6 +63,7 @@ class FetchCollector:
         self._config = fetch_config
         self._last_taken: CompletedFetch | None = None
         self._sampled_ms: int | None = None  # when the present call has recorded lag and lead
+        self._wall_ms: int | None = None  # when the present call has first stored offsets, since the epoch
         self._unknown: set[TopicPartition] = set()  # partitions that brokers did not know at their last fetch
         self._deserializers = deserializers
         self._metrics_manager = metrics_manager
@@ -136,6 +137,7 @@ class FetchCollector:
         finally:
             if set_aside:
                 fetch_buffer.add_all(set_aside)
+            self._wall_ms = None
             if self._sampled_ms is not None:
                 self._metrics_manager.record_extremes(self._sampled_ms)
                 self._sampled_ms = None
@@ -206,7 +208,8 @@ class FetchCollector:
         if completed is not self._last_taken or completed.is_consumed:
             # Lag and lead change evenly between the first and the last poll of the data of one response.
             self._last_taken = completed
-            self._sampled_ms = self._clock.now_ms()
+            if self._sampled_ms is None:
+                self._sampled_ms = self._clock.now_ms()
             lag_and_lead = partial(subscriptions.lag_and_lead, tp, self._config.isolation_level)
             self._metrics_manager.record_partition(tp, lag_and_lead, self._sampled_ms)
         return True
@@ -248,12 +251,14 @@ class FetchCollector:
                 f"{completed.size_in_bytes} bytes without a complete batch"
             )
         data = completed.partition_data
+        if self._wall_ms is None:
+            self._wall_ms = self._clock.wall_ms()
         assigned = self._subscriptions.try_updating_offsets(
             tp,
             high_watermark=data.high_watermark,
             log_start_offset=data.log_start_offset,
             last_stable_offset=data.last_stable_offset,
-            wall_ms=self._clock.wall_ms(),
+            wall_ms=self._wall_ms,
         )
         if assigned and data.preferred_read_replica >= 0:
             expires_ms = self._clock.now_ms() + self._metadata.metadata_expire_ms

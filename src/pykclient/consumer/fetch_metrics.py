@@ -70,7 +70,8 @@ class FetchMetricsManager:
     def __init__(self, metrics: Metrics, group_prefix: str = "consumer") -> None:
         self._metrics = metrics
         self._group = group_prefix + _GROUP_SUFFIX
-        self._assignment_id = 0
+        #: The assignment of which there are metrics; see ``SubscriptionState.assignment_id``.
+        self.assignment_id = 0
         self._assigned: frozenset[TopicPartition] = frozenset()
         self.throttle_time_sensor = metrics.sensor("fetch-throttle-time")
         self.throttle_time_sensor.add(self._name("fetch-throttle-time-avg"), Avg())
@@ -191,11 +192,9 @@ class FetchMetricsManager:
             self._lead.record(self._lead_min, now_ms)
             self._lead_min = None
 
-    def maybe_update_assignment(self, subscriptions: SubscriptionState) -> None:
+    def update_assignment(self, subscriptions: SubscriptionState) -> None:
         """Remove the metrics of revoked partitions, and add those of new ones."""
         assignment_id = subscriptions.assignment_id
-        if assignment_id == self._assignment_id:
-            return
         assigned = frozenset(subscriptions.assigned_partitions())
         for tp in self._assigned - assigned:
             self._remove_partition(tp)
@@ -204,7 +203,7 @@ class FetchMetricsManager:
                 self._name("preferred-read-replica", _tags(tp)), partial(_preferred_read_replica, subscriptions, tp)
             )
         self._assigned = assigned
-        self._assignment_id = assignment_id
+        self.assignment_id = assignment_id
 
 
 class FetchMetricsAggregator:

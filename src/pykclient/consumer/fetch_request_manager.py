@@ -145,9 +145,11 @@ class FetchRequestManager:
         if changes == self._all_busy_at and (line is None or not line.is_consumed):
             return 0
         self._all_busy_at = None
-        self._metrics_manager.maybe_update_assignment(subscriptions)
-        is_all_busy = not subscriptions.has_leases and not self._resting_nodes
-        if subscriptions.has_leases:
+        if self._metrics_manager.assignment_id != subscriptions.assignment_id:
+            self._metrics_manager.update_assignment(subscriptions)
+        has_leases = subscriptions.has_leases
+        is_all_busy = not has_leases and not self._resting_nodes
+        if has_leases:
             subscriptions.expire_preferred_read_replicas(self._clock.now_ms())
             self._drop_preferred_read_replicas_that_are_gone()
         if self._resting_nodes:
@@ -280,12 +282,12 @@ class FetchRequestManager:
         return handler.build({tp: self._partition_data(at) for tp, at in wanted.items()})
 
     def _partition_data(self, position: FetchPosition) -> PartitionData:
-        return PartitionData(
-            position.topic_id or ZERO_UUID,
-            position.offset,
-            INVALID_LOG_START_OFFSET,
-            self._config.fetch_size,
-            position.current_leader.epoch,
+        offset, _, leader, topic_id = position
+        epoch = leader.epoch
+        # Without the call of PartitionData.__new__, which is Python code.
+        return tuple.__new__(
+            PartitionData,
+            (topic_id or ZERO_UUID, offset, INVALID_LOG_START_OFFSET, self._config.fetch_size, epoch, None),
         )
 
     def _drop_preferred_read_replicas_that_are_gone(self) -> None:
@@ -338,6 +340,7 @@ class FetchRequestManager:
             if not partitions:
                 return
             aggregator = FetchMetricsAggregator(self._metrics_manager, partitions)
+            completed: list[CompletedFetch] = []
             moved: dict[TopicPartition, LeaderIdAndEpoch] = {}
             for tp, partition_data in partitions.items():
                 requested = data.session_partitions[tp]  # the session handler has checked that it was requested
@@ -345,7 +348,7 @@ class FetchRequestManager:
                     hint = partition_data.current_leader
                     if hint.leader_id != -1 and hint.leader_epoch != -1:
                         moved[tp] = LeaderIdAndEpoch(hint.leader_id, hint.leader_epoch)
-                self._fetch_buffer.add(
+                completed.append(
                     CompletedFetch(
                         self._completed_fetch_log,
                         self._subscriptions,
@@ -356,6 +359,7 @@ class FetchRequestManager:
                         requested.topic_id if requested.topic_id.int else None,
                     )
                 )
+            self._fetch_buffer.add_all(completed)
             if moved:
                 self._update_leaders(moved, body)
             codes = {data.error_code for tp, data in partitions.items() if tp not in moved}

@@ -13,7 +13,6 @@ from uuid import UUID
 
 from pykclient.errors import FetchSessionIdNotFoundError, for_code
 from pykclient.log_context import LogContext
-from pykclient.network.cluster import ZERO_UUID
 from pykclient.types import TopicIdPartition, TopicPartition
 
 if TYPE_CHECKING:
@@ -253,7 +252,9 @@ class FetchSessionHandler:
         if full and len(partitions) - len(extra) < len(session):
             problems.append(f"partitions left out: {_join(tp for tp in session if tp not in partitions)}")
         if version >= TOPIC_ID_VERSION:
-            unknown = {topic.topic_id for topic in response.responses} - self.session_topic_names.keys() - {ZERO_UUID}
+            names = self.session_topic_names
+            ids = [topic.topic_id for topic in response.responses]
+            unknown = [topic_id for topic_id in ids if topic_id not in names and topic_id.int]
             if unknown:
                 problems.append(f"unknown topic ids: {_join(unknown)}")
         return "; ".join(problems)

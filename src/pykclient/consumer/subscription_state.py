@@ -72,6 +72,8 @@ class SubscriptionState:
         #: A number that changes whenever a partition may have become fetchable, or fetchable from another node.
         self.changes = 0
         self._index = PartitionIndex()
+        #: Put other partitions first in the next requests.
+        self.move_partition_to_end = self._index.move_to_end
         self._read_only: frozenset[TopicPartition] | None = None
 
     def _file(self, tp: TopicPartition, state: TopicPartitionState) -> None:
@@ -295,10 +297,6 @@ class SubscriptionState:
     def is_assigned(self, tp: TopicPartition) -> bool:
         return tp in self._index.assignment
 
-    def move_partition_to_end(self, tp: TopicPartition) -> None:
-        """Put other partitions first in the next requests."""
-        self._index.move_to_end(tp)
-
     def pause(self, tp: TopicPartition) -> None:
         self._mark((tp,), "paused", True)
 
@@ -445,7 +443,8 @@ class SubscriptionState:
         """Advance the position past delivered records; its leader and topic stay."""
         state = self._index.assignment.get(tp) or self._assigned(tp)
         state.advance_to(offset, offset_epoch)
-        self._index.touch(tp, state)
+        if state.group_node is not None:  # as PartitionIndex.touch, without its call
+            self._index.changed.setdefault(state.group_node, {})[tp] = None
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets that can be committed: the position of each partition with a valid one."""

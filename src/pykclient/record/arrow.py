@@ -10,12 +10,17 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
 from pykclient.errors import IllegalArgumentError
+from pykclient.implementation import compiled
 from pykclient.record.columns import COLUMN_NAMES, BinaryBuffers, Columns, ViewBuffers
 from pykclient.record.record_batch import MAX_INT64
 from pykclient.record.row_columns import BytesColumn, gather_headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from pykclient._speedups import arrow as _compiled
+else:
+    _compiled = compiled("arrow")
 
 _INT32 = struct.Struct("=i")
 _INT8 = struct.Struct("=b")
@@ -59,15 +64,26 @@ def schema(names: tuple[str, ...] = COLUMN_NAMES, views: bool = False) -> pa.Sch
     return pa.schema([fields[name] for name in names])
 
 
+@lru_cache(maxsize=16)
+def _types(names: tuple[str, ...], views: bool) -> tuple[pa.DataType, ...]:
+    return tuple(field.type for field in schema(names, views))
+
+
 def record_batch(columns: Columns) -> pa.RecordBatch:
     """Return the rows of ``columns``, and take over their buffers: nothing may be added to them afterwards.
 
     Their memory is reused for later columns once nothing refers to the batch.
     """
     pa = pyarrow()
-    of_schema = schema(columns.names, columns.views)
-    arrays = [_array(pa, columns, field) for field in of_schema]
-    batch = pa.RecordBatch.from_arrays(arrays, schema=of_schema)
+    names, views = columns.names, columns.views
+    types = _types(names, views)
+    made: list[Any] = [None] * len(names)
+    if _compiled is not None:
+        made = _compiled.arrays(columns, types, pa.Array._import_from_c)
+    for place, each in enumerate(made):
+        if each is None:
+            made[place] = _array(pa, columns, names[place], types[place])
+    batch = pa.RecordBatch.from_arrays(made, schema=schema(names, views))
     columns.give_back()
     return batch
 
@@ -83,29 +99,29 @@ def _buffer(pa: Any, buffer: bytearray | None, size: int) -> Any:
     return pa.py_buffer(memoryview(buffer)[:size])
 
 
-def _array(pa: Any, columns: Columns, field: Any) -> Any:
-    name, rows = field.name, columns.rows
+def _array(pa: Any, columns: Columns, name: str, type: Any) -> Any:
+    rows = columns.rows
     runs = columns.runs
     if name == "topic":
         return _topics(pa, columns)
     if name == "partition":
-        return _of_runs(pa, field.type, _INT32, [(run.partition, run.rows) for run in runs], rows)
+        return _of_runs(pa, type, _INT32, [(run.partition, run.rows) for run in runs], rows)
     if name == "timestamp_type":
-        return _of_runs(pa, field.type, _INT8, [(run.timestamp_type, run.rows) for run in runs], rows)
+        return _of_runs(pa, type, _INT8, [(run.timestamp_type, run.rows) for run in runs], rows)
     if name == "leader_epoch":
         return _null_where_missing(
             pa,
-            _of_runs(pa, field.type, _INT32, [(run.leader_epoch, run.rows) for run in runs], rows),
+            _of_runs(pa, type, _INT32, [(run.leader_epoch, run.rows) for run in runs], rows),
             min([run.leader_epoch for run in runs], default=0) < 0,
         )
     if name == "offset":
-        return pa.Array.from_buffers(field.type, rows, [None, _buffer(pa, columns.offsets, 8 * rows)], 0)
+        return pa.Array.from_buffers(type, rows, [None, _buffer(pa, columns.offsets, 8 * rows)], 0)
     if name == "timestamp":
         times = pa.Array.from_buffers(pa.int64(), rows, [None, _buffer(pa, columns.timestamps, 8 * rows)], 0)
-        return _null_where_missing(pa, times, columns.has_missing_timestamps).view(field.type)
+        return _null_where_missing(pa, times, columns.has_missing_timestamps).view(type)
     if name == "headers":
-        return _headers(pa, field.type, columns)
-    return _bytes(pa, field.type, columns.keys if name == "key" else columns.values)
+        return _headers(pa, type, columns)
+    return _bytes(pa, type, columns.keys if name == "key" else columns.values)
 
 
 def _of_runs(pa: Any, type: Any, layout: struct.Struct, runs: Sequence[tuple[int, int]], rows: int) -> Any:
@@ -121,7 +137,7 @@ def _topics(pa: Any, columns: Columns) -> Any:
     names = [topic.encode() for topic in numbers]
     buffers = [array("i", (0, *accumulate(map(len, names)))), b"".join(names)]
     topics = pa.Array.from_buffers(pa.string(), len(names), [None, *map(pa.py_buffer, buffers)], 0)
-    return pa.DictionaryArray.from_arrays(indices, topics)
+    return pa.DictionaryArray.from_arrays(indices, topics, safe=False)  # without looking at each index again
 
 
 def _null_where_missing(pa: Any, array: Any, has_missing: bool) -> Any:

@@ -11,6 +11,7 @@ ordinary batches. Both stop before anything broken or unusual, and the cursors h
 
 from __future__ import annotations
 
+import functools
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from struct import Struct
@@ -33,7 +34,6 @@ from pykclient.record.record_batch import (
 )
 from pykclient.record.row_columns import encode_record
 from pykclient.record.varint import rest_of_varint, rest_of_varlong
-from pykclient.spare_buffers import SpareBuffers
 from pykclient.types import Headers
 
 if TYPE_CHECKING:
@@ -95,24 +95,31 @@ class ColumnMemory:
     _MAX_BYTES = 64 * 1024 * 1024
 
     def __init__(self) -> None:
-        self._spares: dict[str, SpareBuffers] = {}
+        self._spares: dict[str, list[bytearray]] = {}
 
-    def take(self, *purposes: str) -> list[bytearray]:
+    def take(self, purposes: Iterable[str]) -> dict[str, bytearray]:
         """Return a buffer with arbitrary contents for each purpose."""
-        buffers = []
+        taken = {}
         for purpose in purposes:
-            spares = self._spares.get(purpose)
-            buffers.append((None if spares is None else spares.take()) or bytearray())
-        return buffers
+            taken[purpose] = bytearray()
+            for place, spare in enumerate(self._spares.get(purpose, ())):
+                try:  # as SpareBuffers, without a call for each of a dozen buffers
+                    last = spare.pop()
+                except BufferError:
+                    continue
+                spare.append(last)
+                taken[purpose] = self._spares[purpose].pop(place)
+                break
+        return taken
 
     def keep(self, buffers: Mapping[str, bytearray]) -> None:
         """Keep buffers by purpose, except small ones, which are cheap to allocate."""
         for purpose, buffer in buffers.items():
             if len(buffer) > _SMALL:
-                spares = self._spares.get(purpose)
-                if spares is None:
-                    spares = self._spares[purpose] = SpareBuffers(self._MAX_COUNT, self._MAX_BYTES)
-                spares.keep(buffer)
+                spares = self._spares.setdefault(purpose, [])
+                spares.append(buffer)
+                while len(spares) > self._MAX_COUNT or sum(map(len, spares)) > self._MAX_BYTES:
+                    del spares[0]
 
 
 def _put(buffer: bytearray, place: int, data: bytes | bytearray) -> None:
@@ -131,25 +138,21 @@ def _extend_validity(validity: bytearray, rows: int, more: int, nulls: Iterable[
 class BinaryBuffers:
     """A column of bytes, with one value after the other in ``data``. Thread: owner."""
 
-    __slots__ = ("data", "data_size", "null_count", "offsets", "purpose", "rows", "validity")
+    PURPOSES: ClassVar = ("offsets", "data", "validity")
 
-    def __init__(self, memory: ColumnMemory, purpose: str) -> None:
-        self.purpose = purpose
+    __slots__ = ("data", "data_size", "null_count", "offsets", "rows", "validity")
+
+    def __init__(self, memory: Mapping[str, bytearray], name: str) -> None:
+        """Fill the buffers of ``memory`` whose purpose begins with ``name``."""
         self.rows = 0
         self.null_count = 0
         #: int32: the start of each value, and the end of the last one. ``validity`` has one bit per row, the lowest
         #: first; bits after the last row are set.
-        self.offsets, self.data, self.validity = memory.take(
-            f"{purpose} offsets", f"{purpose} data", f"{purpose} validity"
-        )
+        self.offsets = memory[name + " offsets"]
+        self.data = memory[name + " data"]
+        self.validity = memory[name + " validity"]
         self.offsets[0:4] = _INT32_ZERO
         self.data_size = 0
-
-    def give_back(self, memory: ColumnMemory) -> None:
-        purpose = self.purpose
-        memory.keep(
-            {f"{purpose} offsets": self.offsets, f"{purpose} data": self.data, f"{purpose} validity": self.validity}
-        )
 
     def extend(self, values: Sequence[Buffer | None]) -> None:
         ends = array("i")
@@ -176,18 +179,18 @@ class BinaryBuffers:
 class ViewBuffers:
     """A column of bytes that stay where they are: views of 16 bytes, which contain short values. Thread: owner."""
 
-    __slots__ = ("null_count", "purpose", "rows", "sources", "validity", "views")
+    PURPOSES: ClassVar = ("views", "validity")
 
-    def __init__(self, memory: ColumnMemory, purpose: str) -> None:
-        self.purpose = purpose
+    __slots__ = ("null_count", "rows", "sources", "validity", "views")
+
+    def __init__(self, memory: Mapping[str, bytearray], name: str) -> None:
+        """Fill the buffers of ``memory`` whose purpose begins with ``name``."""
         self.rows = 0
         self.null_count = 0
-        self.views, self.validity = memory.take(f"{purpose} views", f"{purpose} validity")
+        self.views = memory[name + " views"]
+        self.validity = memory[name + " validity"]
         #: The buffers to which the views refer.
         self.sources: list[Buffer] = []
-
-    def give_back(self, memory: ColumnMemory) -> None:
-        memory.keep({f"{self.purpose} views": self.views, f"{self.purpose} validity": self.validity})
 
     def next_index(self, source: Buffer) -> int:
         """Return the number that ``source_index`` will return."""
@@ -225,17 +228,12 @@ class HeadersBuffers:
 
     __slots__ = ("names", "offsets", "values")
 
-    def __init__(self, memory: ColumnMemory) -> None:
+    def __init__(self, memory: Mapping[str, bytearray]) -> None:
         #: int32: the start of each record's headers among all headers, and the end of the last one's.
-        (self.offsets,) = memory.take("headers")
+        self.offsets = memory["headers"]
         self.offsets[0:4] = _INT32_ZERO
         self.names = BinaryBuffers(memory, "header names")
         self.values = BinaryBuffers(memory, "header values")
-
-    def give_back(self, memory: ColumnMemory) -> None:
-        memory.keep({"headers": self.offsets})
-        self.names.give_back(memory)
-        self.values.give_back(memory)
 
     def extend(self, first: int, rows: Iterable[Headers]) -> None:
         """Add rows, the first of which has the number ``first``."""
@@ -251,6 +249,24 @@ class HeadersBuffers:
         _put(self.offsets, 4 * (first + 1), ends.tobytes())
         self.names.extend(names)
         self.values.extend(values)
+
+
+@functools.cache
+def _purposes(names: tuple[str, ...], views: bool) -> list[str]:
+    """Return the purposes of all buffers of such columns."""
+
+    def of_bytes(name: str, kind: type[BinaryBuffers | ViewBuffers] = BinaryBuffers) -> list[str]:
+        return [f"{name} {purpose}" for purpose in kind.PURPOSES]
+
+    purposes = []
+    for name in names:
+        if name in ("offset", "timestamp"):
+            purposes.append(name)
+        elif name in ("key", "value"):
+            purposes += of_bytes(name, ViewBuffers if views else BinaryBuffers)
+        elif name == "headers":
+            purposes += [name, *of_bytes("header names"), *of_bytes("header values")]
+    return purposes
 
 
 class Run:
@@ -291,6 +307,7 @@ class Columns:
     """
 
     __slots__ = (
+        "_taken",
         "has_missing_timestamps",
         "headers",
         "is_full",
@@ -330,25 +347,20 @@ class Columns:
         self.size_bytes = 0
         self.is_full = False
         self.runs: list[Run] = []
-        numbers = memory.take(*[name for name in ("offset", "timestamp") if name in wanted])
+        self._taken = taken = memory.take(_purposes(wanted, views))
         #: int64, like the timestamps.
-        self.offsets = numbers.pop(0) if "offset" in wanted else None
-        self.timestamps = numbers.pop() if "timestamp" in wanted else None
+        self.offsets = taken.get("offset")
+        self.timestamps = taken.get("timestamp")
         #: True if any timestamp is -1, which means that its record has none.
         self.has_missing_timestamps = False
         new_column = ViewBuffers if views else BinaryBuffers
-        self.keys: BinaryBuffers | ViewBuffers | None = new_column(memory, "key") if "key" in wanted else None
-        self.values: BinaryBuffers | ViewBuffers | None = new_column(memory, "value") if "value" in wanted else None
-        self.headers = HeadersBuffers(memory) if "headers" in wanted else None
+        self.keys: BinaryBuffers | ViewBuffers | None = new_column(taken, "key") if "key" in wanted else None
+        self.values: BinaryBuffers | ViewBuffers | None = new_column(taken, "value") if "value" in wanted else None
+        self.headers = HeadersBuffers(taken) if "headers" in wanted else None
 
     def give_back(self) -> None:
         """Leave the memory to later columns, which wait until nothing refers to it."""
-        memory = self.memory
-        numbers = {"offset": self.offsets, "timestamp": self.timestamps}
-        memory.keep({name: buffer for name, buffer in numbers.items() if buffer is not None})
-        for column in (self.keys, self.values, self.headers):
-            if column is not None:
-                column.give_back(memory)
+        self.memory.keep(self._taken)
 
     def add_run(self, key: RunKey, rows: int) -> None:
         """Set the common properties of the last ``rows`` rows."""

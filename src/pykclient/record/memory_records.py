@@ -66,25 +66,19 @@ class MemoryRecords:
         Raises:
             CorruptRecordError: as ``batches``.
         """
-        size = self._batch_size_at(position, max_batch_size)
+        size = self.batch_size_at(position, max_batch_size)
         if size is None or size > len(self.buffer) - position:
             return None
         batch = self.buffer[position : position + size]
         return (DefaultRecordBatch if batch[MAGIC_OFFSET] >= CURRENT_MAGIC_VALUE else LegacyRecordBatch)(batch)
 
-    def has_batch_at(self, position: int) -> bool:
-        """Return whether ``batch_at`` returns a batch.
+    def batch_size_at(self, position: int, max_batch_size: int = MAX_INT32) -> int | None:
+        """Return the declared size of the batch at ``position``; None if its header is cut off.
+
+        The size includes the offset and size fields.
 
         Raises:
             CorruptRecordError: as ``batches``.
-        """
-        size = self._batch_size_at(position, MAX_INT32)
-        return size is not None and size <= len(self.buffer) - position
-
-    def _batch_size_at(self, position: int, max_batch_size: int) -> int | None:
-        """Return the declared size of the batch at ``position``; None if it is cut off.
-
-        The size includes the offset and size fields.
         """
         buffer = self.buffer
         remaining = len(buffer) - position
@@ -108,7 +102,7 @@ class MemoryRecords:
         Raises:
             CorruptRecordError: as ``batches``.
         """
-        return self._batch_size_at(0, MAX_INT32) if len(self.buffer) >= HEADER_SIZE_UP_TO_MAGIC else None
+        return self.batch_size_at(0) if len(self.buffer) >= HEADER_SIZE_UP_TO_MAGIC else None
 
     @property
     def valid_bytes(self) -> int:
