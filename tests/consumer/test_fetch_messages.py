@@ -62,7 +62,7 @@ def test_a_request_is_written_as_its_generated_message(version: int, sizes: tupl
     assert sum(len(topic.partitions) for topic in request.topics) == sizes[0]
 
 
-def response(rng: random.Random, *, plain: bool) -> FetchResponse:
+def response(rng: random.Random, version: int, *, plain: bool) -> FetchResponse:
     def partition(index: int) -> FetchResponse.PartitionData:
         aborted = [FetchResponse.AbortedTransaction(producer_id=1, first_offset=rng.getrandbits(40))] * rng.randrange(3)
         data = FetchResponse.PartitionData(
@@ -85,7 +85,9 @@ def response(rng: random.Random, *, plain: bool) -> FetchResponse:
         )
         for number in range(rng.randrange(4))
     ]
-    ends = [] if plain or rng.random() < 0.5 else [FetchResponse.NodeEndpoint(node_id=1, host="h", port=9)]
+    ends = (
+        [] if plain or version < 16 or rng.random() < 0.5 else [FetchResponse.NodeEndpoint(node_id=1, host="h", port=9)]
+    )
     return FetchResponse(throttle_time_ms=3, error_code=0, session_id=9, responses=topics, node_endpoints=ends)
 
 
@@ -111,7 +113,7 @@ def test_a_response_is_read_as_the_generated_message_reads_it(version: int, plai
         w = Writer()
         w.int32(5)  # the correlation id
         w.tags(None)
-        response(rng, plain=plain).write(w, version)
+        response(rng, version, plain=plain).write(w, version)
         frame = w.getvalue()
         frames = [frame, frame[: rng.randrange(4, len(frame))], frame + b"\0"]
         for _ in range(10):

@@ -16,7 +16,6 @@ from pykclient.record.columns import (
     ColumnCursor,
     ColumnMemory,
     Columns,
-    HeadersBuffers,
     ViewBuffers,
 )
 from pykclient.record.default_record_batch import DefaultRecordBatch
@@ -269,11 +268,14 @@ def test_memory_is_used_again_once_nothing_looks_at_it(views: bool) -> None:
 
 def test_headers_buffers_are_given_back() -> None:
     memory = ColumnMemory()
-    column = HeadersBuffers(memory)
+    columns = Columns(["headers"], memory=memory)
+    column = columns.headers
+    assert column is not None
     column.extend(0, [[(f"name {row}", b"value")] for row in range(1000)])
     own = [column.offsets, column.names.offsets, column.values.offsets]
-    column.give_back(memory)
-    again = HeadersBuffers(memory)
+    columns.give_back()
+    again = Columns(["headers"], memory=memory).headers
+    assert again is not None
     assert again.offsets is own[0]
     assert again.names.offsets is own[1]
     assert again.values.offsets is own[2]

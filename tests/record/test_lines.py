@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -58,7 +59,7 @@ def joined(implementation: str, keys: list[bytes | None] | None, values: list[by
     columns = modules["pykclient.record.columns"]
 
     def column(cells: list[bytes | None]) -> Any:
-        made = columns.BinaryBuffers(columns.ColumnMemory(), "values")
+        made = columns.BinaryBuffers(defaultdict(bytearray), "values")
         made.extend(cells)
         return made
 

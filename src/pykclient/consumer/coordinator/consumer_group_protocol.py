@@ -118,15 +118,16 @@ class ConsumerGroupProtocol:
     def rejoin_needed(self) -> bool:
         """Return whether this member must join again, also because the subscription or its topics have changed."""
         snapshot = self._assignment_snapshot
-        if snapshot is not None and not snapshot.matches(self._metadata_snapshot):
+        current = self._metadata_snapshot
+        if snapshot is not None and snapshot is not current and not snapshot.matches(current):
             self._membership.request_rejoin_if_necessary(
                 "cached metadata has changed",
-                f"the assignment was made from {snapshot}, there is {self._metadata_snapshot} now",
+                f"the assignment was made from {snapshot}, there is {current} now",
             )
             return True
         if snapshot is not None:
             # Both have the same partitions, and the next check can skip comparing them.
-            self._assignment_snapshot = self._metadata_snapshot
+            self._assignment_snapshot = current
         joined, subscription = self._joined_subscription, self._subscriptions.subscription()
         if joined is not None and joined != subscription:
             self._membership.request_rejoin_if_necessary(
