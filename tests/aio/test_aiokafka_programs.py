@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import aiokafka.errors
@@ -12,8 +14,10 @@ import pytest
 from pykclient import KafkaProducer
 from pykclient.aio import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, OffsetAndTimestamp, errors
 from pykclient.aio.abc import AbstractTokenProvider
+from pykclient.aio.helpers import create_ssl_context
 from pykclient.errors import SaslAuthenticationError
 from pykclient.testing import EmbeddedCluster, Security
+from pykclient.testing.certificates import CertificateAuthority
 from pykclient.types import TopicPartition
 from tests.security.tokens import unsecured_token
 
@@ -194,3 +198,37 @@ def test_a_coroutine_that_provides_tokens(secure: EmbeddedCluster) -> None:
     refusal = pytest.raises(SaslAuthenticationError, match=r"coroutine, which only a running client of pykclient\.aio")
     with KafkaProducer[Any, Any](settings) as producer, refusal:  # has no loop
         producer.send("secured", b"2").get(TIMEOUT_S)
+
+
+def test_a_context_for_tls(tmp_path: Path) -> None:
+    authority = CertificateAuthority()
+    brokers, client = authority.issue("localhost"), authority.issue("client")
+    texts = {
+        "ca.crt": authority.certificate_pem,
+        "client.crt": client.certificate_pem,
+        "client.key": client.key_pem("hush-word"),
+        "none.crl": authority.revocation_list_pem(),
+        "brokers.crl": authority.revocation_list_pem(brokers),
+    }
+    files = {name: str(tmp_path / name) for name in texts}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    settings = {
+        "cafile": files["ca.crt"],
+        "certfile": files["client.crt"],
+        "keyfile": files["client.key"],
+        "password": "hush-word",
+    }
+
+    async def send(servers: str, context: ssl.SSLContext) -> None:
+        async with AIOKafkaProducer(
+            bootstrap_servers=servers, security_protocol="SSL", ssl_context=context, max_block_ms=TIMEOUT_S * 1000
+        ) as producer:
+            await producer.send_and_wait("secured", b"1")
+
+    security = Security("SSL", authority=authority, broker_certificate=brokers, client_auth="required")
+    with EmbeddedCluster(security=security, host="127.0.0.1", advertised_host="localhost") as cluster:
+        servers = cluster.bootstrap_servers.replace("127.0.0.1", "localhost")
+        run(send(servers, create_ssl_context(**settings, crlfile=files["none.crl"])))
+        with pytest.raises(errors.KafkaError, match="revoked"):
+            run(send(servers, create_ssl_context(**settings, crlfile=files["brokers.crl"])))
