@@ -307,6 +307,7 @@ class ClassicConsumer:
                     self.create_fetch_requests()
                     due_ms = self.time_to_next_poll()
                     wait = timer if due_ms >= timer.remaining_ms else Timer(self._clock, due_ms)
+                    self._client.awaits_partitions = not self._subscriptions.num_assigned_partitions()
                     yield Round(wait, self._fetches.has_available_fetches, for_records=True)
                     timer.update(wait.now_ms)
                     if self._fetches.has_news:
@@ -326,6 +327,7 @@ class ClassicConsumer:
                 if timer.expired:
                     return fetch
         finally:
+            self._client.awaits_partitions = False
             self._consumer_metrics.record_poll_end(self._clock.now_ms())
 
     def update_assignment_metadata_if_needed(self, *, is_called: bool = True) -> Steps[None]:

@@ -104,6 +104,8 @@ class NetworkClientDelegate:
         self.is_broken = False
         #: True while the application waits for records, so that fetches with empty responses are sent again.
         self.awaits_records = False
+        #: True while the application waits for records and has no partitions, so that no fetch waits for a connection.
+        self.awaits_partitions = False
 
     def add(self, unsent: UnsentRequest, is_background: bool) -> None:
         """Queue a request, which the next poll sends if its node is ready."""
@@ -170,7 +172,7 @@ class NetworkClientDelegate:
         timeout_ms = min(timeout_ms, self.try_send(now_ms) if self._unsent else self._max_poll_timeout_ms)
         if self._answered:
             timeout_ms = 0
-        elif not client.in_flight_request_count():
+        elif not (self.awaits_partitions or client.in_flight_request_count()):
             # No response will end the wait, and nodes may come out of their connection backoff.
             timeout_ms = min(timeout_ms, self._retry_backoff_ms)
         return timeout_ms
