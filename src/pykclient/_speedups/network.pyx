@@ -445,7 +445,7 @@ cdef class FrameStream:
 
     cdef Connection connection
     cdef object check_frame_size, no_memory_for_frame, first_limit
-    cdef NetworkSend sending  # the NetworkSend whose pieces are prepared
+    cdef object sending  # the NetworkSend whose pieces are prepared
     cdef Py_buffer *exports  # the exported buffers of its pieces
     cdef size_t export_capacity
 
@@ -625,7 +625,7 @@ cdef class FrameStream:
 
     # --- writing -------------------------------------------------------------------------------------------------------
 
-    def write(self, NetworkSend send not None) -> int:
+    def write(self, send) -> int:
         cdef Connection *connection = &self.connection
         cdef Py_ssize_t written = 0
         while not send.completed:
@@ -642,14 +642,14 @@ cdef class FrameStream:
                 set_errno(connection.write_error)
                 PyErr_SetFromErrno(OSError)
             if connection.written:
-                send.moved(connection.written)
+                send.advance(connection.written)
                 written += connection.written
             if connection.unwritten:
                 self.prepare(send)  # the poller writes the rest when the socket is writable
                 break
         return written
 
-    cdef int prepare(self, NetworkSend send) except -1:
+    cdef int prepare(self, send) except -1:
         """Export the buffers of the unsent pieces."""
         cdef Connection *connection = &self.connection
         cdef list buffers = send.pending()
@@ -711,7 +711,7 @@ cdef class NetworkSend:
         self.size = self.remaining = size
         self.completed = not size
 
-    cpdef list pending(self):
+    def pending(self) -> list:
         if self.next or len(self.buffers) > MOST_PIECES:
             return self.buffers[self.next : self.next + MOST_PIECES]
         return self.buffers
@@ -724,25 +724,21 @@ cdef class NetworkSend:
         self.completed = True
         self.buffers = []
 
-    def advance(self, int64_t sent_bytes):
-        self.moved(sent_bytes)
-
     @cython.boundscheck(True)
-    cdef int moved(self, int64_t sent_bytes) except -1:
+    def advance(self, int64_t sent_bytes):
         cdef Py_ssize_t index = self.next
         cdef list buffers = self.buffers
         self.remaining -= sent_bytes
         if not self.remaining:
             self.completed = True
             self.buffers = []
-            return 0
+            return
         while sent_bytes >= len(buffers[index]):
             sent_bytes -= len(buffers[index])
             index += 1
         if sent_bytes:
             buffers[index] = memoryview(buffers[index])[sent_bytes:]
         self.next = index
-        return 0
 
     def __repr__(self):
         return f"NetworkSend(to={self.destination_id}, {self.remaining} of {self.size} bytes left)"
@@ -850,8 +846,6 @@ cdef class EpollPoller:
                 raise MemoryError
             self.outgoing = <Connection **>grown
             self.outgoing_capacity = 2 * count
-        if not isinstance(send, NetworkSend):
-            raise TypeError("a frame is a NetworkSend")
         (<FrameStream>stream).prepare(send)
         self.outgoing[count - 1] = &(<FrameStream>stream).connection
         self.later.append((stream, channel))
