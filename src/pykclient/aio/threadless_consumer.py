@@ -12,7 +12,7 @@ from pykclient.clock import FOREVER_MS, Timer
 from pykclient.consumer.application_events import Round, Steps
 from pykclient.consumer.classic_consumer import ClassicConsumer
 from pykclient.consumer.consumer_components import ConsumerComponents, hold_back
-from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
+from pykclient.consumer.coordinator.membership_operation import DEFAULT
 from pykclient.errors import IllegalStateError, KafkaError
 
 if TYPE_CHECKING:

@@ -10,10 +10,7 @@ from pykclient.clock import FOREVER_MS, Timer
 from pykclient.consumer.application_events import Round, Steps, Wait, client_instance_id, metadata_update, result_of
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_components import ConsumerComponents
-from pykclient.consumer.coordinator.commit_request_manager import OffsetCommitCallback
-from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
-from pykclient.consumer.coordinator.coordinated_consumer import Offsets
-from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
+from pykclient.consumer.coordinator.membership_operation import DEFAULT
 from pykclient.consumer.fetch import AnyFetch, ColumnsFetch, Fetch
 from pykclient.consumer.fetch_state import FetchPosition
 from pykclient.consumer.request_future import RequestFuture
@@ -35,6 +32,9 @@ from pykclient.types import (
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from pykclient.consumer.coordinator.commit_request_manager import OffsetCommitCallback
+    from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
+    from pykclient.consumer.coordinator.coordinated_consumer import Offsets
     from pykclient.consumer.subscription_pattern import SubscriptionPattern
     from pykclient.consumer.subscription_state import TopicPattern
 

@@ -12,7 +12,7 @@ from pykclient import topic_names
 from pykclient.clock import FOREVER_MS
 from pykclient.config import addresses
 from pykclient.config.consumer_config import ConsumerConfig
-from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP
+from pykclient.consumer.coordinator.membership_operation import DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP
 from pykclient.errors import IllegalArgumentError
 from pykclient.record.record_batch import MAX_INT32
 from pykclient.types import ConsumerRecord, OffsetAndMetadata, TopicPartition

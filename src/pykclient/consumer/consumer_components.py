@@ -13,8 +13,6 @@ from pykclient.consumer.assignors.loading import assignor_instances
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_interceptors import ConsumerInterceptors
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
-from pykclient.consumer.coordinator.coordinated_consumer import CoordinatedConsumer, Offsets
 from pykclient.consumer.coordinator.group_rebalance_config import CONSUMER, GroupRebalanceConfig
 from pykclient.consumer.deserializers import Deserializers
 from pykclient.consumer.fetch_buffer import FetchBuffer
@@ -42,6 +40,8 @@ from pykclient.serialization import deserializer_for
 from pykclient.types import UNKNOWN_EPOCH, OffsetAndMetadata
 
 if TYPE_CHECKING:
+    from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
+    from pykclient.consumer.coordinator.coordinated_consumer import Offsets
     from pykclient.consumer.fetch_state import FetchPosition
     from pykclient.types import TopicPartition
 
@@ -162,6 +162,10 @@ class ConsumerComponents:
         """Return the coordinator, or None without a group."""
         if self.group_id is None:
             return None
+        # Imported here, because a consumer without a group starts faster without them.
+        from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
+        from pykclient.consumer.coordinator.coordinated_consumer import CoordinatedConsumer
+
         config = self.config
         interval_ms = config["auto.commit.interval.ms"] if config["enable.auto.commit"] else None
         return ConsumerCoordinator(

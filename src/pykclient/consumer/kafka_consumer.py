@@ -15,7 +15,7 @@ from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrateg
 from pykclient.consumer.classic_consumer import DEFAULT_REBALANCE_REASON, ClassicConsumer
 from pykclient.consumer.consumer_components import ConsumerComponents
 from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS, ConsumerFace
-from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
+from pykclient.consumer.coordinator.membership_operation import DEFAULT
 from pykclient.consumer.iteration import Iteration
 from pykclient.consumer.offset_commit_future import OffsetCommitFuture
 from pykclient.consumer.subscription_pattern import SubscriptionPattern

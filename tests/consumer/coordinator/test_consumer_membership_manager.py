@@ -11,8 +11,8 @@ import pytest
 
 from pykclient.consumer.coordinator.consumer_membership_manager import ConsumerMembershipManager
 from pykclient.consumer.coordinator.coordinated_consumer import Offsets
-from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP
 from pykclient.consumer.coordinator.member_state import MemberState
+from pykclient.consumer.coordinator.membership_operation import DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP
 from pykclient.consumer.subscription_pattern import SubscriptionPattern
 from pykclient.errors import (
     CommitFailedError,

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP
 from pykclient.consumer.coordinator.member_state import (
     COMPLETING_REBALANCE,
     NO_GENERATION,
@@ -15,6 +14,7 @@ from pykclient.consumer.coordinator.member_state import (
     UNJOINED,
     Generation,
 )
+from pykclient.consumer.coordinator.membership_operation import DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP
 from pykclient.errors import (
     AuthenticationError,
     FencedInstanceIdError,

@@ -6,13 +6,9 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.coordinator.leave_group_request_manager import (
-    DEFAULT,
-    LEAVE_GROUP,
-    REMAIN_IN_GROUP,
-    LeaveGroupRequestManager,
-)
+from pykclient.consumer.coordinator.leave_group_request_manager import LeaveGroupRequestManager
 from pykclient.consumer.coordinator.member_state import PREPARING_REBALANCE, UNJOINED, Generation
+from pykclient.consumer.coordinator.membership_operation import DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP
 from pykclient.consumer.request_manager import NOTHING, UnsentRequest
 from pykclient.errors import DisconnectError, KafkaError
 from tests.consumer.coordinator.harness import UNKNOWN_MEMBER_ID, GroupHarness, answer, leave, message_of

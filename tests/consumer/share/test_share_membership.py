@@ -27,8 +27,8 @@ from pykclient.consumer.coordinator.consumer_member_state import (
 )
 from pykclient.consumer.coordinator.consumer_membership import ConsumerMembership
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
-from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
 from pykclient.consumer.coordinator.member_state import MemberState
+from pykclient.consumer.coordinator.membership_operation import DEFAULT
 from pykclient.consumer.request_manager import UnsentRequest
 from pykclient.consumer.share.share_heartbeat_request_manager import ShareHeartbeatRequestManager
 from pykclient.consumer.share.share_membership_manager import ShareMembershipManager

@@ -19,8 +19,8 @@ from pykclient.consumer.coordinator.coordinator_request_manager import Coordinat
 from pykclient.consumer.coordinator.group_protocols import new_member
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.coordinator.heartbeat_thread import HeartbeatThreadOwner
-from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
 from pykclient.consumer.coordinator.member_context import MemberContext
+from pykclient.consumer.coordinator.membership_operation import DEFAULT
 from pykclient.consumer.coordinator.rebalance_listener_invoker import RebalanceListenerInvoker
 from pykclient.consumer.network_client_delegate import NetworkClientDelegate
 from pykclient.consumer.request_future import RequestFuture

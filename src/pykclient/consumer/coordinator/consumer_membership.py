@@ -26,8 +26,8 @@ from pykclient.consumer.coordinator.consumer_member_state import (
     LocalAssignment,
     move,
 )
-from pykclient.consumer.coordinator.leave_group_request_manager import LEAVE_GROUP, REMAIN_IN_GROUP
 from pykclient.consumer.coordinator.member_state import NO_GENERATION, Generation, MemberState
+from pykclient.consumer.coordinator.membership_operation import LEAVE_GROUP, REMAIN_IN_GROUP
 from pykclient.consumer.coordinator.signalled_state import SignalledState
 
 if TYPE_CHECKING:

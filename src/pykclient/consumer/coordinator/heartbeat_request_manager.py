@@ -9,7 +9,7 @@ from pykclient import errors
 from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.group_errors import fenced_error
 from pykclient.consumer.coordinator.group_membership import POLL_EXPIRED, REST, SESSION_EXPIRED
-from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
+from pykclient.consumer.coordinator.membership_operation import DEFAULT
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.errors import DisconnectError, FencedInstanceIdError, KafkaError, RetriableError
 from pykclient.network.authorization_errors import group_denied

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pykclient import errors
 from pykclient.consumer.coordinator.group_requests import LeaveGroupBuilder
 from pykclient.consumer.coordinator.member_state import COMPLETING_REBALANCE, PREPARING_REBALANCE, UNJOINED
+from pykclient.consumer.coordinator.membership_operation import DEFAULT, REMAIN_IN_GROUP
 from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.errors import DisconnectError
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
     from pykclient.network.client_request import ClientResponse
     from pykclient.network.exponential_backoff import ExponentialBackoff
     from pykclient.types import Node
-
-#: The effect of closing on the membership (KIP-1092). By default, dynamic members leave and static ones stay.
-DEFAULT = "default"
-LEAVE_GROUP = "leave_group"
-REMAIN_IN_GROUP = "remain_in_group"
 
 
 class _Leaving:

@@ -9,7 +9,7 @@ from pykclient.consumer.application_events import Round, Steps, Wait
 from pykclient.consumer.coordinator.consumer_membership import ConsumerMembership
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
 from pykclient.consumer.coordinator.heartbeat_thread import HeartbeatThreadOwner
-from pykclient.consumer.coordinator.leave_group_request_manager import DEFAULT
+from pykclient.consumer.coordinator.membership_operation import DEFAULT
 from pykclient.consumer.share.share_heartbeat_request_manager import ShareHeartbeatRequestManager
 from pykclient.consumer.share.share_membership_manager import ShareMembershipManager
 from pykclient.consumer.share.share_metrics import ShareCoordinatorMetrics
