@@ -161,3 +161,17 @@ def test_ctrl_c_while_records_are_typed(with_password: dict[str, str]) -> None:
         terminal.until("typed")
         terminal.type(CTRL_C)
         assert terminal.end() == 130, terminal.shown
+
+
+def test_ctrl_c_amid_a_progress_bar(with_password: dict[str, str], tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = os.open(pipe, os.O_RDWR)  # which does not wait for the reader, and keeps the pipe open
+    try:
+        with Terminal("produce", TOPIC, str(pipe), "--progress", settings=with_password) as terminal:
+            os.write(writer, b"x\n" * 10)
+            terminal.until("10 records")
+            terminal.type(CTRL_C)
+            assert terminal.end() == 130, terminal.shown
+    finally:
+        os.close(writer)
