@@ -418,12 +418,6 @@ _STICKY_GROUPS = tuple(
     Mutant(*fault, arguments=("--sticky",))
     for fault in (
         (
-            "a cooperative member revokes partitions that need not move",
-            _PROTOCOL,
-            "            revoked = {tp for tp in owned if tp.topic not in subscription}\n",
-            "            revoked = set(owned)\n",
-        ),
-        (
             "a partition moves directly to its next owner",
             "consumer/assignors/cooperative_sticky_assignor",
             " if not owned.moves(member_id, tp)]",

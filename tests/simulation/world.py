@@ -89,18 +89,6 @@ class _Errors(logging.Handler):
             raise InvariantError(f"caught and logged: {record.getMessage()}") from record.exc_info[1]
 
 
-#: The steps during which no member joins, leaves or fails.
-_CALM_STEPS = frozenset({steps.SEND, steps.SEND_BATCH, steps.FLUSH, steps.COMMIT, steps.SEEK})
-
-
-def _is_sticky(schedule: Schedule) -> bool:
-    """Return whether each partition that a member revokes must go to another member."""
-    settings = schedule.settings
-    return settings.assignor in ("cooperative-sticky", "uniform") and all(
-        step.what in _CALM_STEPS for step in schedule.steps
-    )
-
-
 class World:
     """A cluster, its applications, and everything that is checked about them."""
 
@@ -145,7 +133,7 @@ class World:
         #: Applications that were replaced; some are still closing.
         self.former_producers: list[ProducerApplication] = []
         self.former_consumers: list[ConsumerApplication] = []
-        self.ownership = Ownership(is_sticky=_is_sticky(schedule))
+        self.ownership = Ownership()
         #: The records that the group has read.
         self.group_read: dict[TopicPartition, dict[int, bytes]] = {tp: {} for tp in self.partitions}
         #: The group's next offset over time, to judge commits.

@@ -124,16 +124,6 @@ def test_a_partition_moves_in_two_generations() -> None:
         ownership.assigned("two", 3, [OTHER])
 
 
-def test_members_of_a_sticky_group_revoke_only_what_moves() -> None:
-    ownership = Ownership(is_sticky=True)
-    ownership.assigned("one", 1, [TP, OTHER])
-    ownership.revoked("one", 2, [TP])
-    ownership.assigned("two", 3, [TP])
-    ownership.revoked("one", 3, [OTHER])
-    with pytest.raises(InvariantError, match="one had to revoke orders-1, which it gets back in generation 4"):
-        ownership.assigned("one", 4, [OTHER])
-
-
 def test_the_new_owner_may_be_told_first() -> None:
     ownership = Ownership()
     ownership.assigned("one", 1, [TP])

@@ -197,15 +197,10 @@ class Ownership:
     """The owners of a group's partitions, according to the calls of rebalance listeners.
 
     Raises InvariantError as soon as a listener is told something impossible, two members are assigned the same
-    partition in one generation, or one is assigned what another revokes in that generation.
-
-    With ``is_sticky``, members also must not revoke partitions that they get back from the next rebalance. That holds
-    for cooperative and consumer groups while no member joins, leaves or fails between the two. Thread: owner.
+    partition in one generation, or one is assigned what another revokes in that generation. Thread: owner.
     """
 
-    def __init__(self, *, is_sticky: bool = False) -> None:
-        self._is_sticky = is_sticky
-        self._former: dict[TopicPartition, str] = {}
+    def __init__(self) -> None:
         self._owned: dict[str, set[TopicPartition]] = {}
         self._given: dict[tuple[int, TopicPartition], str] = {}
         self._revoked: dict[tuple[int, TopicPartition], str] = {}
@@ -227,8 +222,6 @@ class Ownership:
                 raise InvariantError(f"{wanted} and {first} are both assigned {tp} in generation {generation}")
             self._check_move(generation, tp, self._revoked.get((generation, tp), wanted), wanted)
             owned.add(tp)
-            if self._former.pop(tp, None) == wanted and self._is_sticky:
-                raise InvariantError(f"{wanted} had to revoke {tp}, which it gets back in generation {generation}")
 
     def given_up(self, member: str, partitions: Iterable[TopicPartition]) -> None:
         """Record that partitions were revoked or lost."""
@@ -245,7 +238,6 @@ class Ownership:
         for tp in sorted(partitions):
             former = self._revoked[generation, tp] = owner or member
             self._check_move(generation, tp, former, self._given.get((generation, tp), former))
-            self._former[tp] = former
         self.given_up(member, partitions)
 
     def _check_move(self, generation: int, tp: TopicPartition, former: str, new: str) -> None:
