@@ -45,6 +45,7 @@ from pykclient.admin.descriptions import (
 )
 from pykclient.admin.results import Results
 from pykclient.admin.streams_groups import StreamsGroupDescription
+from pykclient.admin.topic_pages import describe_topics_in_pages
 from pykclient.admin.transactions import FencedProducer
 from pykclient.admin.values import (
     ACL,
@@ -128,9 +129,12 @@ class Admin(AdminBase):
     def describe_topics(
         self, topics_or_ids: Iterable[str | UUID], *, timeout_ms: int | None = None
     ) -> Results[str | UUID, TopicDescription]:
-        """Describe topics, given by name or by id."""
+        """Describe topics, given by name or by id.
+
+        Only the partitions of topics given by name have ``elr`` and ``last_known_elr``.
+        """
         keys = topics.topic_keys(topics_or_ids)
-        results = self._run("describe_topics", timeout_ms, lambda it: topics.describe_topics(it, keys))
+        results = self._run("describe_topics", timeout_ms, lambda it: describe_topics_in_pages(it, keys))
         return results.map(lambda topic: topics.topic_description(topic, self._node_by_id))
 
     def create_partitions(

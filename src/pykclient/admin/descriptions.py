@@ -61,7 +61,12 @@ class TopicDescription(NamedTuple):
 
 
 class PartitionDescription(NamedTuple):
-    """A partition of a topic. ``leader`` is None while there is none."""
+    """A partition of a topic. ``leader`` is None while there is none.
+
+    ``elr`` has the eligible leader replicas: they have left the in-sync replicas, but have all committed records
+    (KIP-966). ``last_known_elr`` has those of which one may be elected if there is no other. Both are None if the
+    broker does not tell: before Kafka 3.8, and for a topic that was given by id.
+    """
 
     partition: int
     leader: Node | None
@@ -69,6 +74,8 @@ class PartitionDescription(NamedTuple):
     replicas: tuple[Node, ...]
     in_sync_replicas: tuple[Node, ...]
     offline_replicas: tuple[Node, ...]
+    elr: tuple[Node, ...] | None = None
+    last_known_elr: tuple[Node, ...] | None = None
 
 
 class TopicListing(NamedTuple):

@@ -15,7 +15,6 @@ from pykclient.admin.partitions import (
     alter_reassignments,
     by_topic,
     delete_records,
-    describe_topic_partitions,
     elect_leaders,
     list_offsets,
     list_reassignments,
@@ -25,6 +24,7 @@ from pykclient.admin.partitions import (
     partitions_by_topic,
 )
 from pykclient.admin.plain import plain
+from pykclient.admin.topic_pages import Cursor, describe_topic_partitions
 from pykclient.admin.values import ElectionType, IsolationLevel, OffsetSpec
 from pykclient.errors import BrokerError, KafkaError
 from pykclient.protocol.messages.elect_leaders import ElectLeadersResponse
@@ -154,7 +154,7 @@ class PartitionCalls(AdminBase):
         place = None
         if cursor is not None:
             given = expect.mapping(cursor, "cursor", "topic_name and partition_index")
-            place = (
+            place = Cursor(
                 expect.text(given.get("topic_name"), "topic_name of cursor"),
                 expect.number(given.get("partition_index"), "partition_index of cursor"),
             )

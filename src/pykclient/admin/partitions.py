@@ -7,7 +7,7 @@ from typing import Any
 
 from pykclient import errors
 from pykclient.admin import expect
-from pykclient.admin.api import LookupStrategy, checked, error_of, to_any_broker, to_controller
+from pykclient.admin.api import LookupStrategy, checked, error_of, to_controller
 from pykclient.admin.descriptions import PartitionReassignment
 from pykclient.admin.handlers import ItemsHandler, QuestionHandler
 from pykclient.admin.lookups import PartitionLeaderStrategy
@@ -20,10 +20,6 @@ from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.message import Request
 from pykclient.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from pykclient.protocol.messages.delete_records import DeleteRecordsRequest
-from pykclient.protocol.messages.describe_topic_partitions import (
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-)
 from pykclient.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from pykclient.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from pykclient.protocol.messages.list_partition_reassignments import (
@@ -329,31 +325,6 @@ def list_reassignments(
     return (
         yield from context.ask(
             QuestionHandler("list_partition_reassignments", to_controller(or_quorum=True), request, read)
-        )
-    )
-
-
-# --- partitions in pages ---
-
-
-def describe_topic_partitions(
-    context: CallContext, topics: Sequence[str], limit: int, cursor: tuple[str, int] | None
-) -> Operation[DescribeTopicPartitionsResponse]:
-    """Return one page of the partitions of topics, with their eligible leader replicas (KIP-966)."""
-    request = DescribeTopicPartitionsRequest(
-        topics=[DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in sorted(topics)],
-        response_partition_limit=limit,
-        cursor=None
-        if cursor is None
-        else DescribeTopicPartitionsRequest.Cursor(topic_name=cursor[0], partition_index=cursor[1]),
-    )
-
-    def read(response: DescribeTopicPartitionsResponse) -> DescribeTopicPartitionsResponse:
-        return response
-
-    return (
-        yield from context.ask(
-            QuestionHandler("describe_topic_partitions", to_any_broker(), lambda _timeout_ms: request, read)
         )
     )
 

@@ -371,7 +371,7 @@ class DescribeTopicsHandler(AdminApiHandler[TopicKey, MetadataTopic]):
         asked = set(keys)
         for topic in response.topics:
             key: TopicKey = topic.name if topic.name is not None and topic.name in asked else topic.topic_id
-            yield key, _topic_error(topic, key), topic
+            yield key, topic_error(topic, key), topic
 
 
 class _AwaitTopicsHandler(DescribeTopicsHandler):
@@ -383,7 +383,8 @@ class _AwaitTopicsHandler(DescribeTopicsHandler):
     MAX_UNKNOWN_TOPIC_ATTEMPTS = 1 << 30
 
 
-def _topic_error(topic: MetadataTopic, key: TopicKey) -> KafkaError | None:
+def topic_error(topic: Any, key: TopicKey) -> KafkaError | None:
+    """Return the error of a topic in a response, if there is one, with a text that names the topic."""
     error = error_of(topic.error_code)
     if error is None or isinstance(error, errors.LeaderNotAvailableError):
         return None  # of some of its partitions
@@ -523,7 +524,7 @@ def created_topic(topic: _Created) -> CreatedTopic:
     return CreatedTopic(topic.name, topic_id, topic.num_partitions, topic.replication_factor, configs)
 
 
-def topic_description(topic: MetadataTopic, node_by_id: Callable[[int], Node | None]) -> TopicDescription:
+def topic_description(topic: Any, node_by_id: Callable[[int], Node | None]) -> TopicDescription:
     """Return a topic of a response as the typed result."""
 
     def nodes(ids: Iterable[int]) -> tuple[Node, ...]:
@@ -541,8 +542,16 @@ def topic_description(topic: MetadataTopic, node_by_id: Callable[[int], Node | N
                 nodes(partition.replica_nodes),
                 nodes(partition.isr_nodes),
                 nodes(partition.offline_replicas),
+                *_eligible(partition, nodes),
             )
             for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
         ],
         authorized_operations(topic.topic_authorized_operations),
     )
+
+
+def _eligible(partition: Any, nodes: Callable[[Iterable[int]], tuple[Node, ...]]) -> tuple[tuple[Node, ...], ...]:
+    """Return the eligible leader replicas, now and last known; nothing if the response has no such fields."""
+    if not hasattr(partition, "eligible_leader_replicas"):
+        return ()
+    return nodes(partition.eligible_leader_replicas or ()), nodes(partition.last_known_elr or ())
