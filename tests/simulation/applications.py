@@ -587,8 +587,8 @@ class ConsumerApplication(ConsumerRebalanceListener):
                     offset = self.consumer.committed(tp) or 0
                 except KafkaError:
                     return
-                if tp not in self.consumer.assignment():  # the lookup may have run a rebalance
-                    continue
+            if tp not in self.consumer.assignment():  # this lookup, or one before, may have run a rebalance
+                continue
             self.consumer.seek(tp, offset)
             self.expected[tp] = offset
 
@@ -622,6 +622,8 @@ class ConsumerApplication(ConsumerRebalanceListener):
         """Check the consumer, whose ``close`` began at ``start_ms`` and has returned."""
         took_ms = self.world.clock.now_ms() - start_ms
         self._ensure(took_ms <= 1_000 + LATE_MS, f"closing took {took_ms} ms")
+        if took_ms >= 1_000:  # request.timeout.ms, by which the broker has not answered all of its requests
+            self.closed_as = ""
         if self.world.settings.groups:
             self.world.left(self)
 

@@ -550,8 +550,8 @@ class AIOConsumerApplication(ConsumerApplication):
                     offset = await self._calls.attempt(self.consumer.committed(tp)) or 0
                 except (KafkaError, asyncio.CancelledError):
                     return
-                if tp not in self.consumer.assignment():  # the lookup may have run a rebalance
-                    continue
+            if tp not in self.consumer.assignment():  # this lookup, or one before, may have run a rebalance
+                continue
             self.consumer.seek(tp, offset)
             self.expected[tp] = offset
 
