@@ -5,11 +5,10 @@ To reproduce a failure: ``python -m tests.simulation --asyncio --seed <seed> --s
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from tests.simulation.schedule import make_with_asyncio
+from tests.simulation.seeds import first_of_sample
 from tests.simulation.world import failure, run
 
 #: Seeds that have found a defect.
@@ -25,7 +24,7 @@ def test_a_schedule(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(7_200)
 def test_many_schedules() -> None:
-    first = random.SystemRandom().randrange(1 << 40)
+    first = first_of_sample()
     for seed in range(first, first + 3_000):
         why = failure(make_with_asyncio(seed))
         assert why is None, f"seed {seed}: {why}\n{make_with_asyncio(seed)}"

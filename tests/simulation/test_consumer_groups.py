@@ -5,12 +5,12 @@ To reproduce a failure: ``python -m tests.simulation --consumer-groups --seed <s
 
 from __future__ import annotations
 
-import random
 from itertools import count, islice
 
 import pytest
 
 from tests.simulation.schedule import make_with_consumer_groups
+from tests.simulation.seeds import first_of_sample
 from tests.simulation.world import failure
 
 
@@ -22,7 +22,7 @@ from tests.simulation.world import failure
     ],
 )
 def test_many_schedules(wanted: int) -> None:
-    first = random.SystemRandom().randrange(1 << 40)
+    first = first_of_sample()
     schedules = map(make_with_consumer_groups, count(first))
     of_groups = (schedule for schedule in schedules if schedule.settings.group_protocol == "consumer")
     for schedule in islice(of_groups, wanted):

@@ -5,13 +5,13 @@ A failure prints the schedule, which can be run with ``tests.simulation.world.ru
 
 from __future__ import annotations
 
-import random
 from itertools import count, islice
 
 import pytest
 
 from pykclient.consumer.assignors.cooperative_sticky_assignor import CooperativeStickyAssignor
 from tests.simulation.schedule import make_with_sticky_members
+from tests.simulation.seeds import first_of_sample
 from tests.simulation.world import failure
 
 
@@ -23,7 +23,7 @@ from tests.simulation.world import failure
     ],
 )
 def test_many_schedules(wanted: int) -> None:
-    first = random.SystemRandom().randrange(1 << 40)
+    first = first_of_sample()
     for schedule in map(make_with_sticky_members, range(first, first + wanted)):
         why = failure(schedule)
         assert why is None, f"{why}\n{schedule}"

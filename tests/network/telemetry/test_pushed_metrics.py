@@ -270,9 +270,9 @@ class Written(NamedTuple):
 
 
 def written(file: Path, client_id: str) -> list[Written]:
-    """Return the pushes of a client."""
+    """Return the pushes of a client. The last line may be half written yet."""
     found: list[Written] = []
-    for line in file.read_text(encoding="utf-8").splitlines():
+    for line in file.read_text(encoding="utf-8").split("\n")[:-1]:
         client, instance, is_last, data = line.split(" ")
         if client == client_id:
             labels, metrics = decode_metrics(base64.b64decode(data))
