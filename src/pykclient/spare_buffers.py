@@ -7,6 +7,23 @@ buffer is freed. That costs more than receiving a response into it, or decoding 
 from __future__ import annotations
 
 
+def take_free(buffers: list[bytearray], size: int = 1, most: int | None = None) -> bytearray | None:
+    """Remove the first buffer without views from the list and return it, or None if there is none.
+
+    It has at least ``size`` bytes, and at most ``most``.
+    """
+    for place, buffer in enumerate(buffers):
+        if len(buffer) < size or (most is not None and len(buffer) > most):
+            continue
+        try:
+            last = buffer.pop()
+        except BufferError:  # it is still viewed
+            continue
+        buffer.append(last)  # the memory is still allocated, so nothing moves
+        return buffers.pop(place)
+    return None
+
+
 class SpareBuffers:
     """Buffers that were handed out as views, and can be reused when no views are left.
 
@@ -29,16 +46,7 @@ class SpareBuffers:
 
         It has at least ``size`` bytes, and at most ``most``.
         """
-        for place, buffer in enumerate(self._buffers):
-            if len(buffer) < size or (most is not None and len(buffer) > most):
-                continue
-            try:
-                last = buffer.pop()
-            except BufferError:  # it is still viewed
-                continue
-            buffer.append(last)  # the memory is still allocated, so nothing moves
-            return self._buffers.pop(place)
-        return None
+        return take_free(self._buffers, size, most)
 
     def keep(self, buffer: bytearray) -> None:
         """Keep a buffer, which may still be viewed; evict the oldest when over the limit."""

@@ -34,6 +34,7 @@ from pykclient.record.record_batch import (
 )
 from pykclient.record.row_columns import encode_record
 from pykclient.record.varint import rest_of_varint, rest_of_varlong
+from pykclient.spare_buffers import take_free
 from pykclient.types import Headers
 
 if TYPE_CHECKING:
@@ -101,15 +102,8 @@ class ColumnMemory:
         """Return a buffer with arbitrary contents for each purpose."""
         taken = {}
         for purpose in purposes:
-            taken[purpose] = bytearray()
-            for place, spare in enumerate(self._spares.get(purpose, ())):
-                try:  # as SpareBuffers, without a call for each of a dozen buffers
-                    last = spare.pop()
-                except BufferError:
-                    continue
-                spare.append(last)
-                taken[purpose] = self._spares[purpose].pop(place)
-                break
+            spares = self._spares.get(purpose)
+            taken[purpose] = (take_free(spares) if spares else None) or bytearray()
         return taken
 
     def keep(self, buffers: Mapping[str, bytearray]) -> None:
