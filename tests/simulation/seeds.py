@@ -37,12 +37,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def first_seed(options: argparse.Namespace) -> int:
     """Return the first seed that the options choose."""
     seed: int | None = options.seed
-    return random.SystemRandom().randrange(1 << 40) if seed is None else seed
+    return _fresh_seed() if seed is None else seed
 
 
 def first_of_sample() -> int:
     """Return the first seed of a test: a fresh one, but in CI the same each time, as CI judges a commit."""
-    return 1 if os.environ.get("CI") else random.SystemRandom().randrange(1 << 40)
+    return 1 if os.environ.get("CI") else _fresh_seed()
+
+
+def _fresh_seed() -> int:
+    return random.SystemRandom().randrange(1 << 40)
 
 
 def run(failure: Failure, first: int, options: argparse.Namespace) -> list[tuple[int, str]]:

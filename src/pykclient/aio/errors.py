@@ -37,47 +37,18 @@ class MissingTopicError(KafkaTimeoutError, UnknownTopicOrPartitionError):
     """
 
 
-#: aiokafka's names for classes that have another one in pykclient.errors.
+#: aiokafka's names for classes that have another one in pykclient.errors, unless they only lack the "Error" at the end.
 _ALIASES = {
     "AuthenticationFailedError": "AuthenticationError",
     "AuthenticationMethodNotSupported": "UnsupportedSaslMechanismError",
-    "ConcurrentTransactions": "ConcurrentTransactionsError",
-    "DelegationTokenAuthDisabled": "DelegationTokenDisabledError",
-    "DelegationTokenAuthorizationFailed": "DelegationTokenAuthorizationError",
-    "DelegationTokenExpired": "DelegationTokenExpiredError",
-    "DelegationTokenNotFound": "DelegationTokenNotFoundError",
-    "DelegationTokenOwnerMismatch": "DelegationTokenOwnerMismatchError",
-    "DelegationTokenRequestNotAllowed": "UnsupportedByAuthenticationError",
-    "DuplicateSequenceNumber": "DuplicateSequenceError",
-    "FetchSessionIdNotFound": "FetchSessionIdNotFoundError",
-    "GroupIdNotFound": "GroupIdNotFoundError",
     "IllegalOperation": "IllegalStateError",
-    "InvalidFetchSessionEpoch": "InvalidFetchSessionEpochError",
     "InvalidMessageError": "CorruptRecordError",
-    "InvalidPrincipalType": "InvalidPrincipalTypeError",
-    "InvalidProducerEpoch": "InvalidProducerEpochError",
-    "InvalidProducerIdMapping": "InvalidPidMappingError",
-    "InvalidTransactionTimeout": "InvalidTxnTimeoutError",
-    "InvalidTxnState": "InvalidTxnStateError",
-    "ListenerNotFound": "ListenerNotFoundError",
-    "LogDirNotFound": "LogDirNotFoundError",
-    "MemberIdRequired": "MemberIdRequiredError",
-    "NoBrokersAvailable": "KafkaTimeoutError",
-    "NonEmptyGroup": "GroupNotEmptyError",
-    "OperationNotAttempted": "OperationNotAttemptedError",
-    "OutOfOrderSequenceNumber": "OutOfOrderSequenceError",
-    "ProducerFenced": "ProducerFencedError",
     "QuotaViolationError": "ThrottlingQuotaExceededError",
-    "ReassignmentInProgress": "ReassignmentInProgressError",
-    "SaslAuthenticationFailed": "SaslAuthenticationError",
-    "SecurityDisabled": "SecurityDisabledError",
     "StaleLeaderEpochCodeError": "NetworkError",
     "TooManyInFlightRequests": "DisconnectError",
-    "TransactionCoordinatorFenced": "TransactionCoordinatorFencedError",
-    "TransactionalIdAuthorizationFailed": "TransactionalIdAuthorizationError",
-    "UnknownProducerId": "UnknownProducerIdError",
 }
 
 
 def __getattr__(name: str) -> Any:
-    return getattr(errors, _ALIASES.get(name, name))
+    found = getattr(errors, f"{name}Error", None)  # such as ProducerFenced
+    return getattr(errors, _ALIASES.get(name, name)) if found is None else found

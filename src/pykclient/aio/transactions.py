@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from pykclient.producer import record_arguments
 from pykclient.producer.transactional_manager import SEND_OFFSETS
-from pykclient.producer.transactions import NO_TRANSACTIONS, checked_group, checked_offsets, is_worse, timed_out
+from pykclient.producer.transactions import (
+    NO_TRANSACTIONS,
+    checked_group,
+    checked_offsets,
+    note_failed_abort,
+    timed_out,
+)
 
 if TYPE_CHECKING:
     from pykclient.aio.loop_driver import LoopDriver
@@ -150,6 +156,4 @@ class AsyncTransaction:
         try:
             await self._producer.abort_transaction()
         except KafkaError as failure:
-            if is_worse(failure, error):
-                raise
-            error.add_note(f"The transaction could not be aborted: {failure!r}")
+            note_failed_abort(failure, error)

@@ -223,19 +223,22 @@ class Transaction:
         try:
             self._producer.abort_transaction(None if isinstance(error, Exception) else _ENDING_TIMEOUT_S)
         except KafkaError as failure:
-            if is_worse(failure, error):
-                raise
-            error.add_note(f"The transaction could not be aborted: {failure!r}")
+            note_failed_abort(failure, error)
 
 
-def is_worse(failure: KafkaError, error: BaseException) -> bool:
-    """Return whether the error of an abort says more than the client's error that led to the abort.
+def note_failed_abort(failure: KafkaError, error: BaseException) -> None:
+    """Add the error of an abort to the one that led to the abort, or raise it if it says more.
 
     A producer that another one has fenced may only see this when it aborts: its records fail with
     InvalidProducerEpochError, after which a program would go on (KIP-1050).
+
+    Raises:
+        ProducerFencedError: the producer is fenced, and ``error`` is another error of the client.
     """
     was_known = isinstance(error, ProducerFencedError) or not isinstance(error, KafkaError)
-    return isinstance(failure, ProducerFencedError) and not was_known
+    if isinstance(failure, ProducerFencedError) and not was_known:
+        raise failure
+    error.add_note(f"The transaction could not be aborted: {failure!r}")
 
 
 def checked_group(given: object) -> ConsumerGroupMetadata:
