@@ -10,7 +10,7 @@ KAFKA ?= embedded
 PROCESSES ?= 4
 BIN := $(VENV)/bin
 # The environment is made again when this changes: what is declared, what is compiled, for which Python.
-KEY := $(shell { cat pyproject.toml setup.py src/pykclient/_speedups/*.pyx src/pykclient/_speedups/*.pxd; $(PYTHON) -c 'import sys; print(sys.version_info[:2])'; } 2>/dev/null | cksum | cut -d' ' -f1)
+KEY := $(shell { find src -name '*.p[yx][xd]' | sort | xargs cat pyproject.toml setup.py; $(PYTHON) -c 'import sys; print(sys.version_info[:2])'; } 2>/dev/null | cksum | cut -d' ' -f1)
 DEV := $(VENV)/.dev-$(KEY)
 DEMO := $(VENV)/.demo-$(KEY)
 
@@ -86,7 +86,8 @@ test-spark-versions: $(DEV)
 	@VENV=$(VENV) tools/test_spark_versions.sh $(ARGS)
 
 clean:
-	rm -rf build dist site src/pykclient/_speedups/*.so $(VENV) $(VENV)-3.* $(VENV)-spark-* .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src -name '*.so' -delete
+	rm -rf build dist site $(VENV) $(VENV)-3.* $(VENV)-spark-* .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(DEV): | $(VENV)/.python-$(KEY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'  # the first that knows dependency groups

@@ -1,4 +1,4 @@
-"""Builds the compiled modules, all of ``src/pykclient/_speedups``; the rest is in pyproject.toml.
+"""Builds the compiled modules, each ``_module.pyx`` beside its ``module.py``; the rest is in pyproject.toml.
 
 They are optional: where they cannot be compiled, the package is installed without them, and runs in Python alone.
 ``PYKCLIENT_BUILD=python`` leaves them out, ``PYKCLIENT_BUILD=c`` fails where they cannot be compiled.
@@ -17,6 +17,8 @@ WANTED = os.environ.get("PYKCLIENT_BUILD", "")
 if WANTED not in {"", "python", "c"}:
     raise SystemExit(f"PYKCLIENT_BUILD={WANTED!r} is unknown; set it to 'python' or 'c', or leave it unset")
 
+SOURCE = Path("src")
+
 #: Where the translated C files go: the same for every Python.
 TRANSLATED = "build/cython"
 
@@ -25,8 +27,8 @@ def extensions() -> list[Extension]:
     """All modules, translated to C where the last translation is older than its source."""
     translated: list[Extension] = cythonize(
         [
-            Extension(f"pykclient._speedups.{path.stem}", [path.as_posix()])
-            for path in sorted(Path("src/pykclient/_speedups").glob("*.pyx"))
+            Extension(".".join(path.relative_to(SOURCE).with_suffix("").parts), [path.as_posix()])
+            for path in sorted(SOURCE.rglob("*.pyx"))
         ],
         build_dir=TRANSLATED,
         show_all_warnings=True,

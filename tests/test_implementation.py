@@ -23,7 +23,7 @@ NOT_BUILT = """
 import sys
 class NotBuilt:
     def find_spec(self, name, path=None, target=None):
-        if name.startswith("pykclient._speedups."):
+        if name.startswith("pykclient.") and name.rpartition(".")[2].startswith("_") or "._speedups." in name:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, NotBuilt())
 """
@@ -130,19 +130,39 @@ def test_this_process_runs_what_it_was_told_to() -> None:
 
 
 def test_the_stubs_are_true() -> None:
-    """stubtest imports the compiled modules, and compares them with their stubs."""
-    modules = sorted(f"pykclient._speedups.{path.stem}" for path in (ROOT / "src/pykclient/_speedups").glob("*.pyi"))
+    """stubtest imports the compiled modules, and compares them with their stubs: with their Python forms."""
+    modules = sorted(
+        ".".join(path.relative_to(ROOT / "src").with_suffix("").parts) for path in (ROOT / "src").rglob("*.pyi")
+    )
     network: Any = import_module("pykclient._speedups.network")
     if not network.HAS_EPOLL:  # the module is empty there
         modules.remove(network.__name__)
     command = [sys.executable, "-m", "mypy.stubtest", "--mypy-config-file", "pyproject.toml", "--concise"]
     # Cython's own names have no stub, and whether another class may be a second base matters to nobody.
     command += ["--ignore-missing-stub", "--ignore-disjoint-bases", *modules]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False, cwd=ROOT)
+    # Compiled modules are incomplete without their Python modules, which must not replace anything here.
+    environment = {**os.environ, "PYKCLIENT_IMPL": "python"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_each_compiled_module_has_a_python_module_that_uses_it() -> None:
+    for path in (ROOT / "src" / "pykclient").rglob("_*.pyx"):
+        python = path.with_name(f"{path.stem[1:]}.py").read_text(encoding="utf-8")
+        assert python.endswith("\n\n\nuse_compiled(__name__)\n"), path
+
+
+def test_a_compiled_module_is_not_imported_first() -> None:
+    done = run("import pykclient.record._lines; import pykclient.record.lines", "c")
+    error = (
+        "ImportError: import pykclient.record.lines before pykclient.record._lines, which is not complete without it"
+    )
+    assert done.stderr.strip().splitlines()[-1] == error
+
+
 def test_twins_share_a_name_and_their_parameters() -> None:
+    for path in sorted((ROOT / "src").rglob("_*.pyx")):
+        import_module(".".join(path.relative_to(ROOT / "src").with_name(path.stem[1:]).parts))
     for module in ("record.row_columns", "producer.partitioner.columns", "producer.future", "aio.awaited_records"):
         import_module(f"pykclient.{module}")
     twins = implementation._python_forms

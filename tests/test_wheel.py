@@ -107,8 +107,8 @@ def modules(wheel: Path) -> set[str]:
 @pytest.mark.timeout(300)
 def test_a_wheel_with_compiled_modules(tmp_path: Path) -> None:
     wheel = build_wheel(tmp_path, **SETTINGS["environment"])
-    compiled = {path.stem for path in (ROOT / "src/pykclient/_speedups").glob("*.pyx")}
-    packed = {Path(name).name.split(".")[0] for name in modules(wheel) if name.endswith((".so", ".pyd"))}
+    compiled = {path.relative_to(ROOT / "src").with_suffix("").as_posix() for path in (ROOT / "src").rglob("*.pyx")}
+    packed = {name.partition(".")[0] for name in modules(wheel) if name.endswith((".so", ".pyd"))}
     assert packed == compiled
     assert {Path(name).suffix for name in modules(wheel)} <= {".so", ".pyd", ".pyi", ".typed"}
     site = install(wheel, tmp_path)
@@ -159,7 +159,8 @@ def test_a_source_distribution(tmp_path: Path) -> None:
     assert archive.read_bytes() == again.read_bytes()
     with tarfile.open(archive) as opened:
         packed = {name.partition("/")[2] for name in opened.getnames()}
-    compiled = {f"src/pykclient/_speedups/{path.name}" for path in (ROOT / "src/pykclient/_speedups").glob("*.p*")}
+    compiled = {path.relative_to(ROOT).as_posix() for path in (ROOT / "src").rglob("*.p[xy][xdi]")}
+    assert compiled
     assert compiled <= packed
     assert {"pyproject.toml", "setup.py", "src/pykclient/py.typed", "README.md", "LICENSE"} <= packed
     assert "src/pyspark_pykclient.py" in packed

@@ -7,6 +7,7 @@ used if it was built. Hot modules bind their functions at import, so the choice 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -65,8 +66,45 @@ def compiled(name: str) -> Any:
         return None
 
 
-#: The Python form of each class or function that was replaced by its compiled twin.
+#: The Python form of each class or function that was replaced by its compiled form.
 _python_forms: dict[Any, Any] = {}
+
+
+def use_compiled(name: str) -> None:
+    """Replace the functions and classes of the module ``name`` by their compiled forms, if this process runs those.
+
+    The compiled form of ``package/module.py`` is built from ``package/_module.pyx`` (PEP 399). All names that it shares
+    with the module are replaced. The module calls this in its last line, because the compiled form imports constants
+    and Python forms from it. A class of the module itself cannot inherit from a replaced class: a base class has a
+    module of its own.
+
+    Raises:
+        ImportError: the compiled form is missing, and ``c`` was forced; or it was imported before the module.
+    """
+    if NAME != _C:
+        return
+    package, _, last = name.rpartition(".")
+    compiled_name = f"{package}._{last}"
+    if compiled_name in sys.modules and compiled_name not in _used:
+        raise ImportError(f"import {name} before {compiled_name}, which is not complete without it")
+    try:
+        found = import_module(compiled_name)
+    except ImportError:
+        # Each module may be compiled or missing on its own.
+        if os.environ.get(_VARIABLE):
+            raise
+        return
+    _used.add(compiled_name)
+    module = vars(sys.modules[name])
+    for shared in module.keys() & vars(found).keys():
+        python, chosen = module[shared], getattr(found, shared)
+        if not shared.startswith("__") and chosen is not python:
+            module[shared] = chosen
+            _python_forms[chosen] = python
+
+
+#: The compiled modules in use.
+_used: set[str] = set()
 
 
 def twin(module: str) -> Callable[[T], T]:

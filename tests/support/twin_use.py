@@ -30,7 +30,10 @@ def twinned_modules() -> set[str]:
         for path in _PACKAGE.rglob("*.py")
         if path.name != "implementation.py"
         and "cli" not in path.parts
-        and any(word in path.read_text(encoding="utf-8") for word in ("import compiled", "import implementation"))
+        and any(
+            word in path.read_text(encoding="utf-8")
+            for word in ("use_compiled(__name__)", "import compiled", "import implementation")
+        )
     }
 
 

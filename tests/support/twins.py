@@ -8,6 +8,11 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from types import ModuleType
+from typing import Any
+
+import pytest
+
+from pykclient.implementation import NAME
 
 #: The modules imported anew for each implementation: all of ours that may keep references to the package's classes.
 _PREFIXES = ("pykclient", "tests.support.mock_", "tests.producer.harness")
@@ -19,10 +24,13 @@ def _is_ours(name: str) -> bool:
 
 @cache
 def load(implementation: str, names: Sequence[str]) -> dict[str, ModuleType]:
-    """Return the modules ``names`` of a copy of the package that runs in ``implementation`` (``c`` or ``python``).
+    """Return the modules ``names`` of the package, running in ``implementation`` (``c`` or ``python``).
 
-    The copies share nothing: a class of one is not a class of the other. Compare results by names and values.
+    If this process runs the other one, the modules are those of a copy of the package. The two share nothing: a class
+    of one is not a class of the other. Compare results by names and values.
     """
+    if implementation == NAME:
+        return {name: import_module(name) for name in names}
     before = {name: module for name, module in sys.modules.items() if _is_ours(name)}
     forced = os.environ.get("PYKCLIENT_IMPL")
     for name in before:
@@ -38,3 +46,13 @@ def load(implementation: str, names: Sequence[str]) -> dict[str, ModuleType]:
         for name in [name for name in sys.modules if _is_ours(name)]:
             del sys.modules[name]
         sys.modules.update(before)
+
+
+def compiled_form(name: str) -> Any:
+    """Return the compiled form of the module ``name``, also in a process that runs pure Python.
+
+    The Python form of what it replaces there is ``implementation.python_form``. Without a build, skip the test.
+    """
+    import_module(name)  # first: the compiled form takes constants and Python forms from it
+    package, _, last = name.rpartition(".")
+    return pytest.importorskip(f"{package}._{last}")

@@ -1,20 +1,16 @@
-"""Text with one record per line, converted to columns and back without an object per record.
-
-``_speedups/lines.pyx`` has the compiled versions of both functions.
-"""
+"""Text with one record per line, converted to columns and back without an object per record."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykclient.implementation import twin
+from pykclient.implementation import use_compiled
 from pykclient.record.row_columns import Gathered, gather
 
 if TYPE_CHECKING:
     from pykclient.record.columns import BinaryBuffers
 
 
-@twin("lines")
 def split_lines(
     data: bytes | memoryview, delimiter: bytes, key_delimiter: bytes | None, empty_is_null: bool
 ) -> tuple[Gathered | None, Gathered]:
@@ -43,7 +39,6 @@ def split_lines(
     return None if keys is None else gather(keys), gather(values)
 
 
-@twin("lines")
 def join_lines(
     keys: BinaryBuffers | None, values: BinaryBuffers, delimiter: bytes, key_delimiter: bytes, null: bytes
 ) -> bytes | bytearray:
@@ -64,3 +59,6 @@ def _rows(column: BinaryBuffers, null: bytes) -> list[bytes]:
     if column.null_count:
         rows = [text if column.validity[row >> 3] >> (row & 7) & 1 else null for row, text in enumerate(rows)]
     return rows
+
+
+use_compiled(__name__)

@@ -1,4 +1,4 @@
-"""Lines of text to columns and back. Python versions: ``record/lines.py``."""
+"""The compiled form of ``lines.py``."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
