@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from pykclient import implementation
 
 ROOT = Path(__file__).resolve().parents[1]
+COMPILED = sorted((ROOT / "src" / "pykclient").rglob("_*.pyx"))
 IS_BUILT = find_spec("pykclient._speedups.record") is not None
 
 #: Pure Python, as after an installation without a compiler.
@@ -131,9 +133,7 @@ def test_this_process_runs_what_it_was_told_to() -> None:
 
 def test_the_stubs_are_true() -> None:
     """stubtest imports the compiled modules, and compares them with their stubs: with their Python forms."""
-    modules = sorted(
-        ".".join(path.relative_to(ROOT / "src").with_suffix("").parts) for path in (ROOT / "src").rglob("*.pyi")
-    )
+    modules = sorted(map(module_name, (ROOT / "src").rglob("*.pyi")))
     network: Any = import_module("pykclient._speedups.network")
     if not network.HAS_EPOLL:  # the module is empty there
         modules.remove(network.__name__)
@@ -146,10 +146,26 @@ def test_the_stubs_are_true() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_each_compiled_module_has_a_python_module_that_uses_it() -> None:
-    for path in (ROOT / "src" / "pykclient").rglob("_*.pyx"):
-        python = path.with_name(f"{path.stem[1:]}.py").read_text(encoding="utf-8")
-        assert python.endswith("\n\n\nuse_compiled(__name__)\n"), path
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+
+
+@pytest.mark.parametrize("path", COMPILED, ids=module_name)
+def test_a_python_module_uses_its_compiled_form(path: Path) -> None:
+    """Its stub names what the compiled form replaces, and takes the signatures from the Python form."""
+    python = path.with_name(f"{path.stem[1:]}.py")
+    assert python.read_text(encoding="utf-8").endswith("\n\n\nuse_compiled(__name__)\n")
+    module = import_module(module_name(python))
+    imports = ast.parse(path.with_suffix(".pyi").read_text(encoding="utf-8")).body
+    assert all(isinstance(node, ast.ImportFrom) and node.module == module.__name__ for node in imports)
+    if implementation.NAME == "c":
+        compiled = vars(import_module(module_name(path)))
+        replaced = {name for name, each in vars(module).items() if each is compiled.get(name) and is_replaced(each)}
+        assert replaced == {name.name for node in imports if isinstance(node, ast.ImportFrom) for name in node.names}
+
+
+def is_replaced(each: Any) -> bool:
+    return callable(each) and implementation.python_form(each) is not each
 
 
 def test_a_compiled_module_is_not_imported_first() -> None:
@@ -161,8 +177,8 @@ def test_a_compiled_module_is_not_imported_first() -> None:
 
 
 def test_twins_share_a_name_and_their_parameters() -> None:
-    for path in sorted((ROOT / "src").rglob("_*.pyx")):
-        import_module(".".join(path.relative_to(ROOT / "src").with_name(path.stem[1:]).parts))
+    for path in COMPILED:
+        import_module(module_name(path.with_name(path.stem[1:])))
     for module in ("record.row_columns", "producer.partitioner.columns", "producer.future", "aio.awaited_records"):
         import_module(f"pykclient.{module}")
     twins = implementation._python_forms

@@ -28,8 +28,9 @@ from pykclient.record.row_columns import (
     upper_bound,
 )
 from tests.record.strategies import headers, nullable_bytes
+from tests.support.twins import compiled_form
 
-compiled: Any = pytest.importorskip("pykclient._speedups.rows")
+compiled = compiled_form("pykclient.record.row_columns")
 
 records = st.lists(
     st.tuples(st.integers(0, 1 << 42) | st.just((1 << 63) - 1), nullable_bytes, nullable_bytes, headers), max_size=30
@@ -193,7 +194,7 @@ def test_groups(numbers: list[int], data: st.DataObject) -> None:
 @given(st.lists(st.none() | st.binary(max_size=40), max_size=20), st.integers(1, 2000))
 def test_partitions_of_keys(keys: list[bytes | None], count: int) -> None:
     results = []
-    for twin in (python_form(hash_partitions), compiled.hash_partitions):
+    for twin in (python_form(hash_partitions), compiled_form("pykclient.producer.partitioner.columns").hash_partitions):
         numbers = memoryview(bytearray(b"\xff" * (4 * len(keys) + 4))).cast("i")
         if keys:
             numbers[0] = 77  # already chosen

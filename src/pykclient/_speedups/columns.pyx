@@ -12,7 +12,7 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from pykclient._speedups.record_layout cimport Fields, add, read_bytes, read_record
+from pykclient.record._record_layout cimport Fields, add, read_bytes, read_record
 
 cdef enum:
     # Length, attributes, timestamp, offset, key, value and headers have at least one byte each.

@@ -120,7 +120,6 @@ class SendPath:
         batch_size: int,
     ) -> None: ...
 
-def murmur2(data: bytes) -> int: ...
 def send(
     self: KafkaProducer[Any, Any],
     topic: str | ProducerRecord[Any, Any],

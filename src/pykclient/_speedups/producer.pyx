@@ -34,8 +34,8 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
 
-from pykclient._speedups.murmur2 cimport murmur2_of
-from pykclient._speedups.record_writing cimport size_of_bytes, size_of_varint, write_bytes, write_varint, zigzag
+from pykclient.producer.partitioner._murmur_hash cimport murmur2_of
+from pykclient.record._record_writing cimport size_of_bytes, size_of_varint, write_bytes, write_varint, zigzag
 
 from pykclient.reentry import interrupting
 
@@ -516,13 +516,6 @@ def try_append_to_batch(BatchState self, timestamp_ms, key, value, headers, on_d
                     self.produce_future.listeners.append((future, on_delivery, True))
                 return future
     return self._try_append_python(timestamp_ms, key, value, headers, on_delivery)
-
-
-# --- hashing -----------------------------------------------------------------------------------------------------------
-
-def murmur2(bytes data not None):
-    """Return the MurmurHash2 (twin: partitioner.hashing.murmur2_python)."""
-    return murmur2_of(<const uint8_t *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
 
 # --- sending -----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
 from libc.string cimport memcmp
 
-from pykclient._speedups.record_layout cimport Fields, add, read_bytes, read_record
+from pykclient.record._record_layout cimport Fields, add, read_bytes, read_record
 
 from pykclient.consumer_record_base import RECORD_SLOTS, ConsumerRecordBase
 

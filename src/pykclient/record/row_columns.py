@@ -2,8 +2,6 @@
 
 ``BytesColumn`` has the layout of Arrow's large_binary; ``record/arrow.py`` converts all other types to it.
 ``encode_rows`` does what ``MemoryRecordsBuilder.append`` does, for a sequence of rows.
-
-``_speedups/rows.pyx`` has the compiled versions of the functions here.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from operator import sub
 from typing import TYPE_CHECKING
 
 from pykclient.errors import IllegalArgumentError
-from pykclient.implementation import twin
+from pykclient.implementation import use_compiled
 from pykclient.record.record_batch import MAX_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD
 from pykclient.record.varint import VARINTS, size_of_varint
 
@@ -209,7 +207,6 @@ def encode_record(
 Encoded = tuple[int, int, int, int, int]
 
 
-@twin("rows")
 def encode_rows(
     target: bytearray,
     position: int,
@@ -277,7 +274,6 @@ def _largest(column: BytesColumn, start: int, stop: int) -> int:
     return max(sizes)
 
 
-@twin("rows")
 def upper_bound(rows: Rows, start: int, stop: int) -> int:
     """Return a bound that no row exceeds alone in a batch: the sum of each column's largest values and all overhead.
 
@@ -296,13 +292,11 @@ def upper_bound(rows: Rows, start: int, stop: int) -> int:
     return RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD + size
 
 
-@twin("rows")
 def oversized(rows: Rows, start: int, stop: int, limit: int) -> list[int]:
     """Return the rows that are too large for a batch of ``limit`` bytes, even alone and with all overhead."""
     return [row for row in range(start, stop) if rows.upper_bound(row) > limit]
 
 
-@twin("rows")
 def group_rows(numbers: memoryview, start: int, stop: int) -> list[tuple[int, memoryview]]:
     """Group rows by partition: return each partition in ``numbers``, which has one per row, with its rows in order.
 
@@ -318,7 +312,6 @@ def group_rows(numbers: memoryview, start: int, stop: int) -> list[tuple[int, me
 Gathered = tuple[memoryview, bytes | bytearray, memoryview | None]
 
 
-@twin("rows")
 def gather(values: Sequence[Buffer | None]) -> Gathered:
     """Return the parts of a column with copies of the values.
 
@@ -350,7 +343,6 @@ def gather(values: Sequence[Buffer | None]) -> Gathered:
     return memoryview(ends), data, validity
 
 
-@twin("rows")
 def gather_headers(places: memoryview, names: BytesColumn, values: BytesColumn) -> Gathered:
     """Return the parts of a column of encoded headers. Row ``i`` has those from ``places[i]`` to the next place.
 
@@ -375,3 +367,6 @@ def gather_headers(places: memoryview, names: BytesColumn, values: BytesColumn) 
             parts += (varints[len(name)], name, b"\x01" if value is None else varints[len(value)], value or b"")
         encoded.append(b"".join(parts))
     return gather(encoded)
+
+
+use_compiled(__name__)

@@ -1,7 +1,4 @@
-"""Columns of rows into batches.
-
-Python versions: ``record/row_columns.py`` and, for ``hash_partitions``, ``producer/partitioner/columns.py``.
-"""
+"""The compiled form of ``row_columns.py``: columns of rows into batches."""
 
 from cpython.buffer cimport (
     PyBUF_FULL_RO,
@@ -16,67 +13,23 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
-from pykclient._speedups.murmur2 cimport murmur2_of
-from pykclient._speedups.record_writing cimport size_of_bytes, size_of_varint, write_bytes, write_varint, zigzag
+from pykclient.record._record_writing cimport size_of_bytes, size_of_varint, write_bytes, write_varint, zigzag
 
 from pykclient.errors import IllegalArgumentError
+from pykclient.record.row_columns import MAX_RECORD_OVERHEAD, NO_HEADERS, RECORD_BATCH_OVERHEAD
 
 cdef enum:
-    LARGEST_RECORD_OVERHEAD = 21
-    BATCH_OVERHEAD = 61
     ROWS_WITHOUT_LOCK = 256  # the number of rows for which releasing the GIL pays
+
+cdef Py_ssize_t OVERHEAD = RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD
+cdef bytes no_headers = NO_HEADERS
 
 
 # The address of empty data, because NULL means null.
 cdef uint8_t NOTHING = 0
 
 
-# --- columns of rows -----------------------------------------------------------------------------------------------
-
-cdef struct Bytes:
-    const int64_t *offsets  # NULL: all rows are null
-    const uint8_t *data
-    const uint8_t *validity  # NULL: no row is null
-    Py_ssize_t length
-    Py_ssize_t data_size
-    Py_ssize_t validity_offset
-    Py_ssize_t validity_bits
-
-
-cdef inline bint fetch(const Bytes *column, Py_ssize_t row, const uint8_t **data, Py_ssize_t *size) noexcept nogil:
-    """Get a row's bytes, with a size of -1 for null.
-
-    Return false if the offsets are outside the buffers: see `blame`.
-    """
-    cdef Py_ssize_t bit
-    cdef int64_t start, end
-    size[0] = -1
-    data[0] = NULL
-    if column.offsets == NULL:
-        return True
-    if row < 0 or row >= column.length:
-        return False
-    if column.validity != NULL:
-        bit = column.validity_offset + row
-        if bit < 0 or bit >= column.validity_bits:
-            return False
-        if not column.validity[bit >> 3] >> (bit & 7) & 1:
-            return True
-    start = column.offsets[row]
-    end = column.offsets[row + 1]
-    if not 0 <= start <= end <= column.data_size:
-        return False
-    data[0] = column.data + start
-    size[0] = end - start
-    return True
-
-
 cdef class Column:
-    # The held buffers of a BytesColumn; without one, all rows are null.
-    cdef Py_buffer _offsets, _data, _validity
-    cdef Bytes bytes
-    cdef bint has_offsets, has_data, has_validity
-
     def __cinit__(self, object column):
         if column is None:
             return
@@ -181,7 +134,7 @@ cdef class Table:
         self.keys = Column(rows.keys)
         self.values = Column(rows.values)
         self.headers = Column(None if is_shared else headers)
-        self.shared_headers = headers if is_shared and headers else b"\x00"
+        self.shared_headers = headers if is_shared and headers else no_headers
         self.source.keys = self.keys.bytes
         self.source.values = self.values.bytes
         self.source.headers = self.headers.bytes
@@ -445,7 +398,7 @@ def upper_bound(object rows, Py_ssize_t start, Py_ssize_t stop):
     for column in (table.keys, table.values):
         largest = largest_or_blame(column, start, stop)
         size += size_of_bytes(largest)
-    return BATCH_OVERHEAD + LARGEST_RECORD_OVERHEAD + size
+    return OVERHEAD + size
 
 
 def oversized(object rows, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t limit):
@@ -457,7 +410,7 @@ def oversized(object rows, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t limit):
     for row in range(start, stop):
         if not read_row(&table.source, row, &record):
             table.blame(row)
-        size = BATCH_OVERHEAD + LARGEST_RECORD_OVERHEAD + record.headers_size
+        size = OVERHEAD + record.headers_size
         size += size_of_bytes(record.key_size) + size_of_bytes(record.value_size)
         if size > limit:
             found.append(row)
@@ -512,30 +465,6 @@ def group_rows(object numbers, Py_ssize_t start, Py_ssize_t stop):
                 groups.append((number + lowest, row_view[before : places[number]]))
                 before = places[number]
         return groups
-    finally:
-        PyBuffer_Release(&view)
-
-
-def hash_partitions(object keys, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, object numbers):
-    """The twin of ``hash_partitions``."""
-    cdef Column column = Column(keys)
-    cdef Py_buffer view
-    cdef int32_t *of_row
-    cdef const uint8_t *data
-    cdef Py_ssize_t row, size
-    if count < 1:
-        raise IllegalArgumentError(f"a topic cannot have {count} partitions")
-    PyObject_GetBuffer(numbers, &view, PyBUF_WRITABLE)
-    try:
-        if start < 0 or stop > view.len // 4:
-            raise IndexError(f"rows {start} to {stop} are not in {view.len // 4}")
-        of_row = <int32_t *>view.buf
-        for row in range(start, stop):
-            if of_row[row] == -1:
-                if not fetch(&column.bytes, row, &data, &size):
-                    column.blame(row)
-                if size >= 0:
-                    of_row[row] = <int32_t>((murmur2_of(data, size) & 0x7FFFFFFF) % count)
     finally:
         PyBuffer_Release(&view)
 

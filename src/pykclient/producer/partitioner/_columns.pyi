@@ -1,0 +1,1 @@
+from pykclient.producer.partitioner.columns import hash_partitions as hash_partitions

@@ -1,0 +1,37 @@
+"""The compiled form of ``columns.py``."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int32_t, uint8_t, uint32_t
+
+from pykclient.producer.partitioner._murmur_hash cimport murmur2_of
+from pykclient.record._row_columns cimport Column, fetch
+
+from pykclient.errors import IllegalArgumentError
+from pykclient.producer.partitioner.columns import POSITIVE, UNCHOSEN
+
+cdef uint32_t positive = POSITIVE
+cdef int32_t unchosen = UNCHOSEN
+
+
+def hash_partitions(object keys, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, object numbers):
+    """The twin of ``hash_partitions``."""
+    cdef Column column = Column(keys)
+    cdef Py_buffer view
+    cdef int32_t *of_row
+    cdef const uint8_t *data
+    cdef Py_ssize_t row, size
+    if count < 1:
+        raise IllegalArgumentError(f"a topic cannot have {count} partitions")
+    PyObject_GetBuffer(numbers, &view, PyBUF_WRITABLE)
+    try:
+        if start < 0 or stop > view.len // 4:
+            raise IndexError(f"rows {start} to {stop} are not in {view.len // 4}")
+        of_row = <int32_t *>view.buf
+        for row in range(start, stop):
+            if of_row[row] == unchosen:
+                if not fetch(&column.bytes, row, &data, &size):
+                    column.blame(row)
+                if size >= 0:
+                    of_row[row] = <int32_t>((murmur2_of(data, size) & positive) % count)
+    finally:
+        PyBuffer_Release(&view)

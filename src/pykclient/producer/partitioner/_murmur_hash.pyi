@@ -1,0 +1,1 @@
+from pykclient.producer.partitioner.murmur_hash import murmur2 as murmur2
