@@ -71,11 +71,13 @@ async def reading(cluster: EmbeddedCluster, *tps: TopicPartition, **settings: An
         yield consumer
 
 
-async def read(consumer: AIOKafkaConsumer, count: int, **arguments: Any) -> dict[TopicPartition, list[Any]]:
-    """Return the values of ``count`` records by partition."""
+async def read(
+    consumer: AIOKafkaConsumer, count: int, partitions: tuple[TopicPartition, ...] = (), **arguments: Any
+) -> dict[TopicPartition, list[Any]]:
+    """Return the values of ``count`` records by partition, of ``partitions`` if any are given."""
     found: dict[TopicPartition, list[Any]] = {}
     while sum(map(len, found.values())) < count:
-        for tp, records in (await consumer.getmany(timeout_ms=1_000, **arguments)).items():
+        for tp, records in (await consumer.getmany(*partitions, timeout_ms=1_000, **arguments)).items():
             found.setdefault(tp, []).extend(record.value for record in records)
     return found
 
@@ -451,6 +453,56 @@ def test_no_position(cluster: EmbeddedCluster) -> None:
                 await consumer.getmany(timeout_ms=5_000)
             await consumer.seek_to_beginning()
             assert (await consumer.getone()).value == b"0"
+
+    run(main())
+
+
+@pytest.mark.parametrize("group_id", [None, "asked"])
+def test_no_position_of_a_partition_that_is_not_asked_for(cluster: EmbeddedCluster, group_id: str | None) -> None:
+    one, two = new_topic(cluster, 2, 5)
+
+    async def main() -> None:
+        async with reading(cluster, one, two, auto_offset_reset="none", group_id=group_id) as consumer:
+            consumer.seek(one, 1)
+            for offset in (1, 2):
+                assert (await consumer.getone(one)).offset == offset
+            assert await read(consumer, 2, max_records=1, partitions=(one,)) == {one: [b"3", b"4"]}
+            assert await consumer.position(one) == 5
+            assert await consumer.getmany(one, timeout_ms=100) == {}
+            for partitions in ((two,), (one, two), ()):
+                with pytest.raises(NoOffsetForPartitionError) as raised:
+                    await consumer.getmany(*partitions, timeout_ms=5_000)
+                assert raised.value.partitions == {two}
+            with pytest.raises(NoOffsetForPartitionError):
+                await consumer.position(two)
+            other = asyncio.create_task(consumer.getone(one))
+            with pytest.raises(NoOffsetForPartitionError):  # and not in the other task
+                await consumer.getone(two)
+            write(cluster, one, 1, 5)
+            assert (await other).value == b"5"
+            consumer.seek(two, 4)
+            assert (await consumer.getone()).value == b"4"
+
+    run(main())
+
+
+def test_an_error_of_a_partition_that_is_not_asked_for(cluster: EmbeddedCluster) -> None:
+    one, two = new_topic(cluster, 2, 5)
+
+    async def main() -> None:
+        async with reading(cluster, one, two, auto_offset_reset="none") as consumer:
+            consumer.seek(two, 99)
+            with pytest.raises(OffsetOutOfRangeError):  # it is buffered, and raised again
+                await consumer.getone(two)
+            consumer.seek(one, 0)
+            buffered = consumer._usable().consumer.has_available_fetches
+            two_is_buffered = asyncio.create_task(consumer.getmany(two, timeout_ms=0))
+            await asyncio.wait({two_is_buffered})
+            await until(lambda: buffered((two,)))
+            assert await read(consumer, 5, partitions=(one,)) == {one: numbers(5)}
+            with pytest.raises(OffsetOutOfRangeError) as raised:
+                await consumer.getone(two)
+            assert raised.value.offset_out_of_range_partitions == {two: 99}
 
     run(main())
 

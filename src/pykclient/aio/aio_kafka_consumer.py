@@ -25,7 +25,7 @@ from pykclient.consumer.fetch import AnyFetch, Fetch
 from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
 from pykclient.consumer.kafka_consumer import INTERNAL_TOPICS
 from pykclient.consumer.subscription_state import SubscriptionState
-from pykclient.errors import IllegalStateError, KafkaTimeoutError, NoOffsetForPartitionError
+from pykclient.errors import IllegalStateError, KafkaTimeoutError
 from pykclient.log_context import LogContext
 from pykclient.types import (
     ConsumerGroupMetadata,
@@ -113,7 +113,9 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
 
     def _new_subscriptions(self) -> SubscriptionState:
         strategy = AutoOffsetResetStrategy.from_string(self._config["auto.offset.reset"])
-        return SubscriptionState(LogContext(), strategy)
+        subscriptions = SubscriptionState(LogContext(), strategy)
+        subscriptions.missing.are_kept = True
+        return subscriptions
 
     # --- starting --------------------------------------------------------------------------------------------------
 
@@ -164,8 +166,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             settled = await waits.until(is_settled, timeout_ms)
         finally:
             consumer.end_wait()
-        if not isinstance(consumer.failure, NoOffsetForPartitionError):  # the first call for records raises it
-            consumer.raise_failure()
+        consumer.raise_failure()
         if not settled:
             raise KafkaTimeoutError(f"no partitions were assigned within {timeout_ms} ms: {consumer.report()}")
 
@@ -328,8 +329,10 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             IllegalStateError: a rebalance listener makes this call.
             IllegalArgumentError: an argument is invalid.
             RecordDeserializationError: a deserializer failed; ``seek`` past the record to continue.
-            NoOffsetForPartitionError: a partition has no position, and ``auto.offset.reset`` is ``none``.
-            OffsetOutOfRangeError: a position is outside the log, and ``auto.offset.reset`` is ``none``.
+            NoOffsetForPartitionError: a partition that is asked for has no position, and ``auto.offset.reset`` is
+                ``none``.
+            OffsetOutOfRangeError: a position is outside the log of a partition that is asked for, and
+                ``auto.offset.reset`` is ``none``.
             AuthorizationError: the consumer may not read a topic or use the group.
             FencedInstanceIdError: another member has taken over this ``group.instance.id``.
             KafkaError: the rebalance listener failed, or a record batch is unreadable.
@@ -405,6 +408,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
                 if self._closed:
                     return None
                 consumer.raise_failure()
+                self._subscriptions.missing.raise_for(wanted)
                 if not consumer.is_operating:
                     fetch = take()
                     fetch.returned = True  # nothing can come between this and the application

@@ -194,7 +194,7 @@ class ThreadlessConsumer(StepsRunner):
 
     def is_ready(self, partitions: frozenset[TopicPartition] | None) -> bool:
         """Return True if a call for records has something to return or to raise."""
-        if self.failure is not None or self._is_ending:
+        if self.failure is not None or self._is_ending or self._subscriptions.missing.among(partitions):
             return True
         return not self.is_operating and self.consumer.has_available_fetches(partitions)
 
@@ -298,6 +298,7 @@ class ThreadlessConsumer(StepsRunner):
 
         while not is_over() and not timer.expired:
             self.raise_failure()
+            state.missing.raise_for(partitions)
             self.consumer.update_fetch_positions(initialize=False)
             yield Round(Timer(self._clock, min(timer.remaining_ms, self._retry_backoff_ms)), is_over)
             timer.update()

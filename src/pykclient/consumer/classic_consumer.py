@@ -409,6 +409,7 @@ class ClassicConsumer:
         Raises:
             IllegalStateError: ``tp`` is not assigned.
             KafkaTimeoutError: the timer expired.
+            NoOffsetForPartitionError: there is no committed offset, and ``auto.offset.reset`` is ``none``.
         """
         if not self._subscriptions.is_assigned(tp):
             raise IllegalStateError(f"{tp} has no position: it is not assigned to this consumer")
@@ -421,6 +422,7 @@ class ClassicConsumer:
                 return position.offset
             # Does not wait for other partitions. Whatever must be asked again is asked after a backoff.
             self.update_fetch_positions()
+            self._subscriptions.missing.raise_for((tp,))
             yield Round(Timer(self._clock, min(timer.remaining_ms, self._retry_backoff_ms)))
             timer.update()
             if timer.expired and self._subscriptions.valid_position(tp) is None:

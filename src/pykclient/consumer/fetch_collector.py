@@ -77,7 +77,7 @@ class FetchCollector:
     ) -> Fetch:
         """Move records into ``fetch`` until it has ``max_records`` (``max.poll.records``), and the positions past them.
 
-        Only records of ``partitions`` are taken, if they are given; the others stay in the buffer.
+        Only records and errors of ``partitions`` are taken, if they are given; the others stay in the buffer.
 
         Errors are raised only if there is no record before them to return.
 
@@ -121,7 +121,13 @@ class FetchCollector:
                 next_in_line = fetch_buffer.next_in_line_fetch
                 if next_in_line is None or next_in_line.is_consumed:
                     completed = fetch_buffer.peek()
-                    if completed is None or not self._next_in_line(fetch_buffer, completed, fetch):
+                    if completed is None:
+                        break
+                    if partitions is not None and completed.partition not in partitions:
+                        # Its error, if it has one, is for the calls that ask for this partition.
+                        fetch_buffer.poll()
+                        set_aside.append(completed)
+                    elif not self._next_in_line(fetch_buffer, completed, fetch):
                         break
                     continue
                 tp = next_in_line.partition

@@ -98,7 +98,7 @@ class TopicPartitionState:
     """The state of one assigned partition.
 
     ``group_node`` belongs to SubscriptionState: the id of the node under which it has filed this partition as
-    fetchable. Thread: application.
+    fetchable. ``lacks_offset`` belongs to MissingOffsets. Thread: application.
     """
 
     __slots__ = (
@@ -106,6 +106,7 @@ class TopicPartitionState:
         "fetch_state",
         "group_node",
         "high_watermark",
+        "lacks_offset",
         "last_fetch_ms",
         "last_stable_offset",
         "log_start_offset",
@@ -135,6 +136,7 @@ class TopicPartitionState:
         self.preferred_read_replica_expires_ms: int | None = None
         self.end_offset_requested = False
         self.group_node: int | None = None
+        self.lacks_offset = False
 
     def _move(self, state: FetchState, position: FetchPosition | None) -> bool:
         """Change to ``state`` at ``position``. Return False if the table says to ignore the transition."""
@@ -147,6 +149,7 @@ class TopicPartitionState:
         self.fetch_state = state
         self.position = position if state.requires_position else None
         self.next_retry_ms = None
+        self.lacks_offset = False
         return True
 
     @property
@@ -164,7 +167,7 @@ class TopicPartitionState:
 
     @property
     def should_initialize(self) -> bool:
-        return self.fetch_state is INITIALIZING and not self.pending_revocation
+        return self.fetch_state is INITIALIZING and not (self.pending_revocation or self.lacks_offset)
 
     @property
     def fetch_node_id(self) -> int:

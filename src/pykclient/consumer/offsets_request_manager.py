@@ -30,7 +30,6 @@ from pykclient.errors import (
     InvalidMetadataError,
     KafkaError,
     LogTruncationError,
-    NoOffsetForPartitionError,
     RetriableError,
     TopicAuthorizationError,
 )
@@ -130,7 +129,8 @@ class OffsetsRequestManager:
         """Request the offsets of all partitions that wait for a reset.
 
         Raises:
-            NoOffsetForPartitionError: a partition has no position, and its reset policy is ``none``.
+            NoOffsetForPartitionError: a partition has no position, its reset policy is ``none``, and the error is not
+                kept for a call that asks for the partition.
             KafkaError: an earlier reset failed.
         """
         error, self._reset_error = self._reset_error, None
@@ -140,17 +140,17 @@ class OffsetsRequestManager:
             return
         strategies: dict[TopicPartition, AutoOffsetResetStrategy] = {}
         timestamps: dict[TopicPartition, int] = {}
+        missing: list[TopicPartition] = []
         wall_ms = self._clock.wall_ms()
         for tp in self._subscriptions.partitions_needing_reset(self._clock.now_ms()):
             strategy = self._subscriptions.reset_strategy(tp)
             timestamp = None if strategy is None else strategy.timestamp(wall_ms)
             if strategy is None or timestamp is None:
-                raise NoOffsetForPartitionError(
-                    f"{tp} has no position and auto.offset.reset is 'none'; seek() there, or set a policy",
-                    frozenset((tp,)),
-                )
-            strategies[tp] = strategy
-            timestamps[tp] = timestamp
+                missing.append(tp)
+            else:
+                strategies[tp] = strategy
+                timestamps[tp] = timestamp
+        self._subscriptions.missing.add(missing)
         if timestamps:
             self._reset_positions_async(timestamps, strategies, {})
 

@@ -17,8 +17,9 @@ from pykclient.consumer.fetch_state import (
     LogTruncation,
     TopicPartitionState,
 )
+from pykclient.consumer.missing_offsets import MissingOffsets
 from pykclient.consumer.partition_index import PartitionIndex
-from pykclient.errors import IllegalArgumentError, IllegalStateError, NoOffsetForPartitionError
+from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.log_context import LogContext
 from pykclient.types import UNKNOWN_EPOCH, Node, OffsetAndMetadata, TopicPartition
 
@@ -72,6 +73,7 @@ class SubscriptionState:
         #: A number that changes whenever a partition may have become fetchable, or fetchable from another node.
         self.changes = 0
         self._index = PartitionIndex()
+        self.missing = MissingOffsets(self._index)
         #: Put other partitions first in the next requests.
         self.move_partition_to_end = self._index.move_to_end
         self._read_only: frozenset[TopicPartition] | None = None
@@ -179,6 +181,7 @@ class SubscriptionState:
     def renewed(self) -> SubscriptionState:
         """Return a new object with the same request of the application, and with none of its results."""
         other = SubscriptionState(self._log_context, self._default_reset_strategy)
+        other.missing.are_kept = self.missing.are_kept
         if self._type == AUTO_TOPICS:
             other.subscribe(self._subscription, self._rebalance_listener)
         elif self._type == AUTO_PATTERN and self._pattern is not None:
@@ -495,18 +498,13 @@ class SubscriptionState:
         """Request a reset of the partitions that are still without a position.
 
         Raises:
-            NoOffsetForPartitionError: ``auto.offset.reset`` is ``none``.
+            NoOffsetForPartitionError: ``auto.offset.reset`` is ``none``, and ``missing`` does not keep the error.
         """
         found = [tp for tp, state in self._index.without_position.items() if state.should_initialize and include(tp)]
         if self.has_default_offset_reset_policy():
             self.request_offset_reset(found)
-            return
-        if found:
-            names = ", ".join(map(str, sorted(found)))
-            raise NoOffsetForPartitionError(
-                f"no committed offset and auto.offset.reset is 'none' for: {names}; seek() there, or set a policy",
-                frozenset(found),
-            )
+        else:
+            self.missing.add(found)
 
     def is_offset_reset_needed(self, tp: TopicPartition) -> bool:
         return self._assigned(tp).fetch_state is AWAIT_RESET
@@ -518,7 +516,7 @@ class SubscriptionState:
         return [  # in the order of their assignment, so that simulations are the same in each process
             tp
             for tp, state in self._index.without_position.items()
-            if state.fetch_state is AWAIT_RESET and not state.awaiting_retry_backoff(now_ms)
+            if state.fetch_state is AWAIT_RESET and not (state.lacks_offset or state.awaiting_retry_backoff(now_ms))
         ]
 
     def set_next_allowed_retry(self, partitions: Iterable[TopicPartition], retry_ms: int) -> None:
