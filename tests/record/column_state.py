@@ -31,5 +31,6 @@ def state(target: Columns) -> Any:
         target.is_full,
         target.has_missing_timestamps,
         [(run.key, run.rows) for run in target.runs],
+        None if target.lines is None else bytes(target.lines.text()),
         *map(of, (target.offsets, target.timestamps, target.keys, target.values, target.headers)),
     )

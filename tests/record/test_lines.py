@@ -1,8 +1,7 @@
-"""Lines to columns and back, in both implementations."""
+"""Lines to columns, in both implementations."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.twins import load
 
-_NAMES = ("pykclient.record.lines", "pykclient.record.row_columns", "pykclient.record.columns")
+_NAMES = ("pykclient.record.lines", "pykclient.record.row_columns")
 
 #: Texts in which delimiters of one and of two bytes are frequent, whole and cut off.
 texts = st.text("ab;=\n", max_size=60).map(str.encode)
@@ -52,33 +51,3 @@ def test_splitting(implementation: str) -> None:
     for delimiter, between in ((b"", None), (b"\n", b"")):
         with pytest.raises(ValueError, match="empty separator"):
             split(implementation, b"a", delimiter, between, False)
-
-
-def joined(implementation: str, keys: list[bytes | None] | None, values: list[bytes | None]) -> bytes:
-    modules = load(implementation, _NAMES)
-    columns = modules["pykclient.record.columns"]
-
-    def column(cells: list[bytes | None]) -> Any:
-        made = columns.BinaryBuffers(defaultdict(bytearray), "values")
-        made.extend(cells)
-        return made
-
-    given_keys = None if keys is None else column(keys)
-    return bytes(modules["pykclient.record.lines"].join_lines(given_keys, column(values), b"\r\n", b"=", b"null"))
-
-
-cells = st.none() | st.binary(max_size=8)
-
-
-@given(st.lists(st.tuples(cells, cells), max_size=20), st.booleans())
-def test_joining_is_the_same_in_both(given_rows: list[tuple[bytes | None, bytes | None]], has_keys: bool) -> None:
-    keys = [key for key, _ in given_rows] if has_keys else None
-    values = [value for _, value in given_rows]
-    assert joined("c", keys, values) == joined("python", keys, values)
-
-
-@pytest.mark.parametrize("implementation", ["c", "python"])
-def test_joining(implementation: str) -> None:
-    assert joined(implementation, None, []) == b""
-    assert joined(implementation, None, [b"a", None, b""]) == b"a\r\nnull\r\n\r\n"
-    assert joined(implementation, [None, b"k"], [b"a", b"b"]) == b"null=a\r\nk=b\r\n"

@@ -170,6 +170,73 @@ cdef inline void put_bytes(BytesOut *out, const uint8_t *data, Py_ssize_t size, 
     out.rows += 1
 
 
+# --- records as lines ----------------------------------------------------------------------------------------------
+
+cdef struct Text:
+    const uint8_t *data
+    Py_ssize_t size
+
+
+cdef struct Lines:
+    # A LineBuffer; NULL for None.
+    void *object
+    bint has_keys
+    Out data
+    Text delimiter
+    Text key_delimiter
+    Text null
+
+
+cdef Text text_of(bytes text) except *:
+    cdef Text found
+    if text is None:
+        raise TypeError("a text is missing")
+    found.data, found.size = <const uint8_t *>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)
+    return found
+
+
+cdef int begin_lines(Lines *out, object lines) except -1:
+    out.object = NULL
+    begin(&out.data, None, 0)
+    if lines is None:
+        return 0
+    out.object = <void *>lines
+    out.has_keys = lines.key_delimiter is not None
+    out.delimiter = text_of(lines.delimiter)
+    out.key_delimiter = text_of(lines.key_delimiter if out.has_keys else b"")
+    out.null = text_of(lines.null)
+    begin(&out.data, lines.data, lines.size_bytes)
+    return 0
+
+
+cdef inline Py_ssize_t line_size(Lines *out, Fields *fields) noexcept nogil:
+    cdef Py_ssize_t size = out.delimiter.size
+    size += out.null.size if fields.value_size < 0 else fields.value_size
+    if out.has_keys:
+        size += out.key_delimiter.size + (out.null.size if fields.key_size < 0 else fields.key_size)
+    return size
+
+
+cdef inline void put_text(Out *out, const uint8_t *data, Py_ssize_t size, Text null) noexcept nogil:
+    if size < 0:
+        put(out, null.data, null.size)
+    elif size > 0:
+        put(out, data, size)
+
+
+cdef inline void put_line(Lines *out, Fields *fields) noexcept nogil:
+    """Add a line, for which there is room."""
+    if out.has_keys:
+        put_text(&out.data, fields.key, fields.key_size, out.null)
+        put(&out.data, out.key_delimiter.data, out.key_delimiter.size)
+    put_text(&out.data, fields.value, fields.value_size, out.null)
+    if out.delimiter.size == 1:
+        out.data.start[out.data.size] = out.delimiter.data[0]
+        out.data.size += 1
+    else:
+        put(&out.data, out.delimiter.data, out.delimiter.size)
+
+
 # --- records into columns ------------------------------------------------------------------------------------------
 
 cdef struct Batch:
@@ -192,6 +259,7 @@ cdef struct Rows:
     BytesOut values
     BytesOut names
     BytesOut contents
+    Lines lines
     Py_ssize_t count
     Py_ssize_t left  # the number of rows still wanted
     Py_ssize_t size_bytes
@@ -231,6 +299,7 @@ cdef int begin_rows(
     begin_bytes(&rows.contents, None if headers is None else headers.values, False)
     begin_bytes(&rows.keys, columns.keys, is_view)
     begin_bytes(&rows.values, columns.values, is_view)
+    begin_lines(&rows.lines, columns.lines)
     if is_view and columns.keys is not None:
         rows.keys.source = columns.keys.next_index(source)
     if is_view and columns.values is not None:
@@ -247,6 +316,8 @@ cdef int finish_rows(Rows *rows, object columns, object source) except -1:
     finish_bytes(&rows.values, source)
     finish_bytes(&rows.names, source)
     finish_bytes(&rows.contents, source)
+    if rows.lines.object != NULL:
+        (<object>rows.lines.object).size_bytes = rows.lines.data.size
     return 0
 
 
@@ -265,6 +336,8 @@ cdef inline void put_row(Rows *rows, Batch *batch, Fields *fields, int64_t offse
         put_bytes(&rows.values, fields.value, fields.value_size, batch.source)
     if rows.lists.object != NULL:
         put_int32(&rows.lists, <int32_t>rows.names.rows)
+    if rows.lines.object != NULL:
+        put_line(&rows.lines, fields)
     rows.count += 1
     rows.left -= 1
     rows.size_bytes += fields.end - batch.at
@@ -287,6 +360,8 @@ cdef inline Stop read_one(Batch *batch, Rows *rows, Fields *fields, bint has_put
             rows.is_full = True
             return AT_FULL
         if not has_room(&rows.keys, fields.key_size) or not has_room(&rows.values, fields.value_size):
+            return AT_LARGE
+        if rows.lines.object != NULL and line_size(&rows.lines, fields) > rows.lines.data.capacity - rows.lines.data.size:
             return AT_LARGE
         if fields.headers_count and rows.lists.object != NULL and not has_put_headers:
             return AT_HEADERS
@@ -312,12 +387,14 @@ cdef Stop read_rows(Batch *batch, Rows *rows) except *:
     reserve_rows(&rows.values, count)
     if count == batch.remaining:
         reserve(&rows.values.data, batch.end - batch.at)
+        reserve(&rows.lines.data, batch.end - batch.at)
     while rows.left > 0 and batch.remaining > 0:
         stop = read_one(batch, rows, &fields, has_put_headers)
         has_put_headers = False
         if stop == AT_LARGE:
             reserve(&rows.keys.data, max(fields.key_size, 0))
             reserve(&rows.values.data, max(fields.value_size, 0))
+            reserve(&rows.lines.data, line_size(&rows.lines, &fields))
         elif stop == AT_HEADERS:
             put_headers(rows, &fields)
             has_put_headers = True

@@ -24,6 +24,7 @@ class ArrowOutput(Output):
         OSError: the file cannot be written.
     """
 
+    is_columnar = True
     columns = COLUMN_NAMES
     max_bytes = 8 << 20
 

@@ -8,6 +8,7 @@ from pykclient.consumer.fetch import ColumnsFetch
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import IllegalStateError
 from pykclient.record.columns import Columns
+from pykclient.record.lines import LineBuffer
 from pykclient.types import TopicPartition
 
 
@@ -22,16 +23,20 @@ class ColumnConsumer(KafkaConsumer[bytes, bytes]):
         max_records: int,
         max_bytes: int,
         until: Mapping[TopicPartition, int] | None = None,
+        lines: LineBuffer | None = None,
     ) -> Columns:
         """Poll as ``poll_arrow`` does, with the same arguments and errors, and return the columns ``names``.
 
-        Give their memory back with ``give_back`` once they have been used.
+        Give their memory back with ``give_back`` once they have been used. With ``lines``, there are no columns; the
+        text of the polled records replaces that of ``lines``.
         """
         if self._consumer.is_intercepted:
             raise IllegalStateError(
                 "interceptors do not see columns: choose another --format, or no interceptor.classes"
             )
-        columns = Columns(names, max_bytes, False, self._consumer.column_memory)
+        if lines is not None:
+            lines.clear()
+        columns = Columns(names, max_bytes, False, self._consumer.column_memory, lines)
         fetch = ColumnsFetch(columns, until)
         with self._guard:
             self._guard.require_outermost()

@@ -12,6 +12,7 @@ from pykclient.cli.values import Position
 
 if TYPE_CHECKING:
     from pykclient.record.columns import Columns
+    from pykclient.record.lines import LineBuffer
     from pykclient.types import ConsumerRecord, Header
 
 
@@ -71,9 +72,14 @@ def _pattern(text: str, option: str) -> re.Pattern[bytes]:
 
 
 class Output:
-    """A destination of records. ``columns`` names the columns that it needs, or is empty for records. Thread: owner."""
+    """A destination of records. Thread: owner."""
 
+    #: True if it takes columns, False if it takes records.
+    is_columnar = False
+    #: The names of the columns that it takes, unless it takes lines.
     columns: Sequence[str] = ()
+    #: Where polls put the text of records, if it takes lines.
+    lines: LineBuffer | None = None
     #: What a poll for columns returns at most: for text, little enough to stay in the processor's cache.
     max_bytes = 1 << 20
 

@@ -145,7 +145,7 @@ class _Reader:
             consumer.subscribe(list(wanted.topics))
         if wanted.stop is not None:
             self._ends = self._offsets(partitions, wanted.stop)
-        poll = self._poll_columns if self._output.columns else self._poll_records
+        poll = self._poll_columns if self._output.is_columnar else self._poll_records
         while self._left != 0 and not self._is_at_end():
             if not poll():
                 self._output.flush()
@@ -215,6 +215,7 @@ class _Reader:
             max_records=_MAX_INT32 if self._left is None else self._left,
             max_bytes=self._output.max_bytes,
             until=self._ends,
+            lines=self._output.lines,
         )
         rows: int = columns.rows
         if rows:

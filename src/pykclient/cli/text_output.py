@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from pykclient.cli.output import Filters, Output, Wanted
 from pykclient.cli.problems import UsageError
 from pykclient.cli.values import unescaped
-from pykclient.record.columns import BinaryBuffers, ViewBuffers
-from pykclient.record.lines import join_lines
+from pykclient.record.lines import LineBuffer
 
 if TYPE_CHECKING:
     from pykclient.record.columns import Columns
@@ -39,30 +38,26 @@ class _TextOutput(Output):
 
 
 class LinesOutput(_TextOutput):
-    """Values, or keys and values, as columns: no Python code runs per record."""
+    """Values, or keys and values, one record per line: no Python code runs per record."""
+
+    is_columnar = True
 
     def __init__(self, path: str | None, wanted: Wanted) -> None:
         super().__init__(path)
-        self.columns = ("value",) if wanted.key_delimiter is None else ("key", "value")
-        self._key_delimiter = wanted.key_delimiter or b""
-        self._delimiter = wanted.delimiter
-        self._null = wanted.null.encode()
+        self.lines = self._lines = LineBuffer(wanted.delimiter, wanted.key_delimiter, wanted.null.encode())
 
     def write_columns(self, columns: Columns) -> int:
-        keys, values = columns.keys, columns.values
-        assert not isinstance(keys, ViewBuffers)
-        assert isinstance(values, BinaryBuffers)
-        text = join_lines(keys, values, self._delimiter, self._key_delimiter, self._null)
-        columns.give_back()
-        _write_all(self._file, text)
+        with self._lines.text() as text:
+            _write_all(self._file, text)
         return columns.rows
 
 
-def _write_all(file: BinaryIO, text: bytes | bytearray) -> None:
+def _write_all(file: BinaryIO, text: bytes | memoryview) -> None:
     """Write to a raw or a buffered file; a raw one may take a part only."""
-    view = memoryview(text)
-    while view:
-        view = view[file.write(view) :]
+    written = file.write(text)
+    while written < len(text):
+        with memoryview(text)[written:] as rest:
+            written += file.write(rest)
 
 
 class TextsOutput(_TextOutput):

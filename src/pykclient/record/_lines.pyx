@@ -3,7 +3,7 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memchr, memcmp, memcpy
 
 cdef struct Text:
@@ -110,62 +110,3 @@ cdef tuple split(const char *place, Py_ssize_t size, Text ends_record, Text ends
             values.add(start, stop - start)
         start = place
     return None if keys is None else keys.parts(), values.parts()
-
-cdef struct Rows:
-    const int32_t *ends
-    const char *data
-    const uint8_t *validity  # NULL: no row is null
-
-cdef inline char *put(char *place, const Rows *rows, Py_ssize_t row, Text null) noexcept nogil:
-    cdef Py_ssize_t size
-    if rows.validity != NULL and not rows.validity[row >> 3] >> (row & 7) & 1:
-        memcpy(place, null.data, null.size)
-        return place + null.size
-    size = rows.ends[row + 1] - rows.ends[row]
-    memcpy(place, rows.data + rows.ends[row], size)
-    return place + size
-
-cdef inline char *put_text(char *place, Text text) noexcept nogil:
-    memcpy(place, text.data, text.size)
-    return place + text.size
-
-cdef Rows rows_of(object column):
-    cdef Rows rows
-    cdef bytearray offsets = column.offsets, data = column.data, validity = column.validity
-    cdef Py_ssize_t count = column.rows
-    if len(offsets) < 4 * (count + 1) or len(data) < column.data_size or (
-        column.null_count and len(validity) < (count + 7) >> 3
-    ):
-        raise IndexError("a column's buffers are shorter than its rows")
-    rows.ends = <const int32_t *>PyByteArray_AS_STRING(offsets)
-    rows.data = PyByteArray_AS_STRING(data)
-    rows.validity = <const uint8_t *>PyByteArray_AS_STRING(validity) if column.null_count else NULL
-    return rows
-
-def join_lines(object keys, object values, bytes delimiter not None, bytes key_delimiter not None, bytes null not None):
-    cdef Py_ssize_t count = values.rows, row
-    cdef bint has_keys = keys is not None
-    if has_keys and keys.rows != count:
-        raise ValueError("the columns have different lengths")
-    cdef Text ends_record, ends_key, for_null
-    ends_record.data, ends_record.size = PyBytes_AS_STRING(delimiter), PyBytes_GET_SIZE(delimiter)
-    ends_key.data, ends_key.size = PyBytes_AS_STRING(key_delimiter), PyBytes_GET_SIZE(key_delimiter)
-    for_null.data, for_null.size = PyBytes_AS_STRING(null), PyBytes_GET_SIZE(null)
-    cdef Py_ssize_t size = values.data_size + count * ends_record.size + values.null_count * for_null.size
-    cdef Rows of_values = rows_of(values)
-    cdef Rows of_keys = of_values
-    if has_keys:
-        of_keys = rows_of(keys)
-        size += keys.data_size + count * ends_key.size + keys.null_count * for_null.size
-    text = PyBytes_FromStringAndSize(NULL, size)
-    cdef char *start = PyBytes_AS_STRING(text)
-    cdef char *place = start
-    with nogil:
-        for row in range(count):
-            if has_keys:
-                place = put(place, &of_keys, row, for_null)
-                place = put_text(place, ends_key)
-            place = put(place, &of_values, row, for_null)
-            place = put_text(place, ends_record)
-    assert place - start == size
-    return text

@@ -31,6 +31,7 @@ from pykclient.record.record_batch import (
     MAX_INT64,
     NO_TIMESTAMP,
     Buffer,
+    Span,
 )
 from pykclient.record.row_columns import encode_record
 from pykclient.record.varint import rest_of_varint, rest_of_varlong
@@ -39,6 +40,7 @@ from pykclient.types import Headers
 
 if TYPE_CHECKING:
     from pykclient._speedups import columns as _compiled
+    from pykclient.record.lines import LineBuffer
 else:
     _compiled = compiled("columns")
 
@@ -66,9 +68,6 @@ _REFERENCE = Struct("<i4sii")
 _NULL_VIEW = bytes(16)
 
 _INT32_ZERO = bytes(4)
-
-#: The start and end of bytes in the data of a batch; None for null.
-Span = tuple[int, int] | None
 
 #: Topic, partition, leader epoch, timestamp type.
 RunKey = tuple[str, int, int, int]
@@ -306,6 +305,7 @@ class Columns:
         "headers",
         "is_full",
         "keys",
+        "lines",
         "max_bytes",
         "memory",
         "names",
@@ -324,16 +324,18 @@ class Columns:
         max_bytes: int = MAX_BYTES_BOUND,
         views: bool = False,
         memory: ColumnMemory | None = None,
+        lines: LineBuffer | None = None,
     ) -> None:
         """Prepare the buffers of the requested columns.
 
         ``names`` is a selection of COLUMN_NAMES; None means all. With ``views``, keys and values are not copied out of
-        batches. ``memory`` is what earlier columns have left for reuse.
+        batches. ``memory`` is what earlier columns have left for reuse. With ``lines``, there are no columns; each row
+        is added to ``lines`` as text.
 
         Raises:
             IllegalArgumentError: a name is unknown or given twice, or there is none.
         """
-        self.names = wanted = checked_names(names)
+        self.names = wanted = checked_names(names) if lines is None else ()
         self.max_bytes = min(max_bytes, MAX_BYTES_BOUND)
         self.views = views
         self.memory = memory = ColumnMemory() if memory is None else memory
@@ -351,6 +353,7 @@ class Columns:
         self.keys: BinaryBuffers | ViewBuffers | None = new_column(taken, "key") if "key" in wanted else None
         self.values: BinaryBuffers | ViewBuffers | None = new_column(taken, "value") if "value" in wanted else None
         self.headers = HeadersBuffers(taken) if "headers" in wanted else None
+        self.lines = lines
 
     def give_back(self) -> None:
         """Leave the memory to later columns, which wait until nothing refers to it."""
@@ -385,6 +388,8 @@ class Columns:
             self.values.extend_spans(source, data, values)
         if self.headers is not None:
             self.headers.extend(self.rows, headers)
+        if self.lines is not None:
+            self.lines.extend_spans(data, keys, values)
         self.rows += len(offsets)
         self.size_bytes += size_bytes
 

@@ -1,4 +1,7 @@
-"""Text with one record per line, converted to columns and back without an object per record."""
+"""Text with one record per line, converted to columns, and made of fetched records, without an object per record.
+
+The compiled form of the columns also fills a ``LineBuffer``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from pykclient.implementation import use_compiled
 from pykclient.record.row_columns import Gathered, gather
 
 if TYPE_CHECKING:
-    from pykclient.record.columns import BinaryBuffers
+    from collections.abc import Sequence
+
+    from pykclient.record.record_batch import Span
 
 
 def split_lines(
@@ -39,26 +44,41 @@ def split_lines(
     return None if keys is None else gather(keys), gather(values)
 
 
-def join_lines(
-    keys: BinaryBuffers | None, values: BinaryBuffers, delimiter: bytes, key_delimiter: bytes, null: bytes
-) -> bytes | bytearray:
-    """Return the rows of ``values`` as text, each followed by ``delimiter``.
+class LineBuffer:
+    """Records as text: each value is followed by ``delimiter``. Thread: owner.
 
-    With ``keys``, the row's key and ``key_delimiter`` are before each value. ``null`` stands for missing ones.
+    With a ``key_delimiter``, the key and ``key_delimiter`` are before each value. ``null`` stands for missing keys and
+    values. ``Columns`` adds the records while it decodes them; so their bytes are copied once, out of the batch.
     """
-    columns = [_rows(values, null)]
-    if keys is not None:
-        columns.insert(0, _rows(keys, null))
-    return b"".join([key_delimiter.join(row) + delimiter for row in zip(*columns, strict=True)])
 
+    __slots__ = ("data", "delimiter", "key_delimiter", "null", "size_bytes")
 
-def _rows(column: BinaryBuffers, null: bytes) -> list[bytes]:
-    ends = memoryview(column.offsets).cast("B")[: 4 * (column.rows + 1)].cast("i")
-    data = bytes(memoryview(column.data)[: column.data_size])
-    rows = [data[ends[row] : ends[row + 1]] for row in range(column.rows)]
-    if column.null_count:
-        rows = [text if column.validity[row >> 3] >> (row & 7) & 1 else null for row, text in enumerate(rows)]
-    return rows
+    def __init__(self, delimiter: bytes, key_delimiter: bytes | None, null: bytes) -> None:
+        self.delimiter = delimiter
+        self.key_delimiter = key_delimiter
+        self.null = null
+        #: The text is in the first ``size_bytes`` bytes; the rest is spare room.
+        self.data = bytearray()
+        self.size_bytes = 0
+
+    def clear(self) -> None:
+        """Remove the text, and keep its memory for the next one."""
+        self.size_bytes = 0
+
+    def text(self) -> memoryview:
+        """Return a view of the text. Release it before adding records."""
+        return memoryview(self.data)[: self.size_bytes]
+
+    def extend_spans(self, data: bytes, keys: Sequence[Span], values: Sequence[Span]) -> None:
+        """Add records whose keys and values are these spans of ``data``."""
+        parts: list[bytes] = []
+        for key, value in zip(keys, values, strict=True):
+            if self.key_delimiter is not None:
+                parts += self.null if key is None else data[key[0] : key[1]], self.key_delimiter
+            parts += self.null if value is None else data[value[0] : value[1]], self.delimiter
+        text = b"".join(parts)
+        self.data[self.size_bytes : self.size_bytes + len(text)] = text
+        self.size_bytes += len(text)
 
 
 use_compiled(__name__)

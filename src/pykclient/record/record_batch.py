@@ -41,6 +41,9 @@ MAX_INT64 = (1 << 63) - 1
 
 Buffer = bytes | bytearray | memoryview
 
+#: The start and end of bytes in the data of a batch; None for null.
+Span = tuple[int, int] | None
+
 
 class Record(NamedTuple):
     """A record of a batch: absolute offset, timestamp in milliseconds, and key and value as bytes or None."""
