@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from benchmarks import goals, tables
+from benchmarks import cli_cases, goals, tables
 from benchmarks.cases import Bench
 from benchmarks.plots import dot_plot, three_digits
 from benchmarks.results import Results
@@ -47,9 +47,19 @@ class Place(NamedTuple):
         """The results of ``python -m benchmarks.spark``."""
         return self.lines.with_name("spark.jsonl")
 
+    @property
+    def cli_lines(self) -> Path:
+        """The results of ``python -m benchmarks.cli``."""
+        return self.lines.with_name("cli.jsonl")
+
 
 def pages(
-    results: Results, page: str, notes: str, folder: str = "performance", spark: Results | None = None
+    results: Results,
+    page: str,
+    notes: str,
+    folder: str = "performance",
+    spark: Results | None = None,
+    cli: Results | None = None,
 ) -> dict[str, str]:
     """Return the text of each file by its path beside the page; ``""`` is the page itself."""
     pictures = {
@@ -62,26 +72,32 @@ def pages(
         "goals": _goals(goals.verdicts(results)),
         "bounds": _bounds(goals.verdicts(results), notes),
         "java-start": _java_start(results),
-        **_spark_parts(spark, notes),
+        **_own_parts("spark", spark, spark_cases.TABLES, spark_cases.GOALS, notes),
+        **_own_parts("cli", cli, cli_cases.TABLES, cli_cases.GOALS, notes),
     }
     for name, table in tables.TABLES.items():
         parts[name] = _markdown(tables.filled(results, table))
     for name, plot in tables.PLOTS.items():
         parts[f"{name}-plot"] = f"![{plot.title}]({folder}/{name}.svg)" if f"{name}.svg" in pictures else ""
     text = re.sub(r"\{\{([\w-]+)\}\}", lambda found: parts[found[1]], page)
-    return {"": _WRITTEN + text, "figures.md": _WRITTEN + _figures(results, spark), **pictures}
+    return {"": _WRITTEN + text, "figures.md": _WRITTEN + _figures(results, spark, cli), **pictures}
 
 
-def _spark_parts(spark: Results | None, notes: str) -> dict[str, str]:
-    """Return the parts of the page about Spark."""
-    if spark is None:
-        names = ("spark-run", "spark-goals", "spark-bounds", *spark_cases.TABLES)
-        return dict.fromkeys(names, "Not measured yet.")
+def _own_parts(
+    name: str,
+    results: Results | None,
+    shown_tables: Mapping[str, tables.Table],
+    shown_goals: Sequence[goals.Goal],
+    notes: str,
+) -> dict[str, str]:
+    """Return the parts of the page about measurements with a run of their own; ``name`` begins their names."""
+    if results is None:
+        return dict.fromkeys((f"{name}-run", f"{name}-goals", f"{name}-bounds", *shown_tables), "Not measured yet.")
     return {
-        "spark-run": _run(spark),
-        "spark-goals": _goals(goals.verdicts(spark, spark_cases.GOALS)),
-        "spark-bounds": _bounds(goals.verdicts(spark, spark_cases.GOALS), notes),
-        **{name: _markdown(tables.filled(spark, table)) for name, table in spark_cases.TABLES.items()},
+        f"{name}-run": _run(results),
+        f"{name}-goals": _goals(goals.verdicts(results, shown_goals)),
+        f"{name}-bounds": _bounds(goals.verdicts(results, shown_goals), notes),
+        **{each: _markdown(tables.filled(results, table)) for each, table in shown_tables.items()},
     }
 
 
@@ -92,7 +108,7 @@ def texts(place: Place) -> dict[Path, str]:
         (_HERE / "page.md").read_text(encoding="utf-8"),
         (_HERE / "notes.md").read_text(encoding="utf-8"),
         place.folder.name,
-        Results.read(place.spark_lines) if place.spark_lines.exists() else None,
+        *(Results.read(path) if path.exists() else None for path in (place.spark_lines, place.cli_lines)),
     )
     return {place.folder / name if name else place.page: text for name, text in written.items()}
 
@@ -109,9 +125,9 @@ def show(place: Place) -> None:
     _show(Results.read(place.lines), tables.TABLES, goals.GOALS, place.page, place.lines)
 
 
-def show_spark(place: Place) -> None:
-    """Print the tables about Spark."""
-    _show(Results.read(place.spark_lines), spark_cases.TABLES, spark_cases.GOALS, place.spark_lines)
+def show_own(lines: Path, shown_tables: Mapping[str, tables.Table], shown_goals: Sequence[goals.Goal]) -> None:
+    """Print the tables of measurements with a run of their own."""
+    _show(Results.read(lines), shown_tables, shown_goals, lines)
 
 
 def _show(
@@ -210,12 +226,15 @@ _FIGURES = {
 }
 
 
-def _figures(results: Results, spark: Results | None) -> str:
+def _figures(results: Results, spark: Results | None, cli: Results | None) -> str:
     """Return every figure of every client, with the lowest and highest rounds."""
     lines = ["# All figures", "", _run(results), "", *_rows(results, _FIGURES, tables.figures_of), ""]
     if spark is not None:
         rows = _rows(spark, spark_cases.FIGURES, lambda _: tuple(spark_cases.FIGURES))
         lines += ["## Spark", "", _run(spark), "", *rows, ""]
+    if cli is not None:
+        rows = _rows(cli, {cli_cases.FIGURE: "CPU s"}, lambda _: (cli_cases.FIGURE,))
+        lines += ["## Command line", "", _run(cli), "", *rows, ""]
     return "\n".join(lines)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import command, report, results
-from benchmarks.spark.cases import CASES, SOURCES
+from benchmarks.spark.cases import CASES, GOALS, SOURCES, TABLES
 from benchmarks.spark.runner import SparkRunner, session
 from tests.kafka.cluster import KafkaCluster
 from tests.spark import session as tested
@@ -82,7 +82,7 @@ def main(words: list[str] | None = None) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     if arguments.place == report.Place.of_repository():
         report.render(arguments.place)
-    report.show_spark(arguments.place)
+    report.show_own(arguments.place.spark_lines, TABLES, GOALS)
 
 
 if __name__ == "__main__":
