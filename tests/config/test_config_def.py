@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import os
 import pickle
 from typing import Any
 
@@ -136,6 +137,11 @@ def test_none_stays_none(type: str) -> None:
         (Type.LONG, 2**63),
         (Type.DOUBLE, "x"),
         (Type.DOUBLE, True),
+        (Type.DOUBLE, float("nan")),
+        (Type.DOUBLE, "nan"),
+        (Type.STRING, "\ud800"),
+        (Type.LIST, ["a", "\ud800"]),
+        (Type.PASSWORD, "\ud800"),
         (Type.STRING, 5),
         (Type.LIST, 5),
         (Type.PASSWORD, 5),
@@ -150,6 +156,13 @@ def test_wrong_types_are_refused_with_key_and_value(type: str, given: Any) -> No
         key("some.key", type).parse(given)
     assert str(caught.value).startswith("some.key = ")
     assert caught.value.key == "some.key"
+
+
+def test_names_of_files_may_be_any_bytes() -> None:
+    name = os.fsdecode(b"/etc/caf\xe9.pem")
+    assert key("ssl.cafile", Type.STRING).parse(name) == name
+    with pytest.raises(ConfigError, match="UTF-8"):
+        key("client.id", Type.STRING).parse(name)
 
 
 @given(st.integers())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -95,6 +96,26 @@ def test_a_callback_does_not_wait_for_memory(make: Make) -> None:
     brokers.answering = True
     brokers.wakeup()
     producer.flush(WAIT_S)
+
+
+def test_a_producer_whose_polls_all_fail_can_be_closed(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps go on between failed polls, and a step closes the sender."""
+    producer, brokers = make(retry_backoff_ms=200)
+    failed = threading.Event()
+
+    def poll(*_: Any) -> Any:
+        failed.set()
+        raise ValueError("always")
+
+    monkeypatch.setattr(brokers, "is_idle", bool)  # as while it connects
+    monkeypatch.setattr(brokers, "poll", poll)
+    producer._sender.wakeup()
+    assert failed.wait(WAIT_S)
+    closing = threading.Thread(target=producer.close, daemon=True)
+    closing.start()
+    closing.join(WAIT_S)
+    assert not closing.is_alive()
+    assert not producer._io_thread.is_alive()
 
 
 @pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt()], ids=repr)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import random
+import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +37,8 @@ from pykclient.network.authenticator.token_providers import (
     provider_of,
     unsecured_provider,
 )
-from tests.security.tokens import TokenServer, unsecured_token
+from tests.security.tokens import TokenServer, answering, unsecured_token
+from tests.support.secrets import forms_of
 from tests.support.wait import eventually
 
 # --- messages --------------------------------------------------------------------------------------------------------
@@ -366,6 +370,12 @@ def test_an_opaque_token_lives_as_long_as_the_response_says() -> None:
     with TokenServer("alice") as server:
         server.body = b'{"access_token": "opaque", "expires_in": 60}'
         assert endpoint(server).fetch().expiry_ms is not None
+        for lifetime in (b'"3600"', b"3600.0", b"1e300"):  # as text, as Azure's endpoints of version 1 do
+            server.body = b'{"access_token": "opaque", "expires_in": %b}' % lifetime
+            assert (endpoint(server).fetch().expiry_ms or 0) > time.time() * 1000
+        for lifetime in (b"-1", b"0", b"true", b"null", b"NaN", b"Infinity", b"9" * 400, b'"soon"', b"[60]"):
+            server.body = b'{"access_token": "opaque", "expires_in": %b}' % lifetime
+            assert endpoint(server).fetch().expiry_ms is None
         server.body = b'{"access_token": "opaque"}'
         assert endpoint(server).fetch().expiry_ms is None
 
@@ -398,6 +408,49 @@ def test_failures_of_a_provider(status: int, body: bytes | None, headers: dict[s
         assert "127.0.0.1" in str(caught.value)
 
 
+def dripping(start: bytes, every_s: float) -> Callable[[socket.socket], None]:
+    """Return a service that answers ``start``, and then one byte after the other until the client has gone."""
+
+    def serve(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(start)
+        with contextlib.suppress(OSError):
+            while True:
+                connection.sendall(b"a")
+                time.sleep(every_s)
+
+    return serve
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"HTTP/1.1 200 OK\r\nX: ",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n",
+        b"HTTP/1.1 503 Later\r\nContent-Length: 100000\r\n\r\n",
+    ],
+)
+def test_a_provider_that_never_ends_its_answer(start: bytes) -> None:
+    """The timeout is that of the whole response: each byte of a slow answer would begin the one of a read anew."""
+    with answering(dripping(start, 0.01)) as url:
+        limits = EndpointSettings(url, timeout_ms=200, retry_backoff_ms=1, retry_backoff_max_ms=20)
+        with pytest.raises(SaslAuthenticationError, match=r"no token from http://127\.0\.0\.1:"):
+            TokenEndpoint(limits, dict, dict, {}).fetch()
+
+
+def test_a_provider_cannot_write_into_the_log() -> None:
+    def serve(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 \x1b[31mno status" + b"x" * 10_000 + b"\r\n\r\n")
+
+    with answering(serve) as url:
+        limits = EndpointSettings(url, retry_backoff_ms=1, retry_backoff_max_ms=20)
+        with pytest.raises(SaslAuthenticationError, match=r"BadStatusLine.*\?\[31mno status") as caught:
+            TokenEndpoint(limits, dict, dict, {}).fetch()
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 600
+
+
 def test_a_provider_that_does_not_respond() -> None:
     with TokenServer("alice") as server:
         server.may_answer.clear()
@@ -408,6 +461,7 @@ def test_a_provider_that_does_not_respond() -> None:
 # --- the configuration -----------------------------------------------------------------------------------------------
 
 ENDPOINT = {"sasl.oauthbearer.token.endpoint.url": "https://idp.example.com/token"}
+CLIENT = {**ENDPOINT, "sasl.oauthbearer.client.id": "c", "sasl.oauthbearer.client.secret": "s"}
 JAAS = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 
 
@@ -422,7 +476,7 @@ def login(**settings: Any) -> Any:
         {"sasl_oauth_token_provider": KafkaPythonProvider()},
         {"oauth_cb": lambda config: ("t", 1)},
         {**ENDPOINT, "sasl.jaas.config": f'{JAAS} clientId="c" clientSecret="s" scope="x" extension_a="b";'},
-        {**ENDPOINT, "sasl.oauthbearer.client.id": "c", "sasl.oauthbearer.client.secret": "s"},
+        CLIENT,
         {"sasl.oauthbearer.token.endpoint.url": "file:///var/run/token"},
         {"sasl.jaas.config": f'{JAAS} unsecuredLoginStringClaim_sub="alice";'},
     ],
@@ -442,13 +496,28 @@ def test_sources_of_tokens(settings: dict[str, Any]) -> None:
         ({**ENDPOINT, "sasl.oauthbearer.client.id": "c"}, r"needs sasl\.oauthbearer\.client\.credentials"),
         ({"sasl.oauthbearer.token.endpoint.url": "ftp://x/y"}, "must be the URL of a token endpoint"),
         ({"sasl.oauthbearer.token.endpoint.url": "https:"}, "must be the URL of a token endpoint"),
+        *(
+            ({"sasl.oauthbearer.token.endpoint.url": url}, "endpoint.url is not a valid URL")
+            for url in (
+                "http://[idp/x",
+                "http://idp:hush/x",
+                "http://idp:99999/x",
+                "http://user:hush\u2100@idp/x",
+                "http://h\u00f6st/x",
+                "http://idp/a b",
+                "http://idp/a\r\nX: y",
+            )
+        ),
+        ({"sasl.oauthbearer.token.endpoint.url": "https://user:hush@idp/x"}, "must not contain a user or a password"),
+        ({**CLIENT, "sasl.login.read.timeout.ms": -1}, r"sasl\.login\.read\.timeout\.ms = -1: it must be at least 0"),
+        ({**CLIENT, "sasl.login.retry.backoff.ms": -1}, r"sasl\.login\.retry\.backoff\.ms = -1: it must be at least 0"),
         ({"sasl.jaas.config": f'{JAAS} unsecuredLoginNumberClaim_x="hush";'}, "is not a number"),
     ],
 )
 def test_configurations_that_are_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         login(**settings)
-    assert "hush" not in str(caught.value)
+    assert "hush" not in forms_of(caught.value)
 
 
 def test_an_unsecured_token_is_a_jwt() -> None:

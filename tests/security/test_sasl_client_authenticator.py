@@ -27,6 +27,7 @@ from pykclient.protocol.message import Response
 from pykclient.protocol.messages.api_versions import ApiVersionsResponse
 from pykclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pykclient.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from tests.support.secrets import forms_of
 
 LOGIN = PlainLogin("user", Password("hush"))
 CURRENT = {ApiKeys.SASL_HANDSHAKE: 1, ApiKeys.SASL_AUTHENTICATE: 2}
@@ -218,6 +219,14 @@ def test_refused_credentials() -> None:
     error = failure(ScriptedBroker(token=lambda _: SaslAuthenticateResponse(error_code=58, error_message="no\x1b[31m")))
     assert isinstance(error, SaslAuthenticationError)
     assert str(error).endswith("the broker refused: no?[31m (check the user name and the password)")
+
+
+def test_credentials_that_are_no_text() -> None:
+    """A provider of AWS credentials may return anything. The error ends this connection only, and shows nothing."""
+    login = PlainLogin("user", Password("hush\ud800"))
+    error = failure(ScriptedBroker(), login)
+    assert "not valid text" in str(error)
+    assert "hush" not in forms_of(error)
 
 
 def test_a_long_message_is_cut() -> None:

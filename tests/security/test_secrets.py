@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import pickle
-import traceback
 from collections import deque
 from pathlib import Path
 from types import CellType, FrameType, FunctionType, MethodType, ModuleType
@@ -16,10 +14,11 @@ import pytest
 from pykclient import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.config.producer_config import ProducerConfig
-from pykclient.errors import ConfigError, KafkaError, SaslAuthenticationError, SslAuthenticationError
+from pykclient.errors import ConfigError, SaslAuthenticationError, SslAuthenticationError
 from pykclient.testing import EmbeddedCluster, Security
 from pykclient.testing.certificates import CertificateAuthority
 from tests.security.tokens import TokenServer, unsecured_token
+from tests.support.secrets import forms_of
 
 SECRET = "correct-horse-battery-staple"
 
@@ -27,12 +26,6 @@ SECRET = "correct-horse-battery-staple"
 def secrets_in(config: dict[str, Any], key_pem: str) -> list[str]:
     """Return what must not appear: passwords, and the lines of private keys."""
     return [SECRET, *(line for line in key_pem.splitlines() if not line.startswith("-----"))]
-
-
-def forms_of(error: BaseException) -> str:
-    """Return all texts of an error that a program may log or store."""
-    pickled = pickle.dumps(error).decode("latin-1") if isinstance(error, KafkaError) else ""
-    return "\n".join([str(error), repr(error), pickled, *traceback.format_exception(error)])
 
 
 def forms_of_config(config: ProducerConfig | ConsumerConfig) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import socket
 import threading
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from time import time
 from typing import Any, Self
@@ -18,6 +20,29 @@ def unsecured_token(user: str, lifetime_s: float, **claims: Any) -> str:
     parts = ({"alg": "none"}, {"sub": user, "iat": now_s - 60, "exp": now_s + lifetime_s, **claims})
     encoded = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
     return ".".join((*encoded, ""))
+
+
+@contextlib.contextmanager
+def answering(serve: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Yield the URL of a server that calls ``serve`` for each connection, on threads, and then closes it."""
+    ended = threading.Event()
+
+    def run(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            serve(connection)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while not ended.is_set():
+                threading.Thread(target=run, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/token"
+        ended.set()
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
 
 
 class TokenServer:

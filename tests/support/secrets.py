@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import logging
+import pickle
 import re
 import threading
+import traceback
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +27,12 @@ _PEM_LINE = re.compile(r"-----[A-Z0-9 ]+-----")
 
 class LeakedSecretError(AssertionError):
     """A text contains a secret."""
+
+
+def forms_of(error: BaseException) -> str:
+    """Return all texts of an error that a program may log or store."""
+    pickled = pickle.dumps(error).decode("latin-1") if isinstance(error, KafkaError) else ""
+    return "\n".join([str(error), repr(error), pickled, *traceback.format_exception(error)])
 
 
 class SecretRecorder(logging.Handler):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import logging
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -163,6 +164,8 @@ class ConfigKey:
             raise self.error(given, f"must be {_EXPECTED[self.type]}") from error
         except (ImportError, AttributeError) as error:
             raise self.error(given, f"cannot be imported ({error})") from error
+        if not self._is_encodable(value):
+            raise self.error(given, "has characters that UTF-8 does not have (lone surrogates)")
         if isinstance(self.validator, ValidList) and value is not None:
             value = self._without_doubles(value)
         if self.validator is not None and (problem := self.validator.problem(value)):
@@ -179,6 +182,19 @@ class ConfigKey:
         shown = "[hidden]" if self.type == Type.PASSWORD else repr(given)
         valid = f" (valid values: {self.valid_values})" if self.valid_values else ""
         return ConfigError(f"{self.name} = {shown}: it {problem}{valid}", key=self.name)
+
+    def _is_encodable(self, value: Any) -> bool:
+        """Return whether the texts in a value can be sent or, if they are the names of files, opened."""
+        if isinstance(value, Password):
+            value = value.value
+        encode = os.fsencode if self.name.endswith(("file", ".location")) else str.encode
+        try:
+            for text in value if isinstance(value, list) else (value,):
+                if isinstance(text, str):
+                    encode(text)
+        except UnicodeEncodeError:
+            return False
+        return True
 
     def _without_doubles(self, values: list[Any]) -> list[Any]:
         unique: list[Any] = []
@@ -336,7 +352,7 @@ def parse_type(value: Any, type: str) -> Any:
             return _whole_number(value, _BITS[type])
     elif type == Type.DOUBLE:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return float(value)
+            return _number(value)
     elif type == Type.LIST:
         if isinstance(value, (list, tuple, set, frozenset)):
             return list(value)
@@ -358,12 +374,18 @@ def _parse_text(text: str, type: str) -> Any:
     if type in _BITS:
         return _whole_number(int(text), _BITS[type])
     if type == Type.DOUBLE:
-        return float(text)
+        return _number(float(text))
     if type == Type.LIST:
         return [part.strip() for part in text.split(",")] if text else []
     if type == Type.PASSWORD:
         return Password(text)
     return load(text)
+
+
+def _number(number: float) -> float:
+    if math.isnan(number):
+        raise ValueError(number)
+    return float(number)
 
 
 def _whole_number(number: float, bits: int) -> int:

@@ -24,6 +24,7 @@ _SHADED: Final = "kafkashaded."
 
 _FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 
+_CLASS = re.compile(r"(?:[a-z_]\w*\.){2,}[A-Z]\w*", re.ASCII)
 _TOKEN = re.compile(
     r"""\s+ | //[^\n]* | /\*.*?\*/
     | (?P<quoted>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
@@ -63,7 +64,10 @@ def parse_jaas_config(value: Password) -> JaasEntry:
     if module.is_symbol or module.is_quoted:
         raise _invalid("it must begin with the name of a login module")
     if name not in MODULES:
-        raise _invalid(f"the login module {name} is unknown; the client knows {', '.join(MODULES)}")
+        # A word that is not the name of a class may be a password in the wrong place.
+        found = f"the login module {name} is unknown" if _CLASS.fullmatch(name) else "it names no login module"
+        form = "; leave out KafkaClient { and }, which belong to files" if name == "KafkaClient" else ""
+        raise _invalid(f"{found}{form}; the client knows {', '.join(MODULES)}")
     if not tokens or tokens[0].is_symbol or tokens.pop(0).text.lower() not in _FLAGS:
         raise _invalid("the name of the login module must be followed by 'required'")
     options: dict[str, str] = {}

@@ -45,6 +45,12 @@ def reason_of(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
+def shown_text(text: str, limit: int) -> str:
+    """Return a peer's text in a form that is safe to log: printable, on one line, of ``limit`` characters at most."""
+    printable = "".join(character if character.isprintable() else "?" for character in text[:limit])
+    return printable if len(text) <= limit else f"{printable}..."
+
+
 def cause_of(state: ChannelState) -> str:
     """Return the reason why a connection ended."""
     return reason_of(state.cause) if state.cause is not None else "connection lost"

@@ -292,4 +292,5 @@ class SenderDriver:
         self._is_unfinished = False
         backoff_ms = self._sender.round_failed(error, now_ms)
         self._next_step_ms = now_ms + backoff_ms
+        self._last_poll_ms = now_ms + backoff_ms  # so that a step comes first, which lets the sender be closed
         return backoff_ms

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.config import jaas_config
@@ -30,6 +31,12 @@ MECHANISMS: Final = (PLAIN, *scram_formatter.HASHES, OAUTHBEARER, "GSSAPI", AWS_
 _ENDPOINT_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 _CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
 _CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105 - a key
+_DURATIONS: Final = (
+    "sasl.login.connect.timeout.ms",
+    "sasl.login.read.timeout.ms",
+    "sasl.login.retry.backoff.ms",
+    "sasl.login.retry.backoff.max.ms",
+)
 _RETRIEVER: Final = "sasl.oauthbearer.jwt.retriever.class"
 #: The last parts of the names of Java's classes.
 _RETRIEVERS: Final = (
@@ -39,6 +46,7 @@ _RETRIEVERS: Final = (
     "JwtBearerJwtRetriever",
 )
 _EXTENSION: Final = "extension_"
+_URL_CHARACTERS: Final = re.compile(r"[!-~]+")
 
 
 def login_for(config: Mapping[str, Any]) -> Login:
@@ -196,10 +204,10 @@ def _token_source(config: Mapping[str, Any], options: Mapping[str, str]) -> Call
             "tokens, set sasl.oauth.token.provider",
             key=_RETRIEVER,
         )
-    scheme, path = urlsplit(url).scheme, urlsplit(url).path
-    if scheme == "file" and path and retriever in ("DefaultJwtRetriever", "FileJwtRetriever"):
-        return file_provider(Path(unquote(path)))
-    if scheme not in ("http", "https") or not urlsplit(url).hostname or retriever == "FileJwtRetriever":
+    parts = _parts_of(url)
+    if parts.scheme == "file" and parts.path and retriever in ("DefaultJwtRetriever", "FileJwtRetriever"):
+        return file_provider(Path(unquote(parts.path)))
+    if parts.scheme not in ("http", "https") or not parts.hostname or retriever == "FileJwtRetriever":
         raise ConfigError(
             f"{_ENDPOINT_URL} must be the URL of a token endpoint, or file: and a path, as {retriever} needs it",
             key=_ENDPOINT_URL,
@@ -207,9 +215,37 @@ def _token_source(config: Mapping[str, Any], options: Mapping[str, str]) -> Call
     return _endpoint(config, options, url)
 
 
+def _parts_of(url: str) -> SplitResult:
+    """Return the parts of an identity provider's URL.
+
+    Raises:
+        ConfigError: it is not a valid URL, or contains credentials. The error does not show it.
+    """
+    try:
+        parts = urlsplit(url)
+        is_valid = parts.port is None or parts.port > 0
+    except ValueError:  # whose text may quote a part of a password
+        is_valid = False
+    if not is_valid or not _URL_CHARACTERS.fullmatch(url):
+        raise ConfigError(
+            f"{_ENDPOINT_URL} is not a valid URL; other characters than ASCII must be quoted, such as %20 for a space, "
+            "and the host in its ASCII form (xn--...)",
+            key=_ENDPOINT_URL,
+        )
+    if parts.username is not None:
+        raise ConfigError(
+            f"{_ENDPOINT_URL} must not contain a user or a password; set {_CLIENT_ID} and {_CLIENT_SECRET}",
+            key=_ENDPOINT_URL,
+        )
+    return parts
+
+
 def _endpoint(config: Mapping[str, Any], options: Mapping[str, str], url: str) -> Callable[[], BearerToken]:
     from pykclient.network.authenticator.token_endpoint import DEFAULT_TIMEOUT_MS, EndpointSettings, TokenEndpoint
 
+    for name in _DURATIONS:
+        if (config[name] or 0) < 0:
+            raise ConfigError(f"{name} = {config[name]}: it must be at least 0", key=name)
     timeouts = [config["sasl.login.connect.timeout.ms"], config["sasl.login.read.timeout.ms"]]
     settings = EndpointSettings(
         url,

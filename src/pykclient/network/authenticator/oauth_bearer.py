@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from pykclient.errors import SaslAuthenticationError
+from pykclient.network.connection_failures import shown_text
 
 MECHANISM: Final = "OAUTHBEARER"
 
@@ -108,4 +109,4 @@ def _problem_in(challenge: bytes) -> str:
     if not isinstance(found, dict):
         return "the description of the error is unreadable"
     shown = [f"{name} {found[name]}" for name in ("status", "scope") if isinstance(found.get(name), str)]
-    return "".join(letter if letter.isprintable() else "?" for letter in ", ".join(shown)[:200]) or "no reason is given"
+    return shown_text(", ".join(shown), 200) or "no reason is given"

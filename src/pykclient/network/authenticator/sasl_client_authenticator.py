@@ -16,6 +16,7 @@ from pykclient.errors import (
     for_code,
 )
 from pykclient.network.authenticator.sasl_client import Login, SaslClient
+from pykclient.network.connection_failures import shown_text
 from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import BytesLike
 from pykclient.protocol.api_keys import ApiKeys
@@ -147,11 +148,17 @@ class SaslClientAuthenticator:
             self._authenticate_version = self._versions.get(ApiKeys.SASL_AUTHENTICATE) if version > 0 else None
             return self._request(SaslHandshakeRequest(mechanism=self._login.mechanism), version)
         if self._state == INITIAL:
-            self._client = self._login.new_client(self._host, self._resume)
-            if self._client is None:
-                return None
+            try:
+                self._client = self._login.new_client(self._host, self._resume)
+                if self._client is None:
+                    return None
+                token = self._client.initial()
+            except ValueError:  # whose text may show a part of the credentials
+                raise SaslAuthenticationError(
+                    f"the credentials cannot be sent, because they are not valid text ({self._login.remedy})"
+                ) from None
             self._sent_tokens = 0
-            return self._send_token(self._client.initial(), now_ms)
+            return self._send_token(token, now_ms)
         if self._state == SEND_TOKEN:
             return self._send_token(self._token, now_ms)
         return None
@@ -234,7 +241,7 @@ class SaslClientAuthenticator:
     def _receive_handshake(self, response: SaslHandshakeResponse) -> None:
         mechanism = self._login.mechanism
         if response.error_code == UnsupportedSaslMechanismError.code:
-            enabled = _shown(", ".join(response.mechanisms)) or "none"
+            enabled = shown_text(", ".join(response.mechanisms), _MOST_SHOWN) or "none"
             raise UnsupportedSaslMechanismError(
                 f"the broker's listener does not have this mechanism enabled, only {enabled}; set sasl.mechanism to "
                 "one of these"
@@ -254,7 +261,7 @@ class SaslClientAuthenticator:
         error = for_code(response.error_code)
         if error is not None:
             error_class = type(error) if isinstance(error, AuthenticationError) else SaslAuthenticationError
-            message = _shown(response.error_message or str(error))
+            message = shown_text(response.error_message or str(error), _MOST_SHOWN)
             raise error_class(f"the broker refused: {message} ({self._login.remedy})")
         self._session_lifetime_ms = response.session_lifetime_ms
         self._receive_token(response.auth_bytes, now_ms)
@@ -305,9 +312,3 @@ class SaslClientAuthenticator:
 
     def __repr__(self) -> str:
         return f"SaslClientAuthenticator({self._login.mechanism}, {self._address}, {self._state})"
-
-
-def _shown(text: str) -> str:
-    """Return text from a broker in a form that is safe to log."""
-    printable = "".join(character if character.isprintable() else "?" for character in text[: _MOST_SHOWN + 1])
-    return printable if len(printable) <= _MOST_SHOWN else printable[:_MOST_SHOWN] + "..."

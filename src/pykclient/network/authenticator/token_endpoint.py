@@ -17,15 +17,23 @@ from typing import Any, Final, NamedTuple
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.config.config_def import Password
 from pykclient.errors import SaslAuthenticationError
+from pykclient.network.authenticator import token_http
 from pykclient.network.authenticator.assertions import AssertionSource
 from pykclient.network.authenticator.oauth_bearer import BearerToken
 from pykclient.network.authenticator.token_providers import expiry_of_jwt
+from pykclient.network.connection_failures import shown_text
 
-#: The timeout of a connection and of each read, unless it is configured.
+#: The timeout of a request, unless it is configured.
 DEFAULT_TIMEOUT_MS: Final = 4_000
 
 #: The largest response that is read, in bytes.
 _MOST_BYTES: Final = 1024 * 1024
+
+#: The characters of a provider's own words that are shown.
+_MOST_SHOWN: Final = 300
+
+#: The longest lifetime of a token that counts, in seconds: some 30,000 years.
+_LONGEST_LIFETIME_S: Final = 1 << 40
 
 #: All attempts together take no longer than this before an error is reported, so that calls fail while someone waits.
 _MOST_RETRYING_MS: Final = 3_000
@@ -100,13 +108,6 @@ def no_headers() -> dict[str, str]:
     return {}
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Credentials must not follow a redirect to somewhere else."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 class _RetriableError(Exception):
     """The next attempt may succeed."""
 
@@ -129,7 +130,7 @@ class TokenEndpoint:
         self._extensions = dict(extensions)
         self._clock = clock
         self._rng = rng or random.Random()
-        self._opener = urllib.request.build_opener(_NoRedirects)
+        self._opener = token_http.opener(clock)
         parts = urllib.parse.urlsplit(settings.url)
         self._name = f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
@@ -179,7 +180,7 @@ class TokenEndpoint:
         except urllib.error.URLError as error:
             raise _RetriableError(str(error.reason)) from error
         except (OSError, http.client.HTTPException) as error:
-            raise _RetriableError(f"{type(error).__name__} {error}") from error
+            raise _RetriableError(shown_text(f"{type(error).__name__} {error}", _MOST_SHOWN)) from error
         return self._token_in(body)
 
     def _token_in(self, body: bytes) -> BearerToken:
@@ -188,10 +189,18 @@ class TokenEndpoint:
         if not isinstance(value, str):
             raise SaslAuthenticationError(f"the response of {self._name} has no access_token; is it a token endpoint?")
         expiry_ms = expiry_of_jwt(value)
-        lifetime_s = found.get("expires_in")
-        if expiry_ms is None and isinstance(lifetime_s, int) and not isinstance(lifetime_s, bool) and lifetime_s > 0:
-            expiry_ms = self._clock.wall_ms() + min(lifetime_s, 1 << 40) * 1000
+        if expiry_ms is None and (lifetime_s := _seconds_in(found.get("expires_in"))):
+            expiry_ms = self._clock.wall_ms() + lifetime_s * 1000
         return BearerToken(value, expiry_ms, self._extensions)
+
+
+def _seconds_in(lifetime: Any) -> int | None:
+    """Return a token's lifetime, which some providers send as text or as a fraction; None if there is none."""
+    try:
+        seconds = int(float(lifetime)) if isinstance(lifetime, str | int | float) else 0
+    except (ValueError, OverflowError):
+        return None
+    return min(seconds, _LONGEST_LIFETIME_S) if seconds > 0 and not isinstance(lifetime, bool) else None
 
 
 def _reason_in(error: urllib.error.HTTPError) -> str:
@@ -201,7 +210,7 @@ def _reason_in(error: urllib.error.HTTPError) -> str:
     except (OSError, http.client.HTTPException):
         return ""
     words = [found[name] for name in ("error", "error_description") if isinstance(found.get(name), str)]
-    text = "".join(letter if letter.isprintable() else "?" for letter in ": ".join(words)[:300])
+    text = shown_text(": ".join(words), _MOST_SHOWN)
     return f", {text}" if text else ""
 
 

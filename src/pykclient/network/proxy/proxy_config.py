@@ -44,8 +44,12 @@ class ProxyConfig:
         try:
             parts = urlsplit(url.strip())
             port = parts.port
-        except ValueError as error:
-            raise ConfigError(f"{KEY} = [hidden]: it is not a valid URL: {error}", key=KEY) from None
+        except ValueError:  # whose text may quote a part of the password
+            raise ConfigError(
+                f"{KEY} = [hidden]: it is not a valid URL, or its port is not a number from 0 to 65535; special "
+                "characters in the user and the password must be quoted, such as %2F for /, %23 for # and %40 for @",
+                key=KEY,
+            ) from None
         if parts.scheme not in _PORTS or not parts.hostname or parts.path not in ("", "/") or parts.query:
             raise ConfigError(
                 f"{KEY} = [hidden]: it must be socks5://host:port or http://host:port, with user:password@ before the "

@@ -10,7 +10,7 @@ from socksio import socks5
 from socksio.exceptions import SOCKSError
 
 from pykclient.errors import ProxyAuthenticationError
-from pykclient.network.connection_failures import shown_address
+from pykclient.network.connection_failures import shown_address, shown_text
 from pykclient.version import __version__
 
 #: The most bytes of a response to CONNECT, of which proxies send a few hundred.
@@ -193,8 +193,9 @@ class HttpTunnel:
             while isinstance(event, h11.InformationalResponse) and self._received_bytes <= _MOST_RESPONSE_BYTES:
                 event = self._protocol.next_event()
         except h11.RemoteProtocolError as error:
+            problem = shown_text(str(error), _MOST_SHOWN)
             raise ConnectionError(
-                f"it does not speak HTTP ({error}). To mend it: check the address, the port and the scheme of proxy.url"
+                f"it does not speak HTTP ({problem}). To mend it: check the address, port and scheme of proxy.url"
             ) from error
         if isinstance(event, h11.Response):
             self._answered(event)
@@ -204,8 +205,7 @@ class HttpTunnel:
 
     def _answered(self, response: h11.Response) -> None:
         status = response.status_code
-        text = bytes(response.reason).decode("latin-1")[:_MOST_SHOWN]
-        said = f"{status} {text}".strip() if text.isprintable() else str(status)
+        said = f"{status} {shown_text(bytes(response.reason).decode('latin-1'), _MOST_SHOWN)}".strip()
         if status == 407:
             wants = "refuses the user or the password" if self._credentials is not None else "wants a user and password"
             raise ProxyAuthenticationError(f"it {wants} ({said}). {_TELL_USER.replace('socks5:', 'http:')}")
