@@ -9,31 +9,23 @@ from random import Random
 from typing import Any
 
 from pykclient._speedups import network as compiled_network
-from pykclient._speedups import wire as compiled_wire
 from pykclient.errors import ProtocolError, RemoteProtocolError, UnsupportedVersionError
+from pykclient.implementation import python_form
 from pykclient.network.frame_stream import FrameStream, TransportFrameStream
 from pykclient.network.network_receive import Frame, FrameReader, check_frame_size, no_memory_for_frame
 from pykclient.network.transport_layer import PlaintextTransportLayer
-from pykclient.protocol import wire
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request, parse_request_header, parse_response, response_header_version
 from pykclient.protocol.message import Message
-from pykclient.protocol.wire import PythonReader
+from pykclient.protocol.wire import Reader
 from tests.fuzz.target import Input, Target, number, pieces
 from tests.protocol.messages import AnyMessage, all_versions, random_message, written
+from tests.support.twins import compiled_form
 
 _BUFFER_BYTES = 64
 
 
-class CompiledReader(compiled_wire.Reader):
-    """The compiled reader, whichever implementation this process runs. Thread: owner."""
-
-    __slots__ = ()
-    _twin = PythonReader
-    _uuids = wire._uuids
-
-
-READERS: tuple[Any, ...] = (PythonReader, CompiledReader)
+READERS: tuple[Any, ...] = (python_form(Reader), compiled_form("pykclient.protocol.wire").Reader)
 
 
 def outcome(work: Callable[[], Any], *expected: type[BaseException]) -> Any:

@@ -11,27 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykclient.errors import LocalProtocolError, RemoteProtocolError
+from pykclient.implementation import python_form
 from pykclient.protocol import wire
-from pykclient.protocol.wire import PythonReader, PythonWriter, Writer
+from pykclient.protocol.wire import Reader, Writer
+from tests.support.twins import compiled_form
 
-compiled: Any = pytest.importorskip("pykclient._speedups.wire")
-
-
-class CompiledReader(compiled.Reader):  # type: ignore[misc]
-    """The compiled reader, whichever implementation this process runs. Thread: owner."""
-
-    __slots__ = ()
-    _twin = PythonReader
-    _uuids = wire._uuids
-
-
-class CompiledWriter(compiled.Writer):  # type: ignore[misc]
-    """The compiled writer, whichever implementation this process runs. Thread: owner."""
-
-    __slots__ = ()
-    _twin = PythonWriter
-    _copy_below = wire._COPY_BELOW
-
+PythonReader, PythonWriter = python_form(Reader), python_form(Writer)
+compiled = compiled_form("pykclient.protocol.wire")
 
 FIXED = ("boolean", "int8", "int16", "uint16", "int32", "uint32", "int64", "float64", "uuid")
 OTHERS = ("uvarint", "varint", "varlong", "tags", "tag")
@@ -85,7 +71,7 @@ def outcome(reader: Any, call: tuple[Any, ...]) -> tuple[Any, ...]:
     pos=st.integers(0, 9),
 )
 def test_the_same_calls_read_the_same(data: bytes, calls: list[tuple[Any, ...]], kind: Any, pos: int) -> None:
-    python, c = PythonReader(kind(data), pos), CompiledReader(kind(data), pos)
+    python, c = PythonReader(kind(data), pos), compiled.Reader(kind(data), pos)
     assert c.end == python.end
     for call in calls:
         assert outcome(c, call) == outcome(python, call)
@@ -96,7 +82,7 @@ def test_ids_that_are_known(values: list[UUID]) -> None:
     writer = Writer()
     for value in values * 2:
         writer.uuid(value)
-    for reader in (PythonReader(writer.getvalue()), CompiledReader(writer.getvalue())):
+    for reader in (PythonReader(writer.getvalue()), compiled.Reader(writer.getvalue())):
         assert [reader.uuid() for _ in values * 2] == values * 2
 
 
@@ -110,7 +96,7 @@ def test_ids_are_forgotten_before_they_are_too_many(monkeypatch: pytest.MonkeyPa
 
 def test_a_view_of_the_records_outlives_the_reader() -> None:
     buffer = bytearray(b"\0\0\0\x03abc")
-    reader = CompiledReader(buffer)
+    reader = compiled.Reader(buffer)
     view = reader.records(False)
     del reader
     assert bytes(view) == b"abc"
@@ -122,7 +108,7 @@ def test_a_view_of_the_records_outlives_the_reader() -> None:
 
 @pytest.mark.parametrize("pos", [-5, -1, 100])
 def test_a_position_outside(pos: int) -> None:
-    reader = CompiledReader(b"abcdefgh", 0)
+    reader = compiled.Reader(b"abcdefgh", 0)
     reader.pos = pos
     with pytest.raises((RemoteProtocolError, IndexError)):
         assert not [(reader.int64(), reader.uvarint()) for _ in range(20)]
@@ -189,13 +175,13 @@ def written(writer: Any, call: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @given(calls=st.lists(writes, max_size=12))
 def test_the_same_calls_write_the_same(calls: list[tuple[Any, ...]]) -> None:
-    python, c = PythonWriter(), CompiledWriter()
+    python, c = PythonWriter(), compiled.Writer()
     for call in calls:
         assert written(c, call) == written(python, call)
 
 
 def test_large_records_are_not_copied_by_either() -> None:
     large = bytearray(5000)
-    for writer in (PythonWriter(), CompiledWriter()):
+    for writer in (PythonWriter(), compiled.Writer()):
         writer.records(large, True)
         assert any(buffer is large for buffer in writer.buffers())

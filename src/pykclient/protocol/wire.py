@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
-from pykclient import implementation
 from pykclient.errors import LocalProtocolError, RemoteProtocolError
+from pykclient.implementation import use_compiled
 
 BytesLike = bytes | bytearray | memoryview
 Tags = dict[int, bytes]
@@ -43,7 +43,7 @@ _MOST_UUIDS = 10_000
 _COPY_BELOW = 1024
 
 
-class PythonReader:
+class Reader:
     """Reads values from ``buffer``, one after the other, from ``pos`` on.
 
     The buffer is neither copied nor changed. Views returned by ``records`` keep it alive, and the caller must not write
@@ -313,7 +313,7 @@ class PythonReader:
         return bytes(self._take(end - self.pos))
 
 
-class PythonWriter:
+class Writer:
     """Collects the buffers of one message. Large records are kept as separate segments and not copied.
 
     Thread: owner
@@ -520,23 +520,4 @@ def _unfit(layout: struct.Struct, values: tuple[Any, ...], error: struct.error) 
     return LocalProtocolError(f"{values!r} cannot be written as {layout.format!r}: {error}")
 
 
-_compiled = implementation.compiled("wire")
-
-if TYPE_CHECKING or _compiled is None:
-    Reader = PythonReader
-    Writer = PythonWriter
-else:
-
-    class Reader(_compiled.Reader):
-        """The compiled reader. Thread: owner."""
-
-        __slots__ = ()
-        _twin = PythonReader
-        _uuids = _uuids
-
-    class Writer(_compiled.Writer):
-        """The compiled writer. Thread: owner."""
-
-        __slots__ = ()
-        _twin = PythonWriter
-        _copy_below = _COPY_BELOW
+use_compiled(__name__)

@@ -1,6 +1,6 @@
-"""Decoding and encoding of messages. Python versions: ``PythonReader`` and ``PythonWriter`` in ``protocol/wire.py``.
+"""The compiled form of ``wire.py``.
 
-They handle what is complete and valid. Anything else, and rare types, are left to a Python reader or writer that starts
+It handles what is complete and valid. Anything else, and rare types, are left to a Python reader or writer that starts
 at the current position, so that errors are raised and worded in one place.
 """
 
@@ -22,13 +22,16 @@ from libc.stdint cimport (
 )
 from libc.string cimport memcpy
 
+from pykclient.protocol.wire import _COPY_BELOW, _MAX_INT16, Reader as PythonReader, Writer as PythonWriter, _uuids
+
 cdef extern from "Python.h":
     object PyUnicode_DecodeUTF8(const char *data, Py_ssize_t size, const char *errors)
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
 
-cdef enum:
-    LONGEST_STRING = 0x7FFF
+cdef Py_ssize_t longest_string = _MAX_INT16
+cdef Py_ssize_t copy_below = _COPY_BELOW
+cdef dict uuids = _uuids
 
 
 cdef inline uint64_t number_at(const uint8_t *data, int size) noexcept nogil:
@@ -40,12 +43,7 @@ cdef inline uint64_t number_at(const uint8_t *data, int size) noexcept nogil:
 
 
 cdef class Reader:
-    """The compiled version of ``PythonReader``.
-
-    A subclass sets that class (``_twin``) and the cache of UUIDs (``_uuids``).
-
-    Thread: owner.
-    """
+    """Reads values from ``buffer``, one after the other, from ``pos`` on. Thread: owner."""
 
     cdef Py_buffer view
     cdef const uint8_t *data
@@ -68,7 +66,7 @@ cdef class Reader:
 
     cdef by_twin(self, str method, tuple arguments=()):
         """Call a method of the Python version, which starts at the current position, and continue where it ends."""
-        twin = type(self)._twin(self.buffer, self.pos)
+        twin = PythonReader(self.buffer, self.pos)
         try:
             return getattr(twin, method)(*arguments)
         finally:
@@ -130,7 +128,7 @@ cdef class Reader:
 
     def uuid(self):
         if self.has(16):
-            known = type(self)._uuids.get(PyBytes_FromStringAndSize(<const char *>self.data + self.pos, 16))
+            known = uuids.get(PyBytes_FromStringAndSize(<const char *>self.data + self.pos, 16))
             if known is not None:
                 self.pos += 16
                 return known
@@ -190,7 +188,7 @@ cdef class Reader:
         if self.next_length(flexible, True, &length):
             if length == -1:
                 return None
-            if length <= LONGEST_STRING and self.has(length):
+            if length <= longest_string and self.has(length):
                 try:
                     text = PyUnicode_DecodeUTF8(<const char *>self.data + self.pos, <Py_ssize_t>length, NULL)
                 except UnicodeDecodeError:
@@ -332,12 +330,7 @@ cdef inline bint is_between(value, int64_t least, int64_t most, int64_t *number)
 
 
 cdef class Writer:
-    """The compiled version of ``PythonWriter``.
-
-    A subclass sets that class (``_twin``) and the size below which records are copied (``_copy_below``).
-
-    Thread: owner.
-    """
+    """Collects the buffers of one message. Thread: owner."""
 
     cdef bytearray buf
     cdef list sealed
@@ -350,7 +343,7 @@ cdef class Writer:
 
     cdef by_twin(self, str method, tuple arguments):
         """Call a method of the Python version, which continues in this writer's buffers. It must not seal one."""
-        twin = type(self)._twin()
+        twin = PythonWriter()
         twin._buf = self.buf
         twin._sealed = self.sealed
         getattr(twin, method)(*arguments)
@@ -496,7 +489,7 @@ cdef class Writer:
                 text = PyUnicode_AsUTF8AndSize(value, &length)
             except UnicodeEncodeError:
                 length = -1
-            if 0 <= length <= LONGEST_STRING:
+            if 0 <= length <= longest_string:
                 if flexible:
                     self.append_uvarint(length + 1)
                 else:
@@ -530,7 +523,6 @@ cdef class Writer:
 
     def records(self, value, flexible) -> None:
         cdef Py_ssize_t length
-        cdef Py_ssize_t copy_below = type(self)._copy_below
         segments = value if isinstance(value, (list, tuple)) else (value,)
         self.array_length(sum(map(len, segments)), flexible)
         for segment in segments:
