@@ -18,7 +18,7 @@ from pykclient import implementation
 
 ROOT = Path(__file__).resolve().parents[1]
 COMPILED = sorted((ROOT / "src" / "pykclient").rglob("_*.pyx"))
-IS_BUILT = find_spec("pykclient._speedups.record") is not None
+IS_BUILT = find_spec("pykclient._consumer_record") is not None
 
 #: Pure Python, as after an installation without a compiler.
 NOT_BUILT = """
@@ -33,8 +33,8 @@ NAME = "from pykclient import implementation; print(implementation.NAME)"
 NAMES_OF_WHAT_RUNS = """
 from pykclient import implementation
 from pykclient.record import default_record, record_cursor
-compiled = [module._compiled is not None for module in (default_record, record_cursor)]
-print(implementation.NAME, *compiled, record_cursor.RecordCursor._decode.__name__)
+chosen = default_record.summarize_records, record_cursor.decode_into
+print(implementation.NAME, *(implementation.python_form(each) is not each for each in chosen))
 """
 
 
@@ -53,10 +53,10 @@ def test_the_compiled_one_is_built_where_tests_run() -> None:
 @pytest.mark.parametrize(
     ("wanted", "runs"),
     [
-        (None, "c True True _decode_compiled"),
-        ("", "c True True _decode_compiled"),
-        ("c", "c True True _decode_compiled"),
-        ("python", "python False False _decode_python"),
+        (None, "c True True"),
+        ("", "c True True"),
+        ("c", "c True True"),
+        ("python", "python False False"),
     ],
 )
 def test_the_choice(wanted: str | None, runs: str) -> None:
@@ -67,7 +67,7 @@ def test_the_choice(wanted: str | None, runs: str) -> None:
 @pytest.mark.parametrize("wanted", [None, "python"])
 def test_without_a_build_python_runs(wanted: str | None) -> None:
     done = run(NOT_BUILT + NAMES_OF_WHAT_RUNS, wanted)
-    assert (done.stdout.strip(), done.stderr) == ("python False False _decode_python", "")
+    assert (done.stdout.strip(), done.stderr) == ("python False False", "")
 
 
 def test_what_is_forced_and_was_not_built_says_how_to_build() -> None:

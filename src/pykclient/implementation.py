@@ -20,6 +20,9 @@ T = TypeVar("T")
 _VARIABLE = "PYKCLIENT_IMPL"
 _PYTHON, _C = "python", "c"
 
+#: The compiled module that tells whether there are any. It imports nothing that needs this module.
+_PROBE = "pykclient._consumer_record"
+
 #: Without --no-cache-dir pip reuses a wheel that it built and cached before a compiler was installed.
 _HOW_TO_BUILD = (
     "reinstall pykclient where a C compiler and Python's headers are (pip install --force-reinstall --no-cache-dir "
@@ -35,7 +38,7 @@ def _choose() -> tuple[str, str]:
     if wanted == _PYTHON:
         return _PYTHON, f"{_VARIABLE} says so"
     try:
-        import_module("pykclient._speedups.record")
+        import_module(_PROBE)
     except ImportError as error:
         if wanted == _C:
             raise ImportError(
@@ -104,7 +107,7 @@ def use_compiled(name: str) -> None:
 
 
 #: The compiled modules in use.
-_used: set[str] = set()
+_used: set[str] = {_PROBE}
 
 
 def twin(module: str) -> Callable[[T], T]:

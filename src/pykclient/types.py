@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
-from pykclient.consumer_record_base import RECORD_SLOTS, ConsumerRecordBase
+from pykclient.consumer_record import ConsumerRecord as ConsumerRecord
 from pykclient.consumer_record_base import Header as Header
 from pykclient.consumer_record_base import Headers as Headers
 from pykclient.consumer_record_base import K as K
 from pykclient.consumer_record_base import V as V
-from pykclient.implementation import twin
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -200,9 +199,3 @@ class ProducerRecord(Generic[K, V]):
 
     def __repr__(self) -> str:
         return f"ProducerRecord(topic={self.topic!r}, partition={self.partition}, timestamp_ms={self.timestamp_ms})"
-
-
-@twin("record")
-class ConsumerRecord(ConsumerRecordBase[K, V]):
-    __doc__ = ConsumerRecordBase.__doc__
-    __slots__ = RECORD_SLOTS

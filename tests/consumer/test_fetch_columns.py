@@ -27,11 +27,14 @@ from tests.consumer.harness import TP0, Harness
 from tests.consumer.responses import batch, fetch_response, marker, partition_data
 from tests.record.column_state import state
 from tests.record.strategies import build, legacy_batches, v2_batches
+from tests.support.twins import both_forms
 
-compiled: Any = pytest.importorskip("pykclient._speedups.columns")
+PYTHON, COMPILED = zip(
+    *(both_forms("pykclient.record.columns", name) for name in ("decode_rows", "decode_batches")), strict=True
+)
 
 #: The ways to decode: pure Python, compiled batch by batch, and compiled for as many batches at once as possible.
-WAYS = ((None, None), (compiled.decode, None), (compiled.decode, compiled.decode_batches))
+WAYS = (PYTHON, (COMPILED[0], PYTHON[1]), COMPILED)
 
 
 def completed(records: bytes, aborted: list[tuple[int, int]], offset: int) -> CompletedFetch:
@@ -68,8 +71,8 @@ def read(
     """
     seen: list[Any] = []
     left = [*ends, MAX_INT64]
-    before = columns.decode, columns.decode_batches
-    columns.decode, columns.decode_batches = way
+    before = columns.decode_rows, columns.decode_batches
+    columns.decode_rows, columns.decode_batches = way
     try:
         failures = 0
         while not fetch.is_consumed and failures < 2:
@@ -87,7 +90,7 @@ def read(
         seen.append((fetch._records_read, fetch._bytes_read))
         return seen
     finally:
-        columns.decode, columns.decode_batches = before
+        columns.decode_rows, columns.decode_batches = before
 
 
 @st.composite
@@ -198,8 +201,8 @@ def test_up_to_an_offset(way: Any) -> None:
     # Compacted batches have gaps between and after their records.
     sparse = b"".join(batch(start, [b"v"] * 2) for start in (0, 4, 8, 12, 20))
     config = FetchConfig()
-    before = columns.decode, columns.decode_batches
-    columns.decode, columns.decode_batches = way
+    before = columns.decode_rows, columns.decode_batches
+    columns.decode_rows, columns.decode_batches = way
     try:
         for end in range(25):
             fetch = completed(sparse, [], 0)
@@ -212,7 +215,7 @@ def test_up_to_an_offset(way: Any) -> None:
             fetch.fetch_columns(config, rest, 100)
             assert len(offsets) + rest.rows == 10
     finally:
-        columns.decode, columns.decode_batches = before
+        columns.decode_rows, columns.decode_batches = before
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -226,8 +229,8 @@ def test_a_batch_behind_the_end_is_not_decompressed(way: Any, monkeypatch: pytes
         real(cursor)
 
     monkeypatch.setattr(columns.ColumnCursor, "_open", open_batch)
-    monkeypatch.setattr(columns, "decode", way[0])
-    monkeypatch.setattr(columns, "decode_batches", None)
+    monkeypatch.setattr(columns, "decode_rows", way[0])
+    monkeypatch.setattr(columns, "decode_batches", PYTHON[1])
     fetch = completed(records, [], 0)
     assert fetch.fetch_columns(FetchConfig(), Columns(), 100, 3) == 3
     assert fetch.fetch_columns(FetchConfig(), Columns(), 100, 3) == 0
@@ -236,7 +239,7 @@ def test_a_batch_behind_the_end_is_not_decompressed(way: Any, monkeypatch: pytes
 
 
 def test_an_answer_is_one_buffer_for_views(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "decode_batches", compiled.decode_batches)
+    monkeypatch.setattr(columns, "decode_batches", COMPILED[1])
     records = b"".join(batch(2 * number, [b"a value that is long %d" % number] * 2) for number in range(5))
     target = Columns(["value"], views=True)
     assert completed(records, [], 0).fetch_columns(FetchConfig(), target, 100) == 10

@@ -7,22 +7,20 @@ from functools import partial
 from itertools import pairwise
 from random import Random
 from typing import Any
-from unittest import mock
 
-from pykclient._speedups import columns as compiled_columns
-from pykclient._speedups import record as compiled_record
 from pykclient.errors import CorruptRecordError
-from pykclient.record import Compression, CursorOwner, MemoryRecords, MemoryRecordsBuilder, columns, record_cursor
+from pykclient.record import Compression, CursorOwner, MemoryRecords, MemoryRecordsBuilder, columns
 from pykclient.record.checksum import crc32c
 from pykclient.record.columns import ColumnCursor, Columns
 from pykclient.record.default_record_batch import OFFSET_OF_ATTRIBUTES, DefaultRecordBatch
 from pykclient.record.record_batch import MAX_INT64, RECORD_BATCH_OVERHEAD
-from pykclient.record.record_cursor import RecordCursor
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME
 from tests.fuzz.protocol_targets import outcome
 from tests.fuzz.target import Input, Target, number
 from tests.record.column_state import state
+from tests.record.cursors import CompiledCursor, PythonCursor
 from tests.record.test_hostile import batch_around
+from tests.support.twins import both_forms
 
 _OWNER = CursorOwner("t", 0)
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -31,18 +29,7 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LIMIT = 1 << 16
 
 
-class _CompiledCursor(RecordCursor):
-    """A cursor with the compiled decoder. Thread: owner."""
-
-    __slots__ = ()
-    _decode = RecordCursor._decode_compiled
-
-
-class _PythonCursor(RecordCursor):
-    """A cursor with the decoder in Python. Thread: owner."""
-
-    __slots__ = ()
-    _decode = RecordCursor._decode_python
+_DECODERS = both_forms("pykclient.record.columns", "decode_rows")
 
 
 def _history(cursor: Any, step: int) -> list[Any]:
@@ -59,7 +46,7 @@ def _history(cursor: Any, step: int) -> list[Any]:
 
 def _column_history(batch: Any, twin: Any, step: int, *, views: bool) -> list[Any]:
     seen: list[Any] = []
-    before, columns.decode = columns.decode, twin
+    before, columns.decode_rows = columns.decode_rows, twin
     try:
         target = Columns(None, LIMIT, views)
         cursor = ColumnCursor(batch, "t", 0, 0, LIMIT)
@@ -72,7 +59,7 @@ def _column_history(batch: Any, twin: Any, step: int, *, views: bool) -> list[An
                 target = Columns(None, LIMIT, views)
         return seen
     finally:
-        columns.decode = before
+        columns.decode_rows = before
 
 
 def _read_batch(batch: Any, step: int) -> None:
@@ -83,8 +70,7 @@ def _read_batch(batch: Any, step: int) -> None:
     outcome(batch.first_record, CorruptRecordError)
     records = outcome(lambda: batch.records(LIMIT), CorruptRecordError)
     if isinstance(batch, DefaultRecordBatch):
-        with mock.patch.object(record_cursor, "_compiled", compiled_record):
-            one, other = (_history(kind(batch, _OWNER, 0, LIMIT), step) for kind in (_CompiledCursor, _PythonCursor))
+        one, other = (_history(kind(batch, _OWNER, 0, LIMIT), step) for kind in (CompiledCursor, PythonCursor))
         assert one == other
     else:
         one = _history(batch.cursor(_OWNER, 0, LIMIT), step)
@@ -93,7 +79,7 @@ def _read_batch(batch: Any, step: int) -> None:
         found = [each.offset for step_result in one for each in step_result[0]]
         assert found == [record.offset for record in records if record.offset >= 0]
     for views in (False, True):
-        histories = [_column_history(batch, twin, step, views=views) for twin in (None, compiled_columns.decode)]
+        histories = [_column_history(batch, twin, step, views=views) for twin in _DECODERS]
         assert histories[0] == histories[1]
 
 

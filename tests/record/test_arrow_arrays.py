@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pykclient._speedups import arrow as compiled
 from pykclient.record import arrow
 from pykclient.record.columns import COLUMN_NAMES, ColumnMemory, Columns
+from tests.support.twins import both_forms
 
+FORMS = both_forms("pykclient.record.arrow", "arrays")
 NAMES = (*((name,) for name in COLUMN_NAMES), COLUMN_NAMES, ("value", "topic", "headers"))
 
 
@@ -47,9 +48,9 @@ def test_arrays_equal_those_of_the_python_version(
     memories = ColumnMemory(), ColumnMemory()
     for seed in range(40):
         made = []
-        for twin, memory in zip((compiled, None), memories, strict=True):
+        for form, memory in zip(FORMS, memories, strict=True):
             rng = random.Random(seed)
-            monkeypatch.setattr(arrow, "_compiled", twin)
+            monkeypatch.setattr(arrow, "arrays", form)
             batch = arrow.record_batch(filled(rng, names, views, rng.choice((1, 8, 3000)), memory))
             batch.validate(full=True)
             made.append(batch)
@@ -101,6 +102,6 @@ def test_an_array_that_arrow_refuses_is_released() -> None:
         raise pa.ArrowInvalid("refused")
 
     with pytest.raises(pa.ArrowInvalid, match="refused"):
-        compiled.arrays(columns, (pa.int64(), pa.binary()), refuse)
+        FORMS[1](columns, (pa.int64(), pa.binary()), refuse)
     assert columns.offsets is not None
     columns.offsets.append(0)  # raises BufferError while anything refers to it

@@ -21,15 +21,14 @@ from pykclient.record.columns import (
 from pykclient.record.default_record_batch import DefaultRecordBatch
 from tests.record.column_state import state
 from tests.record.strategies import CODECS, build, legacy_batches, v2_batches
+from tests.support.twins import both_forms
 
-compiled: Any = pytest.importorskip("pykclient._speedups.columns")
-
-TWINS = {"python": None, "c": compiled.decode}
+TWINS = dict(zip(("python", "c"), both_forms("pykclient.record.columns", "decode_rows"), strict=True))
 
 
 @pytest.fixture(params=TWINS)
 def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "decode", TWINS[request.param])
+    monkeypatch.setattr(columns, "decode_rows", TWINS[request.param])
 
 
 def cursor_of(batch: Any, from_offset: int = 0) -> ColumnCursor:
@@ -55,7 +54,7 @@ def rows_of(batch: pa.RecordBatch) -> list[Record]:
 def read(batch: Any, twin: Any, from_offset: int, step: int, max_bytes: int, names: Any, views: bool) -> list[Any]:
     """Return the results of a cursor on the batch, step by step, until it ends or has failed twice."""
     seen: list[Any] = []
-    before, columns.decode = columns.decode, twin
+    before, columns.decode_rows = columns.decode_rows, twin
     try:
         target = Columns(names, max_bytes, views)
         cursor = cursor_of(batch, from_offset)
@@ -71,7 +70,7 @@ def read(batch: Any, twin: Any, from_offset: int, step: int, max_bytes: int, nam
                 target = Columns(names, max_bytes, views)
         return seen
     finally:
-        columns.decode = before
+        columns.decode_rows = before
 
 
 batches = v2_batches() | legacy_batches()
@@ -83,7 +82,7 @@ def test_the_same_records_as_one_by_one(
     records_and_data: tuple[list[Record], bytes], step: int, views: bool, name: str
 ) -> None:
     records, data = records_and_data
-    before, columns.decode = columns.decode, TWINS[name]
+    before, columns.decode_rows = columns.decode_rows, TWINS[name]
     try:
         target = Columns(views=views)
         for batch in MemoryRecords(data).batches():
@@ -91,7 +90,7 @@ def test_the_same_records_as_one_by_one(
             while not cursor.exhausted:
                 assert cursor.read_into(target, step) <= step
     finally:
-        columns.decode = before
+        columns.decode_rows = before
     result = arrow.record_batch(target)
     assert rows_of(result) == records
     assert result.schema == arrow.schema(views=views)
@@ -105,7 +104,7 @@ def test_the_twins_do_the_same(
 ) -> None:
     for batch in MemoryRecords(records_and_data[1]).batches():
         arguments = (start, step, max_bytes, names, views)
-        assert read(batch, None, *arguments) == read(batch, compiled.decode, *arguments)
+        assert read(batch, TWINS["python"], *arguments) == read(batch, TWINS["c"], *arguments)
 
 
 @given(v2_batches(), st.data(), choices, st.booleans())
@@ -134,7 +133,7 @@ def test_the_twins_do_the_same_with_anything(records: bytes, count: int, views: 
     header[57:61] = count.to_bytes(4, "big")
     batch = DefaultRecordBatch(memoryview(bytes(header) + records))
     arguments = (0, 5, 1 << 30, None, views)
-    assert read(batch, None, *arguments) == read(batch, compiled.decode, *arguments)
+    assert read(batch, TWINS["python"], *arguments) == read(batch, TWINS["c"], *arguments)
 
 
 def batch_of(count: int, **config: Any) -> Any:

@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 
-from pykclient import types
-from pykclient._speedups import record as compiled
+from pykclient import consumer_record, types
 from pykclient.consumer_record_base import ConsumerRecordBase
-from pykclient.implementation import python_form
+from tests.support.twins import both_forms
 
 Form = Any  # a class of records
 
-PYTHON: Form = python_form(types.ConsumerRecord)
-FORMS = (PYTHON, compiled.ConsumerRecord)
+FORMS: tuple[Form, ...] = both_forms("pykclient.consumer_record", "ConsumerRecord")
+PYTHON = FORMS[0]
 
 HEADERS = (("a", b"1"), ("b", None))
 ARGUMENTS = ("orders", 3, 5, 17, 1_700_000_000_000, 0, b"key", "value", HEADERS, None, 3, 5)
@@ -136,7 +135,7 @@ def test_both_forms_do_the_same(work: Callable[[Form], Any]) -> None:
 def test_pickles_of_both_forms_are_equal(monkeypatch: pytest.MonkeyPatch, protocol: int) -> None:
     pickles = []
     for form in FORMS:
-        monkeypatch.setattr(types, "ConsumerRecord", form)
+        monkeypatch.setattr(consumer_record, "ConsumerRecord", form)
         pickles.append(pickle.dumps(made(form), protocol))
         copied = pickle.loads(pickles[-1])
         assert type(copied) is form

@@ -16,10 +16,9 @@ from pykclient.record.default_record_batch import DefaultRecordBatch
 from pykclient.record.lines import LineBuffer
 from tests.record.column_state import state
 from tests.record.strategies import build, legacy_batches, v2_batches
+from tests.support.twins import both_forms
 
-compiled: Any = pytest.importorskip("pykclient._speedups.columns")
-
-TWINS = {"python": None, "c": compiled.decode}
+TWINS = dict(zip(("python", "c"), both_forms("pykclient.record.columns", "decode_rows"), strict=True))
 
 texts = st.sampled_from([b"", b"\n", b"=", b"\r\n", b" -> ", b"null" * 40])
 formats = st.builds(lambda *parts: lambda: LineBuffer(*parts), texts, st.none() | texts, texts)
@@ -38,7 +37,7 @@ def expected(records: list[Record], lines: LineBuffer) -> bytes:
 def read(batch: Any, twin: Any, lines: LineBuffer, step: int, max_bytes: int) -> list[Any]:
     """Return what a cursor adds to the lines, step by step, until the batch ends or has failed twice."""
     seen: list[Any] = []
-    before, columns.decode = columns.decode, twin
+    before, columns.decode_rows = columns.decode_rows, twin
     try:
         target = Columns((), max_bytes, lines=lines)
         cursor = ColumnCursor(batch, "orders", 3, 0, 1 << 28)
@@ -55,7 +54,7 @@ def read(batch: Any, twin: Any, lines: LineBuffer, step: int, max_bytes: int) ->
                 target = Columns((), max_bytes, lines=lines)
         return seen
     finally:
-        columns.decode = before
+        columns.decode_rows = before
 
 
 @given(v2_batches() | legacy_batches(), formats, st.integers(1, 40), st.sampled_from(tuple(TWINS)))
@@ -75,7 +74,7 @@ def test_the_twins_do_the_same(
     records_and_data: tuple[list[Record], bytes], new: Callable[[], LineBuffer], step: int, max_bytes: int
 ) -> None:
     for batch in MemoryRecords(records_and_data[1]).batches():
-        assert read(batch, None, new(), step, max_bytes) == read(batch, compiled.decode, new(), step, max_bytes)
+        assert read(batch, TWINS["python"], new(), step, max_bytes) == read(batch, TWINS["c"], new(), step, max_bytes)
 
 
 @given(st.binary(max_size=200), st.integers(0, 20), formats)
@@ -83,7 +82,7 @@ def test_the_twins_do_the_same_with_anything(records: bytes, count: int, new: Ca
     header = bytearray(build([Record(0, 1, None, b"")])[:61])
     header[57:61] = count.to_bytes(4, "big")
     batch = DefaultRecordBatch(memoryview(bytes(header) + records))
-    assert read(batch, None, new(), 5, 1 << 30) == read(batch, compiled.decode, new(), 5, 1 << 30)
+    assert read(batch, TWINS["python"], new(), 5, 1 << 30) == read(batch, TWINS["c"], new(), 5, 1 << 30)
 
 
 @pytest.mark.parametrize("name", TWINS)

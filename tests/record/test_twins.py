@@ -15,10 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykclient import types
-from pykclient._speedups import record as compiled
-from pykclient.record import Compression, CursorOwner, DefaultRecordBatch, Record, default_record, record_cursor
-from pykclient.record.default_record import encode_headers, summarize_records, summarize_records_python
+from pykclient import consumer_record
+from pykclient.record import Compression, CursorOwner, DefaultRecordBatch, Record
+from pykclient.record.default_record import encode_headers
 from pykclient.record.default_record_batch import compute_attributes, write_header
 from pykclient.record.memory_records import MemoryRecords
 from pykclient.record.record_batch import MAX_INT32, MAX_INT64, RECORD_BATCH_OVERHEAD
@@ -26,32 +25,21 @@ from pykclient.record.record_cursor import RecordCursor
 from pykclient.record.varint import encode_varint
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, ConsumerRecord, Headers
 from tests.consumer.responses import marker
+from tests.record.cursors import CompiledCursor, PythonCursor
 from tests.record.strategies import CODECS, build, headers, nullable_bytes, record_lists, v2_batches
+from tests.support.twins import both_forms, compiled_form
 
 OWNER = CursorOwner("orders", 3)
 MIN_INT32, MIN_INT64 = -MAX_INT32 - 1, -MAX_INT64 - 1
 
 
-class CompiledCursor(RecordCursor):
-    """A cursor with the compiled decoder, whichever implementation this process runs. Thread: owner."""
-
-    __slots__ = ()
-    _decode = RecordCursor._decode_compiled
-
-
-class PythonCursor(RecordCursor):
-    """A cursor with the pure Python decoder. Thread: owner."""
-
-    __slots__ = ()
-    _decode = RecordCursor._decode_python
+CONSUMER_RECORD: Any = compiled_form("pykclient.consumer_record").ConsumerRecord
 
 
 @pytest.fixture(autouse=True)
-def both(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bind the compiled functions for these tests, even under PYKCLIENT_IMPL=python."""
-    monkeypatch.setattr(record_cursor, "_compiled", compiled)
-    monkeypatch.setattr(types, "ConsumerRecord", compiled.ConsumerRecord)  # pickling looks it up
-    monkeypatch.setattr(default_record, "_compiled", compiled)
+def pickled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the class of compiled records where pickling looks for it, even under PYKCLIENT_IMPL=python."""
+    monkeypatch.setattr(consumer_record, "ConsumerRecord", CONSUMER_RECORD)
 
 
 def fields(record: ConsumerRecord[Any, Any]) -> list[tuple[type, Any]]:
@@ -102,9 +90,10 @@ def assert_twins(
 
 
 def assert_summaries(data: bytes, count: int, base_timestamp: int) -> None:
+    python, compiled = both_forms("pykclient.record.default_record", "summarize_records")
     one, other = (
-        outcome(lambda: summarize_records(data, count, base_timestamp)),
-        outcome(lambda: summarize_records_python(data, count, base_timestamp)),
+        outcome(lambda: compiled(data, count, base_timestamp)),
+        outcome(lambda: python(data, count, base_timestamp)),
     )
     assert one == other
     assert type(one) is type(other)
@@ -369,7 +358,7 @@ def compiled_records(owner: CursorOwner = OWNER, value: bytes = b"v") -> list[Co
 
 def test_records_are_ordinary_objects() -> None:
     record = compiled_records()[7]
-    assert type(record) is compiled.ConsumerRecord
+    assert type(record) is CONSUMER_RECORD
     assert pickle.loads(pickle.dumps(record)) == record
     assert repr(record) == (
         "ConsumerRecord(topic='orders', partition=3, leader_epoch=None, offset=7, timestamp=5, timestamp_type=0, "
@@ -428,7 +417,7 @@ def test_a_cycle_through_what_a_deserializer_made_is_collected() -> None:
     assert [each() for each in gone] == [None] * len(gone)
 
 
-class Subclass(compiled.ConsumerRecord[Any, Any]):
+class Subclass(CONSUMER_RECORD):  # type: ignore[misc]
     pass
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pykclient.implementation import NAME
+from pykclient.implementation import NAME, python_form
 
 #: The modules imported anew for each implementation: all of ours that may keep references to the package's classes.
 _PREFIXES = ("pykclient", "tests.support.mock_", "tests.producer.harness")
@@ -56,3 +56,9 @@ def compiled_form(name: str) -> Any:
     import_module(name)  # first: the compiled form takes constants and Python forms from it
     package, _, last = name.rpartition(".")
     return pytest.importorskip(f"{package}._{last}")
+
+
+def both_forms(module: str, name: str) -> tuple[Any, Any]:
+    """Return the Python and the compiled form of a function or class of ``module``. Without a build, skip the test."""
+    compiled = getattr(compiled_form(module), name)
+    return python_form(getattr(import_module(module), name)), compiled

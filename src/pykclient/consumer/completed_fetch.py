@@ -183,8 +183,6 @@ class CompletedFetch:
                 self._cursor = self._next_cursor(config, open_cursor)
             return count
 
-        if record_columns.decode_batches is None:
-            return self._read_on(config, max_rows, open_cursor, read, None, end_offset, is_columnar=True)
         count = 0
         if self._cursor is None:
             count, is_inside = self._read_ordinary_batches(config, columns, max_rows, end_offset)
@@ -258,9 +256,7 @@ class CompletedFetch:
         rows, size_bytes = columns.rows, columns.size_bytes
         aborts = config.isolation_level == READ_COMMITTED and (self._aborted_transactions or self._aborted_producer_ids)
         topic, partition = self.partition
-        decode_batches = record_columns.decode_batches
-        assert decode_batches is not None
-        position, self.next_fetch_offset, is_inside, is_at_end, epoch, batch_end = decode_batches(
+        position, self.next_fetch_offset, is_inside, is_at_end, epoch, batch_end = record_columns.decode_batches(
             self._records.buffer,
             self._position,
             self.next_fetch_offset,

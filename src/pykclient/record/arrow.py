@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
 from pykclient.errors import IllegalArgumentError
-from pykclient.implementation import compiled
+from pykclient.implementation import use_compiled
 from pykclient.record.columns import COLUMN_NAMES, BinaryBuffers, Columns, ViewBuffers
 from pykclient.record.record_batch import MAX_INT64
 from pykclient.record.row_columns import BytesColumn, gather_headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from pykclient._speedups import arrow as _compiled
-else:
-    _compiled = compiled("arrow")
 
 _INT32 = struct.Struct("=i")
 _INT8 = struct.Struct("=b")
@@ -77,13 +73,7 @@ def record_batch(columns: Columns) -> pa.RecordBatch:
     pa = pyarrow()
     names, views = columns.names, columns.views
     types = _types(names, views)
-    made: list[Any] = [None] * len(names)
-    if _compiled is not None:
-        made = _compiled.arrays(columns, types, pa.Array._import_from_c)
-    for place, each in enumerate(made):
-        if each is None:
-            made[place] = _array(pa, columns, names[place], types[place])
-    batch = pa.RecordBatch.from_arrays(made, schema=schema(names, views))
+    batch = pa.RecordBatch.from_arrays(arrays(columns, types, pa.Array._import_from_c), schema=schema(names, views))
     columns.give_back()
     return batch
 
@@ -99,7 +89,18 @@ def _buffer(pa: Any, buffer: bytearray | None, size: int) -> Any:
     return pa.py_buffer(memoryview(buffer)[:size])
 
 
-def _array(pa: Any, columns: Columns, name: str, type: Any) -> Any:
+def arrays(
+    columns: Columns,
+    types: tuple[pa.DataType, ...],
+    import_array: Callable[[int, pa.DataType], pa.Array],
+) -> list[pa.Array]:
+    """Return the array of each column. ``import_array`` is pyarrow's ``Array._import_from_c``."""
+    return [array_of(columns, name, type) for name, type in zip(columns.names, types, strict=True)]
+
+
+def array_of(columns: Columns, name: str, type: Any) -> Any:
+    """Return the array of the column ``name``."""
+    pa = pyarrow()
     rows = columns.rows
     runs = columns.runs
     if name == "topic":
@@ -400,3 +401,6 @@ def headers_column(array: Any, what: str) -> BytesColumn | None:
     places = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
     view = memoryview(places.buffers()[1]).cast("B").cast("q")[: len(places)]
     return BytesColumn(len(array), *gather_headers(view, names, bytes_column(values, f"the values of {what}")))
+
+
+use_compiled(__name__)

@@ -4,21 +4,18 @@
 into it, in steps, as ``RecordCursor`` reads into ConsumerRecords. The results are plain buffers in Arrow's layout:
 ``record/arrow.py`` makes arrays of them, and this module does not need pyarrow. A buffer may have spare room at its
 end.
-
-``_speedups/columns.pyx`` has compiled versions of the loop in ``ColumnCursor``, and of the loop over the cursors of
-ordinary batches. Both stop before anything broken or unusual, and the cursors here continue.
 """
 
 from __future__ import annotations
 
 import functools
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError, KafkaError
-from pykclient.implementation import compiled
+from pykclient.implementation import use_compiled
 from pykclient.record.default_record import (
     bytes_remain,
     ended_early,
@@ -39,10 +36,7 @@ from pykclient.spare_buffers import take_free
 from pykclient.types import Headers
 
 if TYPE_CHECKING:
-    from pykclient._speedups import columns as _compiled
     from pykclient.record.lines import LineBuffer
-else:
-    _compiled = compiled("columns")
 
 #: All columns, in their default order.
 COLUMN_NAMES = (
@@ -468,16 +462,12 @@ class ColumnCursor:
             self._open()
         rows, size_bytes = columns.rows, columns.size_bytes
         failure: KafkaError | None = None
-        if decode is not None:
-            self._decode_compiled(columns, max_rows, end_offset)
-        left = max_rows - (columns.rows - rows)
-        if self._remaining and left and not columns.is_full and self.next_offset < end_offset:
-            try:
-                self._decode(columns, left, end_offset)
-            except IndexError:
-                failure = ended_early()
-            except KafkaError as error:
-                failure = error
+        try:
+            decode_rows(self, columns, max_rows, end_offset)
+        except IndexError:
+            failure = ended_early()
+        except KafkaError as error:
+            failure = error
         if not self._remaining and failure is None:
             failure = self._failure  # of an old format: the error after the readable records
         added = columns.rows - rows
@@ -513,105 +503,96 @@ class ColumnCursor:
         self._remaining = self._count = len(parts)
         return b"".join(parts)
 
-    def _decode_compiled(self, columns: Columns, max_rows: int, end_offset: int) -> None:
-        assert self._data is not None
-        self._pos, self._remaining, self.next_offset = decode(
-            self._data,
-            self._pos,
-            self._remaining,
-            max_rows,
-            self.next_offset,
-            self._base_offset,
-            self._base_timestamp,
-            self._log_append_time,
-            columns,
-            end_offset,
-        )
 
-    def _decode(self, columns: Columns, max_rows: int, end_offset: int) -> None:
-        """Add rows. After each row the cursor's state is consistent."""
-        if self._bytes is None:
-            self._bytes = bytes(self._data or b"")
-        data = self._bytes
-        log_append_time = self._log_append_time
-        base_offset, base_timestamp = self._base_offset, self._base_timestamp
-        wants_headers = columns.headers is not None
-        offsets: list[int] = []
-        timestamps: list[int] = []
-        keys: list[Span] = []
-        values: list[Span] = []
-        headers_of_rows: list[Headers] = []
-        room = columns.max_bytes - columns.size_bytes
-        is_first = not columns.rows
-        next_offset = self.next_offset
-        remaining = self._remaining
-        total = len(data)
-        begin = pos = self._pos
-        size_bytes = 0
-        try:
-            while max_rows and remaining:
-                zigzag = data[pos]
+def decode_rows(cursor: ColumnCursor, columns: Columns, max_rows: int, end_offset: int) -> None:
+    """Add the next records of ``cursor`` to ``columns``. After each row the cursor's state is consistent.
+
+    Raises:
+        CorruptRecordError: a record cannot be decoded.
+        IndexError: the batch ends inside a record.
+    """
+    if cursor._bytes is None:
+        cursor._bytes = bytes(cursor._data or b"")
+    data = cursor._bytes
+    log_append_time = cursor._log_append_time
+    base_offset, base_timestamp = cursor._base_offset, cursor._base_timestamp
+    wants_headers = columns.headers is not None
+    offsets: list[int] = []
+    timestamps: list[int] = []
+    keys: list[Span] = []
+    values: list[Span] = []
+    headers_of_rows: list[Headers] = []
+    room = columns.max_bytes - columns.size_bytes
+    is_first = not columns.rows
+    next_offset = cursor.next_offset
+    remaining = cursor._remaining
+    total = len(data)
+    begin = pos = cursor._pos
+    size_bytes = 0
+    try:
+        while max_rows and remaining:
+            zigzag = data[pos]
+            pos += 1
+            if zigzag > 0x7F:
+                zigzag += (data[pos] << 7) - 0x80
                 pos += 1
-                if zigzag > 0x7F:
-                    zigzag += (data[pos] << 7) - 0x80
-                    pos += 1
-                    if zigzag > 0x3FFF:
-                        zigzag, pos = rest_of_varint(data, pos, zigzag)
-                end = pos + (zigzag >> 1)
-                odd = zigzag & 1
-                zigzag = data[pos + 1]
-                pos += 2
-                if zigzag > 0x7F:
-                    zigzag += (data[pos] << 7) - 0x80
-                    pos += 1
-                    if zigzag > 0x3FFF:
-                        zigzag, pos = rest_of_varlong(data, pos, zigzag)
-                timestamp = base_timestamp + (zigzag >> 1 ^ -(zigzag & 1))
-                zigzag = data[pos]
+                if zigzag > 0x3FFF:
+                    zigzag, pos = rest_of_varint(data, pos, zigzag)
+            end = pos + (zigzag >> 1)
+            odd = zigzag & 1
+            zigzag = data[pos + 1]
+            pos += 2
+            if zigzag > 0x7F:
+                zigzag += (data[pos] << 7) - 0x80
                 pos += 1
-                if zigzag > 0x7F:
-                    zigzag += (data[pos] << 7) - 0x80
-                    pos += 1
-                    if zigzag > 0x3FFF:
-                        zigzag, pos = rest_of_varint(data, pos, zigzag)
-                offset = base_offset + (zigzag >> 1 ^ -(zigzag & 1))
-                key, pos = _read_span(data, pos)
-                value, pos = _read_span(data, pos)
-                headers: Headers = ()
-                if data[pos]:
-                    headers, pos = read_headers(data, pos, end)
-                else:
-                    pos += 1
-                if pos != end or odd:
-                    raise size_mismatch(pos - end)
-                if remaining == 1 and pos != total:
-                    raise bytes_remain(total - pos, self._count)
-                offset = _wrapped(offset)
-                if offset >= end_offset:
-                    next_offset = max(next_offset, end_offset)
+                if zigzag > 0x3FFF:
+                    zigzag, pos = rest_of_varlong(data, pos, zigzag)
+            timestamp = base_timestamp + (zigzag >> 1 ^ -(zigzag & 1))
+            zigzag = data[pos]
+            pos += 1
+            if zigzag > 0x7F:
+                zigzag += (data[pos] << 7) - 0x80
+                pos += 1
+                if zigzag > 0x3FFF:
+                    zigzag, pos = rest_of_varint(data, pos, zigzag)
+            offset = base_offset + (zigzag >> 1 ^ -(zigzag & 1))
+            key, pos = _read_span(data, pos)
+            value, pos = _read_span(data, pos)
+            headers: Headers = ()
+            if data[pos]:
+                headers, pos = read_headers(data, pos, end)
+            else:
+                pos += 1
+            if pos != end or odd:
+                raise size_mismatch(pos - end)
+            if remaining == 1 and pos != total:
+                raise bytes_remain(total - pos, cursor._count)
+            offset = _wrapped(offset)
+            if offset >= end_offset:
+                next_offset = max(next_offset, end_offset)
+                break
+            if offset >= next_offset:
+                size = pos - begin
+                if size_bytes + size > room and not is_first:
+                    columns.is_full = True
                     break
-                if offset >= next_offset:
-                    size = pos - begin
-                    if size_bytes + size > room and not is_first:
-                        columns.is_full = True
-                        break
-                    is_first = False
-                    offsets.append(offset)
-                    timestamps.append(_wrapped(timestamp) if log_append_time is None else log_append_time)
-                    keys.append(key)
-                    values.append(value)
-                    if wants_headers:
-                        headers_of_rows.append(headers)
-                    next_offset = offset + 1
-                    max_rows -= 1
-                    size_bytes += size
-                begin = pos
-                remaining -= 1
-        finally:
-            self._pos = begin
-            self._remaining = remaining
-            self.next_offset = next_offset
-            columns.extend(self._data or b"", data, offsets, timestamps, keys, values, headers_of_rows, size_bytes)
+                is_first = False
+                offsets.append(offset)
+                timestamps.append(_wrapped(timestamp) if log_append_time is None else log_append_time)
+                keys.append(key)
+                values.append(value)
+                if wants_headers:
+                    headers_of_rows.append(headers)
+                next_offset = offset + 1
+                max_rows -= 1
+                size_bytes += size
+            begin = pos
+            remaining -= 1
+    finally:
+        cursor._pos = begin
+        cursor._remaining = remaining
+        cursor.next_offset = next_offset
+        columns.extend(cursor._data or b"", data, offsets, timestamps, keys, values, headers_of_rows, size_bytes)
 
 
 def _read_span(data: bytes, pos: int) -> tuple[Span, int]:
@@ -628,8 +609,35 @@ def _read_span(data: bytes, pos: int) -> tuple[Span, int]:
     return (pos, end), end
 
 
-#: Decodes rows as a cursor would, up to anything broken or unusual; None in pure Python.
-decode = None if _compiled is None else _compiled.decode
+def decode_batches(
+    records: memoryview,
+    pos: int,
+    next_offset: int,
+    checksum: Callable[[Buffer], int] | None,
+    takes_transactional: bool,
+    topic: str,
+    partition: int,
+    columns: Columns,
+    max_rows: int,
+    end_offset: int = MAX_INT64,
+) -> tuple[int, int, bool, bool, int, int]:
+    """Add up to ``max_rows`` records of the batches from ``pos`` on to ``columns``, starting with ``next_offset``.
 
-#: Reads many ordinary batches as cursors would; None in pure Python.
-decode_batches = None if _compiled is None else _compiled.decode_batches
+    It stops before a batch that is not ordinary, and a cursor reads that one. Ordinary batches are uncompressed data in
+    the current format, with the right checksum. The compiled form reads them; this one leaves all batches to cursors.
+
+    Args:
+        checksum: computes a batch's checksum; None does not check it.
+        takes_transactional: whether batches of transactions are ordinary.
+        end_offset: the first offset that is not wanted.
+
+    Returns:
+        ``(pos, next_offset, is_inside, is_at_end, epoch, batch_end)``: the position after the last batch that was read
+        to its end; the offset after the last record, or ``end_offset`` if the next record of the same batch is at or
+        after it; whether the columns contain records of the batch at ``pos``; whether there is known to be no whole
+        batch at ``pos``; the leader epoch of the batch before ``pos``, and the offset after it.
+    """
+    return pos, next_offset, False, False, -1, 0
+
+
+use_compiled(__name__)

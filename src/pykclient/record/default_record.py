@@ -11,18 +11,13 @@ its length says is corrupt.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError
-from pykclient.implementation import compiled
+from pykclient.implementation import use_compiled
 from pykclient.record.record_batch import NO_TIMESTAMP, Record
 from pykclient.record.varint import VARINTS, read_varint, rest_of_varint, rest_of_varlong
 from pykclient.types import Header, Headers
-
-if TYPE_CHECKING:
-    from pykclient._speedups import record as _compiled
-else:
-    _compiled = compiled("record")
 
 
 def encode_headers(headers: Headers) -> bytes:
@@ -186,13 +181,6 @@ def summarize_records(data: bytes, count: int, base_timestamp: int) -> RecordsSu
     Raises:
         CorruptRecordError: it is not.
     """
-    if _compiled is not None and (summary := _compiled.summarize(data, count, base_timestamp)) is not None:
-        return RecordsSummary(*summary)
-    return summarize_records_python(data, count, base_timestamp)
-
-
-def summarize_records_python(data: bytes, count: int, base_timestamp: int) -> RecordsSummary:
-    """Do the same as ``summarize_records``, with the reasons why bytes are not records."""
     min_timestamp = max_timestamp = NO_TIMESTAMP
     all_have_keys = offsets_follow = True
     previous = -1
@@ -264,3 +252,6 @@ def summarize_records_python(data: bytes, count: int, base_timestamp: int) -> Re
     if pos != len(data):
         raise bytes_remain(len(data) - pos, count)
     return RecordsSummary(min_timestamp, max_timestamp, all_have_keys, offsets_follow)
+
+
+use_compiled(__name__)

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pykclient.errors import KafkaError, RecordDeserializationError
-from pykclient.implementation import compiled
+from pykclient.implementation import use_compiled
 from pykclient.record.default_record import bytes_remain, ended_early, read_headers, size_mismatch
 from pykclient.record.record_batch import NO_PARTITION_LEADER_EPOCH, CursorOwner, Record
 from pykclient.record.varint import rest_of_varint, rest_of_varlong
 from pykclient.serialization import definition_of
 from pykclient.types import ConsumerRecord, TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient._speedups import record as _compiled
-else:
-    _compiled = compiled("record")
 
 
 def _deserialization_error(
@@ -86,8 +81,8 @@ class RecordCursor:
     is_columnar: ClassVar[bool] = False
     __slots__ = (
         "_batch",
+        "_batch_header",
         "_data",
-        "_decoded_from",
         "_limit",
         "_owner",
         "_pos",
@@ -103,8 +98,7 @@ class RecordCursor:
         self._owner = owner
         self._limit = limit
         self._data: bytes | memoryview | None = None
-        #: Base offset, base time, time of the append or None, kind of time, and epoch or None.
-        self._decoded_from: tuple[int, int, int | None, int, int | None] | None = None
+        self._batch_header: tuple[int, int, int | None, int, int | None] | None = None
         self._pos = 0
         self._remaining = batch.count
         self.next_offset = from_offset
@@ -128,7 +122,7 @@ class RecordCursor:
             return records
         records_read = self.records_read
         try:
-            self._decode(max_records, records)
+            decode_into(self, max_records, records)
         except IndexError:
             if not records:
                 raise ended_early() from None
@@ -140,170 +134,151 @@ class RecordCursor:
             self._data = b""
         return records
 
-    def _decode_compiled(self, max_records: int, records: list[ConsumerRecord[Any, Any]]) -> None:
-        """Do the same as ``_decode_python``, which handles all broken or unusual records."""
-        batch = self._batch
-        if self._data is None:
-            self._data = batch.record_view(self._limit)
-        if self._decoded_from is None:
+    def _header(self) -> tuple[int, int, int | None, int, int | None]:
+        """Return base offset, base time, time of the append or None, kind of time, and epoch or None."""
+        header = self._batch_header
+        if header is None:
+            batch = self._batch
             epoch = None if batch.partition_leader_epoch == NO_PARTITION_LEADER_EPOCH else batch.partition_leader_epoch
             times = batch.base_timestamp, batch.log_append_time, batch.timestamp_type
-            self._decoded_from = batch.base_offset, *times, epoch
-        wanted = max_records if max_records < self._remaining else self._remaining
-        self._pos, self._remaining, self.next_offset, bytes_read, failure = _compiled.decode(
-            self._data,
-            self._pos,
-            self._remaining,
-            wanted,
-            self.next_offset,
-            *self._decoded_from,
-            self._owner,
-            records,
-            _deserialization_error,
-        )
-        self.bytes_read += bytes_read
-        self.records_read += len(records)
-        self.exhausted = self._remaining == 0
-        if failure is not None:
-            raise failure
-        if self._remaining and len(records) < wanted:
-            self._decode_python(max_records - len(records), records)
+            header = self._batch_header = batch.base_offset, *times, epoch
+        return header
 
-    def _decode_python(self, max_records: int, records: list[ConsumerRecord[Any, Any]]) -> None:
-        """Append to ``records``. After each record the cursor's state is consistent.
 
-        The state is written back once, in ``finally``: the locals change only when a record is complete.
-        """
-        batch = self._batch
-        data = self._data
-        if not isinstance(data, bytes):
-            self._data = data = batch.record_data(self._limit)
-        owner = self._owner
-        topic, partition, deserialize_key, deserialize_value = owner
-        epoch = None if batch.partition_leader_epoch == NO_PARTITION_LEADER_EPOCH else batch.partition_leader_epoch
-        timestamp_type = batch.timestamp_type
-        log_append_time = batch.log_append_time
-        base_offset = batch.base_offset
-        base_timestamp = batch.base_timestamp
-        append = records.append
-        next_offset = self.next_offset
-        remaining = self._remaining
-        total = len(data)
-        # The start of the next record to return.
-        begin = pos = self._pos
-        bytes_read = 0
-        records_before = len(records)
-        try:
-            while max_records and remaining:
-                zigzag = data[pos]
+def decode_into(cursor: RecordCursor, max_records: int, records: list[ConsumerRecord[Any, Any]]) -> None:
+    """Append the next records of ``cursor`` to ``records``. After each record the cursor's state is consistent.
+
+    The state is written back once, in ``finally``: the locals change only when a record is complete.
+
+    Raises:
+        CorruptRecordError: a record cannot be decoded.
+        IndexError: the batch ends inside a record.
+        RecordDeserializationError: a record cannot be deserialized.
+    """
+    batch = cursor._batch
+    data = cursor._data
+    if not isinstance(data, bytes):
+        cursor._data = data = batch.record_data(cursor._limit)
+    owner = cursor._owner
+    topic, partition, deserialize_key, deserialize_value = owner
+    base_offset, base_timestamp, log_append_time, timestamp_type, epoch = cursor._header()
+    append = records.append
+    next_offset = cursor.next_offset
+    remaining = cursor._remaining
+    total = len(data)
+    # The start of the next record to return.
+    begin = pos = cursor._pos
+    bytes_read = 0
+    records_before = len(records)
+    try:
+        while max_records and remaining:
+            zigzag = data[pos]
+            pos += 1
+            if zigzag > 0x7F:
+                zigzag += (data[pos] << 7) - 0x80
                 pos += 1
-                if zigzag > 0x7F:
-                    zigzag += (data[pos] << 7) - 0x80
-                    pos += 1
-                    if zigzag > 0x3FFF:
-                        zigzag, pos = rest_of_varint(data, pos, zigzag)
-                end = pos + (zigzag >> 1)
-                odd = zigzag & 1
-                zigzag = data[pos + 1]
-                pos += 2
-                if zigzag > 0x7F:
-                    zigzag += (data[pos] << 7) - 0x80
-                    pos += 1
-                    if zigzag > 0x3FFF:
-                        zigzag, pos = rest_of_varlong(data, pos, zigzag)
-                timestamp = base_timestamp + (zigzag >> 1 ^ -(zigzag & 1))
-                zigzag = data[pos]
+                if zigzag > 0x3FFF:
+                    zigzag, pos = rest_of_varint(data, pos, zigzag)
+            end = pos + (zigzag >> 1)
+            odd = zigzag & 1
+            zigzag = data[pos + 1]
+            pos += 2
+            if zigzag > 0x7F:
+                zigzag += (data[pos] << 7) - 0x80
                 pos += 1
-                if zigzag > 0x7F:
-                    zigzag += (data[pos] << 7) - 0x80
-                    pos += 1
-                    if zigzag > 0x3FFF:
-                        zigzag, pos = rest_of_varint(data, pos, zigzag)
-                offset = base_offset + (zigzag >> 1 ^ -(zigzag & 1))
-                zigzag = data[pos]
+                if zigzag > 0x3FFF:
+                    zigzag, pos = rest_of_varlong(data, pos, zigzag)
+            timestamp = base_timestamp + (zigzag >> 1 ^ -(zigzag & 1))
+            zigzag = data[pos]
+            pos += 1
+            if zigzag > 0x7F:
+                zigzag += (data[pos] << 7) - 0x80
                 pos += 1
-                if zigzag > 0x7F:
-                    zigzag += (data[pos] << 7) - 0x80
-                    pos += 1
-                    if zigzag > 0x3FFF:
-                        zigzag, pos = rest_of_varint(data, pos, zigzag)
-                if zigzag & 1:
-                    key = None
-                    key_size = -1
-                else:
-                    key_size = zigzag >> 1
-                    start = pos
-                    pos += key_size
-                    key = data[start:pos]
-                zigzag = data[pos]
+                if zigzag > 0x3FFF:
+                    zigzag, pos = rest_of_varint(data, pos, zigzag)
+            offset = base_offset + (zigzag >> 1 ^ -(zigzag & 1))
+            zigzag = data[pos]
+            pos += 1
+            if zigzag > 0x7F:
+                zigzag += (data[pos] << 7) - 0x80
                 pos += 1
-                if zigzag > 0x7F:
-                    zigzag += (data[pos] << 7) - 0x80
-                    pos += 1
-                    if zigzag > 0x3FFF:
-                        zigzag, pos = rest_of_varint(data, pos, zigzag)
-                if zigzag & 1:
-                    value = None
-                    value_size = -1
-                else:
-                    value_size = zigzag >> 1
-                    start = pos
-                    pos += value_size
-                    value = data[start:pos]
-                if data[pos]:
-                    headers, pos = read_headers(data, pos, end)
-                else:
-                    headers = ()
-                    pos += 1
-                if pos != end or odd:
-                    raise size_mismatch(pos - end)
-                if remaining == 1 and pos != total:
-                    raise bytes_remain(total - pos, batch.count)
-                if offset >= next_offset:
-                    if log_append_time is not None:
-                        timestamp = log_append_time
-                    part = "key"
-                    raw_key = key
-                    raw_value = value
-                    try:
-                        if deserialize_key is not None and raw_key is not None:
-                            key = deserialize_key(topic, headers, raw_key)
-                        part = "value"
-                        if deserialize_value is not None and raw_value is not None:
-                            value = deserialize_value(topic, headers, raw_value)
-                    except Exception as error:
-                        raw = Record(offset, timestamp, raw_key, raw_value, headers)
-                        raise _deserialization_error(owner, part, raw, timestamp_type, epoch, error) from error
-                    append(
-                        ConsumerRecord(
-                            topic,
-                            partition,
-                            epoch,
-                            offset,
-                            timestamp,
-                            timestamp_type,
-                            key,
-                            value,
-                            headers,
-                            None,
-                            key_size,
-                            value_size,
-                        )
+                if zigzag > 0x3FFF:
+                    zigzag, pos = rest_of_varint(data, pos, zigzag)
+            if zigzag & 1:
+                key = None
+                key_size = -1
+            else:
+                key_size = zigzag >> 1
+                start = pos
+                pos += key_size
+                key = data[start:pos]
+            zigzag = data[pos]
+            pos += 1
+            if zigzag > 0x7F:
+                zigzag += (data[pos] << 7) - 0x80
+                pos += 1
+                if zigzag > 0x3FFF:
+                    zigzag, pos = rest_of_varint(data, pos, zigzag)
+            if zigzag & 1:
+                value = None
+                value_size = -1
+            else:
+                value_size = zigzag >> 1
+                start = pos
+                pos += value_size
+                value = data[start:pos]
+            if data[pos]:
+                headers, pos = read_headers(data, pos, end)
+            else:
+                headers = ()
+                pos += 1
+            if pos != end or odd:
+                raise size_mismatch(pos - end)
+            if remaining == 1 and pos != total:
+                raise bytes_remain(total - pos, batch.count)
+            if offset >= next_offset:
+                if log_append_time is not None:
+                    timestamp = log_append_time
+                part = "key"
+                raw_key = key
+                raw_value = value
+                try:
+                    if deserialize_key is not None and raw_key is not None:
+                        key = deserialize_key(topic, headers, raw_key)
+                    part = "value"
+                    if deserialize_value is not None and raw_value is not None:
+                        value = deserialize_value(topic, headers, raw_value)
+                except Exception as error:
+                    raw = Record(offset, timestamp, raw_key, raw_value, headers)
+                    raise _deserialization_error(owner, part, raw, timestamp_type, epoch, error) from error
+                append(
+                    ConsumerRecord(
+                        topic,
+                        partition,
+                        epoch,
+                        offset,
+                        timestamp,
+                        timestamp_type,
+                        key,
+                        value,
+                        headers,
+                        None,
+                        key_size,
+                        value_size,
                     )
-                    next_offset = offset + 1
-                    max_records -= 1
-                    bytes_read += pos - begin
-                begin = pos
-                remaining -= 1
-        finally:
-            self._pos = begin
-            self._remaining = remaining
-            self.next_offset = next_offset
-            self.bytes_read += bytes_read
-            self.records_read += len(records) - records_before
-            self.exhausted = remaining == 0
-
-    _decode = _decode_python if _compiled is None else _decode_compiled
+                )
+                next_offset = offset + 1
+                max_records -= 1
+                bytes_read += pos - begin
+            begin = pos
+            remaining -= 1
+    finally:
+        cursor._pos = begin
+        cursor._remaining = remaining
+        cursor.next_offset = next_offset
+        cursor.bytes_read += bytes_read
+        cursor.records_read += len(records) - records_before
+        cursor.exhausted = remaining == 0
 
 
 class RecordIteratorCursor:
@@ -395,3 +370,6 @@ class RecordIteratorCursor:
             -1 if key is None else len(key),
             -1 if value is None else len(value),
         )
+
+
+use_compiled(__name__)

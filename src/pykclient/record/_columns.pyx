@@ -1,7 +1,6 @@
-"""Batches into columns. Python version: ``record/columns.py``. For columns into batches there is ``rows.pyx``.
+"""The compiled form of ``columns.py``: batches into columns. For columns into batches there is ``_row_columns.pyx``.
 
-Both functions stop before anything broken or unusual, and the Python version continues, so that errors are raised in
-one place. They keep the GIL: a batch takes microseconds, while getting the GIL back from a CPU-bound thread takes
+Both functions stop before anything broken or unusual, and Python continues, so that errors are raised in one place. They keep the GIL: a batch takes microseconds, while getting the GIL back from a CPU-bound thread takes
 milliseconds.
 """
 
@@ -13,6 +12,8 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32
 from libc.string cimport memcpy, memset
 
 from pykclient.record._record_layout cimport Fields, add, read_bytes, read_record
+
+from pykclient.record.columns import decode_rows as decode_rows_python
 
 cdef enum:
     # Length, attributes, timestamp, offset, key, value and headers have at least one byte each.
@@ -435,45 +436,37 @@ cdef int put_headers(Rows *rows, Fields *fields) except -1:
     return 0
 
 
-def decode(
-    object data,
-    Py_ssize_t pos,
-    Py_ssize_t remaining,
-    Py_ssize_t max_rows,
-    int64_t next_offset,
-    int64_t base_offset,
-    int64_t base_timestamp,
-    object log_append_time,
-    object columns,
-    int64_t end_offset=INT64_MAX,
-):
-    """Add to ``columns`` up to ``max_rows`` of the ``remaining`` records from ``pos`` on, starting with
-    ``next_offset``.
-
-    Return the position where it stopped: ``(pos, remaining, next_offset)``. It stops before the first record from
-    ``end_offset`` on; ``next_offset`` is then at least ``end_offset``.
-    """
+def decode_rows(object cursor, object columns, Py_ssize_t max_rows, int64_t end_offset):
+    """Add the next records of ``cursor``; leave broken and unusual records to the Python form."""
     cdef Py_buffer view
     cdef Batch batch
     cdef Rows rows
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    try:
-        batch.source = <const uint8_t *>view.buf
-        batch.at = batch.source + pos
-        batch.end = batch.source + view.len
-        batch.remaining = remaining
-        batch.base_offset = base_offset
-        batch.base_timestamp = base_timestamp
-        batch.has_append_time = log_append_time is not None
-        batch.append_time = log_append_time if batch.has_append_time else 0
-        begin_rows(&rows, columns, max_rows, next_offset, end_offset, data)
+    cdef object data = cursor._data, append_time = cursor._log_append_time
+    cdef Py_ssize_t rows_before = columns.rows
+    if cursor.next_offset <= INT64_MAX and cursor.next_offset < end_offset:
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            read_rows(&batch, &rows)
+            batch.source = <const uint8_t *>view.buf
+            batch.at = batch.source + <Py_ssize_t>cursor._pos
+            batch.end = batch.source + view.len
+            batch.remaining = cursor._remaining
+            batch.base_offset = cursor._base_offset
+            batch.base_timestamp = cursor._base_timestamp
+            batch.has_append_time = append_time is not None
+            batch.append_time = append_time if batch.has_append_time else 0
+            begin_rows(&rows, columns, max_rows, cursor.next_offset, end_offset, data)
+            try:
+                read_rows(&batch, &rows)
+            finally:
+                finish_rows(&rows, columns, data)
+            cursor._pos = batch.at - batch.source
+            cursor._remaining = batch.remaining
+            cursor.next_offset = rows.next_offset
         finally:
-            finish_rows(&rows, columns, data)
-        return batch.at - batch.source, batch.remaining, rows.next_offset
-    finally:
-        PyBuffer_Release(&view)
+            PyBuffer_Release(&view)
+    max_rows -= columns.rows - rows_before
+    if cursor._remaining and max_rows and not columns.is_full and cursor.next_offset < end_offset:
+        decode_rows_python(cursor, columns, max_rows, end_offset)
 
 
 # --- batches into columns ------------------------------------------------------------------------------------------
@@ -511,14 +504,6 @@ def decode_batches(
     Py_ssize_t max_rows,
     int64_t end_offset=INT64_MAX,
 ):
-    """Add to ``columns`` up to ``max_rows`` records of the batches from ``pos`` on, starting with ``next_offset``.
-
-    Only uncompressed data batches in the current format are read, and only if ``checksum``, which may be None, equals
-    the one in their header. Return ``(pos, next_offset, is_inside, is_at_end, epoch, batch_end)``: the position after
-    the last batch that was read to its end; the offset after the last record, or ``end_offset`` if the next record of
-    the same batch is at or after it; whether the columns contain records of the batch at ``pos``; whether there is no
-    whole batch at ``pos``; the leader epoch of the batch before ``pos``, and the offset after it.
-    """
     cdef Py_buffer view
     cdef Batch batch
     cdef Rows rows

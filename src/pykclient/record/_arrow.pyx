@@ -1,7 +1,7 @@
-"""Columns as Arrow arrays, through Arrow's C data interface. Python version: ``record/arrow.py``.
+"""The compiled form of ``arrow.py``: columns as Arrow arrays, through Arrow's C data interface.
 
 An array holds the buffers of its column, or a copy of those that are small, and releases them when Arrow does. Columns
-with unusual contents are left to the Python version.
+with unusual contents are left to the Python form.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -11,12 +11,14 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
+from pykclient.record.arrow import _SMALL, array_of
+
 cdef extern from "Python.h":
     int Py_IsInitialized() nogil
 
+cdef Py_ssize_t small = _SMALL
+
 cdef enum:
-    # A size below which copying does not matter.
-    SMALL = 16384
     # The most that one column needs: that of headers.
     MAX_NODES = 4
     MAX_BUFFERS = 9
@@ -102,7 +104,7 @@ cdef int add_buffer(Held *held, object buffer, Py_ssize_t size) except -1:
     """Add the first ``size`` bytes of a bytearray; a copy if so little is used that it should not retain the buffer."""
     cdef Py_ssize_t capacity = PyByteArray_GET_SIZE(buffer)
     cdef Py_buffer *view
-    if capacity > SMALL and size < capacity >> 1:
+    if capacity > small and size < capacity >> 1:
         memcpy(add_space(held, size), PyByteArray_AS_STRING(buffer), size)
         return 0
     view = &held.views[held.view_count]
@@ -246,17 +248,13 @@ cdef bint is_unusual(str name, object columns) except -1:
 
 
 def arrays(object columns, tuple types, object import_array) -> list:
-    """Return the array of each column; None for one that the Python version must make.
-
-    ``import_array`` is pyarrow's ``Array._import_from_c``.
-    """
     cdef Held *held
     cdef ArrowArray array
     cdef list made = []
     cdef str name
     for name, type in zip(columns.names, types):
         if is_unusual(name, columns):
-            made.append(None)
+            made.append(array_of(columns, name, type))
             continue
         held = <Held *>calloc(1, sizeof(Held))
         if held == NULL:

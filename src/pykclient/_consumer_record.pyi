@@ -1,0 +1,1 @@
+from pykclient.consumer_record import ConsumerRecord as ConsumerRecord

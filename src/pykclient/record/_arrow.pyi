@@ -1,0 +1,1 @@
+from pykclient.record.arrow import arrays as arrays

@@ -1,0 +1,1 @@
+from pykclient.record.default_record import summarize_records as summarize_records

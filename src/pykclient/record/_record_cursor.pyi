@@ -1,0 +1,1 @@
+from pykclient.record.record_cursor import decode_into as decode_into

@@ -1,0 +1,211 @@
+"""The compiled form of ``record_cursor.py``.
+
+It stops before anything broken or unusual, and the Python form continues from there. So errors are raised in one place
+only, and the C code handles only well-formed records.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t
+from libc.string cimport memcmp
+
+from pykclient._consumer_record cimport RecordObject, new_record
+from pykclient.record._record_layout cimport Fields, add, read_bytes, read_record
+
+from pykclient.record.record_cursor import _deserialization_error, decode_into as decode_into_python
+
+cdef extern from *:
+    PyObject *Py_NewRef(object value)
+    bint PyObject_IS_GC(object value)
+    void PyObject_GC_Track(object record)
+
+
+cdef tuple _headers(Fields *fields):
+    """Return the headers, which ``read_record`` has validated."""
+    cdef const uint8_t *pos = fields.headers
+    cdef const uint8_t *data = NULL
+    cdef Py_ssize_t size = 0, i
+    cdef tuple headers = PyTuple_New(fields.headers_count)
+    cdef tuple header
+    cdef object part
+    for i in range(fields.headers_count):
+        header = PyTuple_New(2)
+        Py_INCREF(header)
+        PyTuple_SET_ITEM(headers, i, header)
+        pos = read_bytes(pos, fields.end, &data, &size)
+        # As in Java, a name that is not UTF-8 does not make the record unreadable.
+        part = PyUnicode_DecodeUTF8(<const char *>data, size, "replace")
+        Py_INCREF(part)
+        PyTuple_SET_ITEM(header, 0, part)
+        pos = read_bytes(pos, fields.end, &data, &size)
+        part = None if size < 0 else PyBytes_FromStringAndSize(<const char *>data, size)
+        Py_INCREF(part)
+        PyTuple_SET_ITEM(header, 1, part)
+    return headers
+
+
+def decode_into(object cursor, Py_ssize_t max_records, list records not None):
+    """Append the next records of ``cursor``; leave broken and unusual records to the Python form."""
+    cdef Py_buffer buffer
+    cdef object batch_header = cursor._header()
+    cdef object data = cursor._data, next_offset = cursor.next_offset, failure = None
+    cdef Py_ssize_t pos = cursor._pos, remaining = cursor._remaining
+    cdef Py_ssize_t wanted = min(max_records, remaining)
+    if data is None:
+        data = cursor._data = cursor._batch.record_view(cursor._limit)
+    if -1 <= next_offset <= INT64_MAX:
+        PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+        try:
+            pos, remaining, next_offset, bytes_read, failure = decode(
+                <const uint8_t *>buffer.buf,
+                buffer.len,
+                pos,
+                remaining,
+                wanted,
+                next_offset,
+                batch_header,
+                cursor._owner,
+                records,
+            )
+        finally:
+            PyBuffer_Release(&buffer)
+        cursor._pos = pos
+        cursor._remaining = remaining
+        cursor.next_offset = next_offset
+        cursor.bytes_read += bytes_read
+        cursor.records_read += len(records)
+        cursor.exhausted = remaining == 0
+        if failure is not None:
+            raise failure
+    if remaining and len(records) < wanted:
+        decode_into_python(cursor, max_records - len(records), records)
+
+
+cdef tuple decode(
+    const uint8_t *start,
+    Py_ssize_t size,
+    Py_ssize_t pos,
+    Py_ssize_t remaining,
+    Py_ssize_t max_records,
+    int64_t next_offset,
+    tuple batch_header,
+    object owner,
+    list records,
+):
+    """Append up to ``max_records`` records from ``pos`` on, without offsets below ``next_offset``.
+
+    ``remaining`` is the number of records from ``pos`` on. Return the point where decoding stopped, as ``(pos,
+    remaining, next_offset, bytes_read, failure)``. If fewer than ``max_records`` were appended and some remain, the
+    point is before a record that the Python form must decode, or before one whose deserializer raised. In the latter
+    case, ``failure`` is the error to raise.
+    """
+    cdef int64_t base_offset, base_timestamp
+    cdef object log_append_time, timestamp_type, epoch
+    base_offset, base_timestamp, log_append_time, timestamp_type, epoch = batch_header
+    cdef const uint8_t *end = start + size
+    cdef const uint8_t *at = start + pos
+    cdef Fields fields
+    cdef int64_t offset, time, last_time = 0
+    cdef Py_ssize_t bytes_read = 0, last_size = -1
+    # Neighbours share equal objects: times, sizes, headers.
+    cdef object timestamp = log_append_time
+    cdef object minus_one = -1, size_object = minus_one, key_size, value_size
+    cdef const uint8_t *last_headers = NULL
+    cdef Py_ssize_t headers_size, last_headers_size = 0
+    cdef tuple no_headers = (), shared_headers = no_headers, headers
+    cdef bint has_time = log_append_time is not None
+    cdef RecordObject *new
+    cdef object record, offset_object, key, value, raw_key, raw_value, part
+    cdef object failure = None
+    topic, partition, deserialize_key, deserialize_value = owner
+    cdef bint has_key_deserializer = deserialize_key is not None
+    cdef bint has_value_deserializer = deserialize_value is not None
+    cdef bint is_deserialized = has_key_deserializer or has_value_deserializer
+    cdef bint is_strange = PyObject_IS_GC(topic) or PyObject_IS_GC(partition)  # usually False: they are str and int
+    while max_records > 0 and remaining > 0:
+        if not read_record(at, end, &fields) or (remaining == 1 and fields.end != end):
+            break
+        if not add(base_offset, fields.offset_delta, &offset) or offset == INT64_MAX:
+            break
+        if not add(base_timestamp, fields.timestamp_delta, &time):
+            break
+        if offset >= next_offset:
+            if fields.headers_count == 0:
+                headers = no_headers
+            else:
+                headers_size = fields.end - fields.headers
+                if headers_size != last_headers_size or memcmp(fields.headers, last_headers, headers_size) != 0:
+                    shared_headers = _headers(&fields)
+                    last_headers = fields.headers
+                    last_headers_size = headers_size
+                headers = shared_headers
+            if log_append_time is None and (not has_time or time != last_time):
+                timestamp = time
+                last_time = time
+                has_time = True
+            if fields.key_size < 0:
+                key = None
+                key_size = minus_one
+            else:
+                key = PyBytes_FromStringAndSize(<const char *>fields.key, fields.key_size)
+                key_size = fields.key_size
+            if fields.value_size < 0:
+                value = None
+                value_size = minus_one
+            else:
+                value = PyBytes_FromStringAndSize(<const char *>fields.value, fields.value_size)
+                if fields.value_size != last_size:
+                    last_size = fields.value_size
+                    size_object = last_size
+                value_size = size_object
+            if is_deserialized:
+                raw_key = key
+                raw_value = value
+                part = "key"
+                try:
+                    if has_key_deserializer and raw_key is not None:
+                        key = deserialize_key(topic, headers, raw_key)
+                    part = "value"
+                    if has_value_deserializer and raw_value is not None:
+                        value = deserialize_value(topic, headers, raw_value)
+                except Exception as error:
+                    failure = _deserialization_error(
+                        owner, part, (offset, timestamp, raw_key, raw_value, headers), timestamp_type, epoch, error
+                    )
+                    failure.__cause__ = error
+                    break
+                except BaseException as error:
+                    failure = error
+                    break
+            # From here on nothing can fail and leave a field without a value.
+            offset_object = offset
+            record = new_record()
+            new = <RecordObject *>record
+            new.topic = Py_NewRef(topic)
+            new.partition = Py_NewRef(partition)
+            new.leader_epoch = Py_NewRef(epoch)
+            new.offset = Py_NewRef(offset_object)
+            new.timestamp = Py_NewRef(timestamp)
+            new.timestamp_type = Py_NewRef(timestamp_type)
+            new.key = Py_NewRef(key)
+            new.value = Py_NewRef(value)
+            new.headers = Py_NewRef(headers)
+            new.serialized_key_size = Py_NewRef(key_size)
+            new.serialized_value_size = Py_NewRef(value_size)
+            new.delivery_count = Py_NewRef(None)
+            # Objects that the GC does not track cannot be part of a cycle. Tracking thousands of records costs more
+            # than making them. Headers are tuples of immutable objects until the application asks for the list.
+            # `record_setattro` handles that, and later assignments.
+            if is_strange or (is_deserialized and (PyObject_IS_GC(key) or PyObject_IS_GC(value))):
+                PyObject_GC_Track(record)
+            records.append(record)
+            next_offset = offset + 1
+            max_records -= 1
+            bytes_read += fields.end - at
+        at = fields.end
+        remaining -= 1
+    return at - start, remaining, next_offset, bytes_read, failure
