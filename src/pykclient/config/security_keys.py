@@ -168,9 +168,9 @@ _SSL_KEYS = (
         Type.STRING,
         "https",
         LOW,
-        "The method to check a broker's host name against its certificate. An empty string, or none, disables the "
+        "The method to check a broker's host name against its certificate. An empty string, or 'none', disables the "
         "check.",
-        convert=lambda value: "" if value is None else value,
+        convert=lambda value: "https" if value is None else value,
     ),
     _key("ssl.secure.random.implementation", Type.STRING, None, LOW, "Java's random number generator.", reason=_JVM),
     _key(
@@ -234,6 +234,7 @@ _SSL_KEYS = (
         True,
         "If false, any certificate of a broker is accepted, so that anyone on the network can pose as the broker. For "
         "experiments only.",
+        convert=lambda value: True if value is None else value,
     ),
 )
 

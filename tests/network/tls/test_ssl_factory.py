@@ -97,6 +97,49 @@ def test_the_system_is_trusted_if_nothing_is_given(monkeypatch: pytest.MonkeyPat
     assert "pykclient test authority" in str(context().get_ca_certs())
 
 
+#: How users have PEM: as it is, with something before it, with other ends of lines, and in the values of variables.
+SHAPES: dict[str, Callable[[str], bytes]] = {
+    "a long listing": lambda pem: b"Certificate:\n    Data: ENCRYPTED\n" * 500 + pem.encode(),
+    "a byte order mark": lambda pem: b"\xef\xbb\xbf" + pem.encode(),
+    "a comment in Latin 1": lambda pem: b"# Z\xfcrich\n" + pem.encode(),
+    "a comment in UTF-8": lambda pem: "# Z\u00fcrich\n".encode() + pem.encode(),
+    "the lines of Windows": lambda pem: pem.replace("\n", "\r\n").encode(),
+    "indented": lambda pem: pem.replace("\n", "\n    ").encode(),
+    "without a last line end": lambda pem: pem.strip().encode(),
+    "glued": lambda pem: pem.replace("-----\n-----", "----------").encode(),
+    "one line": lambda pem: pem.replace("\n", " ").encode(),
+    "escaped": lambda pem: pem.replace("\n", "\\n").encode(),
+    "an older label": lambda pem: pem.replace(" CERTIFICATE", " X509 CERTIFICATE").encode(),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_of_pem(files: Path, authority: CertificateAuthority, shape: str) -> None:
+    client = (files / "client.key").read_text() + (files / "client.crt").read_text()
+    (files / "shaped.pem").write_bytes(SHAPES[shape](client))
+    (files / "shaped-ca.pem").write_bytes(SHAPES[shape](authority.certificate_pem))
+    text = (files / "shaped-ca.pem").read_bytes().decode("latin-1")
+    location = {"ssl_keystore_location": str(files / "shaped.pem")}
+    for trust in ({"ssl_cafile": files / "shaped-ca.pem"}, {"ssl_truststore_certificates": text}):
+        assert "pykclient test authority" in str(context(**location, **trust).get_ca_certs())
+
+
+def test_an_encrypted_key_of_the_old_form(files: Path, certificate: IssuedCertificate) -> None:
+    """Its password is in headers, whose lines count."""
+    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+    key = serialization.load_pem_private_key(certificate.key_pem().encode(), None).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.BestAvailableEncryption(SECRET.encode()),
+    )
+    assert b"Proc-Type: 4,ENCRYPTED" in key
+    (files / "old.key").write_bytes(key)
+    settings = {"ssl_certfile": files / "client.crt", "ssl_keyfile": files / "old.key"}
+    context(**settings, ssl_password=SECRET)
+    with pytest.raises(ConfigError, match=r"is encrypted: set ssl\.key\.password"):
+        context(**settings)
+
+
 KEYS: list[Callable[[Path], dict[str, Any]]] = [
     lambda files: {"ssl_keystore_location": str(files / "client.pem"), "ssl_keystore_type": "PEM"},
     lambda files: {"ssl_keystore_location": str(files / "encrypted.pem"), "ssl_key_password": SECRET},
@@ -210,6 +253,25 @@ WRONG: list[tuple[Callable[[Path], dict[str, Any]], str]] = [
     (lambda files: {"ssl_keystore_certificate_chain": (files / "client.crt").read_text()}, "ssl.keystore.key must be"),
     (lambda files: {"ssl_crlfile": files / "none"}, "ssl.crlfile = .*none' cannot be read"),
     (lambda files: {"ssl_crlfile": files / "nonsense"}, "has no revocation list"),
+    (lambda files: {"ssl_crlfile": files / "ca.pem"}, "has no revocation list in PEM"),
+    (lambda _: {"ssl_cafile": "a\0b"}, "ssl.cafile = .* cannot be read: embedded null byte"),
+    (lambda _: {"ssl_ciphers": "A\0B"}, "OpenSSL has none of these cipher suites"),
+    (lambda _: {"ssl_cipher_suites": "FOO,ECDHE-RSA-AES128-GCM-SHA256"}, "does not have, or does not allow, FOO"),
+    (lambda _: {"ssl_context": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)}, "is one for servers"),
+    (
+        lambda files: {"ssl_truststore_certificates": "x", "ssl_truststore_location": str(files / "ca.pem")},
+        "ssl.truststore.certificates and ssl.truststore.location are set, but only one",
+    ),
+    (
+        lambda files: {"ssl_certfile": files / "client.pem", "ssl_keystore_location": str(files / "client.pem")},
+        "ssl.keystore.location and ssl.certfile are set, but only one",
+    ),
+    (lambda _: {"ssl_truststore_certificates": "-----BEGIN CERTIFICATE-----\nMIIB"}, "block CERTIFICATE has no end"),
+    (lambda _: {"ssl_truststore_certificates": "-----BEGIN CERTIFI"}, "its last line is incomplete"),
+    (
+        lambda _: {"ssl_truststore_certificates": "-----BEGIN CERTIFICATE-----\n\u00fc\n-----END CERTIFICATE-----"},
+        "is damaged: a block CERTIFICATE is not base 64",
+    ),
     (lambda _: {"ssl_context": object()}, "must be an ssl.SSLContext, not object"),
     (lambda _: {"ssl_enabled_protocols": "TLSv9"}, "'TLSv9' is not a TLS version: use TLSv1"),
     (lambda _: {"ssl_enabled_protocols": "TLSv1.3", "ssl_protocol": "TLSv1.2"}, "older than every version"),
@@ -276,13 +338,25 @@ def _all_ciphers() -> list[Any]:
     [
         {"ssl_check_hostname": False},
         {"ssl_endpoint_identification_algorithm": ""},
-        {"ssl_endpoint_identification_algorithm": None},
         {"ssl.endpoint.identification.algorithm": "none"},
     ],
 )
 def test_the_host_name_check_can_be_turned_off(settings: dict[str, Any]) -> None:
     made = context(**settings)
     assert not made.check_hostname
+    assert made.verify_mode == ssl.CERT_REQUIRED
+
+
+def test_none_turns_no_check_off() -> None:
+    """Programs pass on what the environment has, so None means that nothing is set."""
+    made = context(
+        **{
+            "ssl.endpoint.identification.algorithm": None,
+            "ssl.check.hostname": None,
+            "enable.ssl.certificate.verification": None,
+        }
+    )
+    assert made.check_hostname
     assert made.verify_mode == ssl.CERT_REQUIRED
 
 
@@ -293,7 +367,17 @@ def test_no_verification_at_all_is_logged(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_revocation_lists_are_checked(files: Path) -> None:
-    assert context(ssl_crlfile=files / "crl.pem").verify_flags & ssl.VERIFY_CRL_CHECK_LEAF
+    made = context(ssl_cafile=files / "ca.pem", ssl_crlfile=files / "crl.pem")
+    assert made.verify_flags & ssl.VERIFY_CRL_CHECK_LEAF
+    assert made.cert_store_stats() == {"x509": 1, "crl": 1, "x509_ca": 1}
+
+
+def test_certificates_beside_revocation_lists_are_not_trusted(files: Path) -> None:
+    other = CertificateAuthority("of somebody else").certificate_pem
+    (files / "bundle.pem").write_text(other + (files / "crl.pem").read_text())
+    made = context(ssl_cafile=files / "ca.pem", ssl_crlfile=files / "bundle.pem")
+    assert "of somebody else" not in str(made.get_ca_certs())
+    assert made.cert_store_stats()["crl"] == 1
 
 
 def test_a_context_of_ones_own() -> None:

@@ -17,7 +17,9 @@ from pykclient.network.tls.ssl_stores import (
     key_store,
     key_store_of_pem,
     load_key_store,
+    private_file,
     read_file,
+    revocation_lists,
     trust_store,
 )
 
@@ -82,7 +84,7 @@ class SslFactory:
 def _file_stamp(path: str) -> tuple[str, int, int, int]:
     try:
         found = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):
         return path, 0, 0, 0
     return path, found.st_mtime_ns, found.st_size, found.st_ino
 
@@ -118,6 +120,8 @@ def _own_context(config: Mapping[str, Any]) -> ContextSettings:
     context = config["ssl.context"]
     if not isinstance(context, ssl.SSLContext):
         raise ConfigError(f"ssl_context must be an ssl.SSLContext, not {type(context).__name__}", key="ssl.context")
+    if context.protocol == ssl.PROTOCOL_TLS_SERVER:
+        raise ConfigError("ssl_context is one for servers: create it with ssl.PROTOCOL_TLS_CLIENT", key="ssl.context")
     return ContextSettings(context, ())
 
 
@@ -178,6 +182,12 @@ def _set_ciphers(context: ssl.SSLContext, config: Mapping[str, Any]) -> Collecti
         _apply_ciphers(context, ":".join(old), "ssl.cipher.suites")
     else:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
+    unknown = sorted({*allowed} - {cipher["name"] for cipher in context.get_ciphers()})
+    if unknown:
+        raise ConfigError(
+            f"ssl.cipher.suites: OpenSSL does not have, or does not allow, {', '.join(unknown)}",
+            key="ssl.cipher.suites",
+        )
     if len(old) == len(allowed):
         context.maximum_version = min(context.maximum_version, ssl.TLSVersion.TLSv1_2)
     if context.minimum_version > context.maximum_version:
@@ -188,12 +198,13 @@ def _set_ciphers(context: ssl.SSLContext, config: Mapping[str, Any]) -> Collecti
 def _apply_ciphers(context: ssl.SSLContext, text: str, name: str) -> None:
     try:
         context.set_ciphers(text)
-    except ssl.SSLError as error:
+    except (ssl.SSLError, ValueError) as error:
         raise ConfigError(f"{name}: OpenSSL has none of these cipher suites: {text}", key=name) from error
 
 
 def _load_trust(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
     found: list[tuple[str, str]] = []
+    _check_one_of(config, "ssl.truststore.certificates", "ssl.truststore.location")
     if (password := config["ssl.truststore.certificates"]) is not None:
         name = "ssl.truststore.certificates"
         found.append((name, trust_store(password.value.encode(), name, None)))
@@ -227,17 +238,20 @@ def _load_certificates(context: ssl.SSLContext, certificates: str, name: str) ->
 def _load_revocations(context: ssl.SSLContext, path: str | None) -> None:
     if path is None:
         return
-    read_file(path, "ssl.crlfile")
+    # Only the lists: OpenSSL would trust the certificates that such a file may contain as well.
+    lists = revocation_lists(read_file(path, "ssl.crlfile"), f"ssl_crlfile = {path!r}")
     try:
-        context.load_verify_locations(cafile=path)
-    except (ssl.SSLError, OSError) as error:
-        raise ConfigError(f"ssl_crlfile = {path!r} has no revocation list in PEM", key="ssl.crlfile") from error
+        with private_file(lists) as file:
+            context.load_verify_locations(cafile=file)
+    except ssl.SSLError as error:
+        raise ConfigError(f"ssl_crlfile = {path!r} has a revocation list that is damaged", key="ssl.crlfile") from error
     context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
 
 def _client_key_store(config: Mapping[str, Any]) -> tuple[KeyStore, str] | None:
     """Return the client's key and certificates, and the key of the configuration that names them."""
     key_password = _value(config["ssl.key.password"])
+    _check_one_of(config, "ssl.keystore.key", "ssl.keystore.location", "ssl.certfile")
     if (chain := config["ssl.keystore.certificate.chain"]) is not None:
         key = config["ssl.keystore.key"]
         name = "ssl.keystore.certificate.chain"
@@ -260,6 +274,17 @@ def _client_key_store(config: Mapping[str, Any]) -> tuple[KeyStore, str] | None:
     if config["ssl.keyfile"] is not None:
         raise ConfigError("ssl_keyfile is set, so ssl_certfile must be, too", key="ssl.certfile")
     return None
+
+
+def _check_one_of(config: Mapping[str, Any], *names: str) -> None:
+    """Check that a configuration has a key or certificates from one source (Java: DefaultSslEngineFactory).
+
+    Raises:
+        ConfigError: it has several.
+    """
+    given = [name for name in names if config[name] is not None]
+    if len(given) > 1:
+        raise ConfigError(f"{' and '.join(given)} are set, but only one of them may be", key=given[0])
 
 
 def _value(password: Any) -> str | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from pykclient.errors import ConfigError
+from pykclient.network.tls.pem import PemBlock, pem_blocks
 
 _PEM_START: Final = b"-----BEGIN"
 _JKS_START: Final = b"\xfe\xed\xfe\xed"
@@ -22,8 +23,6 @@ _WRONG_PASSWORD: Final = (
     "MAYBE_WRONG_PASSWORD",
     "PROBLEMS_GETTING_PASSWORD",
 )
-
-_CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
 
 
 class KeyStore(NamedTuple):
@@ -46,8 +45,9 @@ def read_file(path: str, name: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read()
-    except OSError as error:
-        raise ConfigError(f"{name} = {path!r} cannot be read: {error.strerror}", key=name) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{name} = {path!r} cannot be read: {reason}", key=name) from error
 
 
 def key_store(content: bytes, name: str, password: str | None, key_password: str | None) -> KeyStore:
@@ -59,8 +59,8 @@ def key_store(content: bytes, name: str, password: str | None, key_password: str
     Raises:
         ConfigError: the format or the password is wrong, or a package is missing.
     """
-    if _PEM_START in content[:4096]:
-        text = _text(content, name)
+    if _PEM_START in content:
+        text = content.decode("latin-1")
         return key_store_of_pem(text, text, name, key_password or password)
     if content.startswith(_JKS_START):
         return _jks_key_store(content, name, password, key_password)
@@ -75,13 +75,53 @@ def key_store_of_pem(certificates: str, key: str, name: str, password: str | Non
     Raises:
         ConfigError: something is missing, or the key is encrypted and there is no password.
     """
-    if _CERTIFICATE not in certificates:
-        raise ConfigError(f"{name} has no certificate: it must contain a line {_CERTIFICATE}", key=name)
-    if "PRIVATE KEY-----" not in key:
-        raise ConfigError(f"{name} has no private key: it must contain a line -----BEGIN PRIVATE KEY-----", key=name)
-    if "ENCRYPTED" in key and password is None:
+    chain = _certificates_in(certificates, name)
+    if not chain:
+        raise ConfigError(
+            f"{name} has no certificate: it must contain the lines -----BEGIN CERTIFICATE----- and -----END "
+            "CERTIFICATE-----",
+            key=name,
+        )
+    found = next((block for block in _blocks_in(key, name) if block.is_private_key), None)
+    if found is None:
+        raise ConfigError(
+            f"{name} has no private key: it must contain the lines -----BEGIN PRIVATE KEY----- and -----END PRIVATE "
+            "KEY-----",
+            key=name,
+        )
+    if found.is_encrypted and password is None:
         raise ConfigError(f"the private key in {name} is encrypted: set ssl.key.password", key=name)
-    return KeyStore(certificates, key, password)
+    return KeyStore(chain, _text_of(found, name), password)
+
+
+def _certificates_in(text: str, name: str) -> str:
+    return "".join(_text_of(block, name) for block in _blocks_in(text, name) if block.is_certificate)
+
+
+def _blocks_in(text: str, name: str) -> list[PemBlock]:
+    try:
+        return list(pem_blocks(text))
+    except ValueError as error:
+        raise ConfigError(f"{name} is damaged: {error}", key=name) from None
+
+
+def _text_of(block: PemBlock, name: str) -> str:
+    try:
+        return block.text
+    except ValueError as error:
+        raise ConfigError(f"{name} is damaged: {error}", key=name) from None
+
+
+def revocation_lists(content: bytes, name: str) -> str:
+    """Return the certificate revocation lists in a file in PEM, without anything else that it contains.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    lists = [block for block in _blocks_in(content.decode("latin-1"), name) if block.label == "X509 CRL"]
+    if not lists:
+        raise ConfigError(f"{name} has no revocation list in PEM (-----BEGIN X509 CRL-----)", key=name)
+    return "".join(_text_of(block, name) for block in lists)
 
 
 def trust_store(content: bytes, name: str, password: str | None) -> str:
@@ -90,8 +130,8 @@ def trust_store(content: bytes, name: str, password: str | None) -> str:
     Raises:
         ConfigError: the format or the password is wrong, or there is no certificate.
     """
-    if _PEM_START in content[:4096]:
-        certificates = _text(content, name)
+    if _PEM_START in content:
+        certificates = _certificates_in(content.decode("latin-1"), name)
     elif content.startswith(_JKS_START):
         store = _load_jks(content, name, password)
         certificates = "".join(ssl.DER_cert_to_PEM_cert(entry.cert) for entry in store.certs.values())
@@ -99,7 +139,7 @@ def trust_store(content: bytes, name: str, password: str | None) -> str:
         certificates = _pkcs12_certificates(content, name, password)
     else:
         raise _unknown_format(name)
-    if _CERTIFICATE not in certificates:
+    if not certificates:
         raise ConfigError(f"{name} has no certificate", key=name)
     return certificates
 
@@ -111,7 +151,7 @@ def load_key_store(context: ssl.SSLContext, store: KeyStore, name: str) -> None:
         ConfigError: they do not fit, or the key's password is wrong.
     """
     # The standard library reads keys from files only.
-    with _private_file(store.certificates) as certificates, _private_file(store.key) as key:
+    with private_file(store.certificates) as certificates, private_file(store.key) as key:
         try:
             # An empty password makes a missing one an error, where OpenSSL would ask at the terminal.
             context.load_cert_chain(certificates, key, store.password or "")
@@ -137,7 +177,7 @@ def _key_problem(reason: str, password: str | None) -> str:
 
 
 @contextlib.contextmanager
-def _private_file(text: str) -> Iterator[str]:
+def private_file(text: str) -> Iterator[str]:
     """Yield the path of a file with this content that only this process can read; in memory where possible."""
     data = text.encode()
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
@@ -155,13 +195,6 @@ def _private_file(text: str) -> Iterator[str]:
         yield path
     finally:
         os.unlink(path)
-
-
-def _text(content: bytes, name: str) -> str:
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{name} is not text, which PEM is", key=name) from error
 
 
 def _unknown_format(name: str) -> ConfigError:
