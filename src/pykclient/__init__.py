@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pykclient.producer.interceptors import ProducerInterceptor
     from pykclient.producer.kafka_producer import KafkaProducer
     from pykclient.producer.partitioner import Partitioner
+    from pykclient.producer.prepared_txn_state import PreparedTxnState
     from pykclient.serialization import (
         DefaultSerializer,
         Deserializer,
@@ -67,6 +68,7 @@ _HOME = {
     "OffsetAndTimestamp": "types",
     "PartitionInfo": "types",
     "Partitioner": "producer.partitioner",
+    "PreparedTxnState": "producer.prepared_txn_state",
     "ProducerInterceptor": "producer.interceptors",
     "ProducerRecord": "types",
     "RecordMetadata": "types",
@@ -101,6 +103,7 @@ __all__ = [
     "OffsetAndTimestamp",
     "PartitionInfo",
     "Partitioner",
+    "PreparedTxnState",
     "ProducerInterceptor",
     "ProducerRecord",
     "RecordMetadata",

@@ -247,9 +247,14 @@ def test_transactions_need_idempotence(settings: dict[str, Any], why: str) -> No
         producer(transactional_id="t", **settings)
 
 
-def test_two_phase_commit_comes_later() -> None:
-    with pytest.raises(ConfigError, match=r"transaction\.two\.phase\.commit\.enable is not supported yet: two-phase"):
-        producer(transactional_id="t", transaction_two_phase_commit_enable=True)
+def test_two_phase_commit() -> None:
+    assert producer(transactional_id="t", transaction_two_phase_commit_enable=True)[
+        "transaction.two.phase.commit.enable"
+    ]
+    with pytest.raises(ConfigError, match=r"enable=True needs a transactional\.id"):
+        producer(transaction_two_phase_commit_enable=True)
+    with pytest.raises(ConfigError, match=r"transaction\.timeout\.ms is not possible with .* never time out"):
+        producer(transactional_id="t", transaction_two_phase_commit_enable=True, transaction_timeout_ms=60_000)
 
 
 def test_words_in_any_case() -> None:

@@ -19,7 +19,6 @@ TOPIC = "measured"
 #: Metrics of Java's clients that these do not have, with the reason.
 MISSING = {
     "successful-authentication-no-reauth-total": "brokers count clients that cannot authenticate again; clients do not",
-    "txn-prepare-time-ns-total": "KIP-939: the brokers of 4.3 do not offer it",
     "application-event": "calls of the application reach the request managers without a queue",
 }
 

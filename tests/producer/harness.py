@@ -25,7 +25,8 @@ from pykclient.producer.sender import Sender, SenderConfig
 from pykclient.producer.sender_driver import SenderDriver
 from pykclient.producer.sender_thread import SenderThread
 from pykclient.producer.transaction_manager import TransactionManager
-from pykclient.producer.transactional_manager import TransactionalManager, TransactionalSettings
+from pykclient.producer.transactional_calls import TransactionalSettings
+from pykclient.producer.transactional_manager import TransactionalManager
 from pykclient.producer.waiting_queues import NodeQueues
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 from pykclient.protocol.messages.metadata import MetadataResponse
@@ -152,6 +153,7 @@ class SenderHarness:
         metadata: MetadataResponse | None = None,
         delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS,
         transactional_id: str | None = None,
+        two_phase_commit: bool = False,
     ) -> None:
         self.clock = MockClock()
         log_context = LogContext()
@@ -163,7 +165,7 @@ class SenderHarness:
         if transactional_id is not None:
             self.manager = TransactionalManager(
                 log_context,
-                TransactionalSettings(transactional_id, TRANSACTION_TIMEOUT_MS, RETRY_BACKOFF_MS),
+                TransactionalSettings(transactional_id, TRANSACTION_TIMEOUT_MS, RETRY_BACKOFF_MS, two_phase_commit),
                 self.api_versions,
                 ExponentialBackoff(RETRY_BACKOFF_MS, 2, RETRY_BACKOFF_MS, 0),
                 self.clock,

@@ -8,6 +8,7 @@ from typing import Any
 from pykclient.errors import BrokerError
 from pykclient.network.node_api_versions import NodeApiVersions
 from pykclient.producer.future import FutureRecordMetadata
+from pykclient.producer.prepared_txn_state import PreparedTxnState
 from pykclient.producer.transactional_manager import TransactionalManager
 from pykclient.producer.transactional_request_result import TransactionalRequestResult
 from pykclient.protocol.api_keys import ApiKeys
@@ -41,7 +42,10 @@ class TransactionHarness(SenderHarness):
         self.held: set[str] = set()  # requests of these names get no answer
         self._failures: dict[str, deque[int | str]] = {}
         self.epoch = -1
+        #: The producer id and epoch of the transaction that an earlier producer has left.
+        self.ongoing: tuple[int, int] | None = None
         self.features_epoch = 0
+        self.version_of_init = -1
         self._init_version = init_version
         self.set_generation(v2)
 
@@ -82,6 +86,15 @@ class TransactionHarness(SenderHarness):
 
     def abort(self) -> None:
         self.complete(self.transactions.begin_abort())
+
+    def prepare(self) -> PreparedTxnState:
+        self.complete(self.transactions.begin_prepare())
+        return self.transactions.prepared_state
+
+    def complete_prepared(self, prepared_state: PreparedTxnState) -> None:
+        result = self.transactions.begin_complete(prepared_state)
+        if result is not None:
+            self.complete(result)
 
     def send_offsets(self, group: ConsumerGroupMetadata | None = None) -> None:
         offsets = {TP0: OffsetAndMetadata(7)}
@@ -136,11 +149,20 @@ class TransactionHarness(SenderHarness):
         return FindCoordinatorResponse(coordinators=[found])
 
     def _InitProducerId(self, message: Any, version: int, code: int) -> Any:
-        self.log.append(("InitProducerId", message.producer_id, message.producer_epoch))
+        entry: tuple[Any, ...] = ("InitProducerId", message.producer_id, message.producer_epoch)
+        if version >= 6:
+            assert message.enable2_pc
+            assert message.transaction_timeout_ms == (1 << 31) - 1
+            entry = (*entry, "keep" if message.keep_prepared_txn else "abort")
+        self.version_of_init = version
+        self.log.append(entry)
         if code:
             return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
         self.epoch += 1
-        return InitProducerIdResponse(producer_id=PRODUCER_ID, producer_epoch=self.epoch)
+        response = InitProducerIdResponse(producer_id=PRODUCER_ID, producer_epoch=self.epoch)
+        if self.ongoing is not None and message.keep_prepared_txn:
+            response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch = self.ongoing
+        return response
 
     def _AddPartitionsToTxn(self, message: Any, version: int, code: int) -> Any:
         results = []

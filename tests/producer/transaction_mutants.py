@@ -1,4 +1,4 @@
-"""Deliberate faults of transactions, each of which ``tests/producer/test_transactions.py`` must catch.
+"""Deliberate faults of transactions, each of which the tests in ``_TESTS`` must catch.
 
 ``python -m tests.producer.transaction_mutants`` puts one after another into a copy of the sources and runs those tests.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.support.mutants import Mutant, environment_of, with_fault
 
-_TESTS = "tests/producer/test_transactions.py"
+_TESTS = ("tests/producer/test_transactions.py", "tests/producer/test_two_phase_commit.py")
 _LIMIT_S = 300
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -160,9 +160,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "another call may follow one that timed out",
-        "producer/transactional_manager",
-        "            self._check_pending(call)\n            if self._state not in sources:\n",
-        "            if self._state not in sources:\n",
+        "producer/transactional_calls",
+        "        self._check_pending(call)\n        if self._state not in sources:\n",
+        "        if self._state not in sources:\n",
     ),
 )
 
@@ -171,7 +171,7 @@ def is_caught(mutant: Mutant) -> bool:
     """Return whether any test fails with the fault."""
     with tempfile.TemporaryDirectory() as directory:
         sources = with_fault(mutant, Path(directory))
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--timeout=60", _TESTS]
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--timeout=60", *_TESTS]
         done = subprocess.run(command, env=environment_of(sources), capture_output=True, check=False, timeout=_LIMIT_S)
         return done.returncode == 1
 

@@ -42,7 +42,7 @@ from pykclient.producer.buffer_pool import MustWait
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.interceptors import InterceptedDelivery, headers_of
 from pykclient.producer.serialized_record import call_serializer, checked_serialized, serialization_failed
-from pykclient.producer.transactions import timed_out
+from pykclient.producer.transactions import NO_TRANSACTIONS, timed_out
 from pykclient.serialization import BYTES, Serializer
 from pykclient.types import Headers, ProducerRecord
 
@@ -143,8 +143,12 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
 
     # --- starting --------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
+    async def start(self, *, keep_prepared_txn: bool = False) -> None:
         """Connect to the cluster.
+
+        With ``keep_prepared_txn``, a transaction that an earlier producer with this ``transactional_id`` has left open
+        is not aborted: it is prepared now, and ``complete_transaction`` must follow. See
+        ``KafkaProducer.init_transactions``.
 
         Host names are looked up by the system's resolver, on a thread of the resolver's own; numeric addresses need
         none.
@@ -156,22 +160,27 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
             AuthenticationError: the cluster refused the credentials.
             IllegalStateError: the producer has been started before, or this is not the loop that it was given.
             io.UnsupportedOperation: the system has neither epoll nor kqueue.
+            UnsupportedVersionError: the brokers do not allow two-phase commit, or cannot keep a prepared transaction.
         """
         loop = get_running_loop()
         if self._closed:
             raise ProducerClosed("the producer is closed, and cannot be started again: create another one")
         if self._given_loop is not None and self._given_loop is not loop:
             raise IllegalStateError("Please create objects with the same loop as running with: leave `loop` out")
+        if keep_prepared_txn and self._config["transactional.id"] is None:
+            raise IllegalStateError(NO_TRANSACTIONS)
         if self._producer is not None or self._is_starting:
             raise IllegalStateError("the producer has been started already")
         self._is_starting = True
         try:
             hosts = await look_up_bootstrap_servers(loop, self._config, self._environment)
-            await self._connect(loop, LoopEnvironment(hosts, self._environment))
+            await self._connect(loop, LoopEnvironment(hosts, self._environment), keep_prepared_txn)
         finally:
             self._is_starting = False
 
-    async def _connect(self, loop: asyncio.AbstractEventLoop, environment: LoopEnvironment) -> None:
+    async def _connect(
+        self, loop: asyncio.AbstractEventLoop, environment: LoopEnvironment, keep_prepared_txn: bool
+    ) -> None:
         producer = ThreadlessProducer(self._config, environment)
         parts = producer.components
         waits = LoopWaits(loop)
@@ -192,7 +201,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
                 parts.metadata, parts.client, parts.clock, waits, producer.max_block_ms, "max.block.ms"
             )
             if parts.transactions is not None:
-                await _init_transactions(parts.transactions, driver, waits, producer)
+                await _init_transactions(parts.transactions, driver, waits, producer, keep_prepared_txn)
             if self._closed:
                 raise ProducerClosed("the producer was stopped while it started")
         except BaseException:
@@ -738,9 +747,13 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
 
 
 async def _init_transactions(
-    manager: TransactionalManager, driver: LoopDriver, waits: LoopWaits, producer: ThreadlessProducer
+    manager: TransactionalManager,
+    driver: LoopDriver,
+    waits: LoopWaits,
+    producer: ThreadlessProducer,
+    keep_prepared_txn: bool,
 ) -> None:
-    result = manager.begin_init()
+    result = manager.begin_init(keep_prepared_txn)
     driver.wake()
     if not await waits.until(lambda: result.completed, producer.max_block_ms):
         raise timed_out(result, manager, producer.components, producer.max_block_ms)

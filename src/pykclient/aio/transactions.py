@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from pykclient.producer import record_arguments
-from pykclient.producer.transactional_manager import SEND_OFFSETS
+from pykclient.producer.transactional_calls import SEND_OFFSETS
 from pykclient.producer.transactions import (
+    LEFT_PREPARED,
     NO_TRANSACTIONS,
     checked_group,
     checked_offsets,
+    checked_prepared_state,
     note_failed_abort,
     timed_out,
 )
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pykclient.aio.loop_driver import LoopDriver
     from pykclient.aio.loop_waits import LoopWaits
     from pykclient.aio.threadless_producer import ThreadlessProducer
+    from pykclient.producer.prepared_txn_state import PreparedTxnState
     from pykclient.producer.transactional_manager import TransactionalManager
     from pykclient.producer.transactional_request_result import TransactionalRequestResult
     from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -72,6 +75,34 @@ class TransactionalCoroutines:
         if checked:
             await self._result(manager, manager.send_offsets(checked, group), timeout_ms)
 
+    async def prepare_transaction(self, timeout: float | None = None) -> PreparedTxnState:
+        """Send all remaining records, and prepare the transaction for a two-phase commit (KIP-939).
+
+        Return the state to store in your database, together with your other changes; then await
+        ``complete_transaction``. If this call is cancelled, it goes on: await it again for its result, or await
+        ``abort_transaction``.
+
+        Raises:
+            Exception: those of ``KafkaProducer.prepare_transaction``.
+        """
+        manager, timeout_ms = self._transactional_call(timeout)
+        await self._result(manager, manager.begin_prepare(), timeout_ms)
+        return manager.prepared_state
+
+    async def complete_transaction(self, prepared_state: PreparedTxnState, timeout: float | None = None) -> None:
+        """Commit the prepared transaction if ``prepared_state`` is its state, and abort it otherwise (KIP-939).
+
+        Pass the state that your database has. After ``start(keep_prepared_txn=True)`` without a prepared transaction
+        this does nothing. If this call is cancelled, it goes on: await it again for its result.
+
+        Raises:
+            Exception: those of ``KafkaProducer.complete_transaction``.
+        """
+        manager, timeout_ms = self._transactional_call(timeout)
+        result = manager.begin_complete(checked_prepared_state(prepared_state))
+        if result is not None:
+            await self._result(manager, result, timeout_ms)
+
     async def commit_transaction(self, timeout: float | None = None) -> None:
         """Send all remaining records, and commit the transaction.
 
@@ -104,6 +135,10 @@ class TransactionalCoroutines:
                 await producer.send("orders", b"1")
         """
         return AsyncTransaction(self)
+
+    @property
+    def _awaits_decision(self) -> bool:
+        return self._transactional_call(None)[0].awaits_decision
 
     def _transactional_call(self, timeout: float | None) -> tuple[TransactionalManager, int]:
         """Check that a transactional call is possible; return the manager, and the timeout of the call in ms."""
@@ -153,6 +188,9 @@ class AsyncTransaction:
 
     async def _abort(self, error: BaseException) -> None:
         """Abort because of ``error``, as ``producer.transactions.Transaction`` does."""
+        if self._producer._awaits_decision:
+            error.add_note(LEFT_PREPARED)
+            return
         try:
             await self._producer.abort_transaction()
         except KafkaError as failure:

@@ -263,8 +263,8 @@ _KEYS = (
         False,
         None,
         LOW,
-        "If true, an external coordinator decides about transactions, which then never time out (KIP-939).",
-        unsupported="two-phase commit comes with a later version",
+        "Whether transactions take part in a two-phase commit, as with a database (KIP-939). They then never time "
+        "out. The brokers must allow it, with the same setting and unstable.api.versions.enable=true.",
     ),
     *shared.NETWORK_KEYS,
     *SECURITY_KEYS,
@@ -299,6 +299,20 @@ class ProducerConfig(AbstractConfig):
         values["linger.ms"] = min(values["linger.ms"], INT_MAX)
         self._settle_idempotence(values)
         self._settle_delivery_timeout(values)
+        self._check_two_phase_commit(values)
+
+    def _check_two_phase_commit(self, values: dict[str, Any]) -> None:
+        key = "transaction.two.phase.commit.enable"
+        if not values[key]:
+            return
+        if values["transactional.id"] is None:
+            raise ConfigError(f"{key}=True needs a transactional.id", key=key)
+        if self.is_set("transaction.timeout.ms"):
+            raise ConfigError(
+                f"transaction.timeout.ms is not possible with {key}=True: such transactions never time out. Leave one "
+                "of the two keys out",
+                key="transaction.timeout.ms",
+            )
 
     def _settle_idempotence(self, values: dict[str, Any]) -> None:
         """Check that explicitly enabled idempotence is possible; otherwise disable it (Java: ProducerConfig)."""

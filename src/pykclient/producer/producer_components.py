@@ -198,13 +198,19 @@ class ProducerComponents:
     def _transactional_manager(
         self, config: ProducerConfig, api_versions: ApiVersions, rng: Random
     ) -> TransactionalManager:
-        from pykclient.producer.transactional_manager import CALLS, TransactionalManager, TransactionalSettings
+        from pykclient.producer.transactional_calls import CALLS, TransactionalSettings
+        from pykclient.producer.transactional_manager import TransactionalManager
 
         self.producer_metrics.measure_transactions(CALLS)
         backoff_ms: int = config["retry.backoff.ms"]
         return TransactionalManager(
             self.log_context,
-            TransactionalSettings(config["transactional.id"], config["transaction.timeout.ms"], backoff_ms),
+            TransactionalSettings(
+                config["transactional.id"],
+                config["transaction.timeout.ms"],
+                backoff_ms,
+                config["transaction.two.phase.commit.enable"],
+            ),
             api_versions,
             ExponentialBackoff(backoff_ms, _BACKOFF_MULTIPLIER, config["retry.backoff.max.ms"], _BACKOFF_JITTER, rng),
             self.clock,

@@ -540,7 +540,7 @@ class Sender:
         It is given up once the coordinator does it by itself, because the transaction has timed out.
         """
         manager = self._transactions
-        if manager is None or not manager.has_ongoing_transaction:
+        if manager is None or not manager.must_end_for_close:
             return False
         if self._close_deadline_ms is None:
             self._close_deadline_ms = now_ms + manager.transaction_timeout_ms

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from pykclient import errors
 from pykclient.errors import (
+    BrokerError,
     ClusterAuthorizationError,
     CommitFailedError,
     CoordinatorNotAvailableError,
@@ -32,8 +33,9 @@ from pykclient.errors import (
     TransactionalIdAuthorizationError,
     UnknownMemberIdError,
     UnknownProducerIdError,
+    UnsupportedVersionError,
 )
-from pykclient.network.authorization_errors import group_denied, topics_denied
+from pykclient.network.authorization_errors import group_denied, topics_denied, transactional_id_denied
 from pykclient.network.client_request import RequestBuilder
 from pykclient.types import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
 
@@ -115,6 +117,15 @@ TRANSACTION: Final = 1
 
 _FIRST_VERSION_WITH_SEVERAL_KEYS = 4
 _FIRST_INIT_VERSION_WITH_EPOCH = 3
+#: The only version with two-phase commit, which brokers of Kafka 4.3 do not offer by default (KIP-939).
+_INIT_VERSION_WITH_TWO_PHASES = 6
+#: Sent as the timeout of transactions that have none.
+_NO_TIMEOUT_MS = (1 << 31) - 1
+
+#: With two-phase commit: whether ``init_transactions`` keeps or aborts the transaction that an earlier producer has
+#: left.
+KEEP_PREPARED: Final = "KEEP_PREPARED"
+ABORT_PREPARED: Final = "ABORT_PREPARED"
 _LAST_ADD_PARTITIONS_VERSION_OF_CLIENTS = 3
 #: The versions from the next one on belong to the second generation of transactions (KIP-890).
 _LAST_END_TXN_VERSION_OF_V1 = 4
@@ -234,20 +245,29 @@ class FindCoordinatorStep(TxnStep):
 
 
 class InitProducerIdStep(TxnStep):
-    """Gets a producer id and epoch, which fences earlier producers; or bumps the epoch of ``current`` (KIP-360)."""
+    """Gets a producer id and epoch, which fences earlier producers; or bumps the epoch of ``current`` (KIP-360).
 
-    __slots__ = ("_current", "_timeout_ms", "_transactional_id")
+    ``two_phases`` is KEEP_PREPARED, ABORT_PREPARED, or None without two-phase commit.
+    """
+
+    __slots__ = ("_current", "_timeout_ms", "_transactional_id", "_two_phases")
 
     name = "InitProducerId"
     changes_transaction = False
 
     def __init__(
-        self, transactional_id: str, timeout_ms: int, current: ProducerIdAndEpoch, on_success: OnSuccess
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        current: ProducerIdAndEpoch,
+        on_success: OnSuccess,
+        two_phases: str | None = None,
     ) -> None:
         super().__init__(CoordinatorKey(TRANSACTION, transactional_id), on_success)
         self._transactional_id = transactional_id
         self._timeout_ms = timeout_ms
         self._current = current
+        self._two_phases = two_phases
 
     def builder(self) -> RequestBuilder:
         from pykclient.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -258,7 +278,12 @@ class InitProducerIdStep(TxnStep):
             producer_id=self._current.producer_id,
             producer_epoch=self._current.epoch,
         )
-        return RequestBuilder(request, _FIRST_INIT_VERSION_WITH_EPOCH if self._current.is_valid else None)
+        if self._two_phases is None:
+            return RequestBuilder(request, _FIRST_INIT_VERSION_WITH_EPOCH if self._current.is_valid else None)
+        request.transaction_timeout_ms = _NO_TIMEOUT_MS
+        request.enable2_pc = True
+        request.keep_prepared_txn = self._two_phases == KEEP_PREPARED
+        return RequestBuilder(request, _INIT_VERSION_WITH_TWO_PHASES, _INIT_VERSION_WITH_TWO_PHASES)
 
     def errors_in(self, body: InitProducerIdResponse) -> Iterable[Exception | None]:
         return (errors.for_code(body.error_code),)
@@ -266,7 +291,35 @@ class InitProducerIdStep(TxnStep):
     def action_for(self, error: Exception) -> str:
         if isinstance(error, (TransactionalIdAuthorizationError, ClusterAuthorizationError, TransactionAbortableError)):
             return REFUSED
+        if isinstance(error, UnsupportedVersionError) and self._two_phases == KEEP_PREPARED:
+            return REFUSED
         return super().action_for(error)
+
+    def explained(self, action: str, error: Exception) -> Exception | None:
+        """Return the error to raise for ``error``, which led to ``action``, if that is about two-phase commit."""
+        if self._two_phases is None:
+            return None
+        if isinstance(error, TransactionalIdAuthorizationError):
+            denied = transactional_id_denied(self.principal, self._transactional_id, f"({self!r})")
+            explained: BrokerError = TransactionalIdAuthorizationError(
+                f"{denied}. With transaction.two.phase.commit.enable=True, the brokers must also have that setting, "
+                "and the principal the permission TWO_PHASE_COMMIT on the transactional id"
+            )
+        elif not isinstance(error, UnsupportedVersionError):
+            return None
+        elif action == REFUSED:
+            explained = UnsupportedVersionError(
+                "the brokers cannot keep a prepared transaction: up to Kafka 4.3 they refuse keep_prepared_txn=True. "
+                "init_transactions() without it aborts the transaction that an earlier producer has left"
+            )
+        else:
+            explained = UnsupportedVersionError(
+                "two-phase commit needs version 6 of InitProducerId, which the coordinator does not offer: set "
+                "unstable.api.versions.enable=true and transaction.two.phase.commit.enable=true in the configuration "
+                f"of all brokers (Kafka 4.1 or later), or transaction.two.phase.commit.enable=False here ({error})"
+            )
+        explained.__cause__ = error
+        return explained
 
 
 class AddPartitionsStep(TxnStep):

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from pykclient.errors import (
     AuthenticationError,
     AuthorizationError,
-    IllegalStateError,
-    InvalidProducerEpochError,
     InvalidTxnStateError,
     KafkaError,
     OutOfOrderSequenceError,
@@ -27,14 +23,23 @@ from pykclient.log_context import LogContext
 from pykclient.network.authorization_errors import transactional_id_denied
 from pykclient.producer import transaction_state as state
 from pykclient.producer import transaction_steps as steps
+from pykclient.producer.prepared_txn_state import PreparedTxnState
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.transaction_dialogue import TransactionDialogue
-from pykclient.producer.transaction_manager import FATAL_ERRORS, TransactionManager
-from pykclient.producer.transactional_request_result import PendingCall, TransactionalRequestResult
+from pykclient.producer.transaction_manager import FATAL_ERRORS
+from pykclient.producer.transactional_calls import (
+    ABORT,
+    COMMIT,
+    INIT,
+    PREPARE,
+    TransactionalCalls,
+    TransactionalSettings,
+    TxnOffsets,
+    needs_second_generation,
+)
 from pykclient.producer.txn_partition_map import ProducerIdAndEpoch
 from pykclient.protocol.api_keys import ApiKeys
-from pykclient.reentry import HERE
-from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.clock import Clock
@@ -46,17 +51,6 @@ if TYPE_CHECKING:
     from pykclient.protocol.messages.end_txn import EndTxnResponse
     from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 
-#: The calls of the application, as its errors name them.
-INIT = "init_transactions()"
-BEGIN = "begin_transaction()"
-SEND = "send()"
-SEND_OFFSETS = "send_offsets_to_transaction()"
-COMMIT = "commit_transaction()"
-ABORT = "abort_transaction()"
-
-#: The calls, by the names of their metrics.
-CALLS = {INIT: "init", BEGIN: "begin", SEND_OFFSETS: "send-offsets", COMMIT: "commit", ABORT: "abort"}
-
 _FIRST_INIT_VERSION_WITH_EPOCH = 3
 #: The finalized level of the feature from which on transactions are of the second generation (KIP-890).
 _TRANSACTION_VERSION = "transaction.version"
@@ -65,46 +59,18 @@ _FIRST_VERSION_OF_V2 = 2
 #: How often the end of a transaction is tried again after the answer that it is not open: for two seconds in all.
 _END_RETRIES = 20
 
-#: For each state in which a call breaks a rule: the rule.
-_RULES = {
-    state.UNINITIALIZED: "call init_transactions() first, once for each producer",
-    state.INITIALIZING: "init_transactions() has not completed",
-    state.READY: "there is no transaction: begin_transaction() begins one",
-    state.IN_TRANSACTION: "a transaction is open: commit_transaction() or abort_transaction() ends it",
-    state.COMMITTING_TRANSACTION: "commit_transaction() is in progress",
-    state.ABORTING_TRANSACTION: "abort_transaction() is in progress",
-}
 
-
-class TransactionalSettings(NamedTuple):
-    """The settings of a transactional producer. Times are in milliseconds."""
-
-    transactional_id: str
-    transaction_timeout_ms: int
-    retry_backoff_ms: int
-
-
-class _Offsets(NamedTuple):
-    """A call of ``send_offsets_to_transaction``."""
-
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    group: ConsumerGroupMetadata
-    result: TransactionalRequestResult
-
-
-class TransactionalManager(TransactionManager):
+class TransactionalManager(TransactionalCalls):
     """The state of a transaction, and the decision which request to its coordinators is next.
 
-    A call of the application leaves an operation here, which the sender begins in its next round. From then on each
-    round derives the next step from the state. So an exception of a signal handler that ends a round loses nothing:
-    the next round derives the same step.
+    The sender begins a call of the application in its next round. From then on each round derives the next step from
+    the state. So an exception of a signal handler that ends a round loses nothing: the next round derives the same
+    step.
 
-    Thread: io, but for the section "calls of the application" and ``maybe_fail_with_error``, for any thread.
+    Thread: io
     """
 
     __slots__ = ()
-
-    is_transactional = True
 
     def __init__(
         self,
@@ -115,18 +81,10 @@ class TransactionalManager(TransactionManager):
         clock: Clock,
         thread: SenderThread,
     ) -> None:
-        super().__init__(log_context, settings.retry_backoff_ms)
-        self.transactional_id = settings.transactional_id
-        self.transaction_timeout_ms = settings.transaction_timeout_ms
+        super().__init__(log_context, settings, clock, thread)
         self._api_versions = api_versions
-        self._clock = clock
-        self._thread = thread
         self.dialogue = TransactionDialogue(self._log, backoff)
-        self._lock = threading.Lock()  # guards: _pending, additions to _offsets, changes of _state and last_error
-        self._pending: PendingCall | None = None
-        self._offsets: deque[_Offsets] = deque()
         # The transaction that is open.
-        self._begun_ms = 0
         self._is_started = False  # the coordinator may know of it
         self._partitions_in_transaction: set[TopicPartition] = set()
         #: Partitions with batches to send that are still to be added to the transaction, in its first generation.
@@ -135,158 +93,9 @@ class TransactionalManager(TransactionManager):
         self._end_refusals = 0  # successive answers to EndTxn that the transaction is not open
         self._needs_epoch_bump = False  # after the end of the transaction, as a batch of it has left a gap
         self._can_bump_epoch = False  # the coordinator can give this producer a new epoch (KIP-360)
-        self._is_v2 = False
         self._features_epoch = -1
 
-    # --- calls of the application ------------------------------------------------------------------------------
-
-    def begin_init(self) -> TransactionalRequestResult:
-        """Begin to get a producer id. Return the result, that of the pending call if there is one.
-
-        Raises:
-            IllegalStateError: the producer has an id already.
-            KafkaError: the producer has failed permanently.
-        """
-        return self._begin(INIT, state.UNINITIALIZED)
-
-    def begin_transaction(self) -> None:
-        """Open a transaction.
-
-        Raises:
-            IllegalStateError: there is no producer id, a transaction is open, or the last call timed out.
-            KafkaError: the producer has failed permanently.
-        """
-        with HERE.mark, self._lock:
-            self._check_pending(BEGIN)
-            if self._state != state.READY:
-                raise self._refusal_of(BEGIN)
-            self._begun_ms = self._clock.now_ms()
-            self._move(state.IN_TRANSACTION)
-
-    def begin_commit(self) -> TransactionalRequestResult:
-        """Begin to commit. Return the result, that of the pending call if there is one.
-
-        Raises:
-            IllegalStateError: there is no transaction, or another call timed out.
-            TransactionAbortableError: the transaction can only be aborted.
-            KafkaError: the producer has failed permanently.
-        """
-        return self._begin(COMMIT, state.IN_TRANSACTION)
-
-    def begin_abort(self) -> TransactionalRequestResult:
-        """Begin to abort. Return the result, that of the pending call if there is one.
-
-        Raises:
-            IllegalStateError: there is no transaction, or another call timed out.
-            KafkaError: the producer has failed permanently.
-        """
-        return self._begin(ABORT, state.IN_TRANSACTION, state.ABORTABLE_ERROR)
-
-    def send_offsets(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
-    ) -> TransactionalRequestResult:
-        """Begin to add the offsets of a group to the transaction.
-
-        Raises:
-            IllegalStateError: there is no transaction, or another call timed out.
-            TransactionAbortableError: the transaction can only be aborted.
-            KafkaError: the producer has failed permanently.
-        """
-        with HERE.mark, self._lock:
-            self._check_pending(SEND_OFFSETS)
-            if self._state != state.IN_TRANSACTION:
-                raise self._refusal_of(SEND_OFFSETS)
-            result = TransactionalRequestResult(SEND_OFFSETS, self._clock, self._thread)
-            self._offsets.append(_Offsets(dict(offsets), group, result))
-            return result
-
-    def acknowledge(self, result: TransactionalRequestResult) -> None:
-        """Note that the application has seen the result: other calls are allowed again."""
-        with HERE.mark, self._lock:
-            if self._pending is not None and self._pending.result is result:
-                self._pending = None
-
-    def send_failed(self, error: Exception) -> None:
-        """Note that a record did not get into a batch: without it, the transaction can only be aborted. Thread: any."""
-        with HERE.mark, self._lock:
-            if self._state == state.IN_TRANSACTION:
-                self._move(state.ABORTABLE_ERROR, error)
-
-    def maybe_fail_with_error(self, call: str = SEND) -> None:
-        """Raise the reason why nothing can be sent now, if there is one. ``call`` is for the text. Thread: any.
-
-        Raises:
-            IllegalStateError: there is no transaction.
-            TransactionAbortableError: the transaction can only be aborted.
-            KafkaError: the producer has failed permanently.
-        """
-        if self._state != state.IN_TRANSACTION:
-            raise self._refusal_of(call)
-
-    def _begin(self, call: str, *sources: str) -> TransactionalRequestResult:
-        with HERE.mark, self._lock:
-            pending = self._pending
-            if pending is not None and pending.result.operation == call:
-                return pending.result
-            self._check_pending(call)
-            if self._state not in sources:
-                raise self._refusal_of(call)
-            result = TransactionalRequestResult(call, self._clock, self._thread)
-            self._pending = PendingCall(result)  # the last statement: from now on the sender goes on with it
-            return result
-
-    def _check_pending(self, call: str) -> None:
-        if self._pending is not None:
-            earlier = self._pending.result.operation
-            raise IllegalStateError(
-                f"{call} must wait: {earlier} has timed out or was interrupted, and goes on. Call {earlier} again for "
-                "its result, or close the producer"
-            )
-
-    def _refusal_of(self, call: str) -> KafkaError:
-        """Return the error of a call that the state does not allow."""
-        current, error = self._state, self.last_error
-        if current == state.FATAL_ERROR and error is not None:
-            return self._fatal(error)
-        if current == state.ABORTABLE_ERROR and error is not None:
-            return self._abortable(error)
-        if call == INIT:
-            return IllegalStateError(f"{INIT} was called before: it is called once, before the first transaction")
-        return IllegalStateError(f"{call} is not possible now: {_RULES.get(current, current)}")
-
-    def _fatal(self, error: Exception) -> KafkaError:
-        """Return the error of a call after the fatal ``error``."""
-        if isinstance(error, ProducerFencedError):
-            raised: KafkaError = ProducerFencedError(str(error))
-        else:
-            raised = KafkaError(
-                f"the producer has failed permanently after {error!r}; close it and create a new one, whose "
-                f"{INIT} aborts the open transaction"
-            )
-        raised.__cause__ = error
-        return raised
-
-    def _abortable(self, error: Exception) -> KafkaError:
-        """Return the error of a call that is not possible because of ``error``, after which one can only abort."""
-        message = f"the transaction can only be aborted, because of {error!r}. Call {ABORT}"
-        kind = InvalidProducerEpochError if isinstance(error, InvalidProducerEpochError) else TransactionAbortableError
-        raised = kind(message)
-        raised.__cause__ = error
-        return raised
-
     # --- states ------------------------------------------------------------------------------------------------
-
-    def _move(self, target: str, error: Exception | None = None) -> None:
-        """Change the state. The caller holds the lock."""
-        state.check_move(self._state, target)
-        self.last_error = error
-        self._state = target
-
-    def _transition_to(self, target: str, error: Exception | None = None) -> None:
-        source = self._state
-        with HERE.mark, self._lock:
-            self._move(target, error)
-        self._log.debug("Transition from state %s to %s", source, target)
 
     def transition_to_fatal_error(self, error: Exception) -> None:
         """Fail permanently, and with it all calls that wait."""
@@ -296,7 +105,7 @@ class TransactionalManager(TransactionManager):
 
     def transition_to_abortable_error(self, error: Exception) -> None:
         """Leave abort as the only way on, unless that has begun already."""
-        if self._state in {state.IN_TRANSACTION, state.COMMITTING_TRANSACTION}:
+        if self._state in state.SENDING:
             self._log.info("The transaction can only be aborted: %r", error)
             self._transition_to(state.ABORTABLE_ERROR, error)
         if self._state == state.ABORTABLE_ERROR:
@@ -314,7 +123,7 @@ class TransactionalManager(TransactionManager):
     def _too_long(self) -> str:
         """Return that the coordinator has aborted the transaction, if it has been open for too long; else nothing."""
         open_for_ms = self._clock.now_ms() - self._begun_ms
-        if self._state not in state.ONGOING or open_for_ms < self.transaction_timeout_ms:
+        if self._state not in state.ONGOING or open_for_ms < self.transaction_timeout_ms or self._two_phase_commit:
             return ""
         return (
             f"its transaction was open for {open_for_ms / 1000} s, longer than transaction.timeout.ms = "
@@ -325,6 +134,8 @@ class TransactionalManager(TransactionManager):
         """Fail permanently: the coordinator has given this producer's epoch up."""
         why = self._too_long() or "another producer with the same transactional.id has started"
         loss = "Nothing of its open transaction is committed. " if self._state in state.ONGOING else ""
+        if self._prepared_state.has_transaction():
+            loss = f"Its prepared transaction {self._prepared_state} is left to that producer. "
         fenced = ProducerFencedError(
             f"the producer with transactional.id {self.transactional_id!r} (producer id "
             f"{self.producer_id_and_epoch.producer_id}, epoch {self.producer_id_and_epoch.epoch}) is fenced: {why}. "
@@ -339,7 +150,7 @@ class TransactionalManager(TransactionManager):
         line = f"transactional.id {self.transactional_id!r}, {current}"
         if current in state.ONGOING:
             line += f", begun {shown_duration(now_ms - self._begun_ms)} ago"
-            line += f" (transaction.timeout.ms={self.transaction_timeout_ms})"
+            line += "" if self._two_phase_commit else f" (transaction.timeout.ms={self.transaction_timeout_ms})"
             line += f", {counted(len(self._partitions_in_transaction.copy()), 'partition')}"
         if id.is_valid:
             line += f"; producer id {id.producer_id}, epoch {id.epoch}"
@@ -348,9 +159,12 @@ class TransactionalManager(TransactionManager):
         return line
 
     @property
-    def has_ongoing_transaction(self) -> bool:
-        """True from the begin of a transaction to its end."""
-        return self._state in state.ONGOING
+    def must_end_for_close(self) -> bool:
+        """True if a transaction is to end before the producer closes: one that is open, unless it is prepared.
+
+        A prepared one is left to the next producer, as the decision to commit it may be made already.
+        """
+        return self._state in state.ONGOING and (not self.is_prepared or self.has_calls_left)
 
     @property
     def has_calls_left(self) -> bool:
@@ -358,7 +172,7 @@ class TransactionalManager(TransactionManager):
         pending = self._pending
         if bool(self._offsets) or (pending is not None and not pending.result.completed):
             return True
-        return self._state in state.COMPLETING or self._state == state.INITIALIZING
+        return self._state in state.FLUSHING or self._state == state.INITIALIZING
 
     @property
     def only_collects(self) -> bool:
@@ -372,8 +186,8 @@ class TransactionalManager(TransactionManager):
 
     @property
     def is_completing(self) -> bool:
-        """True while a transaction ends: all of its batches are due."""
-        return self._state in state.COMPLETING
+        """True while a transaction is being prepared or ends: all of its batches are due."""
+        return self._state in state.FLUSHING
 
     @property
     def refuses_batches(self) -> bool:
@@ -415,6 +229,9 @@ class TransactionalManager(TransactionManager):
         pending, error = self._pending, self.last_error
         if self._state == state.READY and pending is not None and pending.is_begun:
             pending.result.done()
+        elif self._state == state.PREPARED_TRANSACTION:
+            if pending is not None and pending.result.operation in {INIT, PREPARE}:
+                pending.result.done()
         elif self._state == state.ABORTABLE_ERROR and error is not None:
             self._fail_calls(self._abortable(error))
         elif self._state == state.FATAL_ERROR and error is not None:
@@ -424,12 +241,14 @@ class TransactionalManager(TransactionManager):
         """Abort the open transaction, if the application has left one."""
         if self._pending is not None and not self._pending.is_begun:
             return
-        if self._state in {state.IN_TRANSACTION, state.ABORTABLE_ERROR}:
+        if self._state in {state.IN_TRANSACTION, state.PREPARING_TRANSACTION, state.ABORTABLE_ERROR}:
             self._log.info("Aborting the open transaction, because the producer closes")
             self._transition_to(state.ABORTING_TRANSACTION)
 
     def close(self, error: Exception) -> None:
         """Fail the calls that wait, because nothing will complete them."""
+        if self.is_prepared:
+            self._log.info("The prepared transaction %s is left to the next producer", self._prepared_state)
         while self._offsets:
             self._offsets[0].result.fail(error)
             self._offsets.popleft()
@@ -472,9 +291,9 @@ class TransactionalManager(TransactionManager):
         if action == steps.FENCED or (action == steps.FATAL and self._is_ended_by_another(step, error)):
             self._fence(error)
         elif action == steps.FATAL:
-            self.transition_to_fatal_error(self._explained(step, error))
+            self.transition_to_fatal_error(self._explained(step, outcome))
         elif action == steps.REFUSED:
-            self._init_refused(self._explained(step, error))
+            self._init_refused(self._explained(step, outcome))
         elif action == steps.ABORTABLE:
             if self._state == state.INITIALIZING:
                 self._init_refused(error)
@@ -495,17 +314,22 @@ class TransactionalManager(TransactionManager):
         is_refused = isinstance(step, steps.EndTxnStep) and isinstance(error, InvalidTxnStateError)
         return is_refused and self._is_v2 and not self._too_long()
 
-    def _explained(self, step: TxnStep, error: Exception) -> Exception:
+    def _explained(self, step: TxnStep, outcome: Outcome) -> Exception:
+        """Return the error of a failed step, with its cause and what to do."""
+        action, error = outcome
+        assert error is not None
         if isinstance(error, InvalidTxnStateError) and (too_long := self._too_long()):
             late = InvalidTxnStateError(f"{too_long}. Close this producer")
             late.__cause__ = error
             return late
+        if isinstance(step, steps.InitProducerIdStep) and (explained := step.explained(action, error)) is not None:
+            return explained
         if isinstance(error, TransactionalIdAuthorizationError):
             return transactional_id_denied(self._log.principal, self.transactional_id, f"({step!r})")
         if isinstance(error, (AuthorizationError, AuthenticationError)):
-            explained: KafkaError = type(error)(f"{step!r} for transactional.id {self.transactional_id!r}: {error}")
-            explained.__cause__ = error
-            return explained
+            named: KafkaError = type(error)(f"{step!r} for transactional.id {self.transactional_id!r}: {error}")
+            named.__cause__ = error
+            return named
         return error
 
     def _init_refused(self, error: Exception) -> None:
@@ -538,10 +362,14 @@ class TransactionalManager(TransactionManager):
     def _derive_step(self, is_flushed: bool) -> TxnStep | None:
         current, producer = self._state, self.producer_id_and_epoch
         if current == state.INITIALIZING:
+            two_phases = None
+            if self._two_phase_commit:
+                keeps_prepared = self._keeps_prepared and not producer.is_valid  # else this bumps the epoch
+                two_phases = steps.KEEP_PREPARED if keeps_prepared else steps.ABORT_PREPARED
             return steps.InitProducerIdStep(
-                self.transactional_id, self.transaction_timeout_ms, producer, self._initialized
+                self.transactional_id, self.transaction_timeout_ms, producer, self._initialized, two_phases
             )
-        if current in {state.IN_TRANSACTION, state.COMMITTING_TRANSACTION}:
+        if current in state.SENDING:
             if self.new_partitions:
                 partitions = frozenset(self.new_partitions)
                 return steps.AddPartitionsStep(
@@ -549,6 +377,9 @@ class TransactionalManager(TransactionManager):
                 )
             if self._offsets:
                 return self._offsets_step(self._offsets[0], producer)
+        if current == state.PREPARING_TRANSACTION and is_flushed:
+            self._prepared()
+            return None
         if current in state.COMPLETING and is_flushed:
             if not self._is_started:
                 self._log.debug("The transaction ends without a request, because nothing was sent in it")
@@ -558,7 +389,7 @@ class TransactionalManager(TransactionManager):
             return steps.EndTxnStep(self.transactional_id, producer, committed, self._is_v2, self._ended)
         return None
 
-    def _offsets_step(self, offsets: _Offsets, producer: ProducerIdAndEpoch) -> TxnStep:
+    def _offsets_step(self, offsets: TxnOffsets, producer: ProducerIdAndEpoch) -> TxnStep:
         group = offsets.group
         group_id = group.group_id or ""
         if not self._is_v2 and group_id not in self._groups_in_transaction:
@@ -579,12 +410,35 @@ class TransactionalManager(TransactionManager):
 
     def _initialized(self, body: InitProducerIdResponse) -> None:
         if self._state == state.INITIALIZING:
+            keeps_prepared = self._keeps_prepared and not self.has_producer_id
             self._partitions.reset()
             self._set_producer_id_and_epoch(ProducerIdAndEpoch(body.producer_id, body.producer_epoch))
             self._update_version()
             self._can_bump_epoch = self._coordinator_bumps_epochs()
             self._needs_epoch_bump = False
-            self._transition_to(state.READY)
+            if self._two_phase_commit and not self._is_v2:
+                self.transition_to_fatal_error(needs_second_generation())
+                return
+            ongoing = PreparedTxnState.of(body.ongoing_txn_producer_id, body.ongoing_txn_producer_epoch)
+            if keeps_prepared and ongoing.has_transaction():
+                self._log.info("An earlier producer has left the prepared transaction %s", ongoing)
+                self._begun_ms = self._clock.now_ms()
+                self._is_started = True
+                self._prepared_state = ongoing
+                self._transition_to(state.PREPARED_TRANSACTION)
+            else:
+                self._found_none = keeps_prepared
+                self._transition_to(state.READY)
+        self._settle_calls()
+
+    def _prepared(self) -> None:
+        """Note that all records and offsets of the transaction are written."""
+        if not self._is_started:
+            # Nothing was sent, so the coordinator will not give the next transaction another epoch. It would have the
+            # same prepared state, and be taken for this one.
+            self._needs_epoch_bump = True
+        self._prepared_state = PreparedTxnState.of(*self.producer_id_and_epoch)
+        self._transition_to(state.PREPARED_TRANSACTION)
         self._settle_calls()
 
     def _partitions_added(self, partitions: Iterable[TopicPartition]) -> None:
@@ -596,7 +450,7 @@ class TransactionalManager(TransactionManager):
         self._is_started = True
         self._groups_in_transaction.add(group_id)
 
-    def _offsets_added(self, offsets: _Offsets) -> None:
+    def _offsets_added(self, offsets: TxnOffsets) -> None:
         if self._offsets and self._offsets[0] is offsets:
             offsets.result.done()
             self._offsets.popleft()
@@ -647,7 +501,7 @@ class TransactionalManager(TransactionManager):
             return False
         if topic_partition in self._partitions_in_transaction:
             return True
-        if self._state not in {state.IN_TRANSACTION, state.COMMITTING_TRANSACTION}:
+        if self._state not in state.SENDING:
             return False
         if self._is_v2:
             self._is_started = True
@@ -748,6 +602,17 @@ class TransactionalManager(TransactionManager):
 #: For each call: the states in which the sender begins it, and the next state.
 _MOVE_OF: dict[str, tuple[frozenset[str], str]] = {
     INIT: (frozenset((state.UNINITIALIZED,)), state.INITIALIZING),
-    COMMIT: (frozenset((state.IN_TRANSACTION,)), state.COMMITTING_TRANSACTION),
-    ABORT: (frozenset((state.IN_TRANSACTION, state.ABORTABLE_ERROR)), state.ABORTING_TRANSACTION),
+    PREPARE: (frozenset((state.IN_TRANSACTION,)), state.PREPARING_TRANSACTION),
+    COMMIT: (frozenset((state.IN_TRANSACTION, state.PREPARED_TRANSACTION)), state.COMMITTING_TRANSACTION),
+    ABORT: (
+        frozenset(
+            (
+                state.IN_TRANSACTION,
+                state.PREPARING_TRANSACTION,
+                state.PREPARED_TRANSACTION,
+                state.ABORTABLE_ERROR,
+            )
+        ),
+        state.ABORTING_TRANSACTION,
+    ),
 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaError, KafkaTimeoutError, ProducerFencedError
 from pykclient.producer import record_arguments
+from pykclient.producer.prepared_txn_state import PreparedTxnState
 from pykclient.record.record_batch import MAX_INT64
 from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
@@ -27,6 +28,12 @@ _OFFSETS = (
     "offset"
 )
 
+#: The note of an error in ``with producer.transaction()`` after which the transaction stays prepared.
+LEFT_PREPARED = (
+    "The transaction is prepared, and was not aborted: it may be committed in your database. Call "
+    "complete_transaction() with the state that is stored there"
+)
+
 #: Time that ``with producer.transaction()`` waits for the abort when KeyboardInterrupt or SystemExit leaves its block.
 _ENDING_TIMEOUT_S = 0.5
 
@@ -43,22 +50,29 @@ class TransactionalMethods:
 
         def _ensure_usable(self) -> None: ...
 
-    def init_transactions(self, timeout: float | None = None) -> None:
+    def init_transactions(self, timeout: float | None = None, *, keep_prepared_txn: bool = False) -> None:
         """Get a producer id. Call this once, before the first transaction.
 
         This fences earlier producers with the same ``transactional.id``, and aborts the transaction that one of them
         has left open. Blocks until the transaction coordinator has done so.
 
+        With ``keep_prepared_txn``, a transaction that was left open is not aborted: it is prepared now, and
+        ``complete_transaction`` must follow. That needs ``transaction.two.phase.commit.enable``, and brokers that
+        implement it.
+
         ``timeout`` is in seconds; None means ``max.block.ms``. After a KafkaTimeoutError, call this again to wait on.
 
         Raises:
-            IllegalStateError: the producer has no ``transactional.id``, or this was called before.
+            IllegalStateError: the producer has no ``transactional.id``, or this was called before; or
+                ``keep_prepared_txn`` is True without two-phase commit.
+            UnsupportedVersionError: the brokers do not allow two-phase commit, or cannot keep a prepared transaction.
+                In the second case you may call this again without ``keep_prepared_txn``.
             KafkaTimeoutError: the coordinator did not respond in time.
             TransactionalIdAuthorizationError: not authorized for the ``transactional.id``. You may call this again.
             KafkaError: the producer has failed permanently.
         """
         manager, timeout_ms = self._transactional_call(timeout)
-        self._await_result(manager, manager.begin_init(), timeout_ms)
+        self._await_result(manager, manager.begin_init(keep_prepared_txn), timeout_ms)
 
     def begin_transaction(self) -> None:
         """Begin a transaction: all records sent until it ends are part of it.
@@ -101,6 +115,50 @@ class TransactionalMethods:
         if checked:
             self._await_result(manager, manager.send_offsets(checked, group), timeout_ms)
 
+    def prepare_transaction(self, timeout: float | None = None) -> PreparedTxnState:
+        """Send all remaining records, and prepare the transaction for a two-phase commit (KIP-939).
+
+        Once this returns, all records and offsets of the transaction are written, and no more can be added. It never
+        times out. Store the returned state in your database, together with your other changes; then call
+        ``complete_transaction``. If this process ends before that, the next producer completes the transaction: see
+        docs/transactions.md.
+
+        ``timeout`` is in seconds; None means ``max.block.ms``. After a KafkaTimeoutError, call this again to wait on,
+        or ``abort_transaction``.
+
+        Raises:
+            IllegalStateError: ``transaction.two.phase.commit.enable`` is False, or there is no transaction.
+            KafkaTimeoutError: the records were not acknowledged in time.
+            TransactionAbortableError: a record, or the transaction, has failed. Call ``abort_transaction``.
+            KafkaError: the producer has failed permanently.
+        """
+        manager, timeout_ms = self._transactional_call(timeout)
+        self._await_result(manager, manager.begin_prepare(), timeout_ms)
+        return manager.prepared_state
+
+    def complete_transaction(self, prepared_state: PreparedTxnState, timeout: float | None = None) -> None:
+        """Commit the prepared transaction if ``prepared_state`` is its state, and abort it otherwise (KIP-939).
+
+        Pass the state that your database has. If it has the state of this transaction, your other changes are
+        committed there, so this commits. If it has none (``PreparedTxnState()``), or that of an earlier transaction,
+        they are not, so this aborts. After ``init_transactions(keep_prepared_txn=True)`` without a prepared
+        transaction this does nothing.
+
+        ``timeout`` is in seconds; None means ``max.block.ms``. After a KafkaTimeoutError, call this again to wait on.
+
+        Raises:
+            IllegalStateError: ``transaction.two.phase.commit.enable`` is False, or no transaction is prepared.
+            IllegalArgumentError: ``prepared_state`` is not a PreparedTxnState.
+            KafkaTimeoutError: the end of the transaction was not acknowledged in time.
+            ProducerFencedError: another producer with the same ``transactional.id`` has started. It completes the
+                transaction.
+            KafkaError: the producer has failed permanently.
+        """
+        manager, timeout_ms = self._transactional_call(timeout)
+        result = manager.begin_complete(checked_prepared_state(prepared_state))
+        if result is not None:
+            self._await_result(manager, result, timeout_ms)
+
     def commit_transaction(self, timeout: float | None = None) -> None:
         """Send all remaining records, and commit the transaction.
 
@@ -141,15 +199,20 @@ class TransactionalMethods:
     def transaction(self) -> Transaction:
         """Return a context manager for one transaction.
 
-        It begins a transaction, and commits it when the block ends. If the block or the commit raises, it aborts. An
-        error of that abort is added to the exception as a note, except that ProducerFencedError is raised in the place
-        of another KafkaError::
+        It begins a transaction, and commits it when the block ends. If the block or the commit raises, it aborts,
+        unless the transaction is prepared. An error of that abort is added to the exception as a note, except that
+        ProducerFencedError is raised in the place of another KafkaError::
 
             with producer.transaction():
                 producer.send("orders", b"1")
                 producer.send("payments", b"2")
         """
         return Transaction(self)
+
+    @property
+    def _awaits_decision(self) -> bool:
+        transactions = self._components.transactions
+        return transactions is not None and transactions.awaits_decision
 
     # --- how a call waits ----------------------------------------------------------------------------------------
 
@@ -220,6 +283,9 @@ class Transaction:
 
     def _abort(self, error: BaseException) -> None:
         """Abort because of ``error``, which an error of the abort must not hide unless it is worse."""
+        if self._producer._awaits_decision:
+            error.add_note(LEFT_PREPARED)
+            return
         try:
             self._producer.abort_transaction(None if isinstance(error, Exception) else _ENDING_TIMEOUT_S)
         except KafkaError as failure:
@@ -239,6 +305,20 @@ def note_failed_abort(failure: KafkaError, error: BaseException) -> None:
     if isinstance(failure, ProducerFencedError) and not was_known:
         raise failure
     error.add_note(f"The transaction could not be aborted: {failure!r}")
+
+
+def checked_prepared_state(given: object) -> PreparedTxnState:
+    """Return a prepared state.
+
+    Raises:
+        IllegalArgumentError: it is something else.
+    """
+    if not isinstance(given, PreparedTxnState):
+        raise IllegalArgumentError(
+            f"prepared_state is {record_arguments.shown(given)}; it must be a PreparedTxnState: the one that "
+            "prepare_transaction() returned, or PreparedTxnState(text) with its text from your database"
+        )
+    return given
 
 
 def checked_group(given: object) -> ConsumerGroupMetadata:

@@ -417,6 +417,18 @@ _KEYS = (
     ),
     _key("transaction.max.timeout.ms", Type.INT, 900_000, "The maximum timeout of a transaction.", at_least(1)),
     _key(
+        "transaction.two.phase.commit.enable",
+        Type.BOOLEAN,
+        False,
+        "Whether producers may take part in two-phase commits. They also need unstable.api.versions.enable (KIP-939).",
+    ),
+    _key(
+        "unstable.api.versions.enable",
+        Type.BOOLEAN,
+        False,
+        "Whether clients may use API versions that Kafka has not declared stable: here version 6 of InitProducerId.",
+    ),
+    _key(
         "transaction.state.log.num.partitions",
         Type.INT,
         4,

@@ -3,6 +3,7 @@
 A module has ``API_KEY``; ``VERSIONS``, the oldest and newest version it serves; ``handle(broker, request)``, which
 answers the request, now or later; and ``error_response(body, code, message)``, which returns a response with only an
 error, or None if the protocol has no place for one. ``BROKER_ONLY`` is True in modules that serve other brokers only.
+``UNSTABLE_VERSION`` is a version that clients can use with ``unstable.api.versions.enable``.
 """
 
 from __future__ import annotations

@@ -32,7 +32,9 @@ class KafkaApis:
         self._history = broker.history
         self._faults = broker.faults
         self._loop = broker.loop
-        self.api_version_manager: ApiVersionManager = ApiVersionManager(broker.cluster.profile)
+        self.api_version_manager: ApiVersionManager = ApiVersionManager(
+            broker.cluster.profile, bool(broker.config["unstable.api.versions.enable"])
+        )
         self.request_channel: RequestChannel = RequestChannel(broker)
 
     def handle(self, request: Request) -> None:

@@ -145,7 +145,10 @@ class SaslServerAuthenticators:
         self._tokens = tokens
         self._config = config
         self._loop = loop
-        self._versions = ApiVersionManager(ReleaseProfile.of(config.release or ReleaseProfile.CURRENT))
+        self._versions = ApiVersionManager(
+            ReleaseProfile.of(config.release or ReleaseProfile.CURRENT),
+            bool(config.broker_config["unstable.api.versions.enable"]),
+        )
 
     def new_authenticator(
         self,

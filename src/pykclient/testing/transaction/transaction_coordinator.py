@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pykclient.errors import (
     BrokerError,
@@ -18,12 +18,14 @@ from pykclient.errors import (
     InvalidTxnTimeoutError,
     ProducerFencedError,
     TransactionAbortableError,
+    TransactionalIdAuthorizationError,
     TransactionalIdNotFoundError,
 )
 from pykclient.record.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from pykclient.testing.transaction.transaction_marker_channel_manager import TransactionMarkerChannelManager
 from pykclient.testing.transaction.transaction_metadata import (
     MAX_EPOCH,
+    NO_TIMEOUT_MS,
     ProducerIdAndEpoch,
     TransactionMetadata,
     TxnTransitMetadata,
@@ -52,10 +54,22 @@ NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 #: Called with an error code and, if that is 0, the producer's id and epoch from now on.
 ProducerCallback = Callable[[int, ProducerIdAndEpoch], None]
+#: The same, and the id and epoch of the transaction that was kept.
+InitCallback = Callable[[int, ProducerIdAndEpoch, ProducerIdAndEpoch], None]
 
 #: For each complete state, the result that it is the end of.
 _COMPLETE: Final = {COMPLETE_COMMIT: True, COMPLETE_ABORT: False}
 _PREPARED: Final = {PREPARE_COMMIT: True, PREPARE_ABORT: False}
+
+
+class InitProducerId(NamedTuple):
+    """A producer's request for its id and epoch."""
+
+    transactional_id: str | None
+    txn_timeout_ms: int
+    expected: ProducerIdAndEpoch | None = None
+    two_phase_commit: bool = False
+    keep_prepared: bool = False
 
 
 class TransactionCoordinator:
@@ -77,6 +91,7 @@ class TransactionCoordinator:
         self._states = TransactionStateManager(broker)
         self.markers: TransactionMarkerChannelManager = TransactionMarkerChannelManager(broker, self._states)
         self._max_timeout_ms: int = config["transaction.max.timeout.ms"]
+        self._is_2pc_enabled: bool = config["transaction.two.phase.commit.enable"]
         self._expiration_ms: int = config["transactional.id.expiration.ms"]
         self._abort_interval_ms: int = config["transaction.abort.timed.out.transaction.cleanup.interval.ms"]
         self._expiry_interval_ms: int = config["transaction.remove.expired.transaction.cleanup.interval.ms"]
@@ -153,28 +168,37 @@ class TransactionCoordinator:
     # --- InitProducerId
 
     def init_producer_id(
-        self,
-        transactional_id: str | None,
-        txn_timeout_ms: int,
-        expected: ProducerIdAndEpoch | None,
-        respond: ProducerCallback,
-        new_producer_id: int | None = None,
+        self, request: InitProducerId, respond: InitCallback, new_producer_id: int | None = None
     ) -> None:
         """Give a producer its id and epoch; fence all earlier producers with its transactional id.
 
         An ongoing transaction is aborted first; meanwhile the producer gets CONCURRENT_TRANSACTIONS and tries again.
         With ``expected``, the producer continues after an error and must not have been fenced (KIP-360). Without a
         transactional id any producer gets a new id.
+
+        With ``keep_prepared``, an ongoing transaction is left to this producer, which ends it in its own epoch. Kafka
+        4.3 refuses that; this follows KIP-939.
         """
-        again = partial(self.init_producer_id, transactional_id, txn_timeout_ms, expected, respond)
+
+        def answer(error_code: int, producer: ProducerIdAndEpoch) -> None:
+            respond(error_code, producer, NO_PRODUCER)
+
+        def again(producer_id: int) -> None:
+            self.init_producer_id(request, respond, producer_id)
+
+        transactional_id, txn_timeout_ms = request.transactional_id, request.txn_timeout_ms
         if transactional_id is None:
             self._broker.producer_id_manager.generate_producer_id(
-                lambda code, new_id: respond(code, NO_PRODUCER if code else ProducerIdAndEpoch(new_id, 0))
+                lambda code, new_id: answer(code, NO_PRODUCER if code else ProducerIdAndEpoch(new_id, 0))
             )
             return
         try:
             self._validate(transactional_id)
-            if not 0 < txn_timeout_ms <= self._max_timeout_ms:
+            if request.two_phase_commit:
+                if not self._is_2pc_enabled:
+                    raise TransactionalIdAuthorizationError("transaction.two.phase.commit.enable is false")
+                txn_timeout_ms = NO_TIMEOUT_MS
+            elif not 0 < txn_timeout_ms <= self._max_timeout_ms:
                 raise InvalidTxnTimeoutError(
                     f"transaction.timeout.ms={txn_timeout_ms} is not allowed here: 1 to {self._max_timeout_ms} "
                     "(transaction.max.timeout.ms of the broker)"
@@ -182,31 +206,35 @@ class TransactionCoordinator:
             coordinator_epoch, metadata = self._states.get(transactional_id)
             if metadata is None:
                 if new_producer_id is None:
-                    self._with_new_producer_id(again, respond)
+                    self._with_new_producer_id(again, answer)
                     return
                 metadata = TransactionMetadata(
                     transactional_id, new_producer_id, txn_timeout_ms, self._broker.loop.wall_ms
                 )
                 self._states.put_if_absent(metadata)
-            transit = self._prepare_init(metadata, txn_timeout_ms, expected, new_producer_id)
+            transit = self._prepare_init(metadata, request, txn_timeout_ms, new_producer_id)
         except BrokerError as error:
-            respond(error.code, NO_PRODUCER)
+            answer(error.code, NO_PRODUCER)
             return
         if transit is None:
-            self._with_new_producer_id(again, respond)
+            self._with_new_producer_id(again, answer)
         elif transit.state is PREPARE_EPOCH_FENCE:
             self._fence(
                 metadata,
                 transit,
-                lambda error_code, _: respond(error_code or ConcurrentTransactionsError.code, NO_PRODUCER),
+                lambda error_code, _: answer(error_code or ConcurrentTransactionsError.code, NO_PRODUCER),
             )
         else:
-            producer = ProducerIdAndEpoch(transit.producer_id, transit.producer_epoch)
+            producer, ongoing = ProducerIdAndEpoch(transit.producer_id, transit.producer_epoch), NO_PRODUCER
+            if transit.state is ONGOING:
+                next_producer = ProducerIdAndEpoch(transit.next_producer_id, transit.next_producer_epoch)
+                producer, ongoing = next_producer, producer
+                self._log.info("%r is kept for producer %s", metadata, producer)
             self._states.append(
                 transactional_id,
                 coordinator_epoch,
                 transit,
-                lambda error_code: respond(error_code, NO_PRODUCER if error_code else producer),
+                lambda code: respond(code, NO_PRODUCER, NO_PRODUCER) if code else respond(0, producer, ongoing),
             )
 
     def _with_new_producer_id(self, then: Callable[[int], None], respond: ProducerCallback) -> None:
@@ -221,20 +249,25 @@ class TransactionCoordinator:
     def _prepare_init(
         self,
         metadata: TransactionMetadata,
+        request: InitProducerId,
         txn_timeout_ms: int,
-        expected: ProducerIdAndEpoch | None,
         new_producer_id: int | None,
     ) -> TxnTransitMetadata | None:
         """Return the transition for InitProducerId, or None if it needs a new producer id."""
+        expected = request.expected
         _check_nothing_pending(metadata)
         if expected is not None and not _may_continue(metadata, expected):
             raise ProducerFencedError(f"{expected} is not the producer of {metadata!r}")
         state = metadata.state
         if state in _PREPARED:
             raise ConcurrentTransactionsError(f"the markers of {metadata!r} are being written")
-        if state is ONGOING:
-            return metadata.prepare_fence_producer_epoch()
         now_ms = self._broker.loop.wall_ms
+        if state is ONGOING and not request.keep_prepared:
+            return metadata.prepare_fence_producer_epoch()
+        if state is ONGOING:
+            if metadata.is_producer_epoch_exhausted and new_producer_id is None:
+                return None
+            return metadata.prepare_keep(new_producer_id, txn_timeout_ms, now_ms)
         if not metadata.is_producer_epoch_exhausted or (
             expected is not None and expected.epoch != metadata.producer_epoch
         ):
@@ -262,6 +295,8 @@ class TransactionCoordinator:
         _check_nothing_pending(metadata)
         _check_producer(metadata, producer)
         _check_producer_epoch(metadata, producer.epoch)
+        if metadata.is_kept:
+            raise InvalidTxnStateError(f"{metadata!r} was prepared by another producer, and can only be ended")
         if metadata.state in _PREPARED:
             raise ConcurrentTransactionsError(f"the markers of {metadata!r} are being written")
         if metadata.state is ONGOING and metadata.topic_partitions.keys() >= set(topic_partitions):
@@ -313,7 +348,7 @@ class TransactionCoordinator:
             respond(error.code, NO_PRODUCER)
             return
         if no_partition_added is None:  # a retry of a request that was successful
-            respond(0, ProducerIdAndEpoch(metadata.producer_id, metadata.producer_epoch))
+            respond(0, metadata.producer)
             return
         if bumps_epoch(client_version) and not is_fence and metadata.is_producer_epoch_exhausted:
             if new_producer_id is None:
@@ -404,12 +439,12 @@ def _check_nothing_pending(metadata: TransactionMetadata) -> None:
 
 
 def _check_producer(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> None:
-    if metadata.producer_id != producer.producer_id:
+    if metadata.producer.producer_id != producer.producer_id:
         raise InvalidPidMappingError(f"{metadata!r} does not belong to producer {producer.producer_id}")
 
 
 def _check_producer_epoch(metadata: TransactionMetadata, epoch: int) -> None:
-    if metadata.producer_epoch != epoch:
+    if metadata.producer.epoch != epoch:
         raise ProducerFencedError(f"epoch {epoch} is not the current one of {metadata!r}")
 
 
@@ -421,7 +456,7 @@ def _may_continue(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -
     """
     return (
         metadata.producer_epoch == NO_PRODUCER_EPOCH
-        or expected.producer_id == metadata.producer_id
+        or expected.producer_id == metadata.producer.producer_id
         or (expected.producer_id == metadata.prev_producer_id and is_epoch_exhausted(expected.epoch))
     )
 
@@ -434,7 +469,8 @@ def _check_end_v1(
     is_from_client: bool,
 ) -> bool | None:
     """Check EndTxn where the epoch stays the same. Return False if the transaction is to end, None if it has ended."""
-    _check_producer(metadata, producer)
+    if not is_fence:
+        _check_producer(metadata, producer)
     if is_from_client or producer.epoch < metadata.producer_epoch:
         _check_producer_epoch(metadata, producer.epoch)
     if not is_fence:
@@ -456,22 +492,18 @@ def _check_end_v2(
 
     Return whether the transaction, which is to end, has no partitions; None if it has ended.
     """
-    if not is_fence:
-        # A pending transition may be about to give the producer the id that it uses already, so this comes first.
-        _check_nothing_pending(metadata)
+    if is_fence:
+        return False
+    # A pending transition may be about to give the producer the id that it uses already, so this comes first.
+    _check_nothing_pending(metadata)
     epoch, state = producer.epoch, metadata.state
-    retries_bump = not is_fence and metadata.producer_epoch == epoch + 1
+    retries_bump = metadata.producer.epoch == epoch + 1
     retries_overflow = (
-        not is_fence
-        and metadata.prev_producer_id == producer.producer_id
-        and epoch == MAX_EPOCH - 1
-        and metadata.producer_epoch == 0
+        metadata.prev_producer_id == producer.producer_id and epoch == MAX_EPOCH - 1 and metadata.producer_epoch == 0
     )
     if not retries_overflow:
         _check_producer(metadata, producer)
     is_retry = retries_bump or retries_overflow
-    if is_fence:
-        return False
     if state in _PREPARED:
         if not retries_bump:
             _fail_epoch(metadata, epoch)

@@ -52,6 +52,7 @@ def value_to_bytes(transit: TxnTransitMetadata, transaction_version: int) -> byt
     if version == _FLEXIBLE_VALUE:
         value.previous_producer_id = transit.prev_producer_id
         value.next_producer_id = transit.next_producer_id
+        value.next_producer_epoch = transit.next_producer_epoch
         value.client_transaction_version = transit.client_transaction_version
     w = Writer()
     w.int16(version)
@@ -88,6 +89,7 @@ def read_value(transactional_id: str, value: BytesLike) -> TransactionMetadata:
         producer_epoch=read.producer_epoch,
         prev_producer_id=read.previous_producer_id,
         next_producer_id=read.next_producer_id,
+        next_producer_epoch=read.next_producer_epoch,
         state=state,
         topic_partitions=[
             TopicPartition(topic.topic, partition)

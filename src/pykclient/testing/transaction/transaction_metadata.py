@@ -29,6 +29,9 @@ _BUMPS_EPOCH: Final = 2
 
 _NO_TIMESTAMP: Final = -1
 
+#: The timeout of transactions that never time out, as they take part in two-phase commits (KIP-939).
+NO_TIMEOUT_MS: Final = (1 << 31) - 1
+
 
 def is_epoch_exhausted(producer_epoch: int) -> bool:
     """Return whether a producer with this epoch needs a new producer id before its next bump."""
@@ -61,6 +64,7 @@ class TxnTransitMetadata(NamedTuple):
     txn_start_ms: int
     txn_last_update_ms: int
     client_transaction_version: int
+    next_producer_epoch: int = NO_PRODUCER_EPOCH
 
 
 class TransactionMetadata:
@@ -70,6 +74,8 @@ class TransactionMetadata:
     ``complete_transition_to`` applies it once all in-sync replicas of the log have it. There is at most one pending
     change. ``last_producer_epoch`` tells a retry of InitProducerId from a fenced producer (KIP-360).
     ``next_producer_id`` replaces an id whose epochs are used up, as soon as the transaction's markers are written.
+    ``next_producer_epoch`` is set while a producer other than the one that began the transaction is to end it
+    (KIP-939): that producer has the next id and epoch.
 
     Thread: loop
     """
@@ -78,6 +84,7 @@ class TransactionMetadata:
         "client_transaction_version",
         "has_failed_epoch_fence",
         "last_producer_epoch",
+        "next_producer_epoch",
         "next_producer_id",
         "pending_state",
         "prev_producer_id",
@@ -102,6 +109,7 @@ class TransactionMetadata:
         last_producer_epoch: int = NO_PRODUCER_EPOCH,
         prev_producer_id: int = NO_PRODUCER_ID,
         next_producer_id: int = NO_PRODUCER_ID,
+        next_producer_epoch: int = NO_PRODUCER_EPOCH,
         state: TransactionState = EMPTY,
         topic_partitions: Iterable[TopicPartition] = (),
         txn_start_ms: int = _NO_TIMESTAMP,
@@ -111,6 +119,7 @@ class TransactionMetadata:
         self.producer_id = producer_id
         self.prev_producer_id = prev_producer_id
         self.next_producer_id = next_producer_id
+        self.next_producer_epoch = next_producer_epoch
         self.producer_epoch = producer_epoch
         self.last_producer_epoch = last_producer_epoch
         self.txn_timeout_ms = txn_timeout_ms
@@ -125,8 +134,25 @@ class TransactionMetadata:
         self.has_failed_epoch_fence = False
 
     @property
+    def producer(self) -> ProducerIdAndEpoch:
+        """The producer that may use the transactional id: the one that is to end the transaction, if there is one."""
+        if self.next_producer_epoch != NO_PRODUCER_EPOCH:
+            return ProducerIdAndEpoch(self.next_producer_id, self.next_producer_epoch)
+        return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
+
+    @property
+    def is_kept(self) -> bool:
+        """True if the transaction waits for its end by another producer than the one that began it."""
+        return self.state is ONGOING and self.next_producer_epoch != NO_PRODUCER_EPOCH
+
+    @property
+    def has_timeout(self) -> bool:
+        """False if the producer takes part in two-phase commits: its transactions never time out."""
+        return self.txn_timeout_ms != NO_TIMEOUT_MS
+
+    @property
     def is_producer_epoch_exhausted(self) -> bool:
-        return is_epoch_exhausted(self.producer_epoch)
+        return is_epoch_exhausted(self.producer.epoch)
 
     def remove_partition(self, topic_partition: TopicPartition) -> None:
         """Remove a partition whose marker is written, or that needs none.
@@ -142,8 +168,27 @@ class TransactionMetadata:
 
     def prepare_fence_producer_epoch(self) -> TxnTransitMetadata:
         """Prepare to abort the transaction in the next epoch, which no producer gets to know."""
-        keep = self.has_failed_epoch_fence or self.producer_epoch == MAX_EPOCH
-        return self._prepare(PREPARE_EPOCH_FENCE, producer_epoch=self.producer_epoch + (not keep))
+        epoch = self._marker_epoch
+        keep = self.has_failed_epoch_fence or epoch == MAX_EPOCH
+        return self._prepare(PREPARE_EPOCH_FENCE, producer_epoch=epoch + (not keep))
+
+    def prepare_keep(self, new_producer_id: int | None, txn_timeout_ms: int, now_ms: int) -> TxnTransitMetadata:
+        """Prepare that another producer ends the transaction, in the next epoch or with a new producer id."""
+        id, epoch = self.producer
+        return self._prepare(
+            ONGOING,
+            next_producer_id=id if new_producer_id is None else new_producer_id,
+            next_producer_epoch=epoch + 1 if new_producer_id is None else 0,
+            txn_timeout_ms=txn_timeout_ms,
+            txn_last_update_ms=now_ms,
+        )
+
+    @property
+    def _marker_epoch(self) -> int:
+        """The latest epoch that was given out with the producer id of the transaction."""
+        if self.is_kept and self.next_producer_id == self.producer_id:
+            return max(self.producer_epoch, self.next_producer_epoch)
+        return self.producer_epoch
 
     def prepare_increment_producer_epoch(
         self, txn_timeout_ms: int, expected_epoch: int | None, now_ms: int
@@ -213,15 +258,23 @@ class TransactionMetadata:
         *,
         no_partition_added: bool,
     ) -> TxnTransitMetadata:
-        """Prepare the decision: ``PREPARE_COMMIT`` or ``PREPARE_ABORT``. Version 2 bumps the epoch."""
-        epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
+        """Prepare the decision: ``PREPARE_COMMIT`` or ``PREPARE_ABORT``. Version 2 bumps the epoch.
+
+        A producer with another id that ends the transaction keeps that id, and its epoch is bumped as well.
+        """
+        epoch, last_epoch = self._marker_epoch, self.last_producer_epoch
+        next_epoch = NO_PRODUCER_EPOCH
+        if self.is_kept and self.next_producer_id != self.producer_id and next_producer_id == NO_PRODUCER_ID:
+            next_producer_id = self.next_producer_id
+            next_epoch = self.next_producer_epoch + bumps_epoch(client_transaction_version)
         if bumps_epoch(client_transaction_version):
-            last_epoch = self.producer_epoch
-            if not (self.producer_epoch == MAX_EPOCH and state is PREPARE_ABORT):
+            last_epoch = epoch
+            if not (epoch == MAX_EPOCH and state is PREPARE_ABORT):
                 epoch += 1
         return self._prepare(
             state,
             next_producer_id=next_producer_id,
+            next_producer_epoch=next_epoch,
             producer_epoch=epoch,
             last_producer_epoch=last_epoch,
             txn_start_ms=now_ms if no_partition_added else self.txn_start_ms,
@@ -233,12 +286,15 @@ class TransactionMetadata:
         """Prepare the end of the transaction, for when all its markers are written."""
         self.has_failed_epoch_fence = False  # the decision is in the log, with the bumped epoch
         producer_id, epoch = self.producer_id, self.producer_epoch
-        if bumps_epoch(self.client_transaction_version) and self.next_producer_id != NO_PRODUCER_ID:
+        if self.next_producer_epoch != NO_PRODUCER_EPOCH:
+            producer_id, epoch = self.producer
+        elif bumps_epoch(self.client_transaction_version) and self.next_producer_id != NO_PRODUCER_ID:
             producer_id, epoch = self.next_producer_id, 0
         return self._prepare(
             COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT,
             producer_id=producer_id,
             next_producer_id=NO_PRODUCER_ID,
+            next_producer_epoch=NO_PRODUCER_EPOCH,
             producer_epoch=epoch,
             topic_partitions=frozenset(),
             txn_last_update_ms=now_ms,
@@ -255,6 +311,7 @@ class TransactionMetadata:
         producer_epoch: int | None = None,
         producer_id: int | None = None,
         next_producer_id: int | None = None,
+        next_producer_epoch: int | None = None,
         last_producer_epoch: int | None = None,
         txn_timeout_ms: int | None = None,
         topic_partitions: frozenset[TopicPartition] | None = None,
@@ -278,6 +335,7 @@ class TransactionMetadata:
             self.txn_start_ms if txn_start_ms is None else txn_start_ms,
             self.txn_last_update_ms if txn_last_update_ms is None else txn_last_update_ms,
             self.client_transaction_version if client_transaction_version is None else client_transaction_version,
+            self.next_producer_epoch if next_producer_epoch is None else next_producer_epoch,
         )
         if state is not DEAD and not 0 <= transit.producer_epoch <= MAX_EPOCH:
             raise IllegalStateError(f"{self!r} cannot go to {state} with epoch {transit.producer_epoch}")
@@ -293,13 +351,19 @@ class TransactionMetadata:
         if self.pending_state is not transit.state or transit.state in (DEAD, PREPARE_EPOCH_FENCE):
             raise IllegalStateError(f"{self!r} cannot complete {transit}: its pending state is {self.pending_state}")
         same_producer = transit.producer_id == self.producer_id
-        if transit.producer_epoch < self.producer_epoch if same_producer else transit.producer_epoch != 0:
+        is_next = transit.producer_id == self.next_producer_id
+        if (
+            transit.producer_epoch < self.producer_epoch
+            if same_producer
+            else transit.producer_epoch != 0 and not is_next
+        ):
             raise IllegalStateError(f"{self!r} cannot complete {transit}: the producer's epoch would go back")
         self.state = transit.state
         self.pending_state = None
         self.producer_id = transit.producer_id
         self.prev_producer_id = transit.prev_producer_id
         self.next_producer_id = transit.next_producer_id
+        self.next_producer_epoch = transit.next_producer_epoch
         self.producer_epoch = transit.producer_epoch
         self.last_producer_epoch = transit.last_producer_epoch
         self.txn_timeout_ms = transit.txn_timeout_ms

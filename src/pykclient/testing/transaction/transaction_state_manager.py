@@ -162,6 +162,7 @@ class TransactionStateManager:
             for metadata in self.all()
             if metadata.state is ONGOING
             and metadata.pending_state is None
+            and metadata.has_timeout
             and metadata.txn_start_ms + metadata.txn_timeout_ms < now_ms
         ]
 

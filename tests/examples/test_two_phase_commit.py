@@ -1,0 +1,73 @@
+"""examples/two_phase_commit.py publishes every order exactly once, although it is killed again and again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import examples
+from examples.two_phase_commit import open_database
+from pykclient import KafkaConsumer, TopicPartition
+from pykclient.testing.embedded_cluster import EmbeddedCluster
+from tests.support.wait import eventually
+
+pytestmark = pytest.mark.slow
+
+ORDERS = 2_000
+KILLS = 4
+
+
+def has_published(database: sqlite3.Connection, goal: int) -> bool:
+    count: int = database.execute("SELECT count(*) FROM orders WHERE published = 1").fetchone()[0]
+    return count >= goal
+
+
+def test_every_order_is_published_once(topic: str, tmp_path: Path) -> None:
+    path = tmp_path / "orders.db"
+    config = {"unstable.api.versions.enable": True, "transaction.two.phase.commit.enable": True}
+    with EmbeddedCluster(config=config) as cluster, (tmp_path / "log").open("w+") as log:
+        cluster.create_topic(topic)
+        command = [sys.executable, "-W", "error", "-m", "examples.two_phase_commit", "--topic", topic]
+        command += ["--bootstrap-servers", cluster.bootstrap_servers, "--database", str(path)]
+        folder = Path(examples.__file__).parents[1]
+
+        def start(*arguments: str) -> subprocess.Popen[bytes]:
+            return subprocess.Popen([*command, *arguments], cwd=folder, env=os.environ, stderr=log)
+
+        process = start("--create", str(ORDERS))
+        try:
+            for kill in range(1, KILLS + 1):
+                database = open_database(str(path))
+                goal = ORDERS * kill // (KILLS + 1)
+                eventually(partial(has_published, database, goal), 60, "orders are published")
+                database.close()
+                process.send_signal(signal.SIGKILL)
+                process.wait(60)
+                process = start()
+            log.seek(0)
+            assert process.wait(120) == 0, log.read()
+        finally:
+            process.kill()
+            process.wait(60)
+        with KafkaConsumer[Any, Any](
+            bootstrap_servers=cluster.bootstrap_servers, isolation_level="read_committed"
+        ) as consumer:
+            partition = TopicPartition(topic, 0)
+            consumer.assign([partition])
+            consumer.seek_to_beginning()
+            published: list[bytes] = []
+
+            def complete() -> bool:
+                published.extend(record.value or b"" for record in consumer.poll(200).get(partition, []))
+                return len(published) >= ORDERS
+
+            eventually(complete, 60, "all orders are read")
+        assert published == [b"order %d" % order for order in range(1, ORDERS + 1)]
