@@ -102,6 +102,15 @@ def test_who_leaves(instance_id: str | None, operation: str, leaves: bool) -> No
     assert leaving.membership.state is UNJOINED
 
 
+def test_a_member_whose_generation_was_refused_is_in_the_group_still(leaving: Leaving) -> None:
+    leaving.membership.reset_and_rejoin("ILLEGAL_GENERATION", reset_member_id=False)
+    assert leaving.membership.state is UNJOINED
+    assert leaving.manager.leave(DEFAULT, "test") is not None
+    (member,) = message_of(leaving.request()).members
+    assert member.member_id == "m"
+    assert leaving.membership.member_id == ""
+
+
 def test_without_a_coordinator(leaving: Leaving) -> None:
     leaving.coordinator.mark_unknown("test")
     assert leaving.manager.leave(DEFAULT, "test") is None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pykclient import errors
 from pykclient.consumer.coordinator.group_requests import LeaveGroupBuilder
-from pykclient.consumer.coordinator.member_state import COMPLETING_REBALANCE, PREPARING_REBALANCE, UNJOINED
+from pykclient.consumer.coordinator.member_state import COMPLETING_REBALANCE, PREPARING_REBALANCE
 from pykclient.consumer.coordinator.membership_operation import DEFAULT, REMAIN_IN_GROUP
 from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
@@ -81,13 +81,15 @@ class LeaveGroupRequestManager:
     ) -> RequestFuture[None] | None:
         """End the membership; send LeaveGroup, unless there is nothing to leave or ``operation`` says to stay.
 
-        Return the future of the request, or None without one. With ``is_closing``, JoinGroup's connection will not stay
-        open, so that LeaveGroup cannot wait behind that.
+        A member whose generation was refused (ILLEGAL_GENERATION) is still in the group: it leaves as well, unlike in
+        Java, where its partitions would rest until its session expires. Return the future of the request, or None
+        without one. With ``is_closing``, JoinGroup's connection will not stay open, so that LeaveGroup cannot wait
+        behind that.
         """
-        sent, state = self._membership.snapshot()
+        sent = self._membership.generation
         stays = operation == REMAIN_IN_GROUP or (operation == DEFAULT and self._config.group_instance_id is not None)
         leaving = None
-        if not (self._coordinator.unknown or state is UNJOINED or not sent.has_member_id or stays):
+        if sent.has_member_id and not (self._coordinator.unknown or stays):
             self._log.info("Leaving the group as member %s: %s", sent.member_id, reason)
             builder = LeaveGroupBuilder(self._config.group_id, sent.member_id, reason)
             leaving = _Leaving(builder, waits_for_others=self.waits_for_others, is_closing=is_closing)
