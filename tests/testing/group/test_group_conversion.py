@@ -111,6 +111,21 @@ def test_waiting_requests_are_answered_when_the_group_is_converted(mixed: Mixed)
     assert not mixed.is_classic, "no timer of the classic group goes on"
 
 
+@pytest.mark.parametrize("had_members", [False, True])
+def test_a_member_that_has_not_joined_yet_keeps_nobody_out(mixed: Mixed, had_members: bool) -> None:
+    """The coordinator has given it an id, and waits for it to join with that."""
+    if had_members:
+        mixed.classic(0, 1, 2, 3)
+    assert mixed.join(protocols=subscription()).value.error_code == 79  # MEMBER_ID_REQUIRED
+    if had_members:
+        (old,) = mixed.group().members
+        mixed.coordinator.leave_group(GROUP, [LeaveGroupRequest.MemberIdentity(member_id=old)])
+        assert mixed.group().state.name == "PreparingRebalance"
+    assert mixed.enter("new").error is None
+    mixed.advance(SESSION_MS * 3)
+    assert not mixed.is_classic, "no timer of the classic group goes on"
+
+
 def test_a_classic_member_joins_a_group_of_the_new_protocol(mixed: Mixed) -> None:
     mixed.enter("new")
     refused = mixed.join(protocols=subscription()).value

@@ -391,7 +391,6 @@ class ConsumerGroupManager:
         old = self._manager.groups.get(group_id)
         if (
             not isinstance(old, GroupMetadata)
-            or not old.members
             or not old.uses_consumer_protocol
             or len(old.members) > self._max_size
             or self._policy not in UPGRADES

@@ -89,13 +89,16 @@ class GroupMetadataManager:
         return None
 
     def consumer_group(self, group_id: str, *, may_create: bool) -> ConsumerGroup | None:
-        """Return the group if it is of the consumer protocol, or has no members and becomes so."""
+        """Return the group if it is of the consumer protocol, or has no members and becomes so.
+
+        Members that are about to join a classic group do not count. They learn that they are unknown, and begin again.
+        """
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup) or (group is None and not may_create):
             return group
         if isinstance(group, ShareGroup):
             return None
-        if group is None or (may_create and group.state is EMPTY and not group.pending_members):
+        if group is None or (may_create and group.state is EMPTY):
             new = ConsumerGroup(group_id, self._broker.loop.wall_ms)
             self.replace(group, new)
             return new
