@@ -11,6 +11,7 @@ from tests.simulation.schedule import (
     make,
     make_with_asyncio,
     make_with_consumer_groups,
+    make_with_migration,
     make_with_sticky_members,
     shrink,
 )
@@ -36,6 +37,13 @@ def main() -> int:
         action="store_const",
         const=make_with_sticky_members,
         help="groups of the sticky assignors, mostly cooperative ones",
+    )
+    kinds.add_argument(
+        "--migration",
+        dest="make",
+        action="store_const",
+        const=make_with_migration,
+        help="groups with members of both protocols, which are replaced one by one",
     )
     kinds.add_argument(
         "--asyncio",

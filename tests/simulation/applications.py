@@ -394,8 +394,18 @@ class ConsumerApplication(ConsumerRebalanceListener):
         #: The member id with which the consumer was closed; empty if it could not leave without its coordinator.
         self.closed_as = ""
         self._rng = world.simulation.new_rng()
+        self._protocol = self._choose_protocol(life)
         self.actor = world.simulation.actor(self.run, self.name)
         self.consumer: KafkaConsumer[bytes, bytes]
+
+    def _choose_protocol(self, life: int) -> str:
+        """Return the group protocol of this process."""
+        wanted = self.world.settings.group_protocol
+        if wanted == "both":
+            return self._rng.choice(("classic", "consumer"))
+        if wanted in ("upgrade", "downgrade"):
+            return "consumer" if (life > 0) == (wanted == "upgrade") else "classic"
+        return wanted
 
     def config(self) -> dict[str, Any]:
         settings = self.world.settings
@@ -424,12 +434,12 @@ class ConsumerApplication(ConsumerRebalanceListener):
         if settings.groups:
             config |= {
                 "group.id": GROUP,
-                "group.protocol": settings.group_protocol,
+                "group.protocol": self._protocol,
                 "max.poll.interval.ms": settings.max_poll_interval_ms,
                 "auto.commit.interval.ms": AUTO_COMMIT_INTERVAL_MS,
             }
-            if settings.group_protocol == "consumer":
-                config["group.remote.assignor"] = settings.assignor
+            if self._protocol == "consumer":
+                config["group.remote.assignor"] = settings.remote_assignor
             else:
                 config |= {
                     "session.timeout.ms": settings.member_session_ms,
@@ -647,10 +657,27 @@ class ConsumerApplication(ConsumerRebalanceListener):
         self.world.assigned(self, generation, assigned)
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        self.gave_back(revoked, self.is_member)
+
+    @property
+    def is_member(self) -> bool:
+        """True if the consumer is in the group, as far as it knows."""
+        components: Any = self.consumer._consumer.components
+        return bool(components.coordinator.membership.generation.generation_id >= 0)
+
+    def gave_back(self, revoked: Collection[TopicPartition], was_member: bool) -> None:
+        """Check a revocation. ``was_member`` is True if the consumer was a member when it called its listener."""
         generation = self.consumer.group_metadata().generation_id
         self.world.note("revoked", self.name, sorted(revoked))
+        self._ensure(was_member, f"{sorted(revoked)} were lost, and are reported as revoked")
         self.world.revoked(self, generation, revoked)
         self._forget(revoked)
+
+    @property
+    def keeps_partitions(self) -> bool:
+        """True if the consumer revokes only partitions that move, as long as it stays in the group."""
+        is_cooperative = self._protocol == "consumer" or self.world.settings.assignor == "cooperative-sticky"
+        return is_cooperative and not self._stopping
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
         self.world.note("lost", self.name, sorted(lost))

@@ -385,12 +385,13 @@ class _Listener:
         await self._dawdle()
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        was_member = self._application.is_starting or self._application.is_member
         await self._dawdle()
         if self._application.is_starting:
             # An attempt to start may have failed, which ends its membership. Then no consumer knows its generation.
             self._application.on_partitions_lost(revoked)
         else:
-            self._application.on_partitions_revoked(revoked)
+            self._application.gave_back(revoked, was_member)
 
     async def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
         await self._dawdle()

@@ -17,6 +17,7 @@ from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.testing.simulation import Simulation
 from pykclient.testing.simulation.checks import InvariantError
 from pykclient.types import TopicPartition
+from tests.simulation import seeds
 
 TOPIC, GROUP = "orders", "large"
 HEARTBEAT_MS: Final = 3_000
@@ -159,15 +160,28 @@ class LargeGroup:
             raise InvariantError(f"not stable within {_SETTLING_MS / 1000} s: shares of {shares}")
 
 
+def failure(seed: int, protocol: str, members: int, partitions: int) -> str | None:
+    """Run a large group; return a description of its failure, or None."""
+    try:
+        LargeGroup(seed, protocol, members, partitions).run()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.large_groups")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--members", type=int, default=100)
-    parser.add_argument("--partitions", type=int, default=1_000)
+    seeds.add_options(parser)
+    parser.add_argument("--members", type=int, default=6)
+    parser.add_argument("--partitions", type=int, default=40)
     parser.add_argument("--protocol", default="consumer")
     options = parser.parse_args()
-    LargeGroup(options.seed, options.protocol, options.members, options.partitions).run()
-    return 0
+    failed = seeds.run(
+        lambda seed: failure(seed, options.protocol, options.members, options.partitions),
+        seeds.first_seed(options),
+        options,
+    )
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

@@ -409,6 +409,19 @@ _CONSUMER_GROUPS = tuple(
             "            if not self._poll_timer.expired or state is PREPARE_LEAVING or state is LEAVING:\n",
             "            if True:\n",
         ),
+        (
+            "a member revokes partitions that need not move, and takes them again",
+            "consumer/coordinator/consumer_membership_manager",
+            "        self.revoked = sorted(owned.difference(partitions))\n"
+            "        self.added = [tp for tp in partitions if tp not in owned]\n",
+            "        self.revoked = sorted(owned)\n        self.added = list(partitions)\n",
+        ),
+        (
+            "partitions that a fenced member has lost are reported as revoked",
+            "consumer/coordinator/consumer_membership_manager",
+            "            failure = yield from self._listeners.invoke_partitions_lost(owned)\n",
+            "            failure = yield from self._listeners.invoke_partitions_revoked(owned)\n",
+        ),
     )
 )
 
@@ -453,17 +466,88 @@ _STICKY_GROUPS = tuple(
             "        self._subscriptions.assign_from_subscribed(assignment.partitions)\n",
             "        self._subscriptions.assign_from_subscribed(owned.union(assignment.partitions))\n",
         ),
+        (
+            "a member of a cooperative group revokes all partitions if one moves",
+            _PROTOCOL,
+            "            revoked = owned.difference(assignment.partitions)\n            if revoked:\n",
+            "            revoked = owned\n            if owned.difference(assignment.partitions):\n"
+            "                added = list(assignment.partitions)\n",
+        ),
+        (
+            "partitions that were lost are reported as revoked",
+            _PROTOCOL,
+            "                failure = yield from self._listeners.invoke_partitions_lost(owned)\n"
+            "                self._subscriptions.assign_from_subscribed(())\n        elif",
+            "                failure = yield from self._listeners.invoke_partitions_revoked(owned)\n"
+            "                self._subscriptions.assign_from_subscribed(())\n        elif",
+        ),
     )
 )
 
-MUTANTS = (*_PRODUCER, *_COLUMNS, *_CONSUMER, *_CONSUMER_GROUPS, *_STICKY_GROUPS, *_PROGRESS, *_NAMES, *_BROKERS)
+#: Faults after which large groups do not keep what need not move. Their simulation has no faults of brokers.
+_LARGE_GROUPS = (
+    Mutant(
+        "the sticky assignors forget who owned what",
+        "consumer/assignors/abstract_sticky_assignor",
+        "            assignment = ConstrainedAssignmentBuilder(every_partition, racks, owned).build()\n",
+        "            nobody = OwnedPartitions((), {member_id: MemberData(()) for member_id in topics})\n"
+        "            assignment = ConstrainedAssignmentBuilder(every_partition, racks, nobody).build()\n",
+        ("--protocol", "classic"),
+        "tests.simulation.large_groups",
+    ),
+    Mutant(
+        "the uniform assignor moves partitions that need not move",
+        "testing/group/server_assignors",
+        "        for topic_id, partitions in member.target.items():\n            mine = ",
+        "        for topic_id, partitions in {}.items():\n            mine = ",
+        ("--protocol", "consumer"),
+        "tests.simulation.large_groups",
+    ),
+)
+
+_MIGRATION = tuple(
+    Mutant(*fault, arguments=("--migration",))
+    for fault in (
+        (
+            "a member whose generation was refused does not leave",
+            "consumer/coordinator/leave_group_request_manager",
+            "        if sent.has_member_id and not (",
+            '        if sent.has_member_id and self._membership.state.name != "UNJOINED" and not (',
+        ),
+        (
+            "a group that is converted forgets what its members own",
+            "testing/group/group_conversion",
+            "        member.current = CurrentAssignment(epoch, epoch, STABLE, assigned, {})\n",
+            "        member.current = CurrentAssignment(epoch, epoch, STABLE, {}, {})\n",
+        ),
+        (
+            "a group that is converted back begins with generation 1",
+            "testing/group/group_conversion",
+            "            old.group_id, old.group_epoch, CONSUMER_PROTOCOL_TYPE",
+            "            old.group_id, 1, CONSUMER_PROTOCOL_TYPE",
+        ),
+    )
+)
+
+MUTANTS = (
+    *_PRODUCER,
+    *_COLUMNS,
+    *_CONSUMER,
+    *_CONSUMER_GROUPS,
+    *_STICKY_GROUPS,
+    *_LARGE_GROUPS,
+    *_MIGRATION,
+    *_PROGRESS,
+    *_NAMES,
+    *_BROKERS,
+)
 
 
 def _caught(seeds: int, mutant: Mutant) -> str | None:
     """Return the failure's line, or None."""
     with tempfile.TemporaryDirectory() as name:
         sources = with_fault(mutant, Path(name))
-        return first_failing_schedule(sources, seeds, _SECONDS, arguments=mutant.arguments)
+        return first_failing_schedule(sources, seeds, _SECONDS, mutant.simulation, mutant.arguments)
 
 
 def _write_docs(results: dict[str, str | None]) -> None:

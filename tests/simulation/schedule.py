@@ -47,6 +47,11 @@ DELETE_EXTRA: Final = "delete extra"
 #: Assignors of sticky groups. The last one is a list, as in the default: members are eager then.
 STICKY_ASSIGNORS: Final = ("cooperative-sticky", "cooperative-sticky", "sticky", "range, cooperative-sticky")
 
+#: The group protocols of a group that migrates; see Settings.
+MIGRATIONS: Final = ("upgrade", "downgrade", "both")
+#: Assignors of classic members in groups that migrate.
+MIGRATING_ASSIGNORS: Final = ("range", "roundrobin", "cooperative-sticky", "range, cooperative-sticky")
+
 #: A client connects and has the cluster's metadata within this time, over the slowest link without faults.
 _REACHED_MS: Final = 400
 
@@ -91,6 +96,10 @@ class Settings(NamedTuple):
     auto_commit: bool = False
     static_members: bool = False
     assignor: str = "range"
+    #: The assignor of the brokers, for members of the consumer protocol.
+    remote_assignor: str = "uniform"
+    #: "classic" or "consumer"; or a group that migrates: "upgrade" if new processes use the consumer protocol and the
+    #: first ones do not, "downgrade" for the reverse, "both" if each process uses either.
     group_protocol: str = "classic"
     isolation: str = "read_uncommitted"
     max_poll_records: int = 500
@@ -158,7 +167,7 @@ def make_with_consumer_groups(seed: int) -> Schedule:
     rng = random.Random(seed)
     settings = settings._replace(
         group_protocol="consumer",
-        assignor=rng.choice(("uniform", "range")),
+        remote_assignor=rng.choice(("uniform", "range")),
         consumers=max(settings.consumers, rng.randint(2, 4)),
         partitions=max(settings.partitions, rng.randint(2, 6)),
     )
@@ -177,6 +186,31 @@ def make_with_sticky_members(seed: int) -> Schedule:
         partitions=max(settings.partitions, rng.randint(2, 6)),
     )
     return schedule._replace(settings=settings)
+
+
+def make_with_migration(seed: int) -> Schedule:
+    """Return the schedule of ``make``; its group has members of both protocols, which are replaced one by one."""
+    rng = random.Random(seed)
+    schedule = make(seed)
+    settings = schedule.settings
+    settings = settings._replace(
+        groups=True,
+        release=None,
+        extra=False,  # for the reason that ``make_with_consumer_groups`` gives
+        group_protocol=rng.choice(MIGRATIONS),
+        assignor=rng.choice(MIGRATING_ASSIGNORS),
+        remote_assignor=rng.choice(("uniform", "range")),
+        consumers=max(settings.consumers, rng.randint(2, 4)),
+        partitions=max(settings.partitions, rng.randint(2, 6)),
+    )
+    length_ms = max((step.at_ms for step in schedule.steps), default=0) + 1
+    replaced = [
+        Step(rng.randrange(length_ms), rng.choice((LEAVE, LEAVE, CRASH_CONSUMER)), (consumer,))
+        for consumer in range(settings.consumers)
+    ]
+    kept = [step for step in schedule.steps if step.what not in (CREATE_EXTRA, DELETE_EXTRA, SEND_EXTRA)]
+    steps = sorted([*kept, *replaced], key=lambda step: step.at_ms)
+    return schedule._replace(settings=settings, steps=tuple(steps))
 
 
 def make_with_asyncio(seed: int) -> Schedule:

@@ -41,8 +41,14 @@ def first_seed(options: argparse.Namespace) -> int:
 
 
 def first_of_sample() -> int:
-    """Return the first seed of a test: a fresh one, but in CI the same each time, as CI judges a commit."""
-    return 1 if os.environ.get("CI") else _fresh_seed()
+    """Return and print the first seed of a test: a fresh one, but in CI the same each time, as CI judges a commit.
+
+    pytest shows what a failed test has printed, also if it has failed for a reason that does not name the seed: a
+    timeout, or a warning while something is collected.
+    """
+    first = 1 if os.environ.get("CI") else _fresh_seed()
+    print(f"seeds from {first} on")
+    return first
 
 
 def _fresh_seed() -> int:

@@ -6,9 +6,12 @@ To reproduce a failure: ``python -m tests.simulation --consumer-groups --seed <s
 from __future__ import annotations
 
 from itertools import count, islice
+from typing import Any
 
 import pytest
 
+from pykclient.consumer.coordinator import consumer_membership_manager
+from pykclient.consumer.coordinator.rebalance_listener_invoker import RebalanceListenerInvoker
 from tests.simulation.schedule import make_with_consumer_groups
 from tests.simulation.seeds import first_of_sample
 from tests.simulation.world import failure
@@ -28,3 +31,27 @@ def test_many_schedules(wanted: int) -> None:
     for schedule in islice(of_groups, wanted):
         why = failure(schedule)
         assert why is None, f"seed {schedule.seed}: {why}\n{schedule}"
+
+
+def _first_failure() -> str:
+    schedules = map(make_with_consumer_groups, count(1))
+    of_groups = (schedule for schedule in schedules if schedule.settings.group_protocol == "consumer")
+    return next(filter(None, map(failure, islice(of_groups, 100))), "nothing")
+
+
+def test_lost_partitions_that_are_reported_as_revoked_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    revoke = RebalanceListenerInvoker.invoke_partitions_revoked
+    monkeypatch.setattr(RebalanceListenerInvoker, "invoke_partitions_lost", revoke)
+    assert "were lost, and are reported as revoked" in _first_failure()
+
+
+def test_partitions_that_are_revoked_in_vain_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every assignment takes everything from a member, and gives it back."""
+    begin = consumer_membership_manager._Reconciliation.__init__
+
+    def begin_eagerly(self: Any, incarnation: Any, assignment: Any, partitions: Any, owned: Any) -> None:
+        begin(self, incarnation, assignment, partitions, owned)
+        self.revoked, self.added = sorted(owned), list(partitions)
+
+    monkeypatch.setattr(consumer_membership_manager._Reconciliation, "__init__", begin_eagerly)
+    assert "which its coordinator has left to it" in _first_failure()

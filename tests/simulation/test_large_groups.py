@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from pykclient.testing.simulation.checks import InvariantError
 from tests.simulation.large_groups import LargeGroup
+from tests.simulation.seeds import first_of_sample
 
 PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
 
 @PROTOCOLS
 def test_ten_members(protocol: str) -> None:
-    seed = random.SystemRandom().randrange(1 << 30)
-    LargeGroup(seed, protocol, members=10, partitions=66).run()
+    LargeGroup(first_of_sample(), protocol, members=10, partitions=66).run()
 
 
 def test_partitions_that_move_in_vain_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,8 @@ from tests.simulation.applications import (
 from tests.simulation.asyncio_applications import AIOConsumerApplication, AIOProducerApplication
 from tests.simulation.extra_topic import ExtraTopic
 from tests.simulation.faults import FaultMaker
-from tests.simulation.schedule import Schedule, Step
+from tests.simulation.revocations import Revocations, incarnations
+from tests.simulation.schedule import MIGRATIONS, Schedule, Step
 
 #: The time that a cluster without faults may take to recover, and clients to finish.
 _HEALING_MS = 20_000
@@ -58,6 +59,8 @@ _REBALANCE_MS = 1_000
 _LONG_SETUP_MS = 4_000
 #: The round trips to the first acknowledged record of a producer: connections, metadata, producer id, record.
 _START_ROUND_TRIPS = 10
+#: More generations than a group has in a schedule.
+_GENERATIONS = 1_000
 
 
 class _Errors(logging.Handler):
@@ -134,6 +137,9 @@ class World:
         self.former_producers: list[ProducerApplication] = []
         self.former_consumers: list[ConsumerApplication] = []
         self.ownership = Ownership()
+        #: How often the group had been created anew when the consumer got its last assignment.
+        self._incarnations: dict[str, int] = {}
+        self._revocations = Revocations(self.cluster.history, TOPIC)
         #: The records that the group has read.
         self.group_read: dict[TopicPartition, dict[int, bytes]] = {tp: {} for tp in self.partitions}
         #: The group's next offset over time, to judge commits.
@@ -204,14 +210,30 @@ class World:
             progress.append((self.clock.now_ms(), offset + 1))
 
     def assigned(self, consumer: ConsumerApplication, generation: int, partitions: Collection[TopicPartition]) -> None:
+        if self.settings.group_protocol in MIGRATIONS:
+            self._incarnations[consumer.name] = incarnations(self.cluster.history)
+        generation = self._unique(consumer, generation)
         try:
             self.ownership.assigned(consumer.name, generation, partitions, owner=consumer.member)
+            self._revocations.assigned(consumer.name, partitions)
         except InvariantError as error:
             self.violated(error)
 
+    def _unique(self, consumer: ConsumerApplication, generation: int) -> int:
+        """Return a number for a generation: a group that was created anew counts from 1 again."""
+        return _GENERATIONS * self._incarnations.get(consumer.name, 0) + generation
+
     def revoked(self, consumer: ConsumerApplication, generation: int, partitions: Collection[TopicPartition]) -> None:
+        if self.settings.group_protocol in MIGRATIONS and self._revocations.was_removed(
+            consumer.name, self.settings.member_session_ms, self.clock.now_ms()
+        ):
+            self.lost(consumer, partitions)
+            return
+        generation = self._unique(consumer, generation)
         try:
             self.ownership.revoked(consumer.name, generation, partitions, owner=consumer.member)
+            if consumer.keeps_partitions:
+                self._revocations.revoked(consumer.name, partitions)
         except InvariantError as error:
             self.violated(error)
 

@@ -29,6 +29,8 @@ class Mutant(NamedTuple):
     after: str
     #: More arguments for the simulation, which choose its schedules.
     arguments: tuple[str, ...] = ()
+    #: The module that runs the schedules.
+    simulation: str = "tests.simulation"
 
 
 def with_fault(mutant: Mutant, directory: Path) -> Path:

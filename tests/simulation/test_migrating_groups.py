@@ -1,0 +1,83 @@
+"""Groups that migrate between the classic and the consumer protocol while their members are replaced (KIP-848).
+
+To reproduce a failure: ``python -m tests.simulation --migration --seed <seed> --shrink``.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.schedule import MIGRATIONS, Schedule, Settings, Step, make_with_migration
+from tests.simulation.seeds import first_of_sample
+from tests.simulation.world import failure, run
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param(10, id="sample"),
+        pytest.param(3_000, id="all", marks=[pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(7_200)]),
+    ],
+)
+def test_many_schedules(wanted: int) -> None:
+    first = first_of_sample()
+    for schedule in map(make_with_migration, range(first, first + wanted)):
+        why = failure(schedule)
+        assert why is None, f"seed {schedule.seed}: {why}\n{schedule}"
+
+
+def test_all_directions_are_drawn() -> None:
+    assert {make_with_migration(seed).settings.group_protocol for seed in range(1, 30)} == set(MIGRATIONS)
+
+
+def test_an_empty_group_starts_again_with_the_first_generation() -> None:
+    settings = Settings(
+        partitions=3,
+        producers=2,
+        retry_backoff_ms=60,
+        metadata_age_ms=100,
+        consumers=2,
+        group_protocol="both",
+        member_session_ms=300,
+        pattern=True,
+    )
+    steps = (
+        Step(0, "hold", (8, 1, 1200)),
+        Step(202, "send", (1, 0, 8, 1)),
+        Step(397, "leave", (0,)),
+        Step(1373, "crash consumer", (1,)),
+    )
+    run(Schedule(24, settings, steps))
+
+
+def test_a_member_that_is_about_to_join_does_not_keep_the_group_classic() -> None:
+    settings = Settings(
+        brokers=2, segment_bytes=600, link_delay_ms=5, consumers=3, group_protocol="upgrade", pattern=True
+    )
+    steps = (
+        Step(0, "leave", (1,)),
+        Step(20, "cut", (21, 11, 100)),
+        Step(185, "crash consumer", (0,)),
+        Step(185, "leave", (2,)),
+    )
+    run(Schedule(97, settings, steps))
+
+
+def test_a_classic_member_whose_session_has_expired_is_taken_back_without_an_error() -> None:
+    settings = Settings(
+        brokers=3,
+        partitions=5,
+        dns_drill=True,
+        max_block_ms=100,
+        consumers=4,
+        assignor="cooperative-sticky",
+        group_protocol="downgrade",
+    )
+    steps = (
+        Step(368, "crash consumer", (3,)),
+        Step(627, "drop request", (6, 3)),
+        Step(627, "leave", (0,)),
+        Step(1095, "crash consumer", (2,)),
+        Step(1223, "leave", (1,)),
+    )
+    run(Schedule(272, settings, steps))
