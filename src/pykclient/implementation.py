@@ -92,9 +92,9 @@ def use_compiled(name: str) -> None:
         raise ImportError(f"import {name} before {compiled_name}, which is not complete without it")
     try:
         found = import_module(compiled_name)
-    except ImportError:
-        # Each module may be compiled or missing on its own.
-        if os.environ.get(_VARIABLE):
+    except ImportError as error:
+        # Each module may be compiled or missing on its own. Another name: an import inside of it fails.
+        if os.environ.get(_VARIABLE) or error.name != compiled_name:
             raise
         return
     _used.add(compiled_name)

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
-from pykclient._speedups import network as compiled_network
 from pykclient.errors import ProtocolError, RemoteProtocolError, UnsupportedVersionError
 from pykclient.implementation import python_form
 from pykclient.network.frame_stream import FrameStream, TransportFrameStream
-from pykclient.network.network_receive import Frame, FrameReader, check_frame_size, no_memory_for_frame
+from pykclient.network.network_receive import Frame, FrameReader
 from pykclient.network.transport_layer import PlaintextTransportLayer
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request, parse_request_header, parse_response, response_header_version
@@ -23,6 +22,7 @@ from tests.protocol.messages import AnyMessage, all_versions, random_message, wr
 from tests.support.twins import compiled_form
 
 _BUFFER_BYTES = 64
+_COMPILED_STREAM = compiled_form("pykclient.network.frame_stream").SocketFrameStream
 
 
 READERS: tuple[Any, ...] = (python_form(Reader), compiled_form("pykclient.protocol.wire").Reader)
@@ -70,9 +70,7 @@ def run_frames(data: bytes) -> None:
             near.setblocking(False)
             stream: Any
             if is_compiled:
-                stream = compiled_network.FrameStream(
-                    near.fileno(), max_size, first_limit, _BUFFER_BYTES, check_frame_size, no_memory_for_frame
-                )
+                stream = _COMPILED_STREAM(near.fileno(), max_size, first_limit, _BUFFER_BYTES)
             else:
                 reader = FrameReader(max_size, first_limit=first_limit, buffer_size=_BUFFER_BYTES)
                 stream = TransportFrameStream(PlaintextTransportLayer(near, is_connected=True), reader)

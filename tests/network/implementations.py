@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pykclient.network import byte_pump, frame_stream, poller
+from pykclient.network import channel_builders, selector
+from pykclient.network.tls import ssl_transports
+from tests.support.twins import both_forms
 
 IMPLEMENTATIONS = ("python", "c", "c with other streams")
 
@@ -14,8 +16,9 @@ def choose(monkeypatch: pytest.MonkeyPatch, implementation: str) -> None:
 
     It is the one in Python, or the compiled one with its own streams or with those in Python.
     """
-    compiled = pytest.importorskip("pykclient._speedups.network")
-    streams = compiled.FrameStream if implementation == "c" else None
-    monkeypatch.setattr(frame_stream, "_CompiledFrameStream", streams)
-    monkeypatch.setattr(byte_pump, "_CompiledPump", streams)
-    monkeypatch.setattr(poller, "_compiled", None if implementation == "python" else compiled)
+    pollers = both_forms("pykclient.network.poller", "new_poller")
+    streams = both_forms("pykclient.network.frame_stream", "plaintext_frame_stream")
+    pumps = both_forms("pykclient.network.byte_pump", "byte_pump")
+    monkeypatch.setattr(selector, "new_poller", pollers[implementation != "python"])
+    monkeypatch.setattr(channel_builders, "plaintext_frame_stream", streams[implementation == "c"])
+    monkeypatch.setattr(ssl_transports, "byte_pump", pumps[implementation == "c"])

@@ -6,7 +6,6 @@ import errno
 import socket
 import struct
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,13 +19,12 @@ from pykclient.network.network_receive import (
     UNLIMITED_SIZE,
     Frame,
     FrameReader,
-    check_frame_size,
-    no_memory_for_frame,
 )
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.transport_layer import PlaintextTransportLayer
+from tests.support.twins import compiled_form
 
-compiled: Any = pytest.importorskip("pykclient._speedups.network")
+compiled = compiled_form("pykclient.network.frame_stream")
 
 BUFFER_SIZE = 64
 
@@ -39,9 +37,7 @@ def in_python(sock: socket.socket, max_size: int, first_limit: int | None, buffe
 
 
 def in_c(sock: socket.socket, max_size: int, first_limit: int | None, buffer_size: int) -> FrameStream:
-    stream: FrameStream = compiled.FrameStream(
-        sock.fileno(), max_size, first_limit, buffer_size, check_frame_size, no_memory_for_frame
-    )
+    stream: FrameStream = compiled.SocketFrameStream(sock.fileno(), max_size, first_limit, buffer_size)
     return stream
 
 

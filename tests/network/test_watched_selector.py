@@ -13,8 +13,10 @@ import threading
 import pytest
 
 from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK
-from pykclient.network import poller
+from pykclient.implementation import python_form
+from pykclient.network import selector as selector_module
 from pykclient.network.network_send import NetworkSend
+from pykclient.network.poller import new_poller
 from pykclient.network.selector import Selector, SelectorConfig
 from tests.network.test_selector import (
     DEFAULT,
@@ -161,7 +163,7 @@ def test_an_idle_connection_is_closed_in_time(server: Server) -> None:
 
 
 def test_a_system_without_a_descriptor_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(poller, "_compiled", None)
+    monkeypatch.setattr(selector_module, "new_poller", python_form(new_poller))
     monkeypatch.setattr(selectors, "DefaultSelector", selectors.SelectSelector)
     selector = make()
     with pytest.raises(io.UnsupportedOperation, match="needs a system with epoll or kqueue"):

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from pykclient import implementation
-from pykclient.network.network_receive import UNLIMITED_SIZE, check_frame_size, no_memory_for_frame
+from pykclient.implementation import use_compiled
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.transport_layer import PlaintextTransportLayer
-
-_compiled = implementation.compiled("network")
-_CompiledPump = None if _compiled is None or not _compiled.HAS_EPOLL else _compiled.FrameStream
 
 #: The most bytes that one call receives.
 _BUFFER_SIZE: Final = 256 * 1024
@@ -73,11 +69,8 @@ class SocketPump:
 
 
 def byte_pump(transport: PlaintextTransportLayer) -> BytePump:
-    """Return a pump for the socket of ``transport``."""
-    if _CompiledPump is None:
-        return SocketPump(transport)
-    descriptor = transport.sock.fileno()
-    pump: BytePump = _CompiledPump(
-        descriptor, UNLIMITED_SIZE, None, _BUFFER_SIZE, check_frame_size, no_memory_for_frame, is_raw=True
-    )
-    return pump
+    """Return a pump for the socket of ``transport``. The compiled form returns one that reads and writes ahead."""
+    return SocketPump(transport)
+
+
+use_compiled(__name__)

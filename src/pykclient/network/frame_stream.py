@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from pykclient import implementation
+from pykclient.implementation import use_compiled
 from pykclient.network.memory_pool import UNLIMITED, MemoryPool
 from pykclient.network.network_receive import (
-    BUFFER_SIZE,
     UNLIMITED_SIZE,
     Frame,
     FrameReader,
-    check_frame_size,
-    no_memory_for_frame,
 )
 from pykclient.network.network_send import BytesLike, NetworkSend
 from pykclient.network.transport_layer import PlaintextTransportLayer
-
-_compiled = implementation.compiled("network")
-_CompiledFrameStream = None if _compiled is None or not _compiled.HAS_EPOLL else _compiled.FrameStream
 
 #: Bytes that one channel may read per poll before the others get their turn.
 READ_LIMIT: Final = 8 * 1024 * 1024
@@ -172,11 +166,10 @@ def plaintext_frame_stream(
 ) -> FrameStream:
     """Return the frames of an unencrypted connection; the other parameters are those of ``FrameReader``.
 
-    With a bounded pool this is always the Python implementation, because a pool may be any Python object.
+    The compiled form returns a stream that the compiled poller reads and writes ahead, unless the pool is bounded: a
+    pool may be any Python object.
     """
-    if _CompiledFrameStream is None or memory_pool.size is not None:
-        return TransportFrameStream(transport, FrameReader(max_receive_size, memory_pool, first_limit))
-    stream: FrameStream = _CompiledFrameStream(
-        transport.sock.fileno(), max_receive_size, first_limit, BUFFER_SIZE, check_frame_size, no_memory_for_frame
-    )
-    return stream
+    return TransportFrameStream(transport, FrameReader(max_receive_size, memory_pool, first_limit))
+
+
+use_compiled(__name__)

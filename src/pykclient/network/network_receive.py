@@ -24,7 +24,7 @@ _SIZE = struct.Struct(">i")
 #: The initial size of a large frame's buffer. The buffer grows as data arrives, so a peer cannot make the client
 #: allocate by announcing a large size. If a peer has already sent a larger frame, the buffer starts at that size,
 #: because growing costs more than receiving.
-_FIRST_BYTES = 1024 * 1024
+FIRST_BYTES = 1024 * 1024
 
 #: The number of buffers for large frames that a connection keeps: one may still be read when the next frame arrives.
 _SPARE_BUFFERS = 2
@@ -138,7 +138,7 @@ class FrameReader:
         self._large: bytearray | None = None  # the buffer of a large frame, filled up to _large_end
         self._large_end = 0
         self._large_size = 0  # the final size of that frame
-        self._largest = _FIRST_BYTES  # the final size of the largest frame so far
+        self._largest = FIRST_BYTES  # the final size of the largest frame so far
         self._spares = SpareBuffers(_SPARE_BUFFERS, _SPARE_BYTES)
         self._given = memoryview(b"")  # the view of it that writable() returned last
         self._wanted = 0  # the size of a frame for which the pool has no memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pykclient.implementation import twin
+from pykclient.implementation import use_compiled
 
 BytesLike = bytes | bytearray | memoryview
 
@@ -13,7 +13,6 @@ BytesLike = bytes | bytearray | memoryview
 IOV_MAX = 1024
 
 
-@twin("network")
 class NetworkSend:
     """A frame with its size prefix, as a list of buffers for one ``sendmsg``. Nothing is copied.
 
@@ -65,3 +64,6 @@ class NetworkSend:
 
     def __repr__(self) -> str:
         return f"NetworkSend(to={self.destination_id}, {self.remaining} of {self.size} bytes left)"
+
+
+use_compiled(__name__)

@@ -8,7 +8,8 @@ import selectors
 import socket
 from typing import TYPE_CHECKING, Final, Protocol
 
-from pykclient import implementation
+import pykclient.network.frame_stream  # noqa: F401 - the compiled poller reads and writes its compiled streams
+from pykclient.implementation import use_compiled
 
 if TYPE_CHECKING:
     from pykclient.network.kafka_channel import KafkaChannel
@@ -18,8 +19,6 @@ WRITE: Final = selectors.EVENT_WRITE
 
 #: The event of a ``wakeup``.
 WAKEUP: Final = (None, READ)
-
-_compiled = implementation.compiled("network")
 
 
 class Poller(Protocol):
@@ -151,11 +150,11 @@ class SelectorsPoller:
 
 
 def new_poller() -> Poller:
-    """Return the compiled poller if it was built and the system has epoll, else the Python one.
+    """Return a poller. The compiled form returns one that also reads and writes, where the system has epoll.
 
-    The compiled one reads and writes in the same section without the GIL as the wait.
+    It does so in the same section without the GIL as the wait.
     """
-    if _compiled is None or not _compiled.HAS_EPOLL:
-        return SelectorsPoller()
-    poller: Poller = _compiled.EpollPoller()
-    return poller
+    return SelectorsPoller()
+
+
+use_compiled(__name__)

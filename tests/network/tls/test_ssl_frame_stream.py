@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykclient.network import byte_pump
 from pykclient.network.memory_pool import UNLIMITED, MemoryPool, SimpleMemoryPool
 from pykclient.network.network_receive import UNLIMITED_SIZE, Frame
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import SocketAddress
+from pykclient.network.tls import ssl_transports
 from pykclient.network.tls.ssl_engine import SslEngine
 from pykclient.network.tls.ssl_factory import ContextSettings, SslFactory
 from pykclient.network.tls.ssl_transports import SslTransports
 from tests.network.tls.engines import contexts
+from tests.support.twins import both_forms
 
 IMPLEMENTATIONS = ["python", "c"]
 
@@ -66,8 +67,8 @@ class Connection:
 
 @pytest.fixture(params=IMPLEMENTATIONS)
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = pytest.importorskip("pykclient._speedups.network")
-    monkeypatch.setattr(byte_pump, "_CompiledPump", None if request.param == "python" else compiled.FrameStream)
+    forms = both_forms("pykclient.network.byte_pump", "byte_pump")
+    monkeypatch.setattr(ssl_transports, "byte_pump", forms[IMPLEMENTATIONS.index(request.param)])
 
 
 def framed(payload: bytes) -> bytes:

@@ -1,0 +1,1 @@
+from pykclient.network.frame_stream import plaintext_frame_stream as plaintext_frame_stream

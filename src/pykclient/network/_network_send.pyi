@@ -1,0 +1,1 @@
+from pykclient.network.network_send import NetworkSend as NetworkSend

@@ -1,0 +1,1 @@
+from pykclient.network.poller import new_poller as new_poller
