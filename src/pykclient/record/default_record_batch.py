@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from struct import Struct
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError
+from pykclient.implementation import use_compiled
 from pykclient.record.checksum import crc32c
 from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, default_compression
 from pykclient.record.compression_type import CompressionType
@@ -433,3 +434,6 @@ class DefaultRecordBatch:
             f"transactional={self.is_transactional}, control={self.is_control_batch}, "
             f"compression={self._attributes & _COMPRESSION_MASK}, size={self.size_in_bytes})"
         )
+
+
+use_compiled(__name__)

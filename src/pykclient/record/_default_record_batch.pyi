@@ -1,0 +1,1 @@
+from pykclient.record.default_record_batch import write_header as write_header

@@ -1,0 +1,80 @@
+"""The compiled form of ``default_record_batch.py``: the header of a batch."""
+
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from pykclient.record.checksum import crc32c
+from pykclient.record.default_record_batch import OFFSET_OF_ATTRIBUTES
+from pykclient.record.default_record_batch import write_header as write_header_python
+from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
+
+cdef object _crc32c = crc32c
+cdef Py_ssize_t _attributes_at = OFFSET_OF_ATTRIBUTES, _log_overhead = LOG_OVERHEAD, _overhead = RECORD_BATCH_OVERHEAD
+cdef uint8_t _magic = CURRENT_MAGIC_VALUE
+
+
+cdef inline uint8_t *put(uint8_t *at, uint64_t value, int size) noexcept:
+    """Write the lowest `size` bytes of a number, the highest first; return the place behind them."""
+    cdef int i
+    for i in range(size):
+        at[i] = <uint8_t>(value >> (8 * (size - 1 - i)))
+    return at + size
+
+
+def write_header(
+    buffer,
+    size,
+    *,
+    base_offset,
+    last_offset_delta,
+    attributes,
+    base_timestamp,
+    max_timestamp,
+    producer_id,
+    producer_epoch,
+    base_sequence,
+    partition_leader_epoch,
+    count,
+):
+    cdef int64_t offset = 0, base = 0, largest = 0, producer = 0
+    cdef int32_t delta = 0, sequence = 0, records = 0, leader_epoch = 0
+    cdef int16_t flags = 0, epoch = 0
+    cdef Py_ssize_t end
+    cdef uint8_t *at
+    try:
+        offset, base, largest, producer = base_offset, base_timestamp, max_timestamp, producer_id
+        delta, sequence, records, leader_epoch = last_offset_delta, base_sequence, count, partition_leader_epoch
+        flags, epoch, end = attributes, producer_epoch, size
+    except (OverflowError, TypeError):
+        end = -1
+    if type(buffer) is not bytearray or not _overhead <= end <= min(PyByteArray_GET_SIZE(buffer), 0x7FFFFFFF):
+        return write_header_python(
+            buffer,
+            size,
+            base_offset=base_offset,
+            last_offset_delta=last_offset_delta,
+            attributes=attributes,
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            partition_leader_epoch=partition_leader_epoch,
+            count=count,
+        )
+    at = <uint8_t *>PyByteArray_AS_STRING(buffer) + _attributes_at
+    at = put(at, <uint64_t>flags, 2)
+    at = put(at, <uint64_t>delta, 4)
+    at = put(at, <uint64_t>base, 8)
+    at = put(at, <uint64_t>largest, 8)
+    at = put(at, <uint64_t>producer, 8)
+    at = put(at, <uint64_t>epoch, 2)
+    at = put(at, <uint64_t>sequence, 4)
+    put(at, <uint64_t>records, 4)
+    cdef uint32_t checksum = _crc32c(memoryview(buffer)[_attributes_at:end])
+    at = <uint8_t *>PyByteArray_AS_STRING(buffer)
+    at = put(at, <uint64_t>offset, 8)
+    at = put(at, <uint64_t>(end - _log_overhead), 4)
+    at = put(at, <uint64_t>leader_epoch, 4)
+    at[0] = _magic
+    put(at + 1, checksum, 4)
