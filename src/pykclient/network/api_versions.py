@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from pykclient.network.node_api_versions import NodeApiVersions
@@ -23,11 +23,13 @@ class FinalizedFeaturesInfo(NamedTuple):
 class ApiVersions:
     """The API versions of each connected node, shared by the network client and request builders. Thread: any."""
 
-    __slots__ = ("_finalized_features", "_finalized_features_epoch", "_lock", "_nodes")
+    __slots__ = ("_finalized_features", "_finalized_features_epoch", "_lock", "_nodes", "get")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards: all below, but single lookups in _nodes
         self._nodes: dict[str, NodeApiVersions] = {}
+        #: Returns the versions of a node by its id, or None. Each request asks for them, so no Python code runs.
+        self.get: Callable[[str], NodeApiVersions | None] = self._nodes.get
         self._finalized_features_epoch = -1
         self._finalized_features: Mapping[str, int] = {}
 
@@ -41,9 +43,6 @@ class ApiVersions:
     def remove(self, node_id: str) -> None:
         with self._lock:
             self._nodes.pop(node_id, None)
-
-    def get(self, node_id: str) -> NodeApiVersions | None:
-        return self._nodes.get(node_id)
 
     @property
     def finalized_features_epoch(self) -> int:

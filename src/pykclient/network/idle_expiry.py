@@ -2,46 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
 from pykclient.clock import FOREVER_MS
+
+if TYPE_CHECKING:
+    from pykclient.network.kafka_channel import KafkaChannel
+
+_used_ms = attrgetter("used_ms")
+
+
+def least_recently_used(channels: Collection[KafkaChannel]) -> KafkaChannel | None:
+    """Return the connection that has been idle longest; None if there is none."""
+    return min(channels, key=_used_ms, default=None)
 
 
 class IdleExpiryManager:
-    """Connections in the order of their last use.
+    """Finds idle connections by the time of their last use, which the selector notes in ``KafkaChannel.used_ms``.
 
-    Each call expires at most one, the least recently used. Thread: owner.
+    Java keeps the connections in the order of their last use, and so changes a map at each use. Thread: owner.
     """
 
-    __slots__ = ("_last_used_ms", "_max_idle_ms", "quiet_until_ms")
+    __slots__ = ("_max_idle_ms", "quiet_until_ms")
 
     def __init__(self, max_idle_ms: int, now_ms: int) -> None:
         self._max_idle_ms = max_idle_ms
         #: No connection expires until this time.
         self.quiet_until_ms = now_ms + max_idle_ms
-        self._last_used_ms: dict[str, int] = {}  # a dict keeps insertion order, so the first is the oldest
 
-    @property
-    def next_check_ms(self) -> int:
-        """The time from which ``poll_expired`` may find a connection; ``FOREVER_MS`` if there is none."""
-        return self.quiet_until_ms + 1 if self._last_used_ms else FOREVER_MS
+    def next_check_ms(self, channels: Collection[KafkaChannel]) -> int:
+        """Return from when ``poll_expired`` may find one of ``channels``; ``FOREVER_MS`` if there are none."""
+        return self.quiet_until_ms + 1 if channels else FOREVER_MS
 
-    def update(self, connection_id: str, now_ms: int) -> None:
-        """Mark the connection as used."""
-        self._last_used_ms.pop(connection_id, None)
-        self._last_used_ms[connection_id] = now_ms
+    def poll_expired(self, channels: Collection[KafkaChannel], now_ms: int) -> KafkaChannel | None:
+        """Return the least recently used of ``channels`` if it was idle for longer than the limit.
 
-    def poll_expired(self, now_ms: int) -> tuple[str, int] | None:
-        """Return the least recently used connection and its idle time, if that exceeds the limit."""
+        Each call returns at most one.
+        """
         if now_ms <= self.quiet_until_ms:
             return None
-        if not self._last_used_ms:
-            self.quiet_until_ms = now_ms + self._max_idle_ms
-            return None
-        connection_id, last_used_ms = next(iter(self._last_used_ms.items()))
-        self.quiet_until_ms = last_used_ms + self._max_idle_ms
-        return (connection_id, now_ms - last_used_ms) if now_ms > self.quiet_until_ms else None
-
-    def oldest(self) -> str | None:
-        return next(iter(self._last_used_ms), None)
-
-    def remove(self, connection_id: str) -> None:
-        self._last_used_ms.pop(connection_id, None)
+        oldest = least_recently_used(channels)
+        self.quiet_until_ms = (now_ms if oldest is None else oldest.used_ms) + self._max_idle_ms
+        return oldest if now_ms > self.quiet_until_ms else None

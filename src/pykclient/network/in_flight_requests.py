@@ -112,12 +112,13 @@ class InFlightRequests:
     but for ``of_node``.
     """
 
-    __slots__ = ("_count", "_max_per_connection", "_queues")
+    __slots__ = ("_max_per_connection", "_queues", "total")
 
     def __init__(self, max_in_flight_requests_per_connection: int) -> None:
         self._max_per_connection = max_in_flight_requests_per_connection
         self._queues: dict[str, deque[InFlightRequest]] = {}
-        self._count = 0
+        #: The number of requests to all nodes.
+        self.total = 0
 
     def add(self, in_flight: InFlightRequest) -> None:
         node_id = in_flight.request.destination
@@ -125,14 +126,14 @@ class InFlightRequests:
         if queue is None:
             queue = self._queues[node_id] = deque()
         queue.append(in_flight)
-        self._count += 1
+        self.total += 1
 
     def complete_next(self, node_id: str) -> InFlightRequest:
         """Remove and return the oldest request to a node. The node's next response belongs to it."""
         queue = self._queues.get(node_id)
         if not queue:
             raise IllegalStateError(f"no request to node {node_id} is waiting for a response")
-        self._count -= 1
+        self.total -= 1
         return queue.popleft()
 
     def peek_next(self, node_id: str) -> InFlightRequest | None:
@@ -146,7 +147,7 @@ class InFlightRequests:
         for in_flight in queue:
             if in_flight.send is send:
                 queue.remove(in_flight)
-                self._count -= 1
+                self.total -= 1
                 return in_flight
         raise IllegalStateError(f"no request to node {send.destination_id} belongs to {send!r}")
 
@@ -160,9 +161,7 @@ class InFlightRequests:
         queue = self._queues.get(node_id)
         return list(queue.copy()) if queue else []
 
-    def count(self, node_id: str | None = None) -> int:
-        if node_id is None:
-            return self._count
+    def count(self, node_id: str) -> int:
         queue = self._queues.get(node_id)
         return len(queue) if queue else 0
 
@@ -171,7 +170,7 @@ class InFlightRequests:
         cleared = self._queues.pop(node_id, None)
         if not cleared:
             return []
-        self._count -= len(cleared)
+        self.total -= len(cleared)
         return list(cleared)
 
     @property
@@ -187,7 +186,7 @@ class InFlightRequests:
     def timed_out_requests(self, now_ms: int) -> list[InFlightRequest]:
         """Return the oldest overdue request of each node."""
         timed_out: list[InFlightRequest] = []
-        if self._count:
+        if self.total:
             for queue in self._queues.values():
                 for in_flight in queue:  # not only the oldest, because each request may have its own timeout
                     if in_flight.is_expired(now_ms):

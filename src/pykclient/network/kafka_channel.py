@@ -41,6 +41,7 @@ class KafkaChannel:
         "state",
         "stream",
         "traffic",
+        "used_ms",
     )
 
     traffic: Traffic  # the selector's counters for this connection
@@ -51,6 +52,8 @@ class KafkaChannel:
         self.ready = False  # connected and authenticated; a plain attribute because every request reads it
         self.muted = False
         self.registered = 0  # the events that the selector watches, for its own use
+        #: The time of the last use, for the selector's expiry of idle connections.
+        self.used_ms = 0
         self.send: NetworkSend | None = None  # the frame being sent: one at a time
         self.stream = stream
         self.pump = stream.pump  # a plain attribute for the poller

@@ -39,15 +39,13 @@ from pykclient.network.network_client_config import NetworkClientConfig
 from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import Selectable, SocketAddress, check_address
-from pykclient.network.throttling import should_client_throttle
+from pykclient.network.throttling import ThrottleTimes, should_client_throttle
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request
 from pykclient.protocol.messages.api_versions import ApiVersionsResponse
 from pykclient.types import Node
 
 _ACTIVE, _CLOSING, _CLOSED = "ACTIVE", "CLOSING", "CLOSED"
-
-_UNSUPPORTED_VERSION: Final = UnsupportedVersionError.code
 
 #: SASL exchanges use the ids above this, so that their responses cannot be mistaken for others (Java:
 #: SaslClientAuthenticator).
@@ -78,7 +76,7 @@ class NetworkClient:
         self._clock = clock
         self._log = log_context.logger(__name__)
         self._request_timeout_ms = config.request_timeout_ms
-        self._throttle_time_sensor = config.throttle_time_sensor
+        self._throttle_times = ThrottleTimes(config.throttle_time_sensor)
         self.reconnect_backoff_ms = config.backoff.reconnect_ms
         self._in_flight = InFlightRequests(config.max_in_flight_requests_per_connection)
         self._log_context = log_context
@@ -167,7 +165,7 @@ class NetworkClient:
         )
 
     def is_idle(self) -> bool:
-        return not (self._in_flight.count() or self._aborted_sends or self._connection_states.is_any_connecting)
+        return not (self._in_flight.total or self._aborted_sends or self._connection_states.is_any_connecting)
 
     def connection_delay_ms(self, node: Node, now_ms: int) -> int:
         return self._connection_states.connection_delay_ms(node.id_string, now_ms)
@@ -400,8 +398,10 @@ class NetworkClient:
                 continue
             self._in_flight.complete_next(node_id)
             throttle_ms: int = getattr(body, "throttle_time_ms", 0)  # some responses have no such field
-            if self._throttle_time_sensor is not None:
-                self._throttle_time_sensor.record(throttle_ms, now_ms)
+            if throttle_ms or now_ms >= self._throttle_times.due_ms:
+                self._throttle_times.record(throttle_ms, now_ms)
+            else:
+                self._throttle_times.zeros += 1
             if throttle_ms > 0:
                 self._throttle(in_flight, throttle_ms, now_ms)
             if not in_flight.is_internal:
@@ -418,8 +418,7 @@ class NetworkClient:
         if not (is_only_one and self.active and in_flight.renew(frame, self._next_correlation_id(), now_ms)):
             return False
         self._renewed += 1
-        if self._throttle_time_sensor is not None:
-            self._throttle_time_sensor.record(0, now_ms)
+        self._throttle_times.record(0, now_ms)
         self._transmit(in_flight.send, in_flight.request.request_timeout_ms, now_ms)
         return True
 
@@ -438,7 +437,7 @@ class NetworkClient:
         if body.error_code == 0:
             self._api_versions.update(node_id, node_api_versions(body))
             self._became_ready(node_id)
-        elif body.error_code == _UNSUPPORTED_VERSION and in_flight.api_version > 0:
+        elif body.error_code == UnsupportedVersionError.code and in_flight.api_version > 0:
             version = min(fallback_version(body), in_flight.api_version - 1)
             self._log.debug("Asking %s for its versions again, in version %d", self._name(node_id), version)
             self._nodes_needing_api_versions[node_id] = api_versions_request(version)
@@ -655,10 +654,10 @@ class NetworkClient:
     # --- state -----------------------------------------------------------------------------------------------------
 
     def in_flight_request_count(self, node_id: str | None = None) -> int:
-        return self._in_flight.count(node_id)
+        return self._in_flight.total if node_id is None else self._in_flight.count(node_id)
 
     def has_in_flight_requests(self, node_id: str | None = None) -> bool:
-        return self._in_flight.count(node_id) > 0
+        return self.in_flight_request_count(node_id) > 0
 
     def connection_report(self) -> str:
         """Return which addresses cannot be reached, why and since when, for error messages; empty if none.

@@ -21,7 +21,7 @@ from pykclient.network import channel_state
 from pykclient.network.authenticator import Session
 from pykclient.network.channel_builders import ChannelBuilder, plaintext_channel_builder
 from pykclient.network.channel_state import ChannelState
-from pykclient.network.idle_expiry import IdleExpiryManager
+from pykclient.network.idle_expiry import IdleExpiryManager, least_recently_used
 from pykclient.network.kafka_channel import KafkaChannel
 from pykclient.network.memory_pool import UNLIMITED, MemoryPool
 from pykclient.network.network_receive import UNLIMITED_SIZE, Frame, NetworkReceive, TlsResponseError
@@ -123,6 +123,7 @@ class Selector:
         self._resumed: deque[str] = deque()  # channels whose authentication can go on; filled by any thread
         self._failed_sends: dict[str, ChannelState] = {}
         self._early_sends: list[NetworkSend] = []  # completed between polls
+        self._used: list[KafkaChannel] = []  # those that were given a frame between polls
         self._silent_send = False  # True if one of them expects no response, so that nothing else ends the wait
         self.completed_sends: list[NetworkSend] = []
         self.completed_receives: list[NetworkReceive] = []
@@ -207,8 +208,7 @@ class Selector:
         self._channels[channel.id] = channel
         channel.traffic = self.metrics.traffic(channel.id)
         self._sync_interest(channel)
-        if self._idle_expiry is not None:
-            self._idle_expiry.update(channel.id, self._clock.now_ms())
+        channel.used_ms = self._clock.now_ms()
 
     def _sync_interest(self, channel: KafkaChannel) -> None:
         """Register with the operating system the events that the channel waits for."""
@@ -236,10 +236,7 @@ class Selector:
 
     def lowest_priority_channel(self) -> KafkaChannel | None:
         """Return the channel to close if there are too many: the one that has been idle longest (KIP-612)."""
-        oldest = None if self._idle_expiry is None else self._idle_expiry.oldest()
-        if oldest is not None and oldest in self._channels:
-            return self._channels[oldest]
-        return next(iter(self._channels.values()), None)
+        return least_recently_used(self._channels.values())
 
     # --- muting ----------------------------------------------------------------------------------------------------
 
@@ -288,7 +285,7 @@ class Selector:
             return
         try:
             if send.size > _WRITE_LATER_ABOVE and self._poller.write_later(channel, not send.expect_response):
-                self._note_use(id)
+                self._used.append(channel)
                 return
             self._write(channel, send, self._early_sends)
         except (AuthenticationError, OSError) as error:
@@ -300,7 +297,7 @@ class Selector:
             self._close(channel, notify=False)
             self._failed_sends[id] = state
         else:
-            self._note_use(id)
+            self._used.append(channel)
             if channel.send is not None:
                 self._sync_interest(channel)
             elif not send.expect_response:
@@ -330,12 +327,6 @@ class Selector:
         """Return the session of a server's connection with SASL; None if there is no such connection."""
         channel = self._channels.get(id)
         return None if channel is None or not channel.ready else channel.session
-
-    def _note_use(self, id: str) -> None:
-        # A write causes no event. Without this, a connection without responses (acks=0) would count as idle, and a
-        # connection that was idle until now would be closed before its response arrives.
-        if self._idle_expiry is not None:
-            self._idle_expiry.update(id, self._clock.now_ms())
 
     def _write(self, channel: KafkaChannel, send: NetworkSend, completed: list[NetworkSend]) -> None:
         """Write as much of a channel's frame as its socket accepts; append the frame to ``completed`` if it is sent."""
@@ -371,7 +362,7 @@ class Selector:
             or self._poller.has_work
         ):
             return 0
-        due_ms = FOREVER_MS if self._idle_expiry is None else self._idle_expiry.next_check_ms
+        due_ms = FOREVER_MS if self._idle_expiry is None else self._idle_expiry.next_check_ms(self._channels.values())
         if self._delayed_closes:
             due_ms = min(due_ms, next(iter(self._delayed_closes.values())))
         if due_ms == FOREVER_MS:
@@ -396,6 +387,12 @@ class Selector:
             self._unmute_after_memory_pressure()
 
         start_ms = self._clock.now_ms()
+        if self._used:
+            # A write causes no event. Without this, a connection without responses (acks=0) would count as idle, and a
+            # connection that was idle until now would be closed before its response arrives.
+            for channel in self._used:
+                channel.used_ms = start_ms
+            self._used.clear()
         if self._delayed_closes:
             timeout_ms = max(0, min(timeout_ms, next(iter(self._delayed_closes.values())) - start_ms))
         timeout_ms = timeout_ms if timeout_ms < _MAX_WAIT_MS else _MAX_WAIT_MS
@@ -437,8 +434,7 @@ class Selector:
     def _handle_channel(self, channel: KafkaChannel, mask: int, now_ms: int) -> None:
         """Handle the events of one channel."""
         id = channel.id
-        if self._idle_expiry is not None:
-            self._idle_expiry.update(id, now_ms)
+        channel.used_ms = now_ms
         try:
             if not channel.ready and not self._make_ready(channel, now_ms):
                 return
@@ -555,8 +551,6 @@ class Selector:
         self._delayed_closes.pop(id, None)
         self._buffered.discard(id)
         self._explicitly_muted.discard(id)
-        if self._idle_expiry is not None:
-            self._idle_expiry.remove(id)
         channel.close()
         self.metrics.closed(id)
         if notify:
@@ -586,13 +580,9 @@ class Selector:
             self._finish_failed_authentication(self._channels[id], now_ms)
 
     def _maybe_close_oldest(self, idle_expiry: IdleExpiryManager, now_ms: int) -> None:
-        expired = idle_expiry.poll_expired(now_ms)
-        if expired is None:
-            return
-        id, idle_ms = expired
-        channel = self._channels.get(id)
+        channel = idle_expiry.poll_expired(self._channels.values(), now_ms)
         if channel is not None:
-            self._log.debug("Closing connection %s, idle for %d ms", id, idle_ms)
+            self._log.debug("Closing connection %s, idle for %d ms", channel.id, now_ms - channel.used_ms)
             if channel.state.state != channel_state.AUTHENTICATION_FAILED:
                 channel.state = channel.state.move_to(channel_state.EXPIRED)
             self._close(channel, notify=True)
@@ -607,14 +597,13 @@ class Selector:
             with contextlib.suppress(OSError):
                 channel.close()
             self.metrics.closed(channel.id)
-            if self._idle_expiry is not None:
-                self._idle_expiry.remove(channel.id)
         self._delayed_closes = {}
         self._explicitly_muted = set()
         self._buffered = set()
         self._resumed.clear()
         self._failed_sends = {}
         self._early_sends = []
+        self._used = []
         self._silent_send = self._out_of_memory = self._is_waiting = False
         self.completed_sends, self.completed_receives, self.connected, self.disconnected = [], [], [], {}
 

@@ -1,10 +1,15 @@
-"""The versions whose throttle time requires the client to wait (KIP-219)."""
+"""Throttle times in responses: which of them require the client to wait (KIP-219), and their metric."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from pykclient.metrics import Sensor
+from pykclient.metrics.stats import Tally
 from pykclient.protocol.api_keys import ApiKeys
+
+#: The interval at which throttle times of zero are recorded together.
+_INTERVAL_MS: Final = 100
 
 #: With earlier versions, brokers wait themselves before they respond. APIs that are not listed never require waiting.
 _CLIENT_THROTTLES_FROM: Final[dict[int, int]] = {
@@ -59,3 +64,26 @@ def should_client_throttle(api_key: int, version: int) -> bool:
     """Return whether the client must wait for the throttle time of such a response."""
     first = _CLIENT_THROTTLES_FROM.get(api_key)
     return first is not None and version >= first
+
+
+class ThrottleTimes:
+    """Records the throttle times of responses in a sensor, those of zero together. Thread: owner."""
+
+    __slots__ = ("_sensor", "due_ms", "zeros")
+
+    def __init__(self, sensor: Sensor | None) -> None:
+        self._sensor = sensor
+        #: The number of times of zero that are not recorded yet. The owner adds to it, unless ``due_ms`` has passed.
+        self.zeros = 0
+        self.due_ms = 0
+
+    def record(self, throttle_ms: int, now_ms: int) -> None:
+        """Record a throttle time, and before it the collected zeros."""
+        zeros, self.zeros = self.zeros, 0
+        self.due_ms = now_ms + _INTERVAL_MS
+        if self._sensor is None:
+            return
+        tally = Tally.of(0)
+        tally.count = zeros
+        self._sensor.record_all(tally, now_ms)
+        self._sensor.record(throttle_ms, now_ms)

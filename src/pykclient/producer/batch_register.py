@@ -317,7 +317,8 @@ class BatchRegister:
         elif batch.state == state.SENT:
             batch.state = state.GIVEN_UP
         thread = self._thread
-        if batch.publish(thread.is_borrowed):
+        result = batch.produce_future
+        if result.settled or result.done(thread.is_borrowed):
             # Only after the callbacks: a flush that starts while they run must still find the batch.
             self.incomplete.pop(batch, None)
         else:

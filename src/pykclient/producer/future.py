@@ -132,7 +132,9 @@ class ProduceRequestResult:
             self.completed = True
             # Nobody adds any listener from now on.
             if not listeners:
-                waiting = self._set_settled()
+                self.settled = True  # as _set_settled does, without a call
+                self.sender_thread = None
+                waiting, self._waiting = self._waiting, ()
         if listeners:
             if defers:
                 return False
@@ -355,7 +357,7 @@ class FutureRecordMetadata(FutureState):
             IllegalArgumentError: ``timeout`` is not a number.
             Exception: the error that the record failed with.
         """
-        timeout_ms = signed_milliseconds(timeout)
+        timeout_ms = FOREVER_MS if timeout is None else signed_milliseconds(timeout)
         result, index = self._result, self.index
         if result.parts is not None:
             result, index = self.locate()
