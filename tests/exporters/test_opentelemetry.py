@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from pykclient import KafkaConsumer, KafkaProducer, errors
 from pykclient.exporters.opentelemetry import (
     KafkaInstruments,
+    RecordTracingProducerInterceptor,
     TracingConsumerInterceptor,
     TracingProducerInterceptor,
     context_of,
@@ -99,7 +100,7 @@ def test_a_trace_goes_through_the_topic(
     with (
         KafkaProducer(
             bootstrap_servers=cluster.bootstrap_servers,
-            interceptor_classes=[TracingProducerInterceptor(tracer)],
+            interceptor_classes=[RecordTracingProducerInterceptor(tracer)],
         ) as producer,
         KafkaConsumer(
             "orders",
@@ -134,10 +135,94 @@ def test_a_trace_goes_through_the_topic(
     assert processed.status.status_code is trace.StatusCode.ERROR
 
 
+def records_of(cluster: EmbeddedCluster, topic: str, count: int) -> list[Any]:
+    records: list[Any] = []
+    with KafkaConsumer(
+        topic, bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", consumer_timeout_ms=20_000
+    ) as consumer:
+        for record in consumer:
+            records.append(record)
+            if len(records) == count:
+                break
+    return records
+
+
+@pytest.mark.parametrize("python", [False, True])
+def test_by_default_a_batch_has_one_span_and_its_records_the_context_they_are_sent_in(
+    cluster: EmbeddedCluster, spans: InMemorySpanExporter, tracer: trace.Tracer, python: bool
+) -> None:
+    topic = f"carried-{python}"
+    with KafkaProducer(
+        bootstrap_servers=cluster.bootstrap_servers,
+        linger_ms=60_000,
+        client_id="p",
+        interceptor_classes=[TracingProducerInterceptor(tracer)],
+    ) as producer:
+        send: Any = producer._send_python if python else producer.send
+        with tracer.start_as_current_span("first") as first:
+            futures = [send(topic, b"%d" % number, partition=0) for number in range(200)]
+            send(topic, b"own", headers=[("app", b"1")], partition=0)
+        with tracer.start_as_current_span("second") as second:
+            send(topic, b"x", partition=0)
+        send(topic, b"outside", partition=0)
+        begun_ns = futures[0].timestamp_ms * 1_000_000
+        producer.flush(20)
+    records = records_of(cluster, topic, 203)
+    carried = [trace.get_current_span(context_of(record.headers)).get_span_context().span_id for record in records]
+    of_first, of_second = first.get_span_context().span_id, second.get_span_context().span_id
+    assert carried == [of_first] * 201 + [of_second, 0]
+    assert [name for name, _ in records[200].headers] == ["app", "traceparent"]
+    (sent,) = named(spans, f"send {topic}")
+    assert len(spans.get_finished_spans()) == 3
+    assert sent.parent is not None
+    assert sent.parent.span_id == of_first
+    assert [link.context.span_id for link in sent.links] == [of_first, of_second]
+    assert sent.kind is trace.SpanKind.PRODUCER
+    assert attribute(sent, "messaging.batch.message_count") == 203
+    assert attribute(sent, "messaging.kafka.offset") == 0
+    assert sent.start_time is not None
+    assert abs(sent.start_time - begun_ns) < 5_000_000_000
+
+
+def test_records_sent_outside_of_any_span_are_in_a_trace_of_their_batch(
+    cluster: EmbeddedCluster, spans: InMemorySpanExporter, tracer: trace.Tracer
+) -> None:
+    with KafkaProducer(
+        bootstrap_servers=cluster.bootstrap_servers, interceptor_classes=[TracingProducerInterceptor(tracer)]
+    ) as producer:
+        producer.send("outside", b"x").get(10)
+        cluster.faults.answer("Produce", errors.InvalidRecordError)
+        with pytest.raises(errors.InvalidRecordError):
+            producer.send("outside", b"x", partition=0).get(10)
+    sent, failed = named(spans, "send outside")
+    assert sent.parent is None
+    assert not sent.links
+    assert failed.status.status_code is trace.StatusCode.ERROR
+
+
+def test_batches_without_a_sampled_record_have_no_span(cluster: EmbeddedCluster, spans: InMemorySpanExporter) -> None:
+    provider = TracerProvider(sampler=ALWAYS_OFF)
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    tracer = provider.get_tracer("test")
+    own = [("traceparent", b"00-" + b"1" * 32 + b"-" + b"2" * 16 + b"-00")]
+    with (
+        KafkaProducer(
+            bootstrap_servers=cluster.bootstrap_servers, interceptor_classes=[TracingProducerInterceptor(tracer)]
+        ) as producer,
+        tracer.start_as_current_span("not sampled"),
+    ):
+        producer.send("quiet", b"x").get(10)
+        producer.send("quiet", b"x", headers=own).get(10)
+    records = records_of(cluster, "quiet", 2)
+    assert not int(records[0].headers[0][1][-2:], 16) & trace.TraceFlags.SAMPLED
+    assert list(records[1].headers) == own
+    assert not spans.get_finished_spans()
+
+
 def test_a_batch_has_a_span_with_links_to_its_records(
     cluster: EmbeddedCluster, spans: InMemorySpanExporter, tracer: trace.Tracer
 ) -> None:
-    interceptor = TracingProducerInterceptor(tracer)
+    interceptor = RecordTracingProducerInterceptor(tracer)
     interceptor.configure({"client.id": "p"})
     with KafkaProducer(
         bootstrap_servers=cluster.bootstrap_servers, linger_ms=60_000, interceptor_classes=[interceptor]
@@ -156,7 +241,6 @@ def test_a_batch_has_a_span_with_links_to_its_records(
     assert written.kind is trace.SpanKind.CLIENT
     assert written.parent is not None
     assert written.parent.span_id == created[0]
-    assert written.start_time == named(spans, "create batches")[0].start_time
     assert dict(written.attributes or {}) == {
         "messaging.system": "kafka",
         "messaging.operation.type": "send",
@@ -175,7 +259,7 @@ def test_a_failed_record_fails_its_span(
     cluster: EmbeddedCluster, spans: InMemorySpanExporter, tracer: trace.Tracer
 ) -> None:
     with KafkaProducer(
-        bootstrap_servers=cluster.bootstrap_servers, interceptor_classes=[TracingProducerInterceptor(tracer)]
+        bootstrap_servers=cluster.bootstrap_servers, interceptor_classes=[RecordTracingProducerInterceptor(tracer)]
     ) as producer:
         future = producer.send("orders", b"x" * 2_000_000)
         with pytest.raises(errors.RecordTooLargeError):
@@ -187,7 +271,7 @@ def test_a_failed_record_fails_its_span(
 
 
 def test_records_that_are_not_sampled_pass_the_context_on(cluster: EmbeddedCluster) -> None:
-    interceptor = TracingProducerInterceptor(TracerProvider(sampler=ALWAYS_OFF).get_tracer("test"))
+    interceptor = RecordTracingProducerInterceptor(TracerProvider(sampler=ALWAYS_OFF).get_tracer("test"))
     servers = cluster.bootstrap_servers
     own = [("traceparent", b"00-" + b"1" * 32 + b"-" + b"2" * 16 + b"-01")]
     with (

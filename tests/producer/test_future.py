@@ -14,7 +14,14 @@ from collections.abc import Callable
 import pytest
 
 from pykclient.errors import KafkaError, KafkaTimeoutError, NetworkError
-from pykclient.producer.future import FutureRecordMetadata, ProduceRequestResult, failed_future
+from pykclient.producer.future import (
+    BatchDelivery,
+    FutureRecordMetadata,
+    OnDelivery,
+    ProduceRequestResult,
+    add_delivery,
+    failed_future,
+)
 from pykclient.producer.sender_thread import SenderThread
 from pykclient.types import RecordMetadata, TopicPartition
 from tests.support.wait import eventually
@@ -206,6 +213,60 @@ def test_records_move_with_a_split_batch() -> None:
     succeed(parts[2], 40)
     assert [future.get(0).offset for future in futures] == [10, 11, 20, 30, 31, 40] == heard
     assert result.await_all_dependents(0)
+
+
+class Shared(BatchDelivery):
+    """A delivery of many records, which notes the offsets that it is called with, and the batches."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+        self.batches: list[tuple[int, int]] = []
+
+    @property
+    def sees_batches(self) -> bool:
+        return True
+
+    def batch_delivered(
+        self,
+        deliveries: list[BatchDelivery],
+        result: ProduceRequestResult,
+        error: Exception | None,
+        metadata: RecordMetadata,
+    ) -> None:
+        self.batches.append((metadata.offset, len(deliveries)))
+
+    def __call__(self, error: Exception | None, metadata: RecordMetadata) -> None:
+        self.offsets.append(metadata.offset)
+
+
+def test_adjacent_records_share_a_delivery() -> None:
+    result = ProduceRequestResult(TP)
+    first, second, plain = Shared(), Shared(), list[int]()
+
+    def own(_error: Exception | None, metadata: RecordMetadata) -> None:
+        plain.append(metadata.offset)
+
+    deliveries: list[OnDelivery] = [first, first, second, first, first, own, own]
+    for index, delivery in enumerate(deliveries):
+        add_delivery(result.listeners, FutureRecordMetadata(result, index, 1000, 1, 2), delivery)
+    succeed(result, 10)
+    assert (first.offsets, second.offsets, plain) == ([10, 13], [12], [15, 16])
+    assert first.batches == [(10, 3)]
+
+
+def test_a_shared_delivery_follows_its_records_into_the_parts_of_a_split_batch() -> None:
+    result = ProduceRequestResult(TP)
+    first, second = Shared(), Shared()
+    for index, delivery in enumerate((first, first, first, first, second, second)):
+        add_delivery(result.listeners, FutureRecordMetadata(result, index, 1000, 1, 2), delivery)
+    parts = [ProduceRequestResult(TP) for _ in range(4)]
+    places = [(0, parts[0]), (2, parts[1]), (4, parts[2]), (5, parts[3])]
+    result.split(places)
+    result.split(places)  # as after an exception
+    for part, offset in zip(parts, (10, 20, 30, 40), strict=True):
+        succeed(part, offset)
+    assert (first.offsets, second.offsets) == ([10, 20], [30, 40])
+    assert (first.batches, second.batches) == ([(10, 1), (20, 1)], [(30, 1), (40, 1)])
 
 
 def test_a_thread_that_waits_goes_on_waiting_for_the_part() -> None:

@@ -42,6 +42,8 @@ class BatchState:
     @property
     def record_count(self) -> int: ...
 
+class SharedDelivery: ...
+
 class FutureState:
     _key_size: int
     _result: ProduceRequestResult
@@ -118,6 +120,7 @@ class SendPath:
         ignore_keys: bool,
         max_record_size: int,
         batch_size: int,
+        share: Callable[[Any, OnDelivery | None], tuple[Any, OnDelivery]] | None,
     ) -> None: ...
 
 def send(

@@ -491,6 +491,16 @@ cdef FutureState new_future(BatchState batch, int64_t timestamp, object key, obj
     return future
 
 
+cdef class SharedDelivery:
+    """Twin: ``producer/future.py``."""
+
+
+cdef inline bint is_shared(list listeners, object on_delivery):
+    """Return whether the batch's last record has the same delivery, and shares it (twin: add_delivery)."""
+    cdef Py_ssize_t count = len(listeners)
+    return count > 0 and (<tuple>listeners[count - 1])[1] is on_delivery and isinstance(on_delivery, SharedDelivery)
+
+
 def try_append_to_batch(BatchState self, timestamp_ms, key, value, headers, on_delivery):
     """Append a record (twin: ProducerBatch._try_append_python)."""
     cdef int64_t timestamp, size
@@ -512,7 +522,7 @@ def try_append_to_batch(BatchState self, timestamp_ms, key, value, headers, on_d
                 return None
             if size != LACKS_MEMORY:
                 future = new_future(self, timestamp, key, value, size)
-                if on_delivery is not None:
+                if on_delivery is not None and not is_shared(self.produce_future.listeners, on_delivery):
                     self.produce_future.listeners.append((future, on_delivery, True))
                 return future
     return self._try_append_python(timestamp_ms, key, value, headers, on_delivery)
@@ -569,6 +579,7 @@ cdef class SendPath:
     cdef bint ignore_keys
     cdef int64_t max_record_size
     cdef int64_t switch_at
+    cdef object share
     cdef Route last_route
 
     def __init__(
@@ -588,6 +599,7 @@ cdef class SendPath:
         ignore_keys,
         max_record_size,
         batch_size,
+        share,
     ):
         self.accumulator = accumulator
         self.topics_offset = slot_offset(type(accumulator), "_topics")
@@ -607,6 +619,7 @@ cdef class SendPath:
         self.ignore_keys = ignore_keys
         self.max_record_size = max_record_size
         self.switch_at = 2 * batch_size
+        self.share = share
 
     cdef Route route(self, object topic):
         """Return the data of ``topic``; None if its metadata or its queues are missing."""
@@ -712,7 +725,7 @@ cdef class SendPath:
                         place.full = <PyObject *>queue
                     elif size > 0:
                         future = new_future(batch, timestamp, key, value, size)
-                        if entry is not None:
+                        if entry is not None and not is_shared(batch.produce_future.listeners, on_delivery):
                             Py_INCREF(future)
                             PyTuple_SET_ITEM(entry, 0, future)
                             Py_DECREF(None)  # the future has replaced it
@@ -835,6 +848,8 @@ def send(self, topic, value=None, key=None, headers=None, partition=None, timest
         return self._send_python(topic, value, key, headers, partition, timestamp_ms, on_delivery)
     if timestamp_ms is not None and not (is_timestamp(timestamp_ms, &timestamp) and timestamp >= 0):
         return self._send_python(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+    if path.share is not None:
+        headers, on_delivery = path.share(headers, on_delivery)
     if headers is not None:
         written = unchanging(headers)
         headers_size = size_of_headers(written)

@@ -357,13 +357,17 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
         topic, headers, partition, timestamp_ms = record_arguments.checked_fields(
             topic, headers, partition, timestamp_ms, None
         )
-        if producer.interceptors is not None:
-            record = producer.interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
+        interceptors = producer.interceptors
+        if interceptors is not None and interceptors.share_records:
+            shared, on_delivery = interceptors.shared(headers, None)
+            headers = record_arguments.checked_headers(shared)
+        elif interceptors is not None:
+            record = interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
             topic, headers, partition, timestamp_ms = record_arguments.checked_fields(
                 record.topic, record.headers, record.partition, record.timestamp_ms, None
             )
             value, key = record.value, record.key
-            on_delivery = InterceptedDelivery(producer.interceptors, tuple(headers), None)
+            on_delivery = InterceptedDelivery(interceptors, tuple(headers), None)
         clock = producer.components.clock
         deadline_ms = clock.now_ms() + producer.max_block_ms
         try:

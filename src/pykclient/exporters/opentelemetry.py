@@ -1,7 +1,7 @@
 """The clients' metrics and traces for OpenTelemetry.
 
 ``KafkaInstruments`` exports the metrics. ``TracingProducerInterceptor`` and ``TracingConsumerInterceptor`` carry the
-trace context through the headers of records, and make spans of sends and polls.
+trace context through the headers of records, and make spans of batches and polls.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import _thread
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 try:
     from opentelemetry import metrics, propagate, trace
 except ImportError as error:
     raise ImportError("this needs opentelemetry-api: pip install pykclient[opentelemetry]") from error
 
-from opentelemetry.context import Context
+from opentelemetry.context import Context, get_current
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from opentelemetry.propagators.textmap import Getter, Setter
 
@@ -26,7 +26,7 @@ from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.consumer.consumer_interceptors import ConsumerInterceptor
 from pykclient.explanation import open_clients
 from pykclient.exporters.samples import Families, Family, MeasuredClient, samples
-from pykclient.producer.interceptors import ProducerInterceptor
+from pykclient.producer.interceptors import AcknowledgedBatch, ProducerInterceptor
 from pykclient.types import ConsumerRecord, Header, Headers, ProducerRecord, RecordMetadata, TopicPartition
 from pykclient.version import __version__
 
@@ -133,32 +133,102 @@ def context_of(headers: Headers) -> Context:
 
 
 class TracingProducerInterceptor(ProducerInterceptor):
-    """Puts the trace context into the headers of each record, and makes spans of records and of batches.
+    """Puts the present trace context into the headers of each record, and makes a span of each batch.
 
         KafkaProducer(interceptor_classes=[TracingProducerInterceptor()])
 
-    The span ``create orders`` of a record lasts from ``send`` to the acknowledgement, and holds the partition and the
-    offset, or the error. The span ``send orders`` of a batch lasts from its first record to the acknowledgement, with
-    all retries. It holds the number of records and the first offset, or the error, is a child of the first sampled
-    record's span, and has links to those of all sampled records. A record that is not sampled costs no span, and
-    neither does a batch without any sampled record. Headers that a record has already are kept, and so is a trace
-    context among them.
+    A record carries on the trace in which it is sent. Its headers are made once for all records that are sent within
+    the same span. The span ``send orders`` of a batch lasts from its first record to the acknowledgement, with all
+    retries. It holds the number of records and the first offset, or the error. It is a child of the first sampled span
+    that sent any of the records, and has links to the others, at most 128. A batch has no span if none of these is
+    sampled; if all its records were sent outside of any span, its span begins a trace. Headers that a record has
+    already are kept, and so is a trace context among them.
 
     Thread: any.
     """
 
+    _kind_of_batches: ClassVar = trace.SpanKind.PRODUCER
+
     def __init__(self, tracer: trace.Tracer | None = None) -> None:
         self._tracer = trace.get_tracer(_SCOPE, __version__) if tracer is None else tracer
-        self._spans: dict[bytes, trace.Span] = {}  # of records in flight, by the trace context in their headers
         self._client: dict[str, str] = {}  # the attribute with the client's id, if it is known
+        self._last: tuple[Context | None, tuple[Header, ...]] = (None, ())  # a context, and its headers
 
     def configure(self, configs: Mapping[str, Any]) -> None:
         """Take the client's id from its configuration."""
         client_id = configs.get("client.id")
         self._client = {"messaging.client.id": client_id} if client_id else {}
 
+    def common_headers(self) -> tuple[Header, ...]:
+        """Return the headers of the present context."""
+        context = get_current()
+        of, headers = self._last
+        if context is not of:
+            carrier: list[Header] = []
+            propagate.inject(carrier, context, setter=_SETTER)
+            headers = tuple(carrier)
+            self._last = context, headers
+        return headers
+
+    def on_batch_acknowledgement(self, batch: AcknowledgedBatch) -> None:
+        """Make the span of a batch, unless its records are of traces that are not sampled."""
+        links: dict[int, trace.Link] = {}
+        has_context = False
+        for headers in batch.headers:
+            context = trace.get_current_span(context_of(headers)).get_span_context()
+            if not context.is_valid:
+                continue
+            has_context = True
+            if context.trace_flags.sampled:
+                links[context.span_id] = trace.Link(context)
+                if len(links) == _MOST_LINKS:
+                    break
+        if has_context and not links:
+            return
+        parent = Context()
+        for link in links.values():
+            parent = trace.set_span_in_context(trace.NonRecordingSpan(link.context), parent)
+            break
+        span = self._tracer.start_span(
+            f"send {batch.metadata.topic}",
+            parent,
+            kind=self._kind_of_batches,
+            links=list(links.values()),
+            start_time=int((SYSTEM_CLOCK.wall_ms() - batch.age_ms) * 1_000_000),
+            attributes={
+                "messaging.system": "kafka",
+                "messaging.operation.type": "send",
+                "messaging.operation.name": "send",
+                "messaging.destination.name": batch.metadata.topic,
+                **self._client,
+                "messaging.batch.message_count": batch.record_count,
+            },
+        )
+        _end(span, batch.metadata, batch.error)
+
+
+class RecordTracingProducerInterceptor(TracingProducerInterceptor):
+    """A ``TracingProducerInterceptor`` that also makes a span of each record, which costs far more.
+
+    The span ``create orders`` of a record lasts from ``send`` to the acknowledgement, and holds the partition and the
+    offset, or the error. The record's headers carry this span's context, so each record is told apart in a trace, and
+    the span of a batch has links to those of its sampled records. A record that is not sampled has no span.
+
+    Thread: any.
+    """
+
+    _kind_of_batches: ClassVar = trace.SpanKind.CLIENT
+
+    def __init__(self, tracer: trace.Tracer | None = None) -> None:
+        super().__init__(tracer)
+        self._spans: dict[bytes, trace.Span] = {}  # of records in flight, by the trace context in their headers
+
+    def common_headers(self) -> tuple[Header, ...]:
+        """Return no headers: each record has its own."""
+        return ()
+
     def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
-        """Return the record with the trace context in its headers."""
+        """Return the record with the context of its span in its headers."""
         headers = list(record.headers)
         if propagate.get_global_textmap().fields & {name.lower() for name, _ in headers}:
             return record
@@ -178,41 +248,6 @@ class TracingProducerInterceptor(ProducerInterceptor):
         if span.is_recording() and key is not None and len(self._spans) < _MOST_SPANS:
             self._spans[key] = span
         return ProducerRecord(record.topic, record.value, record.key, headers, record.partition, record.timestamp_ms)
-
-    def on_batch_acknowledgement(
-        self, metadata: RecordMetadata, error: Exception | None, headers: Sequence[Headers]
-    ) -> None:
-        """Make the span of a batch, if any of its records is sampled."""
-        links: list[trace.Link] = []
-        start_ns: int | None = None
-        for of_record in headers:
-            context = trace.get_current_span(context_of(of_record)).get_span_context()
-            if not context.is_valid or not context.trace_flags.sampled:
-                continue
-            links.append(trace.Link(context))
-            if start_ns is None and (key := _key_of(of_record)) is not None:
-                start_ns = getattr(self._spans.get(key), "start_time", None)  # spans of the SDK have it
-            if len(links) == _MOST_LINKS:
-                break
-        if not links:
-            return
-        parent = trace.set_span_in_context(trace.NonRecordingSpan(links[0].context), Context())
-        span = self._tracer.start_span(
-            f"send {metadata.topic}",
-            parent,
-            kind=trace.SpanKind.CLIENT,
-            links=links,
-            start_time=start_ns,
-            attributes={
-                "messaging.system": "kafka",
-                "messaging.operation.type": "send",
-                "messaging.operation.name": "send",
-                "messaging.destination.name": metadata.topic,
-                **self._client,
-                "messaging.batch.message_count": len(headers),
-            },
-        )
-        _end(span, metadata, error)
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None, headers: Headers) -> None:
         """End the span of the record."""

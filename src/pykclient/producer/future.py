@@ -44,7 +44,14 @@ Entry = tuple["FutureRecordMetadata", Callable[..., object], bool]
 _LONGEST_WAIT_MS = 500
 
 
-class BatchDelivery:
+@twin("producer")
+class SharedDelivery:
+    """An ``on_delivery`` that a batch keeps, and calls, once for adjacent records that have the same one."""
+
+    __slots__ = ()
+
+
+class BatchDelivery(SharedDelivery):
     """An ``on_delivery`` that all records of a batch have, and that is also called once for the batch."""
 
     __slots__ = ()
@@ -55,10 +62,21 @@ class BatchDelivery:
         raise NotImplementedError
 
     def batch_delivered(
-        self, deliveries: list[BatchDelivery], error: Exception | None, metadata: RecordMetadata
+        self,
+        deliveries: list[BatchDelivery],
+        result: ProduceRequestResult,
+        error: Exception | None,
+        metadata: RecordMetadata,
     ) -> None:
-        """Note the outcome of a batch: its records' deliveries in order, and its first record's error and metadata."""
+        """Note the outcome of a batch: its deliveries in order, and the error and metadata of the first's record."""
         raise NotImplementedError
+
+
+def add_delivery(listeners: list[Entry], future: FutureRecordMetadata, on_delivery: OnDelivery) -> None:
+    """Add the ``on_delivery`` of a batch's next record to the listeners, unless it shares the one of the last."""
+    if listeners and listeners[-1][1] is on_delivery and isinstance(on_delivery, SharedDelivery):
+        return
+    listeners.append((future, on_delivery, True))
 
 
 class ProduceRequestResult:
@@ -76,10 +94,12 @@ class ProduceRequestResult:
         "_waiting",
         "base_offset",
         "completed",
+        "created_ms",
         "error_for",
         "listeners",
         "log_append_time_ms",
         "parts",
+        "record_count",
         "sender_thread",
         "settled",
         "topic_partition",
@@ -97,6 +117,9 @@ class ProduceRequestResult:
         self.topic_partition = topic_partition
         self.base_offset = NO_OFFSET
         self.log_append_time_ms = NO_TIMESTAMP
+        #: The number of the batch's records, and when it was created; set with the result.
+        self.record_count = 0
+        self.created_ms = 0
         #: Returns the error of the record at a place in the batch; None when the batch succeeded.
         self.error_for: Callable[[int], Exception] | None = None
         #: After a split: pairs of the place of a part's first record and the part's result, in order.
@@ -141,7 +164,7 @@ class ProduceRequestResult:
             first, delivery, _ = listeners[-1]
             if isinstance(delivery, BatchDelivery) and delivery.sees_batches:
                 deliveries = [other for _, other, _ in reversed(listeners) if isinstance(other, BatchDelivery)]
-                first.deliver(partial(delivery.batch_delivered, deliveries))
+                first.deliver(partial(delivery.batch_delivered, deliveries, self))
             # Any BaseException is caught: sys.exit() in a callback, or asyncio's CancelledError, would end the sender's
             # thread.
             run_listeners(listeners, BaseException)
@@ -187,7 +210,12 @@ class ProduceRequestResult:
             of_part = entry[0].locate()[0].listeners
             of_part += (entry,)  # no call between these two statements, so an exception finds it in one list
             del listeners[0]
+        _share_across(self, parts)
         self._settle()
+
+    def age_ms(self) -> float:
+        """Return for how long the batch has existed."""
+        return max(0, self._clock.now_ms() - self.created_ms)
 
     def locate(self, index: int) -> tuple[ProduceRequestResult, int]:
         """Return the result that now holds the record at ``index``, and its place there, after any number of splits."""
@@ -516,6 +544,22 @@ def run_listeners(listeners: list[Entry], logged: type[BaseException] = Exceptio
                 _log_failure(future)
     if failed > 1:
         _logger().error("%d callbacks of this batch raised; the first is logged above", failed)
+
+
+def _share_across(whole: ProduceRequestResult, parts: list[tuple[int, ProduceRequestResult]]) -> None:
+    """Give each part of a split batch the shared delivery that its first record has, where that is in an earlier part.
+
+    A second call changes nothing.
+    """
+    shared: SharedDelivery | None = None
+    for start, part in parts:
+        listeners = part.listeners
+        if shared is not None and (not listeners or listeners[0][0].index != start):
+            first = FutureRecordMetadata(whole, start, NO_TIMESTAMP, -1, -1)
+            listeners.insert(0, (first, shared, True))  # type: ignore[arg-type]
+        if listeners:
+            last = listeners[-1][1]
+            shared = last if isinstance(last, SharedDelivery) else None
 
 
 def _place(entry: Entry) -> int:

@@ -167,7 +167,9 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
         self._plain_value_types = _PLAIN if components.value_serializer is BYTES else frozenset()
         #: The state of the compiled ``send``, or None where ``_send_python`` has to handle all records.
         self._send_path: Any = None
-        if _compiled is not None and components.interceptors is None and components.partitioner is None:
+        interceptors = components.interceptors
+        shares = interceptors is None or interceptors.share_records
+        if _compiled is not None and shares and components.partitioner is None:
             self._send_path = _compiled.SendPath(
                 components.accumulator,
                 components.metadata,
@@ -183,6 +185,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
                 ignore_keys=self._ignore_keys,
                 max_record_size=self._max_record_size,
                 batch_size=max(1, config["batch.size"]),
+                share=None if interceptors is None else interceptors.shared,
             )
         self._driver = driver = SenderDriver(
             components.sender,
@@ -297,13 +300,11 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
 
         The arguments are checked before the first interceptor sees them; ``_do_send`` checks the returned record.
         """
-        interceptors = self._interceptors
-        assert interceptors is not None
-        record_arguments.checked_fields(
-            record.topic, record.headers, record.partition, record.timestamp_ms, on_delivery
-        )
-        record = interceptors.on_send(record)
-        headers = tuple(record_arguments.checked_headers(record.headers))
+        assert self._interceptors is not None
+        if isinstance(on_delivery, InterceptedDelivery):  # the compiled send() has called the interceptors
+            headers: Headers = record.headers
+        else:
+            record, headers, on_delivery = self._interceptors.intercepted(record, on_delivery)
         return self._do_send(
             record.topic,
             record.value,
@@ -311,7 +312,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
             headers,
             record.partition,
             record.timestamp_ms,
-            InterceptedDelivery(interceptors, headers, on_delivery),
+            on_delivery,
         )
 
     def _do_send(

@@ -9,7 +9,7 @@ from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import IllegalStateError
 from pykclient.implementation import compiled, twin
 from pykclient.producer.batch_state import QUEUED
-from pykclient.producer.future import FutureRecordMetadata, OnDelivery, ProduceRequestResult
+from pykclient.producer.future import FutureRecordMetadata, OnDelivery, ProduceRequestResult, add_delivery
 from pykclient.record import MemoryRecords, MemoryRecordsBuilder
 from pykclient.record.record_batch import (
     NO_SEQUENCE,
@@ -166,7 +166,7 @@ class ProducerBatch(BatchState):
             result, index, timestamp_ms, -1 if key is None else len(key), -1 if value is None else len(value)
         )
         if on_delivery is not None:
-            result.listeners.append((future, on_delivery, True))
+            add_delivery(result.listeners, future, on_delivery)
         return future
 
     _try_append_python = try_append
@@ -338,6 +338,8 @@ class ProducerBatch(BatchState):
         result.base_offset = base_offset
         result.log_append_time_ms = log_append_time_ms
         result.error_for = error_for
+        result.record_count = self.record_count
+        result.created_ms = self.created_ms
         self.final_state = final_state
         return True
 
