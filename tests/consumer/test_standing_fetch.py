@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.consumer.fetch_config import FetchConfig
 from pykclient.consumer.fetch_messages import FetchRequestBuilder
 from pykclient.consumer.fetch_metrics import FetchMetricsManager
@@ -16,6 +17,7 @@ from pykclient.metrics import Metrics
 from pykclient.network.client_request import ClientRequest
 from pykclient.protocol.headers import encode_request, encode_response
 from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
+from pykclient.testing import EmbeddedCluster
 from tests.consumer.harness import TP0, TP1, Harness
 from tests.consumer.responses import fetch_response, partition_data
 from tests.support.mock_clock import MockClock
@@ -192,3 +194,40 @@ def test_a_request_with_changes_is_sent_once() -> None:
     harness.fetches.create_fetch_requests()
     harness.poll()
     assert harness.client.requests[0].request_builder.renewal is None, "it changes the session"
+
+
+# --- on a cluster -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group_id", [None, "idle"])
+def test_an_idle_consumer(group_id: str | None) -> None:
+    with EmbeddedCluster(config={"group.initial.rebalance.delay.ms": 0}) as cluster:
+        cluster.create_topic("t", 2)
+        servers = cluster.bootstrap_servers
+        with (
+            KafkaProducer(bootstrap_servers=servers) as producer,
+            KafkaConsumer(
+                "t",
+                bootstrap_servers=servers,
+                group_id=group_id,
+                auto_offset_reset="earliest",
+                fetch_max_wait_ms=5,
+                auto_commit_interval_ms=50,
+                heartbeat_interval_ms=40,
+            ) as consumer,
+        ):
+
+            def total(name: str) -> float:
+                group = "consumer-fetch-manager-metrics" if name == "fetch-total" else "consumer-metrics"
+                value: float = consumer.metrics()[group][name]
+                return value
+
+            for number in range(3):
+                before = total("fetch-total")
+                while total("fetch-total") < before + 20:
+                    assert consumer.poll(100) == {}
+                producer.send("t", b"%d" % number, partition=number % 2).get(10)
+                records = [record.value for found in consumer.poll(10_000).values() for record in found]
+                assert records == [b"%d" % number]
+            assert total("connection-creation-total") <= 3, "no response was taken for another's"
+            assert total("connection-close-total") == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import struct
 
 import pytest
 
@@ -17,6 +18,7 @@ from pykclient.errors import (
     UnsupportedVersionError,
 )
 from pykclient.log_context import LogContext
+from pykclient.metrics.stats import Tally
 from pykclient.network import channel_state
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
@@ -27,6 +29,8 @@ from pykclient.network.metadata_request import MetadataRequestBuilder
 from pykclient.network.metadata_updater import ManualMetadataUpdater, MetadataUpdater
 from pykclient.network.network_client import NetworkClient
 from pykclient.network.network_client_config import NetworkClientConfig
+from pykclient.network.network_receive import Frame
+from pykclient.network.standing_request import RenewalTemplate, Repetitions, StandingRequest
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request, encode_response
 from pykclient.protocol.message import Request
@@ -1261,20 +1265,31 @@ def test_leader_epochs_of_old_brokers_are_not_relied_on() -> None:
 
 
 class Heartbeats(RequestBuilder):
-    """A heartbeat that is sent again after each response without an error."""
+    """A heartbeat that is sent again after each response without an error. It is its own Renewal."""
 
-    __slots__ = ("wanted",)
+    __slots__ = ("epoch", "renewal", "repeated_ms", "version", "wanted")
 
     def __init__(self) -> None:
         super().__init__(HeartbeatRequest(group_id="g", member_id="m"))
         self.wanted = True
+        self.renewal = self
+        self.version = 0
+        self.epoch = 5
+        self.repeated_ms: list[Tally] = []
 
-    def renewal(  # type: ignore[override]  # a method is an attribute that can be called
-        self, request: ClientRequest, version: int, response: bytes, correlation_id: int, _now_ms: int
+    def __call__(
+        self, request: ClientRequest, version: int, response: Frame, correlation_id: int, now_ms: int
     ) -> bytes | None:
+        self.version = version
         if not self.wanted or response[4:] != encode_response(HeartbeatResponse(), version, 0).getvalue()[8:]:
             return None
         return encode_request(self.message, version, correlation_id, request.client_id).getvalue()
+
+    def template(self) -> RenewalTemplate | None:
+        return RenewalTemplate(b"empty", b"request", 3, self.epoch) if self.wanted else None
+
+    def repeated(self, request: ClientRequest, done: Repetitions, now_ms: int) -> None:
+        self.repeated_ms.append(done.latencies_ms)
 
 
 class Renewing(Fixture):
@@ -1367,3 +1382,102 @@ def test_a_request_that_was_sent_again_fails_with_its_connection_and_times_out_a
     assert response.disconnected
     assert response.timed_out
     assert f.got == [response]
+
+
+class Standing:
+    """A selector's part that sends the request again as often as ``count`` says, in each poll."""
+
+    def __init__(self, f: Renewing, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[StandingRequest] = []
+        self.count = 3
+        self.error: BaseException | None = None
+        self._poll = f.selector.poll
+        monkeypatch.setattr(f.selector, "stand", self.stand)
+        monkeypatch.setattr(f.selector, "poll", self.poll)
+
+    def stand(self, id: str, standing: StandingRequest) -> Standing:
+        assert id == NODE.id_string
+        self.asked.append(standing)
+        return self
+
+    def poll(self, timeout_ms: int) -> None:
+        if self.error is not None:
+            raise self.error
+        self._poll(timeout_ms)
+
+    def end_standing(self) -> Repetitions:
+        return Repetitions(self.count, 60, 40, 1_000, 300, 400, 350)
+
+
+def standing(monkeypatch: pytest.MonkeyPatch) -> tuple[Renewing, Standing]:
+    """Return a client that has sent its request again once, before a poller could do it."""
+    f = Renewing()
+    f.respond()
+    assert f.poll() == []
+    return f, Standing(f, monkeypatch)
+
+
+def test_in_a_wait_the_poller_sends_the_request_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    f, poller = standing(monkeypatch)
+    [last] = f.in_flight()
+    sent_ms = f.now
+    f.clock.advance(5)
+    assert f.poll(100) == []
+    [request] = poller.asked
+    assert request == StandingRequest(
+        struct.pack(">ii", 9, last) + b"empty", b"request", 3, last + 1, f.builder.epoch + 1, f.now - 100 - sent_ms
+    )
+    [latencies] = f.builder.repeated_ms
+    assert (latencies.count, latencies.total, latencies.smallest, latencies.largest, latencies.last) == (
+        3,
+        1_000,
+        300,
+        400,
+        350,
+    )
+    assert f.request.correlation_id == last + 3
+    assert f.request.created_ms == f.now - 40, "its latency is that of the last request"
+    assert f.client._next_correlation_id() == last + 4
+    f.poll(0)
+    assert len(poller.asked) == 1, "a poll that does not wait needs no help"
+
+
+@pytest.mark.parametrize("why", ["unwanted", "second request", "large id", "large epoch", "answered"])
+def test_what_the_poller_is_not_asked_for(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    f, poller = standing(monkeypatch)
+    if why == "unwanted":
+        f.builder.wanted = False
+    elif why == "second request":
+        f.send()
+    elif why == "large id":
+        f.client._correlation_id = (1 << 31) - 100
+    elif why == "large epoch":
+        f.builder.epoch = (1 << 31) - 100
+    else:
+        f.builder.wanted = False
+        f.respond()
+        f.poll()
+        f.builder.wanted = True
+        f.client.send(f.client.new_client_request(NODE.id_string, Heartbeats(), f.now, True), f.now)
+    f.poll(10)
+    assert poller.asked == []
+
+
+def test_what_the_poller_did_counts_although_an_exception_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    f, poller = standing(monkeypatch)
+    [last] = f.in_flight()
+    poller.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        f.poll(100)
+    assert f.request.correlation_id == last + 3
+    assert len(f.builder.repeated_ms) == 1
+
+
+def test_nothing_changes_if_no_response_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    f, poller = standing(monkeypatch)
+    poller.count = 0
+    created_ms = f.request.created_ms
+    [last] = f.in_flight()
+    f.poll(100)
+    assert len(poller.asked) == 1
+    assert (f.request.correlation_id, f.request.created_ms, f.builder.repeated_ms) == (last, created_ms, [])

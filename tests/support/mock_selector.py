@@ -10,6 +10,7 @@ from pykclient.network.channel_state import ChannelState
 from pykclient.network.network_receive import NetworkReceive
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import SocketAddress
+from pykclient.network.standing_request import StandingRequest
 from pykclient.protocol.headers import RequestHeader, encode_response, parse_request
 from pykclient.protocol.message import Request, Response
 from tests.support.mock_clock import MockClock
@@ -103,6 +104,9 @@ class MockSelector:
 
     def unmute_all(self) -> None:
         """Do nothing: clients never mute."""
+
+    def stand(self, id: str, standing: StandingRequest) -> None:
+        """Do nothing: the client sends requests again itself."""
 
     def end_interrupted_wait(self) -> bool:
         return False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pykclient.metrics import Metrics, Sensor
 from pykclient.metrics.metric_name import MetricName
-from pykclient.metrics.stats import Avg, Max, MeasurableStat, Meter, Min, WindowedCount
+from pykclient.metrics.stats import Avg, Max, MeasurableStat, Meter, Min, Tally, WindowedCount
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -110,6 +110,13 @@ class FetchMetricsManager:
         node_latency = self._metrics.get_sensor(f"node-{node_id}.latency")
         if node_latency is not None:
             node_latency.record(latency_ms, now_ms)
+
+    def record_latencies(self, node_id: str, latencies_ms: Tally, now_ms: int) -> None:
+        """Record the latencies of several requests, the last of which was answered last."""
+        self._latency.record_all(latencies_ms, now_ms)
+        node_latency = self._metrics.get_sensor(f"node-{node_id}.latency")
+        if node_latency is not None:
+            node_latency.record_all(latencies_ms, now_ms)
 
     def record_response(self, by_topic: Mapping[str, tuple[int, int]]) -> None:
         """Record the total size in bytes and the record count of each topic in one response."""

@@ -264,6 +264,15 @@ class FetchSessionHandler:
         self._next_metadata = self._next_metadata.next_incremental()
         return self._next_metadata.epoch
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of the request in flight, or else of the next one."""
+        return self._next_metadata.epoch
+
+    def skip_epochs(self, count: int) -> None:
+        """Move on by ``count`` epochs, none of which is the largest."""
+        self._next_metadata = FetchMetadata(self._next_metadata.session_id, self._next_metadata.epoch + count)
+
     def notify_close(self) -> None:
         """Make the next request end the session."""
         self._next_metadata = self._next_metadata.next_close_existing()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from pykclient.network.standing_request import CORRELATION_ID_AT, RenewalTemplate
 from pykclient.protocol.headers import encode_request
 
 if TYPE_CHECKING:
@@ -13,12 +14,11 @@ if TYPE_CHECKING:
     from pykclient.consumer.fetch_session_handler import FetchSessionHandler
     from pykclient.network.client_request import ClientRequest
     from pykclient.network.network_receive import Frame
+    from pykclient.network.standing_request import Repetitions
     from pykclient.protocol.messages.fetch import FetchRequest
 
 #: From this version on, a request's body begins with the same fields as in the latest.
 _OLDEST_VERSION: Final = 15
-#: The position of the correlation id in a request, after its size, API key and version.
-_CORRELATION_ID_AT: Final = 8
 _INT32: Final = Struct(">i")
 #: max_wait_ms, min_bytes, max_bytes, isolation_level and session_id, which precede the session's epoch.
 _BEFORE_EPOCH: Final = Struct(">iiibi")
@@ -35,7 +35,7 @@ class StandingFetch:
     responses take dozens of objects and two hundred calls.
 
     ``build`` returns the request in a version. ``is_wanted()`` tells whether the same request would be created again.
-    Thread: application.
+    In a wait, a poller that can does the same without Python code; see ``StandingRequests``. Thread: application.
     """
 
     __slots__ = ("_build", "_epoch_at", "_frame", "_handler", "_is_wanted", "_metrics", "_nothing_new")
@@ -70,13 +70,25 @@ class StandingFetch:
             return None
         self._metrics.record_latency(request.destination, now_ms - request.created_ms, now_ms)
         frame = bytearray(self._frame)
-        _INT32.pack_into(frame, _CORRELATION_ID_AT, correlation_id)
+        _INT32.pack_into(frame, CORRELATION_ID_AT, correlation_id)
         _INT32.pack_into(frame, self._epoch_at, self._handler.next_epoch())
         return bytes(frame)
+
+    def template(self) -> RenewalTemplate | None:
+        """Return what a poller needs to do the same as a call; None if it would return None. Follows a call."""
+        if not self._is_wanted():
+            return None
+        return RenewalTemplate(self._nothing_new, self._frame, self._epoch_at, self._handler.epoch)
+
+    def repeated(self, request: ClientRequest, done: Repetitions, now_ms: int) -> None:
+        """Note that a poller has sent the request again by itself."""
+        self._handler.skip_epochs(done.repeats)
+        self._metrics.record_latencies(request.destination, done.latencies_ms, now_ms)
+        self._metrics.throttle_time_sensor.record_all(done.throttle_times_ms, now_ms)
 
     def _prepare(self, version: int, client_id: str | None) -> None:
         request = self._build(version)
         self._nothing_new = _EMPTY_RESPONSE.pack(0, 0, 0, request.session_id, 1, 0)
         self._frame = encode_request(request, version, 0, client_id).getvalue()
-        body_at = _CORRELATION_ID_AT + 4 + 2 + len((client_id or "").encode()) + 1  # the id has a length, tags follow
+        body_at = CORRELATION_ID_AT + 4 + 2 + len((client_id or "").encode()) + 1  # the id has a length, tags follow
         self._epoch_at = body_at + _BEFORE_EPOCH.size

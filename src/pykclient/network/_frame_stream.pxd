@@ -2,19 +2,27 @@
 
 from cpython.buffer cimport Py_buffer
 from cpython.object cimport PyObject
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 
 cdef extern from *:
     """
+    #include <stdint.h>
     #ifndef PYKCLIENT_WITH_EPOLL
     #if defined(__linux__) && !defined(PYKCLIENT_NO_EPOLL)
     #include <sys/uio.h>
+    #include <time.h>
     #define PYKCLIENT_WITH_EPOLL 1
+    static inline int64_t even_ms(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    }
     #else
     /* Nothing below is ever called then. */
     #define PYKCLIENT_WITH_EPOLL 0
     struct no_iovec { void *iov_base; size_t iov_len; };
     #define iovec no_iovec
+    static inline int64_t even_ms(void) { return 0; }
     #endif
     #endif
     """
@@ -22,6 +30,7 @@ cdef extern from *:
     cdef struct iovec:
         void *iov_base
         size_t iov_len
+    int64_t even_ms() nogil
 
 cdef enum:  # how reading ended; the order matters
     EMPTY  # the socket is probably empty, and there is no whole frame
@@ -66,6 +75,13 @@ cdef struct Connection:
     Py_ssize_t unwritten, written  # bytes of the pieces
     int write_error
     bint is_written  # written ahead; the next write() reports it
+    # a standing request, which the poller sends again each time its response comes; NULL: none
+    char *standing
+    char *response
+    Py_ssize_t standing_size, response_size, epoch_at
+    int32_t correlation_id, epoch  # of the next one
+    int64_t sent_ms, total_ms, least_ms, most_ms, last_ms
+    int repeats
     # the poller's part
     Watched *watched  # NULL: not registered
     bint is_told
@@ -74,6 +90,7 @@ cdef struct Connection:
 
 cdef bint has_frame(Connection *connection) noexcept nogil
 cdef void fill(Connection *connection, bint stops_at_large) noexcept nogil
+cdef void renew(Connection *connection) noexcept nogil
 cdef bint has_read_news(Connection *connection) noexcept nogil
 cdef void write_ahead(Connection *connection) noexcept nogil
 
@@ -86,6 +103,7 @@ cdef class SocketFrameStream:
     cdef Connection connection
     cdef object first_limit
     cdef object sending  # the NetworkSend whose pieces are prepared
+    cdef bytearray standing, response
     cdef Py_buffer *exports  # the exported buffers of its pieces
     cdef size_t export_capacity
     cdef Py_ssize_t take(self, list frames, bint one) except -1

@@ -14,10 +14,10 @@ from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffe
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_SetFromErrno
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.errno cimport EAGAIN, EINTR, errno
+from libc.errno cimport EAGAIN, EINTR, ENOBUFS, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy, memmove
+from libc.string cimport memcmp, memcpy, memmove
 
 from pykclient.network.frame_stream import (
     CLOSED_BY_PEER,
@@ -33,6 +33,7 @@ from pykclient.network.network_receive import (
     check_frame_size,
     no_memory_for_frame,
 )
+from pykclient.network.standing_request import CORRELATION_ID_AT
 
 #: False: only Python streams are used.
 HAS_EPOLL = bool(WITH_EPOLL)
@@ -42,6 +43,7 @@ cdef enum:
 
 cdef Py_ssize_t read_limit = READ_LIMIT
 cdef Py_ssize_t first_bytes = FIRST_BYTES
+cdef Py_ssize_t correlation_id_at = CORRELATION_ID_AT
 
 cdef extern from *:
     """
@@ -286,6 +288,49 @@ cdef void fill(Connection *connection, bint stops_at_large) noexcept nogil:
     connection.ended = EMPTY
 
 
+cdef inline void put_int32(char *data, int32_t number) noexcept nogil:
+    data[0] = <char>(number >> 24)
+    data[1] = <char>(number >> 16)
+    data[2] = <char>(number >> 8)
+    data[3] = <char>number
+
+
+cdef void renew(Connection *connection) noexcept nogil:
+    """Send the standing request again if its response has been read, and nothing else."""
+    cdef int64_t latency_ms, now_ms
+    cdef iovec piece
+    cdef Py_ssize_t count
+    if (
+        connection.ended != FRAMES
+        or connection.large != NULL
+        or connection.piece_count
+        or connection.end - connection.start != connection.response_size
+        or memcmp(connection.buffer + connection.start, connection.response, connection.response_size)
+    ):
+        return
+    put_int32(connection.standing + correlation_id_at, connection.correlation_id)
+    put_int32(connection.standing + connection.epoch_at, connection.epoch)
+    piece.iov_base, piece.iov_len = connection.standing, <size_t>connection.standing_size
+    count = socket_send(connection.fd, &piece, 1)
+    if count < connection.standing_size:
+        if count >= 0:
+            connection.ended = FAILED  # nothing can be sent after a part of a frame
+            connection.error = ENOBUFS
+        return
+    now_ms = even_ms()
+    latency_ms = connection.last_ms = now_ms - connection.sent_ms
+    connection.least_ms = min(connection.least_ms, latency_ms) if connection.repeats else latency_ms
+    connection.most_ms = max(connection.most_ms, latency_ms)
+    connection.total_ms += latency_ms
+    connection.sent_ms = now_ms
+    connection.repeats += 1
+    put_int32(connection.response + 4, connection.correlation_id)
+    connection.correlation_id += 1
+    connection.epoch += 1
+    connection.start = connection.end = 0
+    connection.ended = EMPTY
+
+
 cdef bint has_read_news(Connection *connection) noexcept nogil:
     """Return True if reading ahead brought more than a part of a frame."""
     return connection.ended != EMPTY and connection.ended != LARGE_BEGUN or connection.received >= read_limit
@@ -380,6 +425,7 @@ cdef class SocketFrameStream:
         cdef Connection *connection = &self.connection
         connection.fd = -1
         connection.is_read = connection.is_written = connection.ready = False
+        connection.standing = NULL
         self.forget_pieces()
         free_block(connection.large)
         connection.large = NULL
@@ -488,6 +534,39 @@ cdef class SocketFrameStream:
             connection.start = connection.end = 0  # the rest of the stream cannot be decoded
             raise
         return 0
+
+    # --- a standing request ----------------------------------------------------------------------------------------------
+
+    def begin_standing(self, standing) -> bool:
+        cdef Connection *connection = &self.connection
+        if connection.is_raw or not connection.ready or connection.is_read or connection.end > connection.start:
+            return False
+        if connection.large != NULL or connection.ended > FRAMES or connection.piece_count:
+            return False
+        response, request, epoch_at, connection.correlation_id, connection.epoch, age_ms = standing
+        self.response, self.standing = bytearray(response), bytearray(request)
+        connection.epoch_at = epoch_at
+        connection.sent_ms = even_ms() - <int64_t>age_ms
+        connection.total_ms = connection.least_ms = connection.most_ms = connection.last_ms = 0
+        connection.repeats = 0
+        connection.response, connection.response_size = self.response, len(self.response)
+        connection.standing, connection.standing_size = self.standing, len(self.standing)
+        return True
+
+    def end_standing(self) -> tuple[int, int, int, int, int, int, int]:
+        cdef Connection *connection = &self.connection
+        cdef int repeats = connection.repeats
+        connection.standing = NULL
+        connection.repeats = 0
+        return (
+            repeats,
+            repeats * connection.standing_size,
+            even_ms() - connection.sent_ms,
+            connection.total_ms,
+            connection.least_ms,
+            connection.most_ms,
+            connection.last_ms,
+        )
 
     # --- writing -------------------------------------------------------------------------------------------------------
 

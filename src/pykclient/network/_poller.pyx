@@ -24,10 +24,12 @@ from pykclient.network._frame_stream cimport (
     Connection,
     SocketFrameStream,
     Watched,
+    even_ms,
     fill,
     has_begun_large,
     has_frame,
     has_read_news,
+    renew,
     write_ahead,
 )
 
@@ -50,11 +52,6 @@ cdef extern from *:
     }
     static void ring(int fd) { ssize_t done = eventfd_write(fd, 1); (void)done; }
     static void hush(int fd) { eventfd_t count; ssize_t done = eventfd_read(fd, &count); (void)done; }
-    static int64_t even_ms(void) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-    }
     static int watch(int epoll, int operation, int fd, uint32_t events, void *pointer) {
         struct epoll_event event;
         event.events = events;
@@ -77,7 +74,6 @@ cdef extern from *:
     static void close_descriptor(int fd) {}
     static void ring(int fd) {}
     static void hush(int fd) {}
-    static int64_t even_ms(void) { return 0; }
     static int watch(int epoll, int operation, int fd, uint32_t events, void *pointer) { return -1; }
     static int wait_for_events(int epoll, struct epoll_event *events, int count, int timeout_ms) { return -1; }
     #define load_number(number) (*(number))
@@ -96,7 +92,6 @@ cdef extern from *:
     int open_event()
     void ring(int fd) nogil
     void hush(int fd) nogil
-    int64_t even_ms() nogil
     int watch(int epoll, int operation, int fd, uint32_t events, void *pointer) nogil
     int wait_for_events(int epoll, epoll_event *events, int count, int timeout_ms) nogil
     void close_descriptor(int fd)
@@ -387,6 +382,8 @@ cdef class EpollPoller:
                 return True  # the selector has not taken it yet
             fill(connection, probes)
             connection.is_read = True
+            if connection.standing != NULL:
+                renew(connection)
             has_news |= has_read_news(connection)
         if connection.is_blocked:
             if not event.events & ~EPOLLIN:

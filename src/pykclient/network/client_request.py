@@ -12,6 +12,7 @@ from pykclient.protocol.headers import parse_response
 if TYPE_CHECKING:
     from pykclient.errors import AuthenticationError, KafkaError
     from pykclient.network.network_receive import Frame
+    from pykclient.network.standing_request import RenewalTemplate, Repetitions
     from pykclient.protocol.message import Request, Response
     from pykclient.protocol.wire import BytesLike
 
@@ -27,6 +28,12 @@ class Renewal(Protocol):
         Then the response is handled and has no ClientResponse. None if the response is to be parsed as usual. Bytes
         0 to 3 of ``response`` are the correlation id, which has been checked.
         """
+
+    def template(self) -> RenewalTemplate | None:
+        """Return what a poller needs to do the same as a call; None if it would return None. Follows a call."""
+
+    def repeated(self, request: ClientRequest, done: Repetitions, now_ms: int) -> None:
+        """Note that a poller has sent the request again by itself."""
 
 
 class RequestBuilder:

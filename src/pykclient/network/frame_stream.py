@@ -13,6 +13,7 @@ from pykclient.network.network_receive import (
     FrameReader,
 )
 from pykclient.network.network_send import BytesLike, NetworkSend
+from pykclient.network.standing_request import StandingRequest
 from pykclient.network.transport_layer import PlaintextTransportLayer
 
 #: Bytes that one channel may read per poll before the others get their turn.
@@ -49,6 +50,15 @@ class FrameStream(Protocol):
 
     def write(self, send: NetworkSend) -> int:
         """Write as much of the frame as the socket accepts; return the number of bytes."""
+
+    def begin_standing(self, standing: StandingRequest) -> bool:
+        """Let a ``Poller`` send a request again each time its response comes; return False if it cannot.
+
+        Such a response does not end ``select``, and ``read`` does not return it, but counts its bytes.
+        """
+
+    def end_standing(self) -> tuple[int, int, int, int, int, int, int]:
+        """Send it no more; return ``Repetitions``."""
 
     @property
     def pump(self) -> object:
@@ -124,6 +134,12 @@ class ReadingFrameStream:
             if reader.waits_for_memory or (not reader.mid_large_frame and (was_large or count < room)):
                 break
         return received
+
+    def begin_standing(self, standing: StandingRequest) -> bool:  # noqa: ARG002 - the seam's signature
+        return False
+
+    def end_standing(self) -> tuple[int, int, int, int, int, int, int]:
+        return (0, 0, 0, 0, 0, 0, 0)
 
     def close(self) -> None:
         self._reader.close()

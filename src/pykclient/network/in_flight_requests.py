@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
+from struct import Struct
+from typing import Final
 
-from pykclient.clock import FOREVER_MS
+from pykclient.clock import FOREVER_MS, Clock
 from pykclient.errors import IllegalStateError, ProtocolError, RemoteProtocolError
 from pykclient.network.api_versions_exchange import parse_api_versions_response
 from pykclient.network.client_request import ClientRequest, ClientResponse
 from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import NetworkSend
+from pykclient.network.selectable import Selectable
+from pykclient.network.standing_request import StandingChannel, StandingRequest
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.message import Response
+
+#: The frame of a response begins with its size and the correlation id.
+_HEAD: Final = Struct(">ii")
+#: Larger ids and epochs are left to Python code, which knows what follows the largest.
+_LARGEST_NUMBER: Final = (1 << 31) - (1 << 24)
 
 
 class InFlightRequest:
@@ -64,6 +73,31 @@ class InFlightRequest:
         request.correlation_id = correlation_id
         return True
 
+    def standing(self, correlation_id: int, now_ms: int) -> StandingRequest | None:
+        """Return what a poller needs to renew this by itself; the next request has ``correlation_id``."""
+        request = self.request
+        renewal = request.request_builder.renewal
+        template = None if renewal is None else renewal.template()
+        if template is None or max(template.epoch, correlation_id) >= _LARGEST_NUMBER:
+            return None
+        response = _HEAD.pack(len(template.response) + 4, request.correlation_id) + template.response
+        age_ms = now_ms - request.created_ms
+        return StandingRequest(
+            response, template.request, template.epoch_at, correlation_id, template.epoch + 1, age_ms
+        )
+
+    def end_standing(self, channel: StandingChannel, correlation_id: int, now_ms: int) -> int:
+        """Take over what the poller has done from ``correlation_id`` on; return how often it has renewed this."""
+        request = self.request
+        renewal = request.request_builder.renewal
+        done = channel.end_standing()
+        if done.repeats and renewal is not None:
+            request.correlation_id = correlation_id + done.repeats - 1
+            renewal.repeated(request, done, now_ms)
+            self.send_ms = request.created_ms = now_ms - done.since_ms
+            self.throttle_ms = 0
+        return done.repeats
+
     def parse(self, frame: Frame) -> Response:
         """Return the response in ``frame``.
 
@@ -112,9 +146,11 @@ class InFlightRequests:
     but for ``of_node``.
     """
 
-    __slots__ = ("_max_per_connection", "_queues", "total")
+    __slots__ = ("_max_per_connection", "_queues", "renewed", "total")
 
     def __init__(self, max_in_flight_requests_per_connection: int) -> None:
+        #: By node id, requests with a Renewal that were sent again, and may be again if they are still in flight.
+        self.renewed: dict[str, InFlightRequest] = {}
         self._max_per_connection = max_in_flight_requests_per_connection
         self._queues: dict[str, deque[InFlightRequest]] = {}
         #: The number of requests to all nodes.
@@ -127,6 +163,28 @@ class InFlightRequests:
             queue = self._queues[node_id] = deque()
         queue.append(in_flight)
         self.total += 1
+
+    def poll(self, selector: Selectable, timeout_ms: int, correlation_id: int, clock: Clock) -> int:
+        """Poll, and have the poller renew requests by itself meanwhile, if it can; return the next correlation id.
+
+        It sends each request again when its empty response comes, with ``correlation_id`` and those after it, and the
+        wait goes on without any Python code.
+        """
+        now_ms = clock.now_ms()
+        standing: list[tuple[InFlightRequest, StandingChannel]] = []
+        try:
+            for node_id, in_flight in list(self.renewed.items()):
+                if self.peek_next(node_id) is not in_flight:
+                    del self.renewed[node_id]
+                elif self.count(node_id) == 1 and (request := in_flight.standing(correlation_id, now_ms)) is not None:
+                    channel = selector.stand(node_id, request)
+                    if channel is not None:
+                        standing.append((in_flight, channel))
+            selector.poll(timeout_ms)
+        finally:
+            now_ms = clock.now_ms()
+            repeated = [in_flight.end_standing(channel, correlation_id, now_ms) for in_flight, channel in standing]
+        return correlation_id + max(repeated, default=0)
 
     def complete_next(self, node_id: str) -> InFlightRequest:
         """Remove and return the oldest request to a node. The node's next response belongs to it."""

@@ -14,6 +14,7 @@ from pykclient.network.frame_stream import FrameStream
 from pykclient.network.network_receive import Frame, TlsResponseError
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selector_metrics import Traffic
+from pykclient.network.standing_request import Repetitions, StandingRequest
 from pykclient.network.transport_layer import PlaintextTransportLayer, TransportLayer
 
 _NOT_CONNECTED = ChannelState(channel_state.NOT_CONNECTED)
@@ -166,6 +167,24 @@ class KafkaChannel:
         self.reauthenticate_ms = None
         self.reauthentication_start_ms = now_ms
         self._authenticator.begin_reauthentication()
+
+    def begin_standing(self, standing: StandingRequest) -> bool:
+        """Let a poller send a request again each time its response comes; return False if it cannot now."""
+        is_free = self.ready and self.send is None and not self.muted and self.reauthenticate_ms is None
+        return is_free and self.is_plain and self.stream.begin_standing(standing)
+
+    def end_standing(self) -> Repetitions:
+        """Have it sent no more, and count what was sent."""
+        done = Repetitions(*self.stream.end_standing())
+        if done.repeats:
+            traffic = self.traffic
+            traffic.bytes_sent += done.size_bytes
+            traffic.io_count += 2 * done.repeats - 1  # the selector has counted one read
+            traffic.requests += done.repeats
+            traffic.responses += done.repeats
+            traffic.request_bytes += done.size_bytes
+            traffic.request_max = max(traffic.request_max, done.size_bytes // done.repeats)
+        return done
 
     def authenticate_from(self, frame: Frame) -> None:
         """Set the frame with which the peer has begun to authenticate again."""

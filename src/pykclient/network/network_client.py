@@ -311,15 +311,15 @@ class NetworkClient:
     # --- polling ---------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
-        until_ms = now_ms + timeout_ms
-        selector = self._selector
+        until_ms, selector = now_ms + timeout_ms, self._selector
         while True:
-            selector.poll(self.begin_poll(timeout_ms, now_ms))
-            now_ms = self._clock.now_ms()
-            responses = self.end_poll(now_ms)
-            if not self._renewed or responses or now_ms >= until_ms:
-                return responses
-            if selector.disconnected or selector.connected or self._renewed < len(selector.completed_receives):
+            if (wait_ms := self.begin_poll(timeout_ms, now_ms)) and self._in_flight.renewed:
+                self._correlation_id = self._in_flight.poll(selector, wait_ms, self._correlation_id, self._clock)
+            else:
+                selector.poll(wait_ms)
+            responses = self.end_poll(now_ms := self._clock.now_ms())
+            is_over = not self._renewed or responses or now_ms >= until_ms or selector.disconnected
+            if is_over or selector.connected or self._renewed < len(selector.completed_receives):
                 return responses
             timeout_ms = until_ms - now_ms
 
@@ -419,6 +419,7 @@ class NetworkClient:
             return False
         self._renewed += 1
         self._throttle_times.record(0, now_ms)
+        self._in_flight.renewed[node_id] = in_flight
         self._transmit(in_flight.send, in_flight.request.request_timeout_ms, now_ms)
         return True
 

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.network_receive import NetworkReceive
 from pykclient.network.network_send import NetworkSend
+from pykclient.network.standing_request import StandingChannel, StandingRequest
 from pykclient.types import Node
 
 #: For ``send_buffer`` and ``receive_buffer``: let the operating system choose.
@@ -64,6 +65,9 @@ class Selectable(Protocol):
 
     def send(self, send: NetworkSend) -> None:
         """Send a frame on a ready channel that has nothing else to send. ``disconnected`` shows failures."""
+
+    def stand(self, id: str, standing: StandingRequest) -> StandingChannel | None:
+        """Have ``poll`` send a request again by itself, without ending its wait; None if the connection cannot now."""
 
     def poll(self, timeout_ms: int) -> None:
         """Do all I/O that is possible, and wait at most ``timeout_ms`` for some."""

@@ -29,6 +29,7 @@ from pykclient.network.network_send import NetworkSend
 from pykclient.network.poller import READ, WRITE, new_poller
 from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
 from pykclient.network.selector_metrics import SelectorMetrics
+from pykclient.network.standing_request import StandingRequest
 
 #: Frames larger than this are left to the next poll, if the poller writes frames. A large write takes long enough to
 #: release the GIL for it, and the poll releases the GIL anyway.
@@ -342,6 +343,10 @@ class Selector:
             traffic.request_bytes += size
             traffic.request_max = size if size > traffic.request_max else traffic.request_max
             completed.append(send)
+
+    def stand(self, id: str, standing: StandingRequest) -> KafkaChannel | None:
+        channel = self._channels.get(id)
+        return channel if channel is not None and channel.begin_standing(standing) else None
 
     # --- polling ---------------------------------------------------------------------------------------------------
 

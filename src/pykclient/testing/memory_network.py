@@ -16,6 +16,7 @@ from pykclient.network.host_resolver import Lookup
 from pykclient.network.network_receive import Frame, NetworkReceive
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import SocketAddress
+from pykclient.network.standing_request import StandingRequest
 from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.link_policy import Link, LinkPolicy, matches
 
@@ -408,6 +409,9 @@ class MemorySelector:
         if sock is not None:
             self._readable.pop(id, None)
             sock.close("the connection was reset by the other side")
+
+    def stand(self, id: str, standing: StandingRequest) -> None:
+        """Do nothing: the client sends requests again itself."""
 
     def end_interrupted_wait(self) -> bool:
         """Nothing interrupts a wait in a simulation."""
