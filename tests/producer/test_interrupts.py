@@ -139,6 +139,9 @@ class Client:
         eventually(lambda: not self.accumulator.has_incomplete, WAIT_S, "a batch that nobody completes", 0.001)
         eventually(lambda: pool.available_memory == pool.total_memory, 1, "memory leaks", 0.001)
         assert not self.accumulator.flush_in_progress
+        backlog = self.accumulator._backlog
+        assert backlog is not None
+        assert (backlog.size, backlog.is_awaited) == (0, False)
         for partition in (0, 1):
             producer.send(TOPIC, b"after %d" % partition, partition=partition)
         producer.flush(WAIT_S)
@@ -190,6 +193,9 @@ CASES = {
     "send_batch": Case(send_batch(), {"batch_size": 90}),
     "send_batch of sticky rows": Case(send_batch(None), {"batch_size": 64}, b"before"),
     "send_batch that waits for memory": Case(send_batch(), {"buffer_memory": 180, "batch_size": 90}, b"before"),
+    "send_batch that waits for rows": Case(
+        send_batch(), {"max_request_size": 100, "max_in_flight_requests_per_connection": 1, "batch_size": 64}
+    ),
 }
 
 #: The interrupted thread drives the sender. Without idempotence, what is in flight may then be written twice.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pykclient.errors import KafkaError
 from pykclient.network.cluster import Cluster
 from pykclient.producer import open_producers
-from pykclient.producer.buffer_pool import MustWait
+from pykclient.producer.buffer_pool import BufferPool, MustWait
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.interceptors import InterceptedDelivery, ProducerInterceptors
 from pykclient.producer.kafka_producer import KafkaProducer
@@ -36,6 +36,9 @@ class ThreadlessComponents(ProducerComponents):
     """The components of a producer that must not wait for memory. Creating them starts no thread."""
 
     __slots__ = ()
+
+    def _row_backlog(self, pool: BufferPool) -> None:
+        """Set no limit but the memory for rows: ``AIOKafkaProducer.send_columns`` gives way after each window."""
 
     def _before_wait_for_memory(self, size: int) -> NoReturn:
         """Have the driver send what holds the memory, and leave the wait to the caller.

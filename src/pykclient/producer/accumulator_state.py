@@ -40,6 +40,7 @@ class AccumulatorConfig:
         "enable_adaptive_partitioning",
         "guarantee_message_order",
         "linger_ms",
+        "max_queued_rows",
         "max_rows_batch_size",
         "partition_availability_timeout_ms",
         "retry_backoff_max_ms",
@@ -58,10 +59,13 @@ class AccumulatorConfig:
         partition_availability_timeout_ms: int = 0,
         guarantee_message_order: bool = False,
         max_rows_batch_size: int = 0,
+        max_queued_rows: int = 0,
     ) -> None:
         self.batch_size = batch_size
         #: The maximum size in bytes of a batch of ``send_batch``.
         self.max_rows_batch_size = max(batch_size, max_rows_batch_size)
+        #: How many bytes ``send_batch`` may queue, apart from a batch for each partition.
+        self.max_queued_rows = max_queued_rows
         self.compression = compression
         self.linger_ms = linger_ms
         self.retry_backoff_ms = retry_backoff_ms

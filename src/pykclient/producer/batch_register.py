@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pykclient.network.exponential_backoff import ExponentialBackoff
     from pykclient.producer.accumulator_state import AccumulatorConfig, PartitionQueue
     from pykclient.producer.buffer_pool import BufferPool, Loan
+    from pykclient.producer.row_backlog import RowBacklog
     from pykclient.producer.sender_thread import SenderThread
     from pykclient.producer.transaction_manager import TransactionManager
     from pykclient.producer.waiting_queues import WaitingQueues
@@ -37,6 +38,7 @@ class BatchRegister:
     """
 
     __slots__ = (
+        "_backlog",
         "_batch_size",
         "_compression_type",
         "_in_flight",
@@ -61,7 +63,9 @@ class BatchRegister:
         retry_backoff: ExponentialBackoff,
         transaction_manager: TransactionManager | None,
         thread: SenderThread,
+        row_backlog: RowBacklog | None = None,
     ) -> None:
+        self._backlog = row_backlog
         self._batch_size = config.batch_size
         self._compression_type = config.compression.type
         self._is_ordered = config.guarantee_message_order
@@ -85,6 +89,9 @@ class BatchRegister:
         """Hold ``batch``, which the caller is about to remove from its queue. The caller holds the queue's lock."""
         if batch.state != state.QUEUED:
             state.check_move(batch.state, state.DRAINED)
+        loan = batch.loan
+        if loan is not None and loan.queued and self._backlog is not None:
+            self._backlog.leave(loan)
         self.held[batch] = None
         batch.state = state.DRAINED
 

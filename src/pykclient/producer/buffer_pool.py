@@ -51,7 +51,7 @@ class Loan:
     holds and returns. Thread: owner.
     """
 
-    __slots__ = ("belongs_to_batch", "buffer", "size")
+    __slots__ = ("belongs_to_batch", "buffer", "queued", "size")
 
     def __init__(self) -> None:
         #: A buffer of ``size`` bytes; None if there is no loan, or if memory is reserved but not allocated.
@@ -60,6 +60,8 @@ class Loan:
         self.size = 0
         #: True once a batch in a queue uses the memory, and returns it.
         self.belongs_to_batch = False
+        #: The number of bytes for which a RowBacklog counts the batch.
+        self.queued = 0
 
 
 class Waiter:
@@ -330,6 +332,16 @@ class BufferPool:
             f"no {size} bytes of buffer.memory became free within {max_block_ms / 1000} s (max.block.ms): "
             f"{free} of {self.total_memory} bytes are free and {self.queued} caller(s) wait; "
             "the brokers accept less than is sent. Slow down, or raise buffer.memory"
+        )
+
+    def exhausted_by_rows(self, size: int, queued: int, limit: int, max_block_ms: int) -> BufferExhaustedError:
+        """Return the error for a wait to queue ``size`` bytes of rows, beside ``queued`` of ``limit``; count it."""
+        if self._metrics is not None:
+            self._metrics.record_exhausted()
+        return BufferExhaustedError(
+            f"send_batch could not queue {size} bytes within {max_block_ms / 1000} s (max.block.ms): {queued} bytes of "
+            f"rows wait to be sent, and {limit} is the limit; the brokers accept less than is sent. Slow down, or "
+            "raise max.block.ms"
         )
 
     def _can_lend(self, size: int) -> bool:

@@ -427,8 +427,8 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
         integers, or one integer for all rows; where it is null, the partitioner chooses.
 
         Partitions, batches, order within a partition, idempotence, retries and timeouts are those of a ``send`` of each
-        row. Waits for metadata up to ``max.block.ms``, and for ``buffer.memory`` until none becomes free for
-        ``max.block.ms``.
+        row. Waits for metadata up to ``max.block.ms``, and for memory until none becomes free for ``max.block.ms``. It
+        waits before ``buffer.memory`` is used up: at most a few MB of rows are queued beyond those in flight.
 
         The returned future covers all rows and reports on each slice of them that succeeds or fails as one. Rows that
         are too large fail alone. An error that ``send`` would raise is raised here if no row has been sent yet;

@@ -30,6 +30,7 @@ from pykclient.producer.producer_metrics import (
     SenderMetrics,
 )
 from pykclient.producer.record_accumulator import RecordAccumulator
+from pykclient.producer.row_backlog import RowBacklog
 from pykclient.producer.sender import Sender, SenderConfig
 from pykclient.producer.sender_thread import SenderThread
 from pykclient.producer.transaction_manager import TransactionManager
@@ -253,6 +254,7 @@ class ProducerComponents:
                 partition_availability_timeout_ms=config["partitioner.availability.timeout.ms"],
                 guarantee_message_order=config["max.in.flight.requests.per.connection"] == 1,
                 max_rows_batch_size=max_rows_batch_size,
+                max_queued_rows=config["max.in.flight.requests.per.connection"] * config["max.request.size"],
             ),
             pool,
             self.clock,
@@ -260,7 +262,12 @@ class ProducerComponents:
             self.transaction_manager,
             rng,
             self.sender_thread,
+            self._row_backlog(pool),
         )
+
+    def _row_backlog(self, pool: BufferPool) -> RowBacklog | None:
+        """Return the limit of what ``send_batch`` queues; None for memory alone."""
+        return RowBacklog(self.clock, pool, self._before_wait_for_memory)
 
     def _before_wait_for_memory(self, size: int) -> None:  # noqa: ARG002 - ``size`` is for subclasses
         """Wake the sender, which may be sleeping while batches that hold all of the memory linger.

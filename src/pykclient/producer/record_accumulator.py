@@ -26,6 +26,7 @@ from pykclient.producer.future import OnDelivery, ProduceRequestResult
 from pykclient.producer.partition_load import PartitionLoad
 from pykclient.producer.partitioner.built_in import BuiltInPartitioner, StickyPartitionInfo
 from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.producer.row_backlog import RowBacklog
 from pykclient.producer.sender_thread import SenderThread
 from pykclient.producer.waiting_queues import FULL, NodeQueues, WaitingQueues
 from pykclient.record import CompressionRatioEstimator, CompressionType, MemoryRecordsBuilder
@@ -80,7 +81,9 @@ class RecordAccumulator:
         transaction_manager: TransactionManager | None = None,
         rng: random.Random | None = None,
         sender_thread: SenderThread | None = None,
+        row_backlog: RowBacklog | None = None,
     ) -> None:
+        """``row_backlog`` limits what ``append_rows`` queues; None sets no limit but the memory."""
         self._log = log_context.logger(__name__)
         self.sender_thread = sender_thread or SenderThread()
         self._config = config
@@ -91,6 +94,7 @@ class RecordAccumulator:
         self._pool = buffer_pool
         #: Makes the memory of completed batches available to threads that wait for some.
         self.memory_returned = buffer_pool.loans_returned
+        self._backlog = row_backlog
         self._max_uncompressed_size = min(_MAX_UNCOMPRESSED_SIZE, buffer_pool.total_memory // _PART_FOR_ONE_BATCH)
         self._clock = clock
         self._rng = rng or random.Random()
@@ -114,6 +118,7 @@ class RecordAccumulator:
             ),
             transaction_manager,
             self.sender_thread,
+            row_backlog,
         )
         # Used by the sender only.
         self._load = PartitionLoad(config.partition_availability_timeout_ms)
@@ -185,9 +190,21 @@ class RecordAccumulator:
             return None, wake, True
         size = run.size_of_next(self._batch_size, most)
         taken, wake_for_new = self.append_with_new_batch(
-            topic, info, partition, cluster, try_append, appended, size, max_block_ms
+            topic, info, partition, cluster, try_append, appended, size, max_block_ms, self._limit(topic, cluster)
         )
         return taken, wake or wake_for_new, False
+
+    def _limit(self, topic: str, cluster: Cluster) -> int:
+        """Return how many bytes of rows may be queued, or 0 if memory is the only limit.
+
+        That is a batch for each partition of the topic, and as many requests as may be in flight to a broker: when a
+        response arrives, the next request finds its batches in the queues.
+        """
+        limit = self._config.max_queued_rows
+        if self._backlog is None or limit >= self._pool.total_memory or self.sender_thread.is_current:
+            return 0  # the sender's thread cannot wait for itself
+        limit += (cluster.partition_count_for_topic(topic) or 0) * self._batch_size
+        return limit if limit < self._pool.total_memory else 0
 
     def _append_to_open_batch(
         self,
@@ -252,11 +269,12 @@ class RecordAccumulator:
         appended: tuple[Any, ...],
         size: int,
         max_block_ms: int,
+        limit: int = 0,
     ) -> tuple[T, bool]:
         """Append to a new batch, or to one that another thread has added meanwhile.
 
         Return the result, and True if the sender must be woken. ``size`` is an upper bound for a batch with only the
-        first record.
+        first record. With ``limit``, wait until at most so many bytes of rows are queued.
         """
         loan = Loan()
         try:
@@ -276,6 +294,9 @@ class RecordAccumulator:
                                 continue
                     size = max(size, self._capacity_of_next_batch(queue))
                     to_borrow = self._expected_to_borrow(topic, size) if self._is_compressed else 0
+                    if limit and self._backlog is not None and not loan.queued:
+                        max_block_ms = self._backlog.enter(loan, size + to_borrow, limit, max_block_ms)
+                        continue  # the partition may have changed during a wait
                     buffer = self._pool.allocate(loan, size, max_block_ms, to_borrow)
                 now_ms = self._clock.now_ms()
                 with HERE.mark, queue.lock:
@@ -309,6 +330,8 @@ class RecordAccumulator:
                     is_due = is_full or len(queue.batches) > 1
                     return result, self.waiting.needs_wakeup(queue, FULL if is_due else now_ms + self.linger_ms)
         finally:
+            if loan.queued and self._backlog is not None and not loan.belongs_to_batch:
+                self._backlog.leave(loan)
             if loan.size and not loan.belongs_to_batch:
                 self._pool.returned.append(loan)  # one call into C, so it completes before a signal handler can run
                 self._pool.take_in_returned()
@@ -434,6 +457,8 @@ class RecordAccumulator:
     def sends_all(self) -> bool:
         """True if no batch lingers: memory is short, a flush or the end of a transaction goes on, or it is closed."""
         if self._closed or self._flushes or self._pool.queued:
+            return True
+        if self._backlog is not None and self._backlog.is_awaited:
             return True
         manager = self._transaction_manager
         return manager is not None and self._is_transactional and manager.is_completing
@@ -624,3 +649,5 @@ class RecordAccumulator:
         """Accept no more records; threads waiting in ``append`` stop waiting."""
         self._closed = True
         self._pool.close()
+        if self._backlog is not None:
+            self._backlog.close()
