@@ -214,7 +214,7 @@ class LoopDriver:
                     break
                 wait_ms = client.begin_poll(wait_ms, now_ms)
                 bound_ms = selector.wait_bound_ms(now_ms)
-                wait_ms = min(wait_ms, bound_ms)
+                wait_ms = wait_ms if wait_ms < bound_ms else bound_ms
                 if wait_ms > 0 or clock.now_ms() - start_ms > _LONG_TURN_MS:
                     break
                 with_io = True

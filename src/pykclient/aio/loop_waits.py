@@ -96,16 +96,14 @@ class _Place:
 class MemoryLine:
     """The coroutines that wait for memory of a pool, first come, first served. Thread: the loop's."""
 
-    __slots__ = ("_line", "_loop", "_pool")
+    __slots__ = ("_line", "_loop", "_pool", "is_empty")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pool: BufferPool) -> None:
         self._loop = loop
         self._pool = pool
         self._line: deque[_Place] = deque()
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._line
+        #: True if no coroutine waits. Each record and each turn of the driver asks for it.
+        self.is_empty = True
 
     async def attempt(self, take: Callable[[], T], size: int, timeout_ms: int) -> T | None:
         """Call ``take`` whenever it is this caller's turn and enough memory is free, until it raises no ``MustWait``.
@@ -115,6 +113,7 @@ class MemoryLine:
         """
         place = _Place(size, self._loop.create_future())
         self._line.append(place)
+        self.is_empty = False
         self._pool.waiting_elsewhere += 1  # batches with memory no longer linger
         deadline_s = self._loop.time() + timeout_ms / 1000
         try:
@@ -133,6 +132,7 @@ class MemoryLine:
                     place.future = self._loop.create_future()
         finally:
             self._line.remove(place)
+            self.is_empty = not self._line
             self._pool.waiting_elsewhere -= 1
             self.check()
 

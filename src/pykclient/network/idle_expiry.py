@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING
-
-from pykclient.clock import FOREVER_MS
 
 if TYPE_CHECKING:
     from pykclient.network.kafka_channel import KafkaChannel
@@ -14,7 +12,7 @@ if TYPE_CHECKING:
 _used_ms = attrgetter("used_ms")
 
 
-def least_recently_used(channels: Collection[KafkaChannel]) -> KafkaChannel | None:
+def least_recently_used(channels: Iterable[KafkaChannel]) -> KafkaChannel | None:
     """Return the connection that has been idle longest; None if there is none."""
     return min(channels, key=_used_ms, default=None)
 
@@ -32,11 +30,7 @@ class IdleExpiryManager:
         #: No connection expires until this time.
         self.quiet_until_ms = now_ms + max_idle_ms
 
-    def next_check_ms(self, channels: Collection[KafkaChannel]) -> int:
-        """Return from when ``poll_expired`` may find one of ``channels``; ``FOREVER_MS`` if there are none."""
-        return self.quiet_until_ms + 1 if channels else FOREVER_MS
-
-    def poll_expired(self, channels: Collection[KafkaChannel], now_ms: int) -> KafkaChannel | None:
+    def poll_expired(self, channels: Iterable[KafkaChannel], now_ms: int) -> KafkaChannel | None:
         """Return the least recently used of ``channels`` if it was idle for longer than the limit.
 
         Each call returns at most one.

@@ -367,7 +367,9 @@ class Selector:
             or self._poller.has_work
         ):
             return 0
-        due_ms = FOREVER_MS if self._idle_expiry is None else self._idle_expiry.next_check_ms(self._channels.values())
+        due_ms = FOREVER_MS
+        if self._idle_expiry is not None and self._channels:
+            due_ms = self._idle_expiry.quiet_until_ms + 1
         if self._delayed_closes:
             due_ms = min(due_ms, next(iter(self._delayed_closes.values())))
         if due_ms == FOREVER_MS:

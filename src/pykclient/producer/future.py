@@ -14,7 +14,7 @@ from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, Signal
 from pykclient.errors import KafkaError, KafkaTimeoutError, RetriableError
 from pykclient.implementation import compiled, twin
 from pykclient.producer.record_arguments import check_callable, signed_milliseconds
-from pykclient.reentry import HERE, ensure_not_interrupting
+from pykclient.reentry import HERE, ensure_not_interrupting, interrupting
 from pykclient.types import RecordMetadata as RecordMetadata  # kafka-python's programs import it from this module
 from pykclient.types import TopicPartition
 
@@ -155,7 +155,7 @@ class ProduceRequestResult:
             self.completed = True
             # Nobody adds any listener from now on.
             if not listeners:
-                self.settled = True  # as _set_settled does, without a call
+                self.settled = True  # this and the next two statements are those of _settle
                 self.sender_thread = None
                 waiting, self._waiting = self._waiting, ()
         if listeners:
@@ -183,18 +183,13 @@ class ProduceRequestResult:
 
     def _settle(self) -> None:
         with HERE.mark, self._lock:
-            waiting = self._set_settled()
-        for signal in waiting:
+            self.settled = True
+            # Applications keep futures, which the compiled build hides from the garbage collector: a future must not
+            # keep the producer's network client alive, nor be part of a cycle through it.
+            self.sender_thread = None
+            waiting, self._waiting = self._waiting, ()
+        for signal in waiting:  # without the lock
             signal.set()
-
-    def _set_settled(self) -> tuple[Signal, ...]:
-        """Return the signals of the waiting threads, to be set without the lock, which the caller holds."""
-        self.settled = True
-        # Applications keep futures, which the compiled build hides from the garbage collector: a future must not keep
-        # the producer's network client alive, nor be part of a cycle through it.
-        self.sender_thread = None
-        waiting, self._waiting = self._waiting, ()
-        return waiting
 
     def split(self, parts: list[tuple[int, ProduceRequestResult]]) -> None:
         """Move the records, and their listeners, to ``parts``.
@@ -256,7 +251,8 @@ class ProduceRequestResult:
                 f"or by a signal handler during such a call, for a record of {self.topic_partition} that is not "
                 "acknowledged yet: the sender would wait for itself. Add a callback to that future instead"
             )
-        ensure_not_interrupting("get(), or another method that waits for records,")
+        if HERE.mark._is_owned():  # type: ignore[attr-defined]
+            raise interrupting("get(), or another method that waits for records,")
         clock = self._clock
         if sender_thread is not None and not self.completed:
             driver = sender_thread.driver

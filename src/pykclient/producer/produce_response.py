@@ -84,7 +84,7 @@ class ProduceResponseHandler:
         try:
             if body is not None:
                 self._handle_body(body, batches, topic_names, response)
-                self._metrics.record_latency(response.destination, response.received_ms - response.created_ms)
+                self._metrics.latencies.append((response.destination, response.received_ms - response.created_ms))
             else:
                 self._handle_no_body(response, batches)
         finally:

@@ -113,7 +113,8 @@ class SenderMetrics:
         # Each is filled by the sender, and emptied by whoever publishes.
         self._unpublished: deque[SentBatch] = deque()
         self._unpublished_requests: deque[int] = deque()  # the record count of each request
-        self._unpublished_latencies: deque[tuple[str, int]] = deque()  # of responses: the node, and the latency in ms
+        #: The node and the latency in ms of each response, for ``publish`` to record. The sender adds them.
+        self.latencies: deque[tuple[str, int]] = deque()
         self._next_publication_ms = 0
         registry = _Registry(metrics, self.publish)
         self._batch_size = registry.avg_max("batch-size", "batch-size", "number of bytes per batch sent")
@@ -176,7 +177,7 @@ class SenderMetrics:
 
     def publish_if_due(self, now_ms: int) -> int:
         """Publish the collected numbers if the interval has passed; return in how many ms to call this again."""
-        if not self._unpublished and not self._unpublished_latencies:
+        if not self._unpublished and not self.latencies:
             return FOREVER_MS
         if now_ms < self._next_publication_ms:
             return self._next_publication_ms - now_ms
@@ -189,7 +190,7 @@ class SenderMetrics:
             return
         with HERE.mark, self._lock:
             self._next_publication_ms = now_ms + PUBLISH_INTERVAL_MS
-            if self._unpublished_latencies:
+            if self.latencies:
                 self._publish_latencies(now_ms)
             requests = _taken(self._unpublished_requests)
             if requests:
@@ -218,12 +219,8 @@ class SenderMetrics:
         self._errors.record(count, now_ms)
         self._topic(topic).errors.record(count, now_ms)
 
-    def record_latency(self, node_id: str, latency_ms: int) -> None:
-        """Collect the time from a request to its response; ``publish`` records it."""
-        self._unpublished_latencies.append((node_id, latency_ms))
-
     def _publish_latencies(self, now_ms: int) -> None:
-        latencies = _taken(self._unpublished_latencies)
+        latencies = _taken(self.latencies)
         by_node: dict[str, list[int]] = {}
         for node_id, latency_ms in latencies:
             by_node.setdefault(node_id, []).append(latency_ms)
