@@ -176,8 +176,11 @@ class ClassicConsumer:
         Records that wait for a loop come first. The caller sets ``returned`` on the fetch once nothing can keep the
         records from the application. Until then, commits are held back to where the fetch starts.
         """
-        fetch = yield from self._poll(timer, partial(self.collect, max_records))
-        return self.intercept(fetch) if self.is_intercepted else fetch
+        steps = self._poll(timer, partial(self.collect, max_records))
+        return self._intercepted(steps) if self.is_intercepted else steps
+
+    def _intercepted(self, steps: Steps[Fetch]) -> Steps[Fetch]:
+        return self.intercept((yield from steps))
 
     def collect(self, max_records: int | None = None, partitions: Collection[TopicPartition] | None = None) -> Fetch:
         """Take records that wait for a loop, or else records from the buffer; only of ``partitions`` if given.

@@ -149,7 +149,8 @@ class CompletedFetch:
         result: list[ConsumerRecord[Any, Any]] = []
 
         def open_cursor(batch: RecordBatch) -> Cursor:
-            owner = CursorOwner(*self.partition, deserializers.key, deserializers.value)
+            # Without the call of CursorOwner.__new__, which is Python code.
+            owner = tuple.__new__(CursorOwner, (*self.partition, deserializers.key, deserializers.value))
             # The broker sends whole batches; the position may be inside the first.
             return batch.cursor(owner, self.next_fetch_offset, config.max_decompressed_bytes)
 
@@ -306,15 +307,11 @@ class CompletedFetch:
         if batch is None:
             self._end()
         else:
-            self._enter(batch)
+            self._batch = batch
+            self._position += len(batch.buffer)
+            epoch = batch.partition_leader_epoch
+            self.last_epoch = epoch if epoch >= 0 else None
         return batch
-
-    def _enter(self, batch: RecordBatch) -> None:
-        """Make the batch at ``_position`` the current one."""
-        self._batch = batch
-        self._position += len(batch.buffer)
-        epoch = batch.partition_leader_epoch
-        self.last_epoch = epoch if epoch >= 0 else None
 
     def _end(self) -> None:
         """Drain this fetch after its last batch."""

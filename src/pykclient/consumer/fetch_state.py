@@ -243,7 +243,9 @@ class TopicPartitionState:
         position = self.position
         if position is None or not self.fetch_state.has_valid_position:
             raise IllegalStateError(f"a partition that is {self.fetch_state} has no position to advance")
-        self.position = FetchPosition(offset, offset_epoch, position.current_leader, position.topic_id)
+        # Without the call of FetchPosition.__new__, which is Python code.
+        _, _, leader, topic_id = position
+        self.position = tuple.__new__(FetchPosition, (offset, offset_epoch, leader, topic_id))
 
     def lag_and_lead(self, isolation_level: int) -> tuple[int | None, int | None]:
         """Return the records from the position to the readable end, and from the start of the log to the position.

@@ -51,7 +51,7 @@ cdef tuple _headers(Fields *fields):
 def decode_into(object cursor, Py_ssize_t max_records, list records not None):
     """Append the next records of ``cursor``; leave broken and unusual records to the Python form."""
     cdef Py_buffer buffer
-    cdef object batch_header = cursor._header()
+    cdef object batch_header = cursor._common_fields
     cdef object data = cursor._data, next_offset = cursor.next_offset, failure = None
     cdef Py_ssize_t pos = cursor._pos, remaining = cursor._remaining
     cdef Py_ssize_t wanted = min(max_records, remaining)

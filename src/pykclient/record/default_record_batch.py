@@ -21,6 +21,7 @@ from pykclient.record.record_batch import (
     LOG_OVERHEAD,
     MAX_INT32,
     MAX_INT64,
+    NO_PARTITION_LEADER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
@@ -29,7 +30,7 @@ from pykclient.record.record_batch import (
     Record,
     increment_sequence,
 )
-from pykclient.record.record_cursor import RecordCursor
+from pykclient.record.record_cursor import CommonFields, RecordCursor
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE
 
 #: base offset, length, leader epoch, magic, crc | attributes, last offset delta, base and max timestamp,
@@ -293,7 +294,8 @@ class DefaultRecordBatch:
             raise CorruptRecordError(
                 f"the batch at offset {self.base_offset} has CRC {self.checksum:#010x} but its bytes {computed:#010x}"
             )
-        self.ensure_offsets_valid()
+        if not 0 <= self.base_offset < MAX_INT64 - MAX_INT32 or self.last_offset_delta < 0:
+            self.ensure_offsets_valid()
 
     def ensure_offsets_valid(self) -> None:
         """Check the offsets in the header. The CRC does not cover the base offset.
@@ -337,6 +339,19 @@ class DefaultRecordBatch:
         if self._count < 0:
             raise CorruptRecordError(f"a batch cannot have {self._count} records")
         return self._count
+
+    @property
+    def common_fields(self) -> CommonFields:
+        """The parts of the header that the records share."""
+        epoch = self.partition_leader_epoch
+        is_append_time = self._attributes & _TIMESTAMP_TYPE_FLAG
+        return (
+            self.base_offset,
+            self.base_timestamp,
+            self.max_timestamp if is_append_time else None,
+            LOG_APPEND_TIME if is_append_time else CREATE_TIME,
+            None if epoch == NO_PARTITION_LEADER_EPOCH else epoch,
+        )
 
     @property
     def log_append_time(self) -> int | None:

@@ -16,6 +16,7 @@ from pykclient.record.record_batch import (
     LOG_OVERHEAD,
     MAGIC_OFFSET,
     MAX_INT32,
+    RECORD_BATCH_OVERHEAD,
     RECORD_OVERHEAD_V0,
     Buffer,
     Record,
@@ -66,10 +67,17 @@ class MemoryRecords:
         Raises:
             CorruptRecordError: as ``batches``.
         """
+        buffer = self.buffer
+        remaining = len(buffer) - position
+        if remaining >= RECORD_BATCH_OVERHEAD and buffer[position + MAGIC_OFFSET] == CURRENT_MAGIC_VALUE:
+            # As below for nearly all batches, without the call.
+            whole: int = _SIZE.unpack_from(buffer, position + _OFFSET_OF_SIZE)[0] + LOG_OVERHEAD
+            if RECORD_BATCH_OVERHEAD <= whole <= remaining and whole - LOG_OVERHEAD <= max_batch_size:
+                return DefaultRecordBatch(buffer[position : position + whole])
         size = self.batch_size_at(position, max_batch_size)
-        if size is None or size > len(self.buffer) - position:
+        if size is None or size > remaining:
             return None
-        batch = self.buffer[position : position + size]
+        batch = buffer[position : position + size]
         return (DefaultRecordBatch if batch[MAGIC_OFFSET] >= CURRENT_MAGIC_VALUE else LegacyRecordBatch)(batch)
 
     def batch_size_at(self, position: int, max_batch_size: int = MAX_INT32) -> int | None:

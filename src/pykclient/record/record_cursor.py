@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 from pykclient.errors import KafkaError, RecordDeserializationError
 from pykclient.implementation import use_compiled
 from pykclient.record.default_record import bytes_remain, ended_early, read_headers, size_mismatch
-from pykclient.record.record_batch import NO_PARTITION_LEADER_EPOCH, CursorOwner, Record
+from pykclient.record.record_batch import CursorOwner, Record
 from pykclient.record.varint import rest_of_varint, rest_of_varlong
 from pykclient.serialization import definition_of
 from pykclient.types import ConsumerRecord, TopicPartition
@@ -44,21 +44,17 @@ def _deserialization_error(
     )
 
 
+#: Base offset, base time, time of the append or None, kind of time, and epoch or None.
+CommonFields = tuple[int, int, int | None, int, int | None]
+
+
 class BatchOfRecords(Protocol):
     """The part of a DefaultRecordBatch that a cursor reads."""
 
     @property
     def count(self) -> int: ...
     @property
-    def base_offset(self) -> int: ...
-    @property
-    def base_timestamp(self) -> int: ...
-    @property
-    def log_append_time(self) -> int | None: ...
-    @property
-    def timestamp_type(self) -> int: ...
-    @property
-    def partition_leader_epoch(self) -> int: ...
+    def common_fields(self) -> CommonFields: ...
     def record_data(self, max_decompressed_bytes: int = ...) -> bytes: ...
     def record_view(self, max_decompressed_bytes: int = ...) -> bytes | memoryview: ...
 
@@ -81,7 +77,7 @@ class RecordCursor:
     is_columnar: ClassVar[bool] = False
     __slots__ = (
         "_batch",
-        "_batch_header",
+        "_common_fields",
         "_data",
         "_limit",
         "_owner",
@@ -98,7 +94,7 @@ class RecordCursor:
         self._owner = owner
         self._limit = limit
         self._data: bytes | memoryview | None = None
-        self._batch_header: tuple[int, int, int | None, int, int | None] | None = None
+        self._common_fields = batch.common_fields
         self._pos = 0
         self._remaining = batch.count
         self.next_offset = from_offset
@@ -134,16 +130,6 @@ class RecordCursor:
             self._data = b""
         return records
 
-    def _header(self) -> tuple[int, int, int | None, int, int | None]:
-        """Return base offset, base time, time of the append or None, kind of time, and epoch or None."""
-        header = self._batch_header
-        if header is None:
-            batch = self._batch
-            epoch = None if batch.partition_leader_epoch == NO_PARTITION_LEADER_EPOCH else batch.partition_leader_epoch
-            times = batch.base_timestamp, batch.log_append_time, batch.timestamp_type
-            header = self._batch_header = batch.base_offset, *times, epoch
-        return header
-
 
 def decode_into(cursor: RecordCursor, max_records: int, records: list[ConsumerRecord[Any, Any]]) -> None:
     """Append the next records of ``cursor`` to ``records``. After each record the cursor's state is consistent.
@@ -161,7 +147,7 @@ def decode_into(cursor: RecordCursor, max_records: int, records: list[ConsumerRe
         cursor._data = data = batch.record_data(cursor._limit)
     owner = cursor._owner
     topic, partition, deserialize_key, deserialize_value = owner
-    base_offset, base_timestamp, log_append_time, timestamp_type, epoch = cursor._header()
+    base_offset, base_timestamp, log_append_time, timestamp_type, epoch = cursor._common_fields
     append = records.append
     next_offset = cursor.next_offset
     remaining = cursor._remaining
