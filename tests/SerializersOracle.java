@@ -1,9 +1,12 @@
+import java.util.Arrays;
 import java.util.HexFormat;
+import java.util.List;
 import java.util.UUID;
 import org.apache.kafka.common.serialization.BooleanSerializer;
 import org.apache.kafka.common.serialization.DoubleSerializer;
 import org.apache.kafka.common.serialization.FloatSerializer;
 import org.apache.kafka.common.serialization.IntegerSerializer;
+import org.apache.kafka.common.serialization.ListSerializer;
 import org.apache.kafka.common.serialization.LongSerializer;
 import org.apache.kafka.common.serialization.Serializer;
 import org.apache.kafka.common.serialization.ShortSerializer;
@@ -26,6 +29,9 @@ public class SerializersOracle {
         write("Double", new DoubleSerializer(), 0d, -0d, 0.1, -3.25e100, Double.NEGATIVE_INFINITY, Double.NaN);
         write("Boolean", new BooleanSerializer(), true, false);
         write("String", new StringSerializer(), "", "plain", "\u00e4\u20ac\ud83d\ude00");
+        write("IntegerList", new ListSerializer<>(new IntegerSerializer()), List.of(), List.of(1, -2), Arrays.asList(null, 3, null));
+        write("StringList", new ListSerializer<>(new StringSerializer()), List.of(), List.of("a", ""), Arrays.asList(null, "b", null));
+        write("UUIDList", new ListSerializer<>(new UUIDSerializer()), Arrays.asList(new UUID(1, 2), null));
         write("UUID", new UUIDSerializer(), new UUID(0, 0), new UUID(0x0123456789abcdefL, 0xfedcba9876543210L));
     }
 }

@@ -22,6 +22,7 @@ from pykclient.serialization import (
     FloatSerde,
     IntegerSerde,
     JsonSerde,
+    ListSerde,
     LongSerde,
     Serde,
     ShortSerde,
@@ -45,6 +46,9 @@ ROUND_TRIPS: list[tuple[Serde[Any], st.SearchStrategy[Any]]] = [
     (DoubleSerde(), st.floats(allow_nan=False)),
     (BooleanSerde(), st.booleans()),
     (UUIDSerde(), st.uuids()),
+    (ListSerde(IntegerSerde()), st.lists(st.none() | st.integers(-(2**31), 2**31 - 1))),
+    (ListSerde(UUIDSerde()), st.lists(st.none() | st.uuids())),
+    (ListSerde(StringSerde()), st.lists(st.none() | st.text())),
     (JsonSerde(), st.recursive(st.integers() | st.text() | st.booleans(), st.lists)),
 ]
 ALL: list[Serde[Any]] = [*(serde for serde, _ in ROUND_TRIPS), VoidSerde()]
@@ -56,6 +60,8 @@ BINARY = [
     DoubleSerde(),
     BooleanSerde(),
     UUIDSerde(),
+    ListSerde(IntegerSerde()),
+    ListSerde(StringSerde()),
     JsonSerde(),
 ]
 
@@ -98,6 +104,7 @@ def test_whatever_comes_is_read_or_refused(serde: Serde[Any], data: bytes) -> No
         (StringSerde("ascii"), "ä"),
         (StringSerde(), "\ud800"),
         (BytesSerde(), 5),
+        (ListSerde(IntegerSerde()), [1, "x"]),
         (JsonSerde(), object()),
         (VoidSerde(), 0),
     ],
@@ -106,6 +113,24 @@ def test_what_does_not_fit_is_refused(serde: Serde[Any], value: Any) -> None:
     with pytest.raises(SerializationError, match="cannot be serialized as") as caught:
         serde.serialize("t", (), value)
     assert caught.value.__cause__ is not None
+
+
+def test_hostile_lists_are_refused() -> None:
+    numbers, texts = ListSerde(IntegerSerde()), ListSerde(StringSerde())
+    with pytest.raises(SerializationError, match="str cannot be serialized as a list"):
+        numbers.serialize("t", (), "text")  # type: ignore[arg-type]
+    for serde, data in (
+        (numbers, b""),
+        (numbers, b"\x00"),
+        (numbers, texts.serialize("t", (), ["a"])),
+        (texts, numbers.serialize("t", (), [1])),
+        (numbers, b"\x00" + bytes(4) + b"\x7f\xff\xff\xff"),
+        (texts, b"\x01" + b"\x00\x00\x00\x01" + b"\xff\xff\xff\xfe"),
+        (texts, b"\x01" + b"\x00\x00\x00\x01" + b"\x00\x00\x00\x02a"),
+        (numbers, bytes(numbers.serialize("t", (), [1]) or b"") + b"x"),
+    ):
+        with pytest.raises(SerializationError, match="bytes are not a list, each"):
+            serde.deserialize("t", (), bytes(data or b""))
 
 
 def test_refused_bytes_do_not_show_up_in_the_text() -> None:
@@ -175,11 +200,25 @@ def test_bytes_equal_javas() -> None:
         "UUID": uuid.UUID,
     }
     lines = run_java(Path(__file__).with_name("SerializersOracle.java")).decode().split("\n")[:-1]
-    assert len(lines) > 30
+    assert len(lines) > 37
+
+    def list_of(text: str, parse_one: Callable[[str], Any]) -> list[Any]:
+        return [None if one == "null" else parse_one(one) for one in text[1:-1].split(", ") if text != "[]"]
+
+    lists: dict[str, tuple[Serde[Any], Callable[[str], Any]]] = {
+        "IntegerList": (ListSerde(IntegerSerde()), int),
+        "StringList": (ListSerde(StringSerde()), str),
+        "UUIDList": (ListSerde(UUIDSerde()), uuid.UUID),
+    }
     for line in lines:
         kind, text, expected = line.split("\t")
-        value = parse.get(kind, int)(text)
-        serde: Serde[Any] = getattr(serialization, f"{kind}Serializer")()
+        serde: Serde[Any]
+        if kind in lists:
+            serde, parse_one = lists[kind]
+            value: Any = list_of(text, parse_one)
+        else:
+            value = parse.get(kind, int)(text)
+            serde = getattr(serialization, f"{kind}Serializer")()
         assert bytes(serde.serialize("t", (), value) or b"").hex() == expected, line
         back: Any = serde.deserialize("t", (), bytes.fromhex(expected))
-        assert back == value or (math.isnan(back) and math.isnan(value))
+        assert back == value or (math.isnan(back) and math.isnan(value)), line

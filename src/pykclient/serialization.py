@@ -239,6 +239,102 @@ class UUIDSerde(Serde[uuid.UUID]):
         return uuid.UUID(str(data, self._encoding))
 
 
+class ListSerde(Serde[list[T | None]]):
+    """A list of values, which may be None (KIP-466).
+
+        KafkaProducer(value_serializer=ListSerde(IntegerSerde()))
+
+    Numbers and UUIDs are stored without their sizes. ``inner`` is the serde of the values.
+    """
+
+    what = "a list"
+
+    _SIZE = struct.Struct(">i")
+    _CONSTANT_SIZE, _VARIABLE_SIZE = b"\x00", b"\x01"
+    _NULL = -1
+
+    def __init__(self, inner: Serde[T]) -> None:
+        self._inner = inner
+        self.what = f"a list, each {inner.what},"
+        #: The size of each value, if all have the same.
+        self._constant: int | None = None
+        if isinstance(inner, _NumberSerde):
+            self._constant = inner._format.size
+        elif isinstance(inner, UUIDSerde):
+            self._constant = len(inner._encode(uuid.UUID(int=0)))
+
+    def serialize(self, topic: str, headers: Headers, data: list[T | None] | None) -> Buffer | None:
+        if data is None:
+            return None
+        if not isinstance(data, (list, tuple)):
+            raise SerializationError(f"{type(data).__name__} cannot be serialized as {self.what}: not a list")
+        size = self._SIZE.pack
+        values = [self._inner.serialize(topic, headers, value) for value in data]
+        if self._constant is None:
+            parts: list[Any] = [self._VARIABLE_SIZE, size(len(values))]
+            for value in values:
+                parts += (size(self._NULL),) if value is None else (size(len(value)), value)
+        else:
+            nulls = [size(place) for place, value in enumerate(values) if value is None]
+            parts = [self._CONSTANT_SIZE, size(len(nulls)), *nulls, size(len(values))]
+            parts += [value for value in values if value is not None]
+        return b"".join(parts)
+
+    def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> list[T | None] | None:
+        if data is None:
+            return None
+        try:
+            parts = self._parts(data)
+        except (ValueError, struct.error) as error:
+            raise caused_by(SerializationError(f"{len(data)} bytes are not {self.what}"), error) from error
+        return [None if part is None else self._inner.deserialize(topic, headers, part) for part in parts]
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _parts(self, data: bytes) -> list[bytes | None]:
+        """Return the bytes of each value, or None.
+
+        Raises:
+            ValueError, struct.error: the bytes are not a list's, or not one of such values.
+        """
+        place = 1
+
+        def number() -> int:
+            nonlocal place
+            (found,) = self._SIZE.unpack_from(data, place)
+            place += self._SIZE.size
+            return int(found)
+
+        def part(size: int) -> bytes:
+            nonlocal place
+            place += size
+            if size < 0 or place > len(data):
+                raise ValueError("a value is cut off")
+            return data[place - size : place]
+
+        def count() -> int:
+            found = number()
+            if not 0 <= found <= len(data):
+                raise ValueError("more values than bytes")
+            return found
+
+        is_constant = self._constant is not None
+        if data[:1] != (self._CONSTANT_SIZE if is_constant else self._VARIABLE_SIZE):
+            raise ValueError("of another kind of values")
+        found: list[bytes | None]
+        if self._constant is None:
+            found = [None if (size := number()) == self._NULL else part(size) for _ in range(count())]
+        else:
+            constant = self._constant
+            nulls = {number() for _ in range(count())}
+            # Nulls take no bytes of their own, but each is in the list of nulls.
+            found = [None if row in nulls else part(constant) for row in range(count())]
+        if place != len(data):
+            raise ValueError("bytes remain")
+        return found
+
+
 class VoidSerde(Serde[None]):
     """Null only."""
 
@@ -277,6 +373,7 @@ FloatSerializer = FloatDeserializer = FloatSerde
 DoubleSerializer = DoubleDeserializer = DoubleSerde
 BooleanSerializer = BooleanDeserializer = BooleanSerde
 UUIDSerializer = UUIDDeserializer = UUIDSerde
+ListSerializer = ListDeserializer = ListSerde
 VoidSerializer = VoidDeserializer = VoidSerde
 JsonSerializer = JsonDeserializer = JsonSerde
 

@@ -67,7 +67,9 @@ class AdminComponents:
                 config.bootstrap_key,
             )
         self.metrics = Metrics(
-            MetricConfig.of(config, self.client_id), config.configured_instances("metric.reporters"), clock
+            MetricConfig.of(config, self.client_id, config.metrics_context("kafka.admin.client")),
+            config.configured_instances("metric.reporters"),
+            clock,
         )
         register_app_info(self.metrics)
         try:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from pykclient.config.addresses import looks_like_one
-from pykclient.config.config_def import ConfigDef, Password, load
+from pykclient.config.config_def import METRICS_CONTEXT_PREFIX, ConfigDef, Password, load
 from pykclient.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
@@ -153,6 +153,18 @@ class AbstractConfig(Mapping[str, Any]):
         except Exception as error:
             raise ConfigError(f"{name}: {cls.__qualname__} could not be created: {error!r}", key=name) from error
         return instance
+
+    def metrics_context(self, namespace: str) -> dict[str, str]:
+        """Return the labels of the client for metrics reporters (KIP-606).
+
+        ``namespace`` says which kind of client it is, such as "kafka.producer".
+        """
+        labels = {"_namespace": namespace}
+        for key, value in self.originals.items():
+            if key.startswith(METRICS_CONTEXT_PREFIX):
+                labels[key.removeprefix(METRICS_CONTEXT_PREFIX)] = value
+                self._used.add(key)
+        return labels
 
     def unused(self) -> set[str]:
         """Return the given keys that nothing has read yet."""

@@ -41,6 +41,9 @@ class Importance:
     LOW: Final = "LOW"
 
 
+#: Begins keys of any name, each a label that metrics reporters are told (KIP-606).
+METRICS_CONTEXT_PREFIX: Final = "metrics.context."
+
 #: The default of a key that must be set.
 REQUIRED: Final = object()
 
@@ -253,9 +256,17 @@ class ConfigDef:
         """
         dotted = name.replace("_", ".")
         dotted = self.aliases.get(dotted, dotted)
-        if dotted in self.keys or dotted in self.foreign:
+        if dotted in self.keys or dotted in self.foreign or self._is_label(dotted):
             return dotted
         raise self._unknown(name, dotted)
+
+    def _is_label(self, dotted: str) -> bool:
+        """Return whether a key names a label of the metrics' context; clients with reporters have these."""
+        return (
+            dotted.startswith(METRICS_CONTEXT_PREFIX)
+            and dotted != METRICS_CONTEXT_PREFIX
+            and "metric.reporters" in self.keys
+        )
 
     def read(self, *sources: Mapping[str, Any]) -> dict[str, Any]:
         """Return the given values by dotted name; later sources win over earlier ones.
@@ -275,6 +286,8 @@ class ConfigDef:
                 spelling[key] = name
                 if key in self.foreign:
                     self.foreign[key].check(value)
+                elif key not in self.keys and not isinstance(value, str):
+                    raise ConfigError(f"{key} = {value!r}: it must be text", key=key)
                 else:
                     given[key] = value
         return given

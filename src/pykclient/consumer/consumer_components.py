@@ -75,7 +75,9 @@ class ConsumerComponents:
         rng = environment.new_rng()
         self.interceptors = ConsumerInterceptors(config.configured_instances("interceptor.classes"), self.log_context)
         self.metrics = Metrics(
-            MetricConfig.of(config, self.client_id), config.configured_instances("metric.reporters"), self.clock
+            MetricConfig.of(config, self.client_id, config.metrics_context("kafka.consumer")),
+            config.configured_instances("metric.reporters"),
+            self.clock,
         )
         try:
             self._put_together(rng, kafka_client, metadata, subscriptions)

@@ -4,7 +4,16 @@ from pykclient.metrics.kafka_metric import KafkaMetric
 from pykclient.metrics.metric_config import MetricConfig, RecordingLevel
 from pykclient.metrics.metric_name import MetricName
 from pykclient.metrics.metrics import Metrics
-from pykclient.metrics.metrics_reporter import MetricsReporter
+from pykclient.metrics.metrics_reporter import MetricsContext, MetricsReporter
 from pykclient.metrics.sensor import Sensor
 
-__all__ = ["KafkaMetric", "MetricConfig", "MetricName", "Metrics", "MetricsReporter", "RecordingLevel", "Sensor"]
+__all__ = [
+    "KafkaMetric",
+    "MetricConfig",
+    "MetricName",
+    "Metrics",
+    "MetricsContext",
+    "MetricsReporter",
+    "RecordingLevel",
+    "Sensor",
+]

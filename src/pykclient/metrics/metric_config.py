@@ -24,10 +24,11 @@ class RecordingLevel:
 class MetricConfig:
     """The sampling of one client's metrics: ``samples`` windows of ``time_window_ms`` each.
 
-    A window also ends after ``event_window`` values. ``tags`` are added to every metric's own. Thread: any (immutable).
+    A window also ends after ``event_window`` values. ``tags`` are added to every metric's own. Reporters are told the
+    labels in ``context``. Thread: any (immutable).
     """
 
-    __slots__ = ("event_window", "record_level", "samples", "tags", "time_window_ms")
+    __slots__ = ("context", "event_window", "record_level", "samples", "tags", "time_window_ms")
 
     def __init__(
         self,
@@ -36,6 +37,7 @@ class MetricConfig:
         record_level: int = RecordingLevel.INFO,
         tags: Mapping[str, str] | None = None,
         event_window: int = (1 << 63) - 1,
+        context: Mapping[str, str] | None = None,
     ) -> None:
         if samples < 1:
             raise IllegalArgumentError(f"samples = {samples}: at least one is needed")
@@ -44,11 +46,13 @@ class MetricConfig:
         self.record_level = record_level
         self.tags: dict[str, str] = dict(tags or {})
         self.event_window = event_window
+        self.context: dict[str, str] = dict(context or {})
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], client_id: str) -> MetricConfig:
+    def of(cls, config: Mapping[str, Any], client_id: str, context: Mapping[str, str] | None = None) -> MetricConfig:
         """Return the settings from a client's configuration, with the tag ``client-id``."""
         return cls(
+            context=context,
             samples=config["metrics.num.samples"],
             time_window_ms=config["metrics.sample.window.ms"],
             record_level=RecordingLevel.for_name(config["metrics.recording.level"]),

@@ -12,7 +12,7 @@ from pykclient.errors import IllegalArgumentError
 from pykclient.metrics.kafka_metric import KafkaMetric
 from pykclient.metrics.metric_config import MetricConfig, RecordingLevel
 from pykclient.metrics.metric_name import MetricName
-from pykclient.metrics.metrics_reporter import MetricsReporter
+from pykclient.metrics.metrics_reporter import MetricsContext, MetricsReporter
 from pykclient.metrics.sensor import Sensor, SensorOptions
 
 _logger = logging.getLogger(__name__)
@@ -221,6 +221,8 @@ class Metrics:
         with self._lock:
             existing = list(self._metrics.values())
             self._reporters.append(reporter)
+        if callable(getattr(reporter, "context_change", None)):
+            reporter.context_change(MetricsContext(self.config.context))
         reporter.init(existing)
 
     def remove_reporter(self, reporter: MetricsReporter) -> None:

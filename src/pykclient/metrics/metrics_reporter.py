@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from pykclient.metrics.kafka_metric import KafkaMetric
+
+
+class MetricsContext:
+    """What a client's metrics are about, as labels (KIP-606; Java: MetricsContext). Thread: any (immutable)."""
+
+    NAMESPACE: Final = "_namespace"
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        self._labels = dict(labels)
+
+    def context_labels(self) -> dict[str, str]:
+        """Return the labels: ``_namespace``, such as "kafka.producer", and those set as ``metrics.context.<label>``."""
+        return dict(self._labels)
 
 
 class MetricsReporter:
@@ -14,8 +28,11 @@ class MetricsReporter:
     adds or removes the metric).
     """
 
+    def context_change(self, metrics_context: MetricsContext) -> None:
+        """Take the labels of the client (KIP-606). Called before ``init``; need not be there."""
+
     def init(self, metrics: Sequence[KafkaMetric]) -> None:
-        """Handle the existing metrics. Called first."""
+        """Handle the existing metrics. Called before the following methods."""
 
     def metric_change(self, metric: KafkaMetric) -> None:
         """Handle an added metric."""

@@ -124,7 +124,7 @@ class ProducerComponents:
         self.interceptors = ProducerInterceptors(interceptors, self.log_context) if interceptors else None
         self.compression = _compression(config)
         self.metrics = Metrics(
-            MetricConfig.of(config, self.client_id),
+            MetricConfig.of(config, self.client_id, config.metrics_context("kafka.producer")),
             config.configured_instances("metric.reporters", MetricsReporter),
             clock,
         )

@@ -70,7 +70,9 @@ class ShareConsumerComponents:
         self.value_deserializer = deserializer_for(config["value.deserializer"])
         rng = environment.new_rng()
         self.metrics = Metrics(
-            MetricConfig.of(config, self.client_id), config.configured_instances("metric.reporters"), self.clock
+            MetricConfig.of(config, self.client_id, config.metrics_context("kafka.consumer")),
+            config.configured_instances("metric.reporters"),
+            self.clock,
         )
         try:
             self._put_together(rng, kafka_client, metadata, subscriptions)
