@@ -9,6 +9,7 @@ import java.net.Socket;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Base64;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -36,11 +37,13 @@ import org.apache.kafka.common.message.StreamsGroupHeartbeatRequestData;
 import org.apache.kafka.common.message.StreamsGroupHeartbeatResponseData;
 import org.apache.kafka.common.protocol.ApiKeys;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
+import org.apache.kafka.common.quota.ClientQuotaAlteration;
 import org.apache.kafka.common.quota.ClientQuotaEntity;
 import org.apache.kafka.common.quota.ClientQuotaFilter;
 import org.apache.kafka.common.requests.RequestHeader;
 import org.apache.kafka.common.requests.ResponseHeader;
 import org.apache.kafka.common.requests.StreamsGroupHeartbeatRequest;
+import org.apache.kafka.common.utils.SecurityUtils;
 
 /**
  * Makes calls of Kafka's own admin client. Each line of stdin is a JSON array of a client's settings, a method's name
@@ -126,12 +129,27 @@ public class JavaAdmin {
                 return admin.listPartitionReassignments().reassignments();
             case "describeClientQuotas":
                 return admin.describeClientQuotas(ClientQuotaFilter.all()).entities();
+            case "alterClientQuotas":
+                return admin.alterClientQuotas(quotas(first)).values();
             case "describeUserScramCredentials":
                 return admin.describeUserScramCredentials().all();
             case "describeAcls":
                 return admin.describeAcls(AclBindingFilter.ANY).values();
             case "describeDelegationToken":
                 return admin.describeDelegationToken().delegationTokens();
+            case "createDelegationToken":
+                return admin.createDelegationToken(new CreateDelegationTokenOptions()
+                    .renewers(List.of(SecurityUtils.parseKafkaPrincipal(first.asText())))
+                    .maxLifetimeMs(given.get(1).asLong())).delegationToken();
+            case "renewDelegationToken":
+                return admin.renewDelegationToken(Base64.getDecoder().decode(first.asText())).expiryTimestamp();
+            case "expireDelegationToken":
+                return admin.expireDelegationToken(Base64.getDecoder().decode(first.asText())).expiryTimestamp();
+            case "removeRaftVoter":
+                return admin.removeRaftVoter(first.asInt(), Uuid.fromString(given.get(1).asText())).all();
+            case "addRaftVoter":
+                return admin.addRaftVoter(first.asInt(), Uuid.fromString(given.get(1).asText()),
+                    Set.of(new RaftVoterEndpoint("CONTROLLER", "127.0.0.1", 1))).all();
             case "listOffsets": {
                 Map<TopicPartition, OffsetSpec> specs = new HashMap<>();
                 first.fields().forEachRemaining(field -> specs.put(partition(field.getKey()), spec(field.getValue())));
@@ -301,6 +319,20 @@ public class JavaAdmin {
         Map<TopicPartition, OffsetAndMetadata> found = new HashMap<>();
         given.fields().forEachRemaining(
             field -> found.put(partition(field.getKey()), new OffsetAndMetadata(field.getValue().asLong())));
+        return found;
+    }
+
+    private static List<ClientQuotaAlteration> quotas(JsonNode given) {
+        List<ClientQuotaAlteration> found = new ArrayList<>();
+        for (JsonNode one : given) {
+            Map<String, String> entity = new HashMap<>();
+            one.get(0).fields().forEachRemaining(
+                field -> entity.put(field.getKey(), field.getValue().isNull() ? null : field.getValue().asText()));
+            List<ClientQuotaAlteration.Op> operations = new ArrayList<>();
+            one.get(1).fields().forEachRemaining(field -> operations.add(new ClientQuotaAlteration.Op(
+                field.getKey(), field.getValue().isNull() ? null : field.getValue().asDouble())));
+            found.add(new ClientQuotaAlteration(new ClientQuotaEntity(entity), operations));
+        }
         return found;
     }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -20,6 +22,7 @@ from pykclient.admin import (
     ACLResourcePatternType,
     Admin,
     ClientQuotaFilterComponent,
+    DelegationToken,
     KafkaAdminClient,
     ResourcePattern,
     ResourcePatternFilter,
@@ -30,6 +33,8 @@ from pykclient.admin import (
 )
 from pykclient.errors import IllegalArgumentError, KafkaError
 from pykclient.testing import EmbeddedCluster
+from tests.admin.java_admin import JavaAdmin, as_java, errors_of
+from tests.admin.java_admin import java as java
 from tests.kafka.cluster import KafkaCluster
 from tests.support.wait import eventually
 
@@ -355,3 +360,144 @@ def test_wrong_arguments_are_errors_that_show_no_secret() -> None:
             assert message in str(caught.value)
             assert "hunter2" not in str(caught.value)
     assert "secret" not in repr(UserScramCredentialUpsertion("u", 1, "secret"))
+
+
+# --- beside Java's client ---
+
+
+def quotas_as_java(found: Any) -> dict[str, Any]:
+    """Return quotas by entity, in the form of a Java map's text."""
+    entities = {entity: ", ".join(f"{kind}={name or 'null'}" for kind, name in entity) for entity in found}
+    return {f"{{{entities[entity]}}}": quotas for entity, quotas in found.items()}
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(180)
+def test_quotas_beside_java(java: JavaAdmin, guarded: KafkaCluster, ours: KafkaAdminClient, topic: str) -> None:
+    admin, servers = ours.typed, guarded.bootstrap_servers
+    by_java: list[Any] = [
+        [{"user": topic}, {"producer_byte_rate": 1000}],
+        [{"user": None, "client-id": "app"}, {"consumer_byte_rate": 5}],
+        [{"planet": "mars"}, {"consumer_byte_rate": 1}],
+        [{"user": "x"}, {"no_such_rate": 1}],
+    ]
+    their = errors_of(java.call(servers, "alterClientQuotas", by_java))
+    by_us: list[Any] = [({"user": topic, "client-id": "app"}, {"request_percentage": 12.5}), *map(tuple, by_java[2:])]
+    our = admin.alter_client_quotas(by_us)
+    assert {key: error for key, error in their.items() if error} == {
+        "{planet=mars}": "InvalidRequestException",
+        "{user=x}": "InvalidRequestException",
+    }
+    assert [as_java(error)["error"] for error in our.failed.values()] == ["InvalidRequestException"] * 2
+    expected = {
+        f"{{user={topic}}}": {"producer_byte_rate": 1000},
+        "{client-id=app, user=null}": {"consumer_byte_rate": 5.0},
+        f"{{client-id=app, user={topic}}}": {"request_percentage": 12.5},
+    }
+    found: list[Any] = []
+
+    def are_set() -> bool:
+        found[:] = quotas_as_java(admin.describe_client_quotas()), java.call(servers, "describeClientQuotas")
+        return bool(found[0] == found[1] and expected.items() <= found[0].items())
+
+    eventually(are_set, 20.0, "both clients describe the quotas alike")
+    removed: list[Any] = [
+        [{"user": topic}, {"producer_byte_rate": None}],
+        [{"user": topic, "client-id": "app"}, {"request_percentage": None}],
+    ]
+    java.call(servers, "alterClientQuotas", removed)
+    admin.alter_client_quotas([({"user": None, "client-id": "app"}, {"consumer_byte_rate": None})]).all()
+    eventually(lambda: not expected.keys() & java.call(servers, "describeClientQuotas").keys(), 20.0, "they are gone")
+    assert not expected.keys() & quotas_as_java(admin.describe_client_quotas()).keys()
+
+
+def token_as_java(token: DelegationToken) -> tuple[Any, ...]:
+    owner, requester, *renewers = (":".join(each) for each in (token.owner, token.requester, *token.renewers))
+    times = token.issue_timestamp_ms, token.expiry_timestamp_ms, token.max_timestamp_ms
+    return token.token_id, base64.b64encode(token.hmac).decode(), owner, requester, sorted(renewers), *times
+
+
+def token_of_java(told: Any) -> tuple[Any, ...]:
+    info = told["tokenInfo"]
+    who = info["ownerAsString"], info["tokenRequesterAsString"], sorted(info["renewersAsString"])
+    times = info["issueTimestamp"], info["expiryTimestamp"], info["maxTimestamp"]
+    return info["tokenId"], told["hmacAsBase64String"], *who, *times
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(180)
+def test_delegation_tokens_beside_java(java: JavaAdmin, guarded: KafkaCluster) -> None:
+    broker = guarded.brokers[1]
+    settings = {
+        "bootstrap.servers": f"{broker.host}:{broker.ports['SASL_PLAINTEXT']}",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": PLAIN,
+    }
+    with authenticated(guarded, "admin") as admin:
+        by_us = admin.create_delegation_token(["User:bob"], max_lifetime_ms=7_200_000)
+        by_java = java.call(settings, "createDelegationToken", "User:erin", 3_600_000)
+        created = {by_us.token_id: token_as_java(by_us), by_java["tokenInfo"]["tokenId"]: token_of_java(by_java)}
+
+        def listed() -> list[Any]:
+            """Return the tokens that each client describes, of those created here."""
+            our = [token_as_java(token) for token in admin.describe_delegation_tokens()]
+            their = [token_of_java(told) for told in java.call(settings, "describeDelegationToken")]
+            return [{token[0]: token for token in tokens if token[0] in created} for tokens in (our, their)]
+
+        eventually(lambda: listed() == [created, created], 20.0, "both clients describe the tokens as they were made")
+        no_token = base64.b64encode(b"no such token").decode()
+        for call, ours in (
+            ("renewDelegationToken", admin.renew_delegation_token),
+            ("expireDelegationToken", admin.expire_delegation_token),
+        ):
+            with pytest.raises(errors.KafkaError) as caught:
+                ours(b"no such token")
+            assert java.call(settings, call, no_token)["error"] == as_java(caught.value)["error"]
+        renewed = java.call(settings, "renewDelegationToken", base64.b64encode(by_us.hmac).decode())
+        assert by_us.issue_timestamp_ms < renewed <= by_us.max_timestamp_ms
+        java.call(settings, "expireDelegationToken", base64.b64encode(by_us.hmac).decode())
+        admin.expire_delegation_token(base64.b64decode(by_java["hmacAsBase64String"]))
+        eventually(lambda: listed() == [{}, {}], 20.0, "both tokens are gone")
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(180)
+def test_the_voters_beside_java(java: JavaAdmin, guarded: KafkaCluster, ours: KafkaAdminClient) -> None:
+    admin, servers = ours.typed, guarded.bootstrap_servers
+    before = java.call(servers, "describeMetadataQuorum")
+    our = admin.describe_metadata_quorum()
+    after = java.call(servers, "describeMetadataQuorum")
+    assert before["leaderId"] == our.leader_id
+    assert before["leaderEpoch"] <= our.leader_epoch <= after["leaderEpoch"]
+    assert before["highWatermark"] <= our.high_watermark <= after["highWatermark"]
+    names = {
+        "directoryId": "replicaDirectoryId",
+        "lastFetchTimestampMs": "lastFetchTimestamp",
+        "lastCaughtUpTimestampMs": "lastCaughtUpTimestamp",
+    }
+    for kind, replicas in (("voters", our.voters), ("observers", our.observers)):
+        for first, replica, last in zip(before[kind], as_java(replicas), after[kind], strict=True):
+            fields = {names.get(name, name): told for name, told in replica.items()}
+            fields["replicaDirectoryId"] = fields["replicaDirectoryId"] or as_java(uuid.UUID(int=0))  # Java's unknown
+            assert first.keys() == fields.keys()
+            for name, told in fields.items():
+                if isinstance(told, int) and name != "replicaId":
+                    assert first[name] <= told <= last[name], name
+                else:
+                    assert first[name] == told == last[name], name
+    nodes = {str(node): sorted(map(list, endpoints)) for node, endpoints in our.endpoints.items()}
+    assert nodes == {
+        node: sorted([end["listener"], end["host"], end["port"]] for end in told["endpoints"])
+        for node, told in before["nodes"].items()
+    }
+    directory = uuid.uuid4()
+    calls: list[tuple[str, Callable[[], Any]]] = [
+        ("removeRaftVoter", lambda: admin.remove_raft_voter(99, directory)),
+        ("addRaftVoter", lambda: admin.add_raft_voter(99, directory, [("CONTROLLER", "127.0.0.1", 1)])),
+    ]
+    for name, call in calls:
+        with pytest.raises(errors.KafkaError) as caught:
+            call()
+        their = java.call(servers, name, 99, as_java(directory))
+        assert as_java(caught.value)["error"] == their["error"]
