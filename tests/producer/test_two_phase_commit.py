@@ -17,6 +17,7 @@ from pykclient.errors import (
     TransactionAbortableError,
     TransactionAbortedError,
     TransactionalIdAuthorizationError,
+    UnknownServerError,
     UnsupportedVersionError,
 )
 from pykclient.producer import transaction_state as state
@@ -138,9 +139,20 @@ def test_each_transaction_has_its_own_state(h: TransactionHarness) -> None:
         assert prepared not in seen
         seen.add(prepared)
         h.complete_prepared(prepared)
-    assert [entry for entry in h.log if entry[0] == "InitProducerId"] == [
-        ("InitProducerId", PRODUCER_ID, epoch, "abort") for epoch in (1, 2, 4)
+    assert [entry for entry in h.log if entry[0] != "Produce"] == [
+        ("EndTxn", "commit" if epoch in {0, 3} else "abort", epoch) for epoch in range(5)
     ]
+
+
+def test_a_producer_that_was_replaced_aborts_nothing_of_its_successor(h: TransactionHarness) -> None:
+    """InitProducerId with an old epoch would abort a transaction that a database has committed."""
+    h.begin()
+    prepared = h.prepare()
+    h.fail("EndTxn", ProducerFencedError)
+    with pytest.raises(ProducerFencedError):
+        h.complete_prepared(prepared)
+    h.rounds()
+    assert h.log == [("EndTxn", "abort", 0)]
 
 
 def test_offsets_are_written_before_a_transaction_is_prepared(h: TransactionHarness) -> None:
@@ -294,6 +306,18 @@ def test_a_fenced_producer_says_who_decides_now(h: TransactionHarness) -> None:
     h.fail("EndTxn", ProducerFencedError)
     with pytest.raises(ProducerFencedError, match=r"another producer .* Its prepared transaction 13:0 is left to that"):
         h.complete_prepared(prepared)
+
+
+def test_a_fatal_error_says_how_the_prepared_transaction_ends(h: TransactionHarness) -> None:
+    h.begin(TP0)
+    prepared = h.prepare()
+    h.fail("EndTxn", UnknownServerError)
+    with pytest.raises(UnknownServerError):
+        h.complete_prepared(prepared)
+    with pytest.raises(
+        KafkaError, match=r"init_transactions\(keep_prepared_txn=True\) and complete_transaction\(\) end"
+    ):
+        h.transactions.begin_transaction()
 
 
 # --- closing ---------------------------------------------------------------------------------------------------------

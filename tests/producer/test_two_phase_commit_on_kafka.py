@@ -201,6 +201,9 @@ def test_only_the_latest_producer_completes(embedded: EmbeddedCluster, topic: st
                 with pytest.raises(ProducerFencedError, match=r"prepared transaction .* is left to that"):
                     second.complete_transaction(PreparedTxnState())
                 third.complete_transaction(state)
+                # The epoch is above all that were given out, so that none of the others can go on.
+                with Admin(bootstrap_servers=servers) as admin:
+                    assert admin.describe_transactions([topic])[topic].producer_epoch == state.epoch + 3
     assert committed(servers, topic, 1) == [b"1"]
 
 

@@ -14,7 +14,7 @@ import logging
 import random
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError
@@ -415,6 +415,11 @@ class Reader:
 class Pipeline:
     """A cluster, the workers, and what is checked about them."""
 
+    #: More settings of the brokers.
+    broker_settings: ClassVar[dict[str, Any]] = {}
+    #: The logs of brokers that transactions write to.
+    state_logs: ClassVar[tuple[TopicPartition, ...]] = (TopicPartition(OFFSETS, 0), TopicPartition(TRANSACTIONS, 0))
+
     def __init__(self, schedule: PipelineSchedule) -> None:
         self.schedule = schedule
         settings = schedule.settings
@@ -441,6 +446,7 @@ class Pipeline:
                 "transaction.state.log.replication.factor": settings.replication_factor,
                 "transaction.state.log.min.isr": settings.min_isr,
                 "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
+                **self.broker_settings,
             },
         )
         self.cluster = self.simulation.cluster
@@ -509,7 +515,7 @@ class Pipeline:
     def _replace(self, worker: Worker) -> None:
         index = self.workers.index(worker)
         self.former.append(worker)
-        self.workers[index] = Worker(self, worker.number, worker.life + 1)
+        self.workers[index] = self._worker(worker.number, worker.life + 1)
         self.note("starts", self.workers[index].name)
 
     # --- running -----------------------------------------------------------------------------------------------------
@@ -525,7 +531,7 @@ class Pipeline:
             self._reader = Reader(self)
             if self.schedule.has_stray:
                 self._stray = Stray(self)
-            self.workers = [Worker(self, number, 0) for number in range(self.schedule.workers)]
+            self.workers = [self._worker(number, 0) for number in range(self.schedule.workers)]
             begun_ms = self.clock.now_ms()
             for step in self.schedule.steps:
                 self._pass_time(begun_ms + step.at_ms - self.clock.now_ms())
@@ -539,6 +545,9 @@ class Pipeline:
         finally:
             self._stop()
         return self
+
+    def _worker(self, number: int, life: int) -> Worker:
+        return Worker(self, number, life)
 
     def _stop(self) -> None:
         for worker in (*self.workers, *self.former):
@@ -673,8 +682,7 @@ class Pipeline:
         )
 
     def _is_stable(self) -> bool:
-        tps = (*self.targets, TopicPartition(OFFSETS, 0))
-        logs = [self._log(tp) for tp in tps]
+        logs = [self._log(tp) for tp in (*self.targets, *self.state_logs) if tp.topic != TRANSACTIONS]
         return all(log is not None and log.last_stable_offset == log.log_end_offset for log in logs)
 
     def _replicas(self, tp: TopicPartition) -> dict[int, UnifiedLog]:
@@ -686,7 +694,7 @@ class Pipeline:
         return found
 
     def _is_replicated(self) -> bool:
-        for tp in (*self.targets, TopicPartition(OFFSETS, 0), TopicPartition(TRANSACTIONS, 0)):
+        for tp in (*self.targets, *self.state_logs):
             logs = self._replicas(tp).values()
             if len({log.log_end_offset for log in logs}) != 1:
                 return False
@@ -716,7 +724,10 @@ class Pipeline:
             if set(values) != set(stored[tp]):
                 raise InvariantError(f"{tp} has {stored[tp]}, and {values} were sent")
         check_exactly_once(stored, made_of)
-        for tp in (*self.targets, TopicPartition(OFFSETS, 0), TopicPartition(TRANSACTIONS, 0)):
+        self._check_replicas()
+
+    def _check_replicas(self) -> None:
+        for tp in (*self.targets, *self.state_logs):
             logs = {
                 id: b"".join(bytes(batch.buffer) for batch in log.batches(log.log_start_offset, log.log_end_offset))
                 for id, log in self._replicas(tp).items()

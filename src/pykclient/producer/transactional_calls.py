@@ -322,9 +322,14 @@ class TransactionalCalls(TransactionManager):
         if isinstance(error, ProducerFencedError):
             raised: KafkaError = ProducerFencedError(str(error))
         else:
+            remedy = f"{INIT} aborts the open transaction"
+            if self._prepared_state.has_transaction():
+                remedy = (
+                    f"init_transactions(keep_prepared_txn=True) and {COMPLETE} end the prepared transaction "
+                    f"{self._prepared_state}"
+                )
             raised = KafkaError(
-                f"the producer has failed permanently after {error!r}; close it and create a new one, whose "
-                f"{INIT} aborts the open transaction"
+                f"the producer has failed permanently after {error!r}; close it and create a new one, whose {remedy}"
             )
         raised.__cause__ = error
         return raised

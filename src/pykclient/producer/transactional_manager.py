@@ -381,11 +381,16 @@ class TransactionalManager(TransactionalCalls):
             self._prepared()
             return None
         if current in state.COMPLETING and is_flushed:
-            if not self._is_started:
+            if not (self._is_started or self._prepared_state.has_transaction()):
                 self._log.debug("The transaction ends without a request, because nothing was sent in it")
                 self._ended(None)
                 return self._derive_step(is_flushed) if self._state == state.INITIALIZING else None
             committed = current == state.COMMITTING_TRANSACTION
+            if not self._is_started:
+                # Nothing was sent in the prepared transaction. An abort still gives the next one another epoch, without
+                # which both would have the same prepared state. InitProducerId would do so too, but a producer that was
+                # replaced would abort the transaction of its successor with it.
+                committed = False
             return steps.EndTxnStep(self.transactional_id, producer, committed, self._is_v2, self._ended)
         return None
 
@@ -433,10 +438,6 @@ class TransactionalManager(TransactionalCalls):
 
     def _prepared(self) -> None:
         """Note that all records and offsets of the transaction are written."""
-        if not self._is_started:
-            # Nothing was sent, so the coordinator will not give the next transaction another epoch. It would have the
-            # same prepared state, and be taken for this one.
-            self._needs_epoch_bump = True
         self._prepared_state = PreparedTxnState.of(*self.producer_id_and_epoch)
         self._transition_to(state.PREPARED_TRANSACTION)
         self._settle_calls()

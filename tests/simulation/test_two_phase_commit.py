@@ -1,0 +1,27 @@
+"""Two-phase commits under faults. A failure prints its seed; see ``tests.simulation.two_phase_commit``."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.seeds import first_of_sample
+from tests.simulation.two_phase_commit import failure, make, run
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_kafka_has_what_the_databases_have(seed: int) -> None:
+    run(make(seed))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+@pytest.mark.timeout(7_200)
+def test_many_schedules() -> None:
+    first = first_of_sample()
+    for seed in range(first, first + 2_000):
+        why = failure(make(seed))
+        assert why is None, f"seed {seed}: {why}\n{make(seed)}"
+
+
+def test_a_seed_is_a_history() -> None:
+    assert run(make(3)).history == run(make(3)).history
