@@ -300,6 +300,47 @@ def test_a_listener_that_stop_waits_for_may_use_the_consumer(cluster: EmbeddedCl
     assert group.committed() == [20, 20]
 
 
+def test_a_listener_may_use_a_consumer_that_could_not_be_started(cluster: EmbeddedCluster) -> None:
+    """It commits while the attempt ends in the background, and the consumer can be started again at once."""
+    group = Group(cluster, 1)
+    (tp,) = group.tps
+
+    async def main() -> None:
+        listener = Noting()
+        consumer = group.listening(listener, enable_auto_commit=False)
+        may_end, ended = asyncio.Event(), asyncio.Event()
+
+        async def fail() -> None:
+            listener.on_assigned = None
+            consumer.seek(tp, 7)
+            raise ValueError("of the listener")
+
+        async def finish() -> None:
+            listener.on_revoked = None
+            await may_end.wait()
+            assert consumer.assignment() == {tp}
+            assert await consumer.position(tp) == 7
+            with pytest.raises(IllegalStateError, match="cannot be called by a rebalance listener"):
+                await consumer.getone()
+            await consumer.commit()
+            ended.set()
+
+        listener.on_assigned, listener.on_revoked = fail, finish
+        with pytest.raises(KafkaError, match="of the listener"):
+            await consumer.start()
+        with pytest.raises(IllegalStateError, match="has not been started"):  # by anybody else
+            await consumer.position(tp)
+        assert consumer.assignment() == set()
+        may_end.set()
+        await consumer.start()
+        await ended.wait()
+        assert await consumer.committed(tp) == 7
+        assert consumer.assignment() == {tp}
+        await consumer.stop()
+
+    run(main())
+
+
 def test_a_listener_that_fails(cluster: EmbeddedCluster) -> None:
     group = Group(cluster)
 

@@ -92,6 +92,8 @@ class AIOConsumerBase(SubscribedMetrics, Generic[D]):
     #: Defaults of the attributes that the destructor reads, should the constructor raise.
     _consumer: D | None = None
     _closed: bool = True
+    #: Those of attempts to start that have failed after they joined the group, until they have left it.
+    _ending: list[D]
 
     def __init__(self, config: ConsumerConfig, given_loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._config = config
@@ -101,6 +103,7 @@ class AIOConsumerBase(SubscribedMetrics, Generic[D]):
         self._timeout_ms: int = config["default.api.timeout.ms"]
         self._is_starting = False
         self._closed = False
+        self._ending = []
         self._stopping: asyncio.Task[None] | None = None
         # From ``start`` on:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -189,7 +192,9 @@ class AIOConsumerBase(SubscribedMetrics, Generic[D]):
             self._forget_start()
             if is_bootstrapped:  # it may have joined the group
                 consumer.stop()
+                self._ending.append(consumer)  # its listener may use it still
                 consumer.closing = loop.create_task(consumer.close(ENDING_TIMEOUT_MS, is_sound=False))
+                consumer.closing.add_done_callback(lambda _: self._ending.remove(consumer))
             else:
                 consumer.release()
             raise
@@ -211,6 +216,9 @@ class AIOConsumerBase(SubscribedMetrics, Generic[D]):
 
     def _started(self) -> D:
         """Return the consumer for calls that any thread may make; raise what ``_usable`` does but for another loop."""
+        consumer = self._ending_here() if self._ending else None
+        if consumer is not None:
+            return consumer
         consumer = self._consumer
         if self._closed and not self._is_called_by_stop():
             raise ConsumerStoppedError("the consumer is stopped")
@@ -218,6 +226,11 @@ class AIOConsumerBase(SubscribedMetrics, Generic[D]):
             raise IllegalStateError("the consumer has not been started: await start(), or use `async with`")
         consumer.components.guard.check_process()
         return consumer
+
+    def _ending_here(self) -> D | None:
+        """Return the consumer of an attempt to start that has failed, in code of the application that its end calls."""
+        task = None if _get_running_loop() is None else asyncio.current_task()
+        return next((consumer for consumer in self._ending if consumer.is_run_by(task)), None)
 
     def _is_called_by_stop(self) -> bool:
         """Return True in code of the application that ``stop`` calls or waits for: it may use the consumer still."""
@@ -232,7 +245,7 @@ class AIOConsumerBase(SubscribedMetrics, Generic[D]):
         Raises:
             Exception: the errors of ``_usable``, but it need not have been started.
         """
-        if self._closed or self._consumer is not None:
+        if self._closed or self._consumer is not None or self._ending_here() is not None:
             return self._usable()
         if self._is_starting:
             raise IllegalStateError("the consumer is starting: change its subscription before start(), or after it")

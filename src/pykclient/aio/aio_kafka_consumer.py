@@ -103,9 +103,9 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         super().__init__(consumer_config(config, settings), loop)
         self._limit: int | None = self._config["max.poll.records"] if self._config.is_set("max.poll.records") else None
         self._isolation_level = FetchConfig.from_config(self._config).isolation_level
-        self._subscriptions = self._new_subscriptions()
+        self._own_subscriptions = self._new_subscriptions()
         if names:
-            self._subscriptions.subscribe(names)
+            self._own_subscriptions.subscribe(names)
         #: The records that the current loop goes over; they are the first chunk of the undelivered ones.
         self._records: Iterator[ConsumerRecord[Any, Any]] = iter(())
         self._portion = _LEAST_LOOP_PORTION
@@ -116,6 +116,11 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         subscriptions = SubscriptionState(LogContext(), strategy)
         subscriptions.missing.are_kept = True
         return subscriptions
+
+    @property
+    def _subscriptions(self) -> SubscriptionState:
+        consumer = self._ending_here() if self._ending else None
+        return self._own_subscriptions if consumer is None else consumer.components.subscriptions
 
     # --- starting --------------------------------------------------------------------------------------------------
 
@@ -146,7 +151,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             await self._await_assignment(consumer, waits)
 
     def _forget_start(self) -> None:
-        self._subscriptions = self._subscriptions.renewed()
+        self._own_subscriptions = self._own_subscriptions.renewed()
 
     async def _await_assignment(self, consumer: ThreadlessConsumer, waits: LoopWaits) -> None:
         timeout_ms = self._timeout_ms
