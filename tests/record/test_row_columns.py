@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array as arrays
 import itertools
 from typing import Any
 
@@ -26,6 +27,7 @@ from pykclient.record.row_columns import (
     group_rows,
     oversized,
     upper_bound,
+    widened,
 )
 from tests.record.strategies import headers, nullable_bytes
 from tests.support.twins import compiled_form
@@ -257,6 +259,22 @@ def test_kinds_of_arrays(kind: pa.DataType, start: int) -> None:
     if "view" not in str(kind):  # Arrow has no dictionaries of views
         column = arrow.bytes_column(array.dictionary_encode(), "value")
     assert [column[row] for row in range(len(column))] == VALUES[start:]
+
+
+@given(st.lists(st.integers(-(1 << 31), MAX_INT32)))
+def test_offsets_of_32_bits(offsets: list[int]) -> None:
+    narrow = memoryview(arrays.array("i", offsets))
+    for twin in (python_form(widened), compiled.widened):
+        wide = twin(narrow)
+        assert (wide.format, wide.tolist()) == ("q", offsets)
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.string(), pa.large_binary(), pa.large_string()], ids=str)
+def test_the_usual_kinds_do_not_import_pyarrow_compute(kind: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = pa.array(["a", None, "bc"], kind)
+    monkeypatch.delattr(arrow, "_cast")
+    column = arrow.bytes_column(given[1:], "value")
+    assert [column[0], column[1]] == [None, b"bc"]
 
 
 def test_more_kinds_of_arrays() -> None:

@@ -8,7 +8,12 @@ from cpython.buffer cimport (
     PyBuffer_ToContiguous,
     PyObject_GetBuffer,
 )
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING,
+    PyByteArray_FromStringAndSize,
+    PyByteArray_GET_SIZE,
+    PyByteArray_Resize,
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
@@ -513,6 +518,23 @@ def gather(object values):
             finally:
                 PyBuffer_Release(&view)
     return memoryview(offsets).cast("q"), data, None if bits is None else memoryview(bits)
+
+
+def widened(object offsets):
+    cdef Py_buffer narrow
+    cdef Py_ssize_t index, count
+    cdef bytearray wide
+    cdef int64_t *places
+    PyObject_GetBuffer(offsets, &narrow, PyBUF_SIMPLE)
+    try:
+        count = narrow.len // 4
+        wide = PyByteArray_FromStringAndSize(NULL, 8 * count)
+        places = <int64_t *>PyByteArray_AS_STRING(wide)
+        for index in range(count):
+            places[index] = (<const int32_t *>narrow.buf)[index]
+    finally:
+        PyBuffer_Release(&narrow)
+    return memoryview(wide).cast("q")
 
 
 def gather_headers(object places, object names, object values):

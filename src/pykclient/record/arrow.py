@@ -13,7 +13,7 @@ from pykclient.errors import IllegalArgumentError
 from pykclient.implementation import use_compiled
 from pykclient.record.columns import COLUMN_NAMES, BinaryBuffers, Columns, ViewBuffers
 from pykclient.record.record_batch import MAX_INT64
-from pykclient.record.row_columns import BytesColumn, gather_headers
+from pykclient.record.row_columns import BytesColumn, gather_headers, widened
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -305,16 +305,21 @@ def bytes_column(array: Any, what: str) -> BytesColumn:
     )
     if not is_bytes:
         raise IllegalArgumentError(f"{what} is of type {array.type}; it must be binary or string: encode it first")
+    has_narrow_offsets = types.is_binary(kind) or types.is_string(kind)
     if types.is_null(kind):
         array = pa.nulls(len(array), pa.large_binary())
-    array = _cast(array, pa.large_binary(), what)
+    elif not (has_narrow_offsets or types.is_large_binary(kind) or types.is_large_string(kind)):
+        # The usual kinds need no cast: the first one of a process imports pyarrow.compute, which takes 8 MB.
+        array = _cast(array, pa.large_binary(), what)
     validity, offsets, data = array.buffers()
+    layout: Literal["i", "q"] = "i" if has_narrow_offsets else "q"
     view = memoryview(bytes(8)) if offsets is None or not offsets.size else memoryview(offsets)
-    places = view.cast("B").cast("q")
+    places = view.cast("B").cast(layout)
     start = array.offset if len(places) > array.offset else 0
+    places = places[start : start + len(array) + 1]
     return BytesColumn(
         len(array),
-        places[start : start + len(array) + 1],
+        widened(places) if has_narrow_offsets else places,
         b"" if data is None else data,
         None if validity is None or not array.null_count else memoryview(validity).cast("B"),
         array.offset,

@@ -343,6 +343,11 @@ def gather(values: Sequence[Buffer | None]) -> Gathered:
     return memoryview(ends), data, validity
 
 
+def widened(offsets: memoryview) -> memoryview:
+    """Return a copy of ``offsets``, a view of int32, as a view of int64."""
+    return memoryview(array("q", offsets))
+
+
 def gather_headers(places: memoryview, names: BytesColumn, values: BytesColumn) -> Gathered:
     """Return the parts of a column of encoded headers. Row ``i`` has those from ``places[i]`` to the next place.
 
