@@ -333,7 +333,7 @@ _PROGRESS = (
         "after a failure nothing is committed automatically any more",
         "consumer/coordinator/commit_request_manager",
         "            self._next_auto_commit.update_and_reset(self._config.retry_backoff_ms)\n",
-        "            self._components.auto_commit_enabled = False\n",
+        "            self._next_auto_commit.update_and_reset(1 << 40)\n",
     ),
     Mutant(
         "a new topic is not matched with the pattern",

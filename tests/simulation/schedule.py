@@ -277,7 +277,7 @@ def _settings(rng: random.Random) -> Settings:
         link_delay_ms=rng.choice((1, 1, 1, 5, 20)),
         link_jitter_ms=rng.choice((0, 0, 3, 15)),
         drill=min_isr < replication_factor and rng.random() < 0.3,
-        dns_drill=rng.random() < 0.3,
+        dns_drill=rng.random() < 0.1,
         producers=rng.choice((1, 1, 1, 2)),
         idempotent=idempotent,
         acks={"acks 1": 1, "acks 0": 0}.get(kind, -1),

@@ -37,13 +37,6 @@ class TimerHandle:
         self._callback = None
         self._arguments = ()
 
-    def take(self) -> tuple[Callable[..., object] | None, tuple[Any, ...]]:
-        """Return the callback and its arguments when it is due; None if it was cancelled. For the loop."""
-        callback, arguments = self._callback, self._arguments
-        self._callback = None
-        self._arguments = ()
-        return callback, arguments
-
 
 class EventLoop:
     """Runs callbacks one after the other, in the order in which they become due.
@@ -81,7 +74,9 @@ class EventLoop:
     def call_later(self, delay_ms: int, callback: Callable[..., object], *arguments: Any) -> TimerHandle:
         """Call ``callback`` in ``delay_ms``. Callbacks due at the same instant run in the order of these calls."""
         self._number += 1
-        when_ms = self.clock.now_ms() + max(0, delay_ms)
+        when_ms = self.clock.now_ms()
+        if delay_ms > 0:
+            when_ms += delay_ms
         timer = TimerHandle(when_ms, callback, arguments)
         timers = self._timers
         heapq.heappush(timers, (when_ms, self._number, timer))
@@ -102,9 +97,11 @@ class EventLoop:
         callback: Callable[..., object] | None
         for _ in range(_MAX_PER_ROUND):
             if timers and timers[0][0] <= now_ms:
-                callback, arguments = heapq.heappop(timers)[2].take()
+                timer = heapq.heappop(timers)[2]
+                callback, arguments = timer._callback, timer._arguments
                 if callback is None:
                     continue
+                timer.cancel()  # so that it is not active any more
             elif ready:
                 callback, arguments = ready.popleft()
             else:

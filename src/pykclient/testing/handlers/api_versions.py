@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, cast
 
 from pykclient.errors import InvalidRequestError, UnsupportedVersionError
@@ -32,25 +33,31 @@ def handle(broker: Broker, request: Request) -> None:
         for given in (body.client_software_name, body.client_software_version):
             if not _SOFTWARE_NAME.fullmatch(given):
                 raise InvalidRequestError(f"a client's software cannot be called {given!r}")
-    response = api_versions_response(broker.apis.api_version_manager)
-    if broker.cluster.telemetry is None:  # as brokers without a plug-in that receives metrics
-        response.api_keys = [api for api in response.api_keys if api.api_key not in _TELEMETRY]
+    # Brokers without a plug-in that receives metrics do not offer telemetry.
+    response = api_versions_response(broker.apis.api_version_manager, broker.cluster.telemetry is not None)
     if request.api_version >= _FIRST_WITH_FEATURES and broker.cluster.profile.has_features:
         _add_features(response, broker.cluster.features, request.api_version)
     request.respond(response)
 
 
-def api_versions_response(manager: ApiVersionManager) -> ApiVersionsResponse:
-    """Return the response with all versions that clients can use."""
+def api_versions_response(manager: ApiVersionManager, has_telemetry: bool = True) -> ApiVersionsResponse:
+    """Return the response with all versions that clients can use, with or without those of telemetry."""
     versions = manager.all_versions()
     # Some releases of librdkafka disable codecs, or fail, if version 0 is not listed. It is not served. Kafka 4 does
     # the same (KAFKA-18659).
     versions[ApiKeys.PRODUCE] = (0, versions[ApiKeys.PRODUCE][1])
-    return ApiVersionsResponse(
-        api_keys=[
-            ApiVersionsResponse.ApiVersion(api_key=key, min_version=oldest, max_version=newest)
-            for key, (oldest, newest) in versions.items()
-        ]
+    if not has_telemetry:
+        for api_key in _TELEMETRY:
+            versions.pop(api_key, None)
+    return ApiVersionsResponse(api_keys=_api_keys(tuple(versions.items())))
+
+
+@lru_cache(maxsize=32)
+def _api_keys(versions: tuple[tuple[int, tuple[int, int]], ...]) -> tuple[ApiVersionsResponse.ApiVersion, ...]:
+    """Return the entries of a response. Brokers share them, as each connection asks for them."""
+    return tuple(
+        ApiVersionsResponse.ApiVersion(api_key=key, min_version=oldest, max_version=newest)
+        for key, (oldest, newest) in versions
     )
 
 
