@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import inspect
+import re
 from collections.abc import Callable
 from importlib.metadata import files, version
 from pathlib import Path
@@ -13,6 +15,7 @@ import aiokafka
 import aiokafka.conn
 import aiokafka.util
 import confluent_kafka
+import confluent_kafka.admin
 import confluent_kafka.aio
 import kafka
 import kafka.net
@@ -20,6 +23,7 @@ import pytest
 
 import pykclient
 import pykclient.aio
+import pykclient.testing
 from pykclient.config.consumer_config import ConsumerConfig
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
@@ -31,6 +35,17 @@ def has_module(name: str) -> bool:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:  # a package around it is missing
         return False
+
+
+@functools.cache
+def imported(package: str) -> frozenset[str]:
+    """Return the names of the top-level packages that any file of a package imports."""
+    found: set[str] = set()
+    for path in files(package) or ():
+        if path.suffix in {".py", ".pyi"}:
+            text = Path(str(path.locate())).read_text(encoding="utf-8", errors="replace")
+            found.update(re.findall(r"^\s*(?:from|import)\s+(\w+)", text, flags=re.MULTILINE))
+    return frozenset(found)
 
 
 def has_file(package: str, name: str) -> bool:
@@ -105,9 +120,9 @@ ROWS: dict[str, tuple[Callable[[], bool], ...]] = {
     ),
     "Arrow tables in and out": (
         lambda: hasattr(pykclient.KafkaConsumer, "poll_arrow"),
-        lambda: hasattr(kafka.KafkaConsumer, "poll_arrow"),
-        lambda: hasattr(confluent_kafka.Consumer, "poll_arrow"),
-        lambda: hasattr(aiokafka.AIOKafkaConsumer, "poll_arrow"),
+        lambda: "pyarrow" in imported("kafka-python"),
+        lambda: "pyarrow" in imported("confluent-kafka"),
+        lambda: "pyarrow" in imported("aiokafka"),
     ),
     "interceptors": (
         lambda: "interceptor.classes" in ConsumerConfig.DEFINITION.keys,
@@ -127,23 +142,31 @@ ROWS: dict[str, tuple[Callable[[], bool], ...]] = {
         lambda: confluent_takes(security_protocol="SASL_SSL", sasl_mechanism="AWS_MSK_IAM"),
         lambda: hasattr(aiokafka.conn, "SaslMskIamAuthenticator"),
     ),
-    "a cluster for tests, with faults to order": (
+    "a cluster for tests in the same process": (
         lambda: has_module("pykclient.testing"),
         lambda: has_module("kafka.testing"),
-        lambda: has_module("confluent_kafka.testing"),
+        lambda: confluent_takes(test_mock_num_brokers="1"),
+        lambda: has_module("aiokafka.testing"),
+    ),
+    "the same with faults to order": (
+        lambda: hasattr(pykclient.testing.EmbeddedCluster, "faults"),
+        lambda: has_module("kafka.testing"),
+        lambda: any(
+            "mock" in name for name in (*dir(confluent_kafka.Consumer), *dir(confluent_kafka.admin.AdminClient))
+        ),
         lambda: has_module("aiokafka.testing"),
     ),
     "a source and a sink for PySpark": (
         lambda: has_module("pykclient.spark"),
-        lambda: has_module("kafka.spark"),
-        lambda: has_module("confluent_kafka.spark"),
-        lambda: has_module("aiokafka.spark"),
+        lambda: "pyspark" in imported("kafka-python"),
+        lambda: "pyspark" in imported("confluent-kafka"),
+        lambda: "pyspark" in imported("aiokafka"),
     ),
-    "exporters for Prometheus and OpenTelemetry": (
-        lambda: has_module("pykclient.exporters.prometheus"),
-        lambda: has_module("kafka.exporters"),
-        lambda: has_module("confluent_kafka.exporters"),
-        lambda: has_module("aiokafka.exporters"),
+    "exporters for Prometheus and OpenTelemetry built in": (
+        lambda: has_module("pykclient.exporters.prometheus") and has_module("pykclient.exporters.opentelemetry"),
+        lambda: bool({"prometheus_client", "opentelemetry"} & imported("kafka-python")),
+        lambda: bool({"prometheus_client", "opentelemetry"} & imported("confluent-kafka")),
+        lambda: bool({"prometheus_client", "opentelemetry"} & imported("aiokafka")),
     ),
     "client metrics pushed to brokers (KIP-714)": (
         lambda: has_module("pykclient.network.telemetry"),
