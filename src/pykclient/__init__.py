@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pykclient.errors import KafkaError
     from pykclient.explanation import explain_clients, explain_on_signal
     from pykclient.producer.future import FutureRecordMetadata
-    from pykclient.producer.interceptors import ProducerInterceptor
+    from pykclient.producer.interceptors import AcknowledgedBatch, ProducerInterceptor
     from pykclient.producer.kafka_producer import KafkaProducer
     from pykclient.producer.partitioner import Partitioner
     from pykclient.producer.prepared_txn_state import PreparedTxnState
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 #: Public names and their modules.
 _HOME = {
+    "AcknowledgedBatch": "producer.interceptors",
     "AcknowledgeType": "consumer.share.acknowledge_type",
     "ConsumerGroupMetadata": "types",
     "ConsumerInterceptor": "consumer.consumer_interceptors",
@@ -85,6 +86,7 @@ _MODULES = frozenset({"errors"})
 
 __all__ = [
     "AcknowledgeType",
+    "AcknowledgedBatch",
     "ConsumerGroupMetadata",
     "ConsumerInterceptor",
     "ConsumerRebalanceListener",

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pykclient import ProducerInterceptor, ProducerRecord
+from pykclient import AcknowledgedBatch, ProducerInterceptor, ProducerRecord
 from pykclient.aio import AIOKafkaProducer, AsyncProducer, RecordMetadata
 from pykclient.aio.errors import MessageSizeTooLargeError, ProducerClosed
 from pykclient.aio.structs import CREATE_TIME
@@ -29,7 +29,7 @@ from pykclient.errors import (
 )
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.testing import EmbeddedCluster
-from pykclient.types import Headers, TopicPartition
+from pykclient.types import Header, Headers, TopicPartition
 from tests.aio.loops import LOOPS, run, some_iterations, until
 from tests.support.any_kafka import AnyKafka
 
@@ -670,6 +670,33 @@ def test_a_producer_that_is_stopped_while_it_starts(cluster: EmbeddedCluster) ->
             await starting
 
     run(main())
+
+
+def test_records_have_common_headers_and_a_batch_is_told_once(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster)
+    batches: list[AcknowledgedBatch] = []
+    trace = (("trace", b"1"),)
+
+    class Common(ProducerInterceptor):
+        def common_headers(self) -> tuple[Header, ...]:
+            return trace
+
+        def on_batch_acknowledgement(self, batch: AcknowledgedBatch) -> None:
+            batches.append(batch)
+
+    async def main() -> None:
+        async with started(cluster, interceptor_classes=[Common()], linger_ms=60_000) as producer:
+            futures = [await producer.send(topic, b"%d" % number, partition=0) for number in range(5)]
+            futures.append(await producer.send(topic, b"5", partition=0, headers=[("app", b"x")]))
+            await producer.flush()
+            assert [metadata.offset for future in futures if (metadata := future.result())] == list(range(6))
+
+    run(main())
+    log = cluster.log(TopicPartition(topic, 0))
+    assert [tuple(record.headers) for record in log] == [trace] * 5 + [(("app", b"x"), *trace)]
+    (batch,) = batches
+    assert (batch.record_count, batch.metadata.offset, batch.error) == (6, 0, None)
+    assert list(batch.headers) == [trace, (("app", b"x"), *trace)]
 
 
 def test_interceptors_learn_that_memory_did_not_become_free(cluster: EmbeddedCluster) -> None:

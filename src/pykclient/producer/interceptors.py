@@ -251,7 +251,12 @@ class InterceptedDelivery(BatchDelivery):
         metadata: RecordMetadata,
     ) -> None:
         """Tell the interceptors of a batch's outcome."""
-        headers = [delivery.headers for delivery in deliveries if isinstance(delivery, InterceptedDelivery)]
+        headers: list[Headers] = []
+        last: BatchDelivery | None = None
+        for delivery in deliveries:
+            if delivery is not last and isinstance(delivery, InterceptedDelivery):
+                headers.append(delivery.headers)
+            last = delivery
         batch = AcknowledgedBatch(metadata, error, headers, result.record_count, result.age_ms())
         self._interceptors.on_batch_acknowledgement(batch)
 
