@@ -25,6 +25,7 @@ from pykclient.exporters.opentelemetry import (
     processing,
 )
 from pykclient.testing import EmbeddedCluster
+from pykclient.types import ConsumerRecord, TopicPartition
 from tests.support.mock_clock import MockClock
 
 
@@ -198,6 +199,22 @@ def test_records_sent_outside_of_any_span_are_in_a_trace_of_their_batch(
     assert sent.parent is None
     assert not sent.links
     assert failed.status.status_code is trace.StatusCode.ERROR
+
+
+def test_a_poll_has_links_to_all_spans_that_its_records_carry(
+    spans: InMemorySpanExporter, tracer: trace.Tracer
+) -> None:
+    def traceparent(span: int) -> tuple[tuple[str, bytes], ...]:
+        return (("app", b"%d" % span), ("Traceparent", b"00-%032x-%016x-01" % (7, span)))
+
+    carried = [(), traceparent(1), traceparent(1), (("traceparent", b"broken"),), traceparent(2), (), traceparent(1)]
+    records = [
+        ConsumerRecord("polled", 0, None, offset, 0, 0, None, b"x", headers, None, -1, 1)
+        for offset, headers in enumerate(carried)
+    ]
+    TracingConsumerInterceptor(tracer).on_consume({TopicPartition("polled", 0): records})
+    (received,) = named(spans, "receive polled")
+    assert [link.context.span_id for link in received.links] == [1, 2]
 
 
 def test_batches_without_a_sampled_record_have_no_span(cluster: EmbeddedCluster, spans: InMemorySpanExporter) -> None:

@@ -132,6 +132,22 @@ def context_of(headers: Headers) -> Context:
     return propagate.extract(headers, getter=_GETTER)
 
 
+def _contexts(headers_of_records: Iterable[Headers]) -> Iterator[trace.SpanContext]:
+    """Yield the trace contexts of records. Adjacent records with the same one are read once: reading takes 10 µs."""
+    fields = propagate.get_global_textmap().fields
+    last: list[Header] = []
+    for headers in headers_of_records:
+        if not headers:
+            continue
+        carried = [header for header in headers if header[0].lower() in fields]
+        if not carried or carried == last:
+            continue
+        last = carried
+        context = trace.get_current_span(context_of(carried)).get_span_context()
+        if context.is_valid:
+            yield context
+
+
 class TracingProducerInterceptor(ProducerInterceptor):
     """Puts the present trace context into the headers of each record, and makes a span of each batch.
 
@@ -174,10 +190,7 @@ class TracingProducerInterceptor(ProducerInterceptor):
         """Make the span of a batch, unless its records are of traces that are not sampled."""
         links: dict[int, trace.Link] = {}
         has_context = False
-        for headers in batch.headers:
-            context = trace.get_current_span(context_of(headers)).get_span_context()
-            if not context.is_valid:
-                continue
+        for context in _contexts(batch.headers):
             has_context = True
             if context.trace_flags.sampled:
                 links[context.span_id] = trace.Link(context)
@@ -286,12 +299,10 @@ class TracingConsumerInterceptor(ConsumerInterceptor):
         """Return the records as they are, once their spans are made."""
         for (topic, partition), of_partition in records.items():
             links = {}
-            for record in of_partition:
-                context = trace.get_current_span(context_of(record.headers)).get_span_context()
-                if context.is_valid:
-                    links[context.span_id] = trace.Link(context)
-                    if len(links) == _MOST_LINKS:
-                        break
+            for context in _contexts([record.headers for record in of_partition]):
+                links[context.span_id] = trace.Link(context)
+                if len(links) == _MOST_LINKS:
+                    break
             self._tracer.start_span(
                 f"receive {topic}",
                 kind=trace.SpanKind.CONSUMER,
