@@ -6,7 +6,8 @@ with the state of the prepared Kafka transaction in the table ``prepared``, and 
 too.
 
 ``kill -9`` may leave a prepared transaction behind. The next start finds it: if the database has its state, it is
-committed, and otherwise aborted. The brokers must allow that; see docs/transactions.md.
+committed, and otherwise aborted. A process that was paused, and replaced meanwhile, can commit in neither: brokers
+fence its producer, and the database compares its owner. The brokers must allow all that; see docs/transactions.md.
 
 It writes the topic ``orders``; ``--topic`` replaces it. ``--create`` adds orders to the database first.
 """
@@ -15,12 +16,13 @@ from __future__ import annotations
 
 import argparse
 import sqlite3
+import uuid
 
 from pykclient import KafkaProducer, PreparedTxnState
 
 TABLES = """
     CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, published INTEGER NOT NULL DEFAULT 0);
-    CREATE TABLE IF NOT EXISTS prepared (transactional_id TEXT PRIMARY KEY, state TEXT NOT NULL);
+    CREATE TABLE IF NOT EXISTS prepared (transactional_id TEXT PRIMARY KEY, state TEXT NOT NULL, owner TEXT NOT NULL);
 """
 
 
@@ -31,6 +33,7 @@ class OrderPublisher:
         self.topic = topic
         self.database = database
         self.transactional_id = f"{topic}-publisher"
+        self.owner = uuid.uuid4().hex
         self.producer = KafkaProducer[bytes, bytes](
             bootstrap_servers=bootstrap_servers,
             transactional_id=self.transactional_id,
@@ -45,26 +48,44 @@ class OrderPublisher:
         """
         with self.producer:
             self.producer.init_transactions(keep_prepared_txn=True)
-            self.producer.complete_transaction(self.stored_state())
+            # In this order: an earlier process can no longer begin a transaction, and then not decide about one.
+            self.producer.complete_transaction(self.claim())
             while orders := self.unpublished(limit=20):
-                self.publish(orders)
+                state = self.prepare(orders)
+                self.commit(orders, state)
+                self.producer.complete_transaction(state)
 
-    def publish(self, orders: list[int]) -> None:
-        """Publish ``orders``, and mark them as published."""
+    def prepare(self, orders: list[int]) -> PreparedTxnState:
+        """Send ``orders`` in a transaction, and prepare it."""
         self.producer.begin_transaction()
         for order in orders:
             self.producer.send(self.topic, b"order %d" % order)
-        state = self.producer.prepare_transaction()
-        with self.database:  # commits at the end of the block, which decides about both transactions
-            self.database.executemany("UPDATE orders SET published = 1 WHERE id = ?", [(order,) for order in orders])
-            self.database.execute("INSERT OR REPLACE INTO prepared VALUES (?, ?)", (self.transactional_id, str(state)))
-        self.producer.complete_transaction(state)
+        return self.producer.prepare_transaction()
 
-    def stored_state(self) -> PreparedTxnState:
-        """Return the state of the last Kafka transaction that the database has committed."""
-        query = "SELECT state FROM prepared WHERE transactional_id = ?"
-        row = self.database.execute(query, (self.transactional_id,)).fetchone()
-        return PreparedTxnState(row[0] if row else None)
+    def commit(self, orders: list[int], state: PreparedTxnState) -> None:
+        """Mark ``orders`` as published, and store the state of their transaction.
+
+        Raises:
+            RuntimeError: another process has taken over.
+        """
+        with self.database:  # commits at the end of the block, which decides about both transactions
+            query = "UPDATE prepared SET state = ? WHERE transactional_id = ? AND owner = ?"
+            changed = self.database.execute(query, (str(state), self.transactional_id, self.owner)).rowcount
+            if changed != 1:
+                raise RuntimeError("another process has taken over")
+            self.database.executemany("UPDATE orders SET published = 1 WHERE id = ?", [(order,) for order in orders])
+
+    def claim(self) -> PreparedTxnState:
+        """Become the owner; return the state of the last Kafka transaction that the database has committed."""
+        with self.database:
+            self.database.execute(
+                "INSERT INTO prepared VALUES (?, '', ?) "
+                "ON CONFLICT (transactional_id) DO UPDATE SET owner = excluded.owner",
+                (self.transactional_id, self.owner),
+            )
+            query = "SELECT state FROM prepared WHERE transactional_id = ?"
+            (state,) = self.database.execute(query, (self.transactional_id,)).fetchone()
+        return PreparedTxnState(state)
 
     def unpublished(self, limit: int) -> list[int]:
         """Return the first orders that are not published."""
