@@ -22,6 +22,7 @@ from pykclient.producer.batch_future import BatchFuture
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.interceptors import ProducerInterceptor
 from pykclient.producer.kafka_producer import KafkaProducer
+from pykclient.producer.prepared_txn_state import PreparedTxnState
 from pykclient.types import ConsumerGroupMetadata, ProducerRecord, TopicPartition
 from tests.producer.harness import TOPIC
 from tests.producer.test_kafka_producer import Make, make
@@ -128,11 +129,13 @@ PRODUCER_CALLS: dict[str, dict[str, Any]] = {
     "unregister_metric_from_subscription": {"metric": METRIC},
     "client_instance_id": {"timeout": 0},
     "explain": {},
-    "init_transactions": {"timeout": 5},
+    "init_transactions": {"timeout": 5, "keep_prepared_txn": False},
     "begin_transaction": {},
     "send_offsets_to_transaction": {"offsets": {}, "group_metadata": "g", "timeout": 5},
     "commit_transaction": {"timeout": 5},
     "abort_transaction": {"timeout": 5},
+    "prepare_transaction": {"timeout": 5},
+    "complete_transaction": {"prepared_state": PreparedTxnState(), "timeout": 5},
     "transaction": {},
     "close": {"timeout": 5},
 }
