@@ -86,7 +86,11 @@ class BorrowedMemory(Loan):
     __slots__ = ("_pool",)
 
     def __init__(self, pool: BufferPool) -> None:
-        super().__init__()
+        # As in Loan, without the call: there may be one for each batch.
+        self.buffer = None
+        self.size = 0
+        self.belongs_to_batch = False
+        self.queued = 0
         self._pool = pool
 
     def __del__(self) -> None:
@@ -197,7 +201,7 @@ class BufferPool:
                 self._take_in()
             if self._closed:
                 raise _closed()
-            if not self._waiters and self._can_lend(size + to_borrow):
+            if not self._waiters and self._available + self._kept >= size + to_borrow:
                 self._lend(loan, size)
         if not loan.size:
             self._wait_for_memory(loan, size, max_block_ms, to_borrow)

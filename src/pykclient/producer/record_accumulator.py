@@ -292,7 +292,9 @@ class RecordAccumulator:
                         with HERE.mark, queue.lock:
                             if self._partition_changed(queue, info, sticky, cluster):
                                 continue
-                    size = max(size, self._capacity_of_next_batch(queue))
+                    capacity = self._capacity_of_next_batch(queue)
+                    if capacity > size:  # noqa: PLR1730 - max() is a call
+                        size = capacity
                     to_borrow = self._expected_to_borrow(topic, size) if self._is_compressed else 0
                     if limit and self._backlog is not None and not loan.queued:
                         max_block_ms = self._backlog.enter(loan, size + to_borrow, limit, max_block_ms)
@@ -381,7 +383,10 @@ class RecordAccumulator:
         # short.
         if self._pool.available_about * (4 if self._is_compressed else 2) >= self._pool.total_memory:
             return self._batch_size
-        return min(max(queue.last_batch_bytes * 9 // 8, _SMALLEST_CAPACITY), self._batch_size)
+        capacity = queue.last_batch_bytes * 9 // 8
+        if capacity < _SMALLEST_CAPACITY:  # noqa: PLR1730 - max() is a call
+            capacity = _SMALLEST_CAPACITY
+        return capacity if capacity < self._batch_size else self._batch_size
 
     def _partition_changed(
         self, queue: PartitionQueue, info: TopicInfo, sticky: StickyPartitionInfo, cluster: Cluster
@@ -396,11 +401,13 @@ class RecordAccumulator:
     def _builder(self, topic: str, buffer: bytearray) -> MemoryRecordsBuilder:
         size = len(buffer)
         is_compressed = self._is_compressed
+        if not is_compressed and size >= self._batch_size:
+            return MemoryRecordsBuilder(buffer, write_limit=size)  # the usual batch, which borrows nothing
         builder = MemoryRecordsBuilder(
             buffer,
             compression=self._config.compression,
             write_limit=max(size, self._batch_size),
-            memory=BorrowedMemory(self._pool) if is_compressed or size < self._batch_size else None,
+            memory=BorrowedMemory(self._pool),
             max_uncompressed_size=max(self._max_uncompressed_size, size),
         )
         if not is_compressed:
