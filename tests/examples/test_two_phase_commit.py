@@ -22,8 +22,8 @@ from tests.support.wait import eventually
 pytestmark = pytest.mark.slow
 
 ALLOWED = {"unstable.api.versions.enable": True, "transaction.two.phase.commit.enable": True}
-ORDERS = 2_000
-KILLS = 4
+ORDERS = 1_200
+KILLS = 3
 
 
 def has_published(database: sqlite3.Connection, goal: int) -> bool:

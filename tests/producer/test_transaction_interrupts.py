@@ -102,9 +102,10 @@ class TransactionalBrokers(NumberingBrokers):
     is_v2 = False
 
 
-def ready(is_v2: bool) -> tuple[Client, KafkaProducer[Any, Any], TransactionalBrokers]:
+def ready(is_v2: bool, **settings: Any) -> tuple[Client, KafkaProducer[Any, Any], TransactionalBrokers]:
     """Return a producer that has committed a transaction, and drives the sender itself."""
-    client = Client(brokers=TransactionalBrokers, enable_idempotence=True, transactional_id="t", linger_ms=100)
+    settings = {"enable_idempotence": True, "transactional_id": "t", "linger_ms": 100, **settings}
+    client = Client(brokers=TransactionalBrokers, **settings)
     producer, brokers = client.producer, client.brokers
     assert isinstance(brokers, TransactionalBrokers)
     brokers.is_v2 = is_v2
@@ -203,3 +204,31 @@ def test_an_exception_at_any_place_of_a_block(is_v2: bool) -> None:
             place.interrupt(lambda producer=producer: run(producer))  # type: ignore[misc]
             client.check_closed()
             assert sorted(brokers.committed) in ([b"first"], [b"first", b"one", b"two"])
+
+
+@pytest.mark.parametrize("phase", ["prepare", "complete"])
+def test_an_exception_at_any_place_of_two_phases(phase: str) -> None:
+    clients = []
+    for place in places(every=37):
+        with place:
+            client, producer, brokers = ready(True, transaction_two_phase_commit_enable=True)
+            clients.append(client)
+            producer.begin_transaction()
+            producer.send(TOPIC, b"one", partition=0)
+            if phase == "prepare":
+                place.interrupt(producer.prepare_transaction)
+                try:
+                    producer.prepare_transaction()
+                except IllegalStateError as error:
+                    assert "the transaction is prepared" in str(error)  # noqa: PT017 - or the call has worked
+                producer.commit_transaction()
+            else:
+                state = producer.prepare_transaction()
+                place.interrupt(lambda producer=producer, state=state: producer.complete_transaction(state))  # type: ignore[misc]
+                try:
+                    producer.complete_transaction(state)
+                except IllegalStateError as error:
+                    assert "no transaction is prepared" in str(error)  # noqa: PT017 - or the call has worked
+            assert brokers.committed == [b"first", b"one"]
+            assert not brokers.gaps
+            client.check_closed()

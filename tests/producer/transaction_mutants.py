@@ -159,6 +159,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "",
     ),
     Mutant(
+        "close waits for the end of a prepared transaction",
+        "producer/transactional_manager",
+        "        return self._state in state.ONGOING and (not self.is_prepared or self.has_calls_left)\n",
+        "        return self._state in state.ONGOING\n",
+    ),
+    Mutant(
+        "close does not wait for the commit of a prepared transaction",
+        "producer/transactional_manager",
+        "        return self._state in state.ONGOING and (not self.is_prepared or self.has_calls_left)\n",
+        "        return self._state in state.ONGOING and not self.is_prepared\n",
+    ),
+    Mutant(
         "another call may follow one that timed out",
         "producer/transactional_calls",
         "        self._check_pending(call)\n        if self._state not in sources:\n",
