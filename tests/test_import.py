@@ -97,7 +97,7 @@ def test_configuration_costs_little(compiled: dict[str, str]) -> None:
 def test_a_client_costs_little(name: str, compiled: dict[str, str]) -> None:
     """Importing a client takes 30 ms on the reference machine (confluent_kafka 67 ms, kafka-python 300 ms)."""
     cost = cost_of(f"from pykclient import {name}", compiled)
-    assert cost.modules <= 200, cost
+    assert cost.modules <= 208, cost
     assert cost.code_bytes < 2_200_000, cost
     assert cost.calls < 75_000, cost
 

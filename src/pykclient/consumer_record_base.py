@@ -1,6 +1,6 @@
 """The methods of ConsumerRecord, without its fields.
 
-The fields are stored by ``ConsumerRecord`` in ``types`` or by its compiled twin, both of which inherit from this class.
+The fields are stored by ``consumer_record.ConsumerRecord`` or by its compiled form; both inherit from this class.
 """
 
 from __future__ import annotations

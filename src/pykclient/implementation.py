@@ -1,4 +1,4 @@
-"""The choice between the compiled implementation (``_speedups``) and pure Python.
+"""The choice between the compiled implementation and pure Python.
 
 Both behave the same. ``PYKCLIENT_IMPL=python`` or ``c`` in the environment forces one. By default the compiled one is
 used if it was built. Hot modules bind their functions at import, so the choice is made once per process.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -52,23 +51,6 @@ def _choose() -> tuple[str, str]:
 NAME, REASON = _choose()
 
 
-def compiled(name: str) -> Any:
-    """Return the module ``name`` of ``_speedups``, or None if pure Python is used instead.
-
-    Raises:
-        ImportError: the module is missing, and ``c`` was forced.
-    """
-    if NAME != _C:
-        return None
-    try:
-        return import_module(f"pykclient._speedups.{name}")
-    except ImportError:
-        # Each module may be compiled or missing on its own.
-        if os.environ.get(_VARIABLE):
-            raise
-        return None
-
-
 #: The Python form of each class or function that was replaced by its compiled form.
 _python_forms: dict[Any, Any] = {}
 
@@ -77,9 +59,10 @@ def use_compiled(name: str) -> None:
     """Replace the functions and classes of the module ``name`` by their compiled forms, if this process runs those.
 
     The compiled form of ``package/module.py`` is built from ``package/_module.pyx`` (PEP 399). All names that it shares
-    with the module are replaced. The module calls this in its last line, because the compiled form imports constants
-    and Python forms from it. A class of the module itself cannot inherit from a replaced class: a base class has a
-    module of its own.
+    with the module are replaced. If a class of the compiled form is a plain one, without fields in C, only its methods
+    replace those of the module's class. The module calls this in its last line, because the compiled form imports
+    constants and Python forms from it. A class of the module itself cannot inherit from a replaced class: a base class
+    has a module of its own.
 
     Raises:
         ImportError: the compiled form is missing, and ``c`` was forced; or it was imported before the module.
@@ -101,34 +84,31 @@ def use_compiled(name: str) -> None:
     module = vars(sys.modules[name])
     for shared in module.keys() & vars(found).keys():
         python, chosen = module[shared], getattr(found, shared)
-        if not shared.startswith("__") and chosen is not python:
+        if shared.startswith("__") or chosen is python:
+            continue
+        if isinstance(chosen, type) and "__weakref__" in vars(chosen):
+            _use_methods(python, chosen)
+        else:
             module[shared] = chosen
             _python_forms[chosen] = python
+
+
+def _use_methods(python: type, compiled: type) -> None:
+    """Replace methods of a class by those of the same name in ``compiled``, which take over their documentation."""
+    for name, chosen in vars(compiled).items():
+        if not name.startswith("__"):
+            method = vars(python)[name]
+            chosen.__doc__, chosen.__annotations__ = method.__doc__, method.__annotations__
+            setattr(python, name, chosen)
+            _python_forms[chosen] = method
 
 
 #: The compiled modules in use.
 _used: set[str] = {_PROBE}
 
 
-def twin(module: str) -> Callable[[T], T]:
-    """Return a decorator that replaces a class or function with its compiled twin, if ``_speedups`` has it.
-
-    The twin has the same name, in the ``module`` of ``_speedups``, and does the same.
-    """
-
-    def choose(python: T) -> T:
-        found = compiled(module)
-        if found is None:
-            return python
-        chosen: T = getattr(found, python.__name__)  # type: ignore[attr-defined]
-        _python_forms[chosen] = python
-        return chosen
-
-    return choose
-
-
 def python_form(chosen: T) -> T:
-    """Return the class or function that ``twin`` decorated, whichever of the two runs. For tests."""
+    """Return the Python form of a class or function that may have been replaced. For tests."""
     form: T = _python_forms.get(chosen, chosen)
     return form
 

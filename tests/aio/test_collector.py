@@ -11,14 +11,14 @@ import pytest
 from pykclient import KafkaProducer
 from pykclient.aio import AIOKafkaProducer
 from pykclient.errors import KafkaError, TopicAuthorizationError
-from pykclient.implementation import compiled
+from pykclient.implementation import NAME
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.testing import EmbeddedCluster
 from tests.aio.loops import run
 
 RECORDS = 5_000
 
-if compiled("producer") is None:
+if NAME != "c":
     pytest.skip("only the compiled code does this", allow_module_level=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from pykclient.exporters.opentelemetry import (
     context_of,
     processing,
 )
+from pykclient.implementation import python_form
 from pykclient.testing import EmbeddedCluster
 from pykclient.types import ConsumerRecord, TopicPartition
 from tests.support.mock_clock import MockClock
@@ -159,7 +161,7 @@ def test_by_default_a_batch_has_one_span_and_its_records_the_context_they_are_se
         client_id="p",
         interceptor_classes=[TracingProducerInterceptor(tracer)],
     ) as producer:
-        send: Any = producer._send_python if python else producer.send
+        send: Any = partial(python_form(KafkaProducer.send), producer) if python else producer.send
         with tracer.start_as_current_span("first") as first:
             futures = [send(topic, b"%d" % number, partition=0) for number in range(200)]
             send(topic, b"own", headers=[("app", b"1")], partition=0)

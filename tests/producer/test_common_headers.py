@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 import pytest
 
+from pykclient import KafkaProducer
+from pykclient.implementation import python_form
 from pykclient.producer.interceptors import AcknowledgedBatch, ProducerInterceptor
 from pykclient.types import Header, ProducerRecord
 from tests.producer.harness import TOPIC
@@ -33,7 +36,7 @@ class Common(ProducerInterceptor):
 def test_records_have_the_common_headers_and_batches_are_told(make: Make, python: bool) -> None:
     first, second = Common(("trace", b"1"), ("baggage", b"b")), Common(("tenant", b"t"))
     producer, brokers = make(interceptor_classes=[first, second], linger_ms=60_000)
-    send: Any = producer._send_python if python else producer.send
+    send: Any = partial(python_form(KafkaProducer.send), producer) if python else producer.send
     heard: list[int] = []
     common = (*first.headers, *second.headers)
     own = ("app", b"x")

@@ -428,8 +428,8 @@ def test_a_batch_without_room_is_closed_and_noted_for_the_sender(twins: tuple[Tw
 
 def test_the_compiled_methods_are_in_their_places(twins: tuple[Twin, Twin]) -> None:
     python, c = (twin.kafka_producer.KafkaProducer for twin in twins)
-    assert c.send is not c._send_python
-    assert python.send is python._send_python
+    assert inspect.isfunction(python.send)
+    assert not inspect.isfunction(c.send)
     assert c.send.__doc__ == python.send.__doc__
     assert list(inspect.signature(c.send).parameters) == list(inspect.signature(python.send).parameters)
 
@@ -440,8 +440,7 @@ def test_ordinary_records_are_not_left_to_the_twin(twins: tuple[Twin, Twin], mon
     for partition in (None, 0, 1, 2):
         world.send(False, TOPIC, b"v", None, None, partition)
     left: list[Any] = []
-    for name in ("_send_python", "_do_send"):
-        monkeypatch.setattr(type(world.producer), name, lambda *arguments: left.append(arguments))
+    monkeypatch.setattr(type(world.producer), "_do_send", lambda *arguments: left.append(arguments))
     for key in (None, b"", b"a", b"another key"):
         for headers in (None, (), [("h", b"x"), ("n", None)]):
             for partition in (None, 1):

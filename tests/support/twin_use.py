@@ -30,10 +30,7 @@ def twinned_modules() -> set[str]:
         for path in _PACKAGE.rglob("*.py")
         if path.name != "implementation.py"
         and "cli" not in path.parts
-        and any(
-            word in path.read_text(encoding="utf-8")
-            for word in ("use_compiled(__name__)", "import compiled", "import implementation")
-        )
+        and "use_compiled(__name__)" in path.read_text(encoding="utf-8")
     }
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from pykclient import topic_names
 from pykclient.aio.awaited_records import RecordFuture, attach
+from pykclient.aio.awaited_sends import AwaitedSends
 from pykclient.aio.batch_builder import BatchBuilder
 from pykclient.aio.client_view import ProducerClientView
 from pykclient.aio.errors import MissingTopicError, ProducerClosed
@@ -32,7 +33,6 @@ from pykclient.errors import (
     UnknownTopicOrPartitionError,
     UseAfterForkError,
 )
-from pykclient.implementation import compiled
 from pykclient.metrics.metrics import Metrics
 from pykclient.metrics.subscribed_metrics import SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from pykclient.producer.transactional_manager import TransactionalManager
 
 T = TypeVar("T")
-
-_compiled = compiled("producer")
 
 #: The size of a key and a value in metadata that does not show it.
 NO_SIZE: Final = -1
@@ -214,9 +212,8 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
         self._key_serializer, self._value_serializer = parts.key_serializer, parts.value_serializer
         has_plugins = not (self._key_serializer is self._value_serializer is BYTES and parts.interceptors is None)
         self._has_plugins = has_plugins
-        if _compiled is not None and not has_plugins:
-            sends = _compiled.AwaitedSends(producer, loop, self._create_future, self._has_acks, memory)
-            self._send_at_once = sends.send
+        if not has_plugins:
+            self._send_at_once = AwaitedSends(producer, loop, self._create_future, self._has_acks, memory).send
         self._incomplete = parts.accumulator.register.incomplete
         self._producer = producer
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from asyncio import InvalidStateError as InvalidStateError  # the compiled twin takes it, and the next line's, from here
 from copy import copy
 from typing import TYPE_CHECKING
 
 from pykclient.aio.structs import CREATE_TIME, LOG_APPEND_TIME, RecordMetadata
-from pykclient.implementation import twin
+from pykclient.implementation import use_compiled
 from pykclient.producer.future import NO_OFFSET, NO_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 RecordFuture = asyncio.Future[RecordMetadata | None]
 
 
-@twin("producer")
 class AwaitedRecords:
     """Records of one batch and their futures, as a listener of the batch's result.
 
@@ -97,3 +95,6 @@ def metadata_of(result: ProduceRequestResult, index: int, timestamp_ms: int) -> 
         log_append_time_ms,
         timestamp_type,
     )
+
+
+use_compiled(__name__)

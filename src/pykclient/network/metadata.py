@@ -72,8 +72,6 @@ class Metadata:
     Listeners run and log lines are written after the lock is released. Thread: any.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_snapshot")  # a slot, because C code looks it up for each record
-
     #: The operation on topics that the client needs, for messages. It implies the one that brokers check for metadata.
     needed_operation: ClassVar[str] = "DESCRIBE"
 
@@ -291,6 +289,10 @@ class Metadata:
         """Return ``retain_topic``; subclasses that select topics by id override it."""
         return self.retain_topic(topic, is_internal, now_ms)
 
+    def _replace_snapshot(self, snapshot: MetadataSnapshot) -> None:
+        """Make ``snapshot`` the latest metadata. The caller holds the lock."""
+        self._snapshot = snapshot
+
     # --- hearing ---------------------------------------------------------------------------------------------------
 
     def bootstrap(self, addresses: Sequence[tuple[str, int]]) -> None:
@@ -298,7 +300,7 @@ class Metadata:
         with self._lock:
             self._require_full_update()
             self.update_version += 1
-            self._snapshot = MetadataSnapshot.bootstrap(addresses)
+            self._replace_snapshot(MetadataSnapshot.bootstrap(addresses))
             self._bootstrap_addresses = tuple(addresses)
 
     def rebootstrap(self) -> None:
@@ -356,7 +358,8 @@ class Metadata:
                 self._last_successful_refresh_ms = now_ms
             # Reset to 0 below if the response differs from the known metadata.
             self._equivalent_response_count += 1
-            self._snapshot = snapshot = self._handle_metadata_response(response, is_partial_update, now_ms, notes)
+            snapshot = self._handle_metadata_response(response, is_partial_update, now_ms, notes)
+            self._replace_snapshot(snapshot)
             new_cluster = snapshot.cluster_id != self._known_cluster_id
             self._known_cluster_id = snapshot.cluster_id
             self._invalid_topics = frozenset(snapshot.invalid_topics)
@@ -401,7 +404,7 @@ class Metadata:
             if not changed:
                 return set()
             topic_ids = snapshot.topic_ids
-            self._snapshot = snapshot = snapshot.merge_with(
+            snapshot = snapshot.merge_with(
                 snapshot.cluster_id,
                 nodes,
                 changed,
@@ -412,6 +415,7 @@ class Metadata:
                 {metadata.topic: topic_ids[metadata.topic] for metadata in changed if metadata.topic in topic_ids},
                 lambda _topic, _is_internal: True,
             )
+            self._replace_snapshot(snapshot)
         self._listeners.on_update(snapshot.cluster_resource, self._log)
         self._log.debug("Leaders changed by hints in a response: %s", changed)
         return {metadata.topic_partition for metadata in changed}

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections import deque
 from collections.abc import Callable, Container
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from pykclient.clock import FOREVER_MS
-from pykclient.implementation import twin
 from pykclient.network.cluster import Cluster
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.partitioner.built_in import BuiltInPartitioner
-from pykclient.producer.producer_batch import ProducerBatch, RowsInBatch
+from pykclient.producer.producer_batch import RowsInBatch
+from pykclient.producer.queue_state import QueueState
 from pykclient.record import Compression
 from pykclient.types import Node, TopicPartition
 
@@ -75,18 +74,6 @@ class AccumulatorConfig:
         self.partition_availability_timeout_ms = partition_availability_timeout_ms
         #: Mute a partition while one of its batches is in flight, so that retries cannot reorder its batches.
         self.guarantee_message_order = guarantee_message_order
-
-
-@twin("producer")
-class QueueState:
-    """The state of a queue. The compiled twin has a lock that needs no Python call."""
-
-    __slots__ = ("batches", "lock", "topic_partition")
-
-    def __init__(self, topic_partition: TopicPartition, batches: deque[ProducerBatch]) -> None:
-        self.topic_partition = topic_partition
-        self.lock = threading.Lock()  # guards: batches, the open batch, the sticky partition's produced_bytes
-        self.batches = batches
 
 
 class QueuesOfNode(Protocol):

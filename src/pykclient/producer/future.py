@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, Signal
 from pykclient.errors import KafkaError, KafkaTimeoutError, RetriableError
-from pykclient.implementation import compiled, twin
 from pykclient.producer.record_arguments import check_callable, signed_milliseconds
+from pykclient.producer.record_fields import FutureState, SharedDelivery, keep_spares
 from pykclient.reentry import HERE, ensure_not_interrupting, interrupting
 from pykclient.types import RecordMetadata as RecordMetadata  # kafka-python's programs import it from this module
 from pykclient.types import TopicPartition
@@ -42,13 +42,6 @@ Entry = tuple["FutureRecordMetadata", Callable[..., object], bool]
 #: A waiting thread wakes the sender this often: the thread that should have done so may have been interrupted by a
 #: signal handler, possibly the one that is waiting here.
 _LONGEST_WAIT_MS = 500
-
-
-@twin("producer")
-class SharedDelivery:
-    """An ``on_delivery`` that a batch keeps, and calls, once for adjacent records that have the same one."""
-
-    __slots__ = ()
 
 
 class BatchDelivery(SharedDelivery):
@@ -297,13 +290,6 @@ class ProduceRequestResult:
             return True
 
 
-@twin("producer")
-class FutureState:
-    """The fields of a future. The compiled twin stores numbers as C integers."""
-
-    __slots__ = ("_key_size", "_result", "_timestamp_ms", "_value_size", "index")
-
-
 class FutureRecordMetadata(FutureState):
     """A future for one record: its RecordMetadata, or the error that it failed with.
 
@@ -508,9 +494,7 @@ class FutureRecordMetadata(FutureState):
         return f"<FutureRecordMetadata for {result.topic_partition}: {state}>"
 
 
-_compiled = compiled("producer")
-if _compiled is not None:
-    _compiled.keep_spares(FutureRecordMetadata)
+keep_spares(FutureRecordMetadata)
 
 
 def failed_future(topic_partition: TopicPartition, error: Exception) -> FutureRecordMetadata:

@@ -19,7 +19,7 @@ from pykclient.errors import (
     KafkaTimeoutError,
     UseAfterForkError,
 )
-from pykclient.implementation import compiled
+from pykclient.implementation import use_compiled
 from pykclient.metrics.metrics import Metrics
 from pykclient.metrics.subscribed_metrics import SubscribedMetrics
 from pykclient.network.cluster import Cluster
@@ -32,10 +32,10 @@ from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelive
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_cached
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.producer_components import ProducerComponents
+from pykclient.producer.send_path import RECORD_OVERHEAD, SendPath, SendState
 from pykclient.producer.sender_driver import SenderDriver
 from pykclient.producer.serialized_record import ensure_valid_record_size, serialize
 from pykclient.producer.topic_wait import TopicWait
-from pykclient.producer.transaction_state import FATAL_ERROR, IN_TRANSACTION, READY
 from pykclient.producer.transactions import TransactionalMethods
 from pykclient.producer.waiting_queues import FULL
 from pykclient.record.record_batch import MAX_INT32
@@ -54,12 +54,8 @@ if TYPE_CHECKING:
     from pykclient.serialization import SerializerOf
     from pykclient.types import MadeK, MadeV
 
-_compiled = compiled("producer")
-
 THREAD_NAME_PREFIX = "kafka-producer-network-thread"
 
-#: Upper bound, in bytes, of what a batch of one record without headers adds to its key and value.
-_RECORD_OVERHEAD = 128
 #: The longest key, in bytes, whose partition is cached.
 _CACHED_KEY_SIZE = 64
 
@@ -76,7 +72,7 @@ _ENDING_TIMEOUT_S = 0.5
 _PLAIN: frozenset[type] = frozenset((bytes, type(None)))
 
 
-class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
+class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState, Generic[K, V]):
     """A client that sends records to Kafka in batches, from a background thread.
 
     ``config`` maps Kafka's dotted keys to values; keyword arguments are the same keys with underscores, and take
@@ -95,7 +91,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
     Thread: any. One producer that all threads share is faster than one for each thread.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_send_path")  # a slot because C code reads it for each record
+    __slots__ = ("__dict__", "__weakref__")
 
     @overload
     def __init__(
@@ -165,21 +161,15 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
         self._value_serializer = components.value_serializer
         self._plain_key_types = _PLAIN if components.key_serializer is BYTES else frozenset()
         self._plain_value_types = _PLAIN if components.value_serializer is BYTES else frozenset()
-        #: The state of the compiled ``send``, or None where ``_send_python`` has to handle all records.
-        self._send_path: Any = None
+        self._send_path = None
         interceptors = components.interceptors
         shares = interceptors is None or interceptors.share_records
-        if _compiled is not None and shares and components.partitioner is None:
-            self._send_path = _compiled.SendPath(
-                components.accumulator,
-                components.metadata,
-                components.transaction_manager,
-                READY if components.transactions is None else IN_TRANSACTION,
-                FATAL_ERROR,
-                components.transactions is not None,
+        if shares and components.partitioner is None:
+            self._send_path = path = SendPath(
                 None if isinstance(components.clock, SystemClock) else components.clock,
                 components.key_serializer,
                 components.value_serializer,
+                is_transactional=components.transactions is not None,
                 plain_keys=components.key_serializer is BYTES,
                 plain_values=components.value_serializer is BYTES,
                 ignore_keys=self._ignore_keys,
@@ -187,6 +177,10 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
                 batch_size=max(1, config["batch.size"]),
                 share=None if interceptors is None else interceptors.shared,
             )
+            components.metadata.update_send_path(path)
+            components.accumulator.update_send_path(path)
+            if components.transaction_manager is not None:
+                components.transaction_manager.update_send_path(path)
         self._driver = driver = SenderDriver(
             components.sender,
             components.client,
@@ -258,12 +252,6 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
             record = ProducerRecord(topic, value, key, () if headers is None else headers, partition, timestamp_ms)
             return self._send_intercepted(record, on_delivery)
         return self._do_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-
-    _send_python = send
-    if _compiled is not None and not TYPE_CHECKING:
-        # The compiled method handles most records, and passes the others to the method above.
-        send = _compiled.send
-        send.__doc__, send.__annotations__ = _send_python.__doc__, _send_python.__annotations__
 
     def _send_in_new_batch(
         self,
@@ -367,7 +355,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
                 elif key_bytes is not None and not self._ignore_keys:
                     hashing = murmur2_cached if len(key_bytes) <= _CACHED_KEY_SIZE else murmur2
                     number = (hashing(key_bytes) & POSITIVE) % count
-            size = _RECORD_OVERHEAD
+            size = RECORD_OVERHEAD
             if key_bytes is not None:
                 size += len(key_bytes)
             if value_bytes is not None:
@@ -803,3 +791,6 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, Generic[K, V]):
 
     def __repr__(self) -> str:
         return f"<KafkaProducer {self._components.client_id}>"
+
+
+use_compiled(__name__)

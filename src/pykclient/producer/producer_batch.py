@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import IllegalStateError
-from pykclient.implementation import compiled, twin
+from pykclient.implementation import use_compiled
 from pykclient.producer.batch_state import QUEUED
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery, ProduceRequestResult, add_delivery
+from pykclient.producer.record_fields import BatchState
 from pykclient.record import MemoryRecords, MemoryRecordsBuilder
 from pykclient.record.record_batch import (
     NO_SEQUENCE,
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from pykclient.producer.sender_thread import SenderThread
     from pykclient.record.record_batch import Buffer
     from pykclient.record.row_columns import RowRun
-
-_compiled = compiled("producer")
 
 ABORTED = "ABORTED"  # by the client: a forced close, or a fatal error
 FAILED = "FAILED"  # refused by the broker, or expired
@@ -48,21 +47,6 @@ class RowsInBatch(NamedTuple):
     result: ProduceRequestResult
     place: int
     rows: int
-
-
-@twin("producer")
-class BatchState:
-    """The fields of a batch that each record changes. The compiled version stores numbers as C integers."""
-
-    __slots__ = ("_builder", "appended_bytes", "future_type", "is_open", "max_record_size", "produce_future")
-    _builder: MemoryRecordsBuilder
-    #: False once a record found no room, or the batch was closed for appends.
-    is_open: bool
-
-    @property
-    def record_count(self) -> int:
-        """The number of records, counted by the builder as it appends, so that the two cannot differ."""
-        return self._builder.num_records
 
 
 class ProducerBatch(BatchState):
@@ -95,6 +79,7 @@ class ProducerBatch(BatchState):
         "state",
         "topic_partition",
     )
+    _builder: MemoryRecordsBuilder
 
     def __init__(
         self,
@@ -168,10 +153,6 @@ class ProducerBatch(BatchState):
         if on_delivery is not None:
             add_delivery(result.listeners, future, on_delivery)
         return future
-
-    _try_append_python = try_append
-    if _compiled is not None and not TYPE_CHECKING:
-        try_append = _compiled.try_append_to_batch
 
     def try_append_rows(self, run: RowRun, max_bytes: int) -> RowsInBatch | None:
         """Append as many rows as there is room for; return None if that is none. The caller holds the queue's lock.
@@ -418,3 +399,6 @@ class ProducerBatch(BatchState):
 
     def __repr__(self) -> str:
         return f"ProducerBatch({self.topic_partition}, {self.record_count} records)"
+
+
+use_compiled(__name__)

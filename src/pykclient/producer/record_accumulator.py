@@ -42,6 +42,7 @@ from pykclient.types import Header, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.network.metadata_snapshot import MetadataSnapshot
+    from pykclient.producer.send_path import SendPath
     from pykclient.producer.transaction_manager import TransactionManager
     from pykclient.record.record_batch import Buffer
     from pykclient.record.row_columns import RowRun
@@ -69,8 +70,6 @@ class RecordAccumulator:
     A signal handler may raise an exception anywhere in a method that any thread may call. CPython runs signal handlers
     only after calls and backward jumps. A batch is therefore published by consecutive statements without a call.
     """
-
-    __slots__ = ("__dict__", "__weakref__", "_closed", "_topics")  # slots, because C code reads both for each record
 
     def __init__(
         self,
@@ -102,6 +101,7 @@ class RecordAccumulator:
         self._is_transactional = transaction_manager is not None and transaction_manager.is_transactional
         self._lock = threading.Lock()  # guards: additions to _topics and queues
         self._closed = False
+        self._send_path: SendPath | None = None
         #: A token for each flush in progress. Its owner adds and removes it without a call in between.
         self._flushes: dict[object, None] = {}
         self._topics: dict[str, TopicInfo] = {}  # only grows, like TopicInfo.queues, until a forced close replaces it
@@ -637,6 +637,11 @@ class RecordAccumulator:
         self._flushes[token] = None
         return token
 
+    def update_send_path(self, path: SendPath) -> None:
+        """Set ``path.topics`` and ``path.is_closed``, now and whenever they change."""
+        self._send_path = path
+        path.topics, path.is_closed = self._topics, self._closed
+
     def end_flush(self, token: object) -> None:
         del self._flushes[token]
 
@@ -646,6 +651,8 @@ class RecordAccumulator:
         self.register.abort(error)
         with HERE.mark, self._lock:
             self._topics = {}
+            if self._send_path is not None:
+                self._send_path.topics = self._topics
 
     def fail_after_fork(self, error: Exception) -> None:
         """Fail the futures of the parent's batches in a forked child, without taking a lock."""
@@ -655,6 +662,8 @@ class RecordAccumulator:
     def close(self) -> None:
         """Accept no more records; threads waiting in ``append`` stop waiting."""
         self._closed = True
+        if self._send_path is not None:
+            self._send_path.is_closed = True
         self._pool.close()
         if self._backlog is not None:
             self._backlog.close()

@@ -25,6 +25,7 @@ from pykclient.producer.txn_partition_map import NO_PRODUCER_ID_AND_EPOCH, Produ
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
+    from pykclient.producer.send_path import SendPath
     from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 
 _MAX_EPOCH = (1 << 15) - 1
@@ -65,12 +66,11 @@ class TransactionManager(SequenceNumbers):
     Thread: io, but for ``maybe_fail_with_error``, which any thread may call.
     """
 
-    __slots__ = ("_state",)  # a slot, because C code reads it for each record
-
     def __init__(self, log_context: LogContext, retry_backoff_ms: int) -> None:
         super().__init__(log_context)
         self._retry_backoff_ms = retry_backoff_ms
         self._state: str = state.UNINITIALIZED
+        self._send_path: SendPath | None = None
         self.last_error: Exception | None = None
         self._init_producer_id = InitProducerIdHandler(self)
 
@@ -118,8 +118,27 @@ class TransactionManager(SequenceNumbers):
     def _transition_to(self, target: str, error: Exception | None = None) -> None:
         state.check_move(self._state, target)
         self._log.debug("Transition from state %s to %s", self._state, target)
+        self._enter(target, error)
+
+    def _enter(self, target: str, error: Exception | None) -> None:
+        """Be in the state ``target``. Interrupted anywhere, this leaves records to the Python ``send``."""
+        path = self._send_path
+        if path is not None:
+            path.refuses = True
         self.last_error = error
         self._state = target
+        if path is not None:
+            path.refuses = self.refuses_records
+
+    @property
+    def refuses_records(self) -> bool:
+        """True if ``maybe_fail_with_error`` may raise."""
+        return self._state == state.FATAL_ERROR
+
+    def update_send_path(self, path: SendPath) -> None:
+        """Set ``path.refuses``, now and whenever it changes."""
+        self._send_path = path
+        path.refuses = self.refuses_records
 
     @property
     def is_completing(self) -> bool:

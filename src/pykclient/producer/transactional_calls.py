@@ -301,6 +301,10 @@ class TransactionalCalls(TransactionManager):
                 "its result, or close the producer"
             )
 
+    @property
+    def refuses_records(self) -> bool:
+        return self._state != state.IN_TRANSACTION
+
     def _refusal_of(self, call: str) -> KafkaError:
         """Return the error of a call that the state does not allow."""
         current, error = self._state, self.last_error
@@ -345,8 +349,7 @@ class TransactionalCalls(TransactionManager):
     def _move(self, target: str, error: Exception | None = None) -> None:
         """Change the state. The caller holds the lock."""
         state.check_move(self._state, target)
-        self.last_error = error
-        self._state = target
+        self._enter(target, error)
 
     def _transition_to(self, target: str, error: Exception | None = None) -> None:
         source = self._state

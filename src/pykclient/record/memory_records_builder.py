@@ -6,7 +6,8 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pykclient.errors import IllegalArgumentError, IllegalStateError
-from pykclient.implementation import compiled, twin
+from pykclient.implementation import use_compiled
+from pykclient.record.append_state import AppendState
 from pykclient.record.compression import NO_COMPRESSION, Compression
 from pykclient.record.compression_type import CompressionType
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
@@ -37,8 +38,6 @@ from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, Hea
 
 if TYPE_CHECKING:
     from pykclient.record.row_columns import Rows
-
-_compiled = compiled("producer")
 
 #: The factor by which size estimates exceed those of the compression ratio alone.
 COMPRESSION_RATE_ESTIMATION_FACTOR = 1.05
@@ -78,35 +77,6 @@ class RecordsInfo(NamedTuple):
 
     max_timestamp: int
     shallow_offset_of_max_timestamp: int
-
-
-@twin("producer")
-class AppendState:
-    """The state of a builder that changes with each record, or that appending needs.
-
-    The compiled twin stores the numbers as C values.
-    """
-
-    __slots__ = (
-        "_append_closed",
-        "_base_timestamp",
-        "_last_offset",
-        "_max_timestamp",
-        "_position",
-        "_records",
-        "_room",
-        "_size_factor",
-        "_size_limit",
-        "_uncompressed_size",
-        "base_offset",
-        "is_control_batch",
-        "magic",
-        "num_records",
-    )
-    _base_timestamp: int | None
-    _last_offset: int | None
-    _records: bytearray
-    _size_factor: float
 
 
 class MemoryRecordsBuilder(AppendState):
@@ -245,10 +215,6 @@ class MemoryRecordsBuilder(AppendState):
                 return 0
             return self.append(timestamp_ms, key, value, headers)
         return self._append_default(timestamp_ms, key, value, headers, self._room)
-
-    _try_append_python = try_append
-    if _compiled is not None and not TYPE_CHECKING:
-        try_append = _compiled.try_append_to_builder
 
     def append(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> int:
         """Append a record at the next offset, even if the batch has no room.
@@ -758,3 +724,6 @@ class MemoryRecordsBuilder(AppendState):
         if self._max_timestamp == NO_TIMESTAMP:
             return RecordsInfo(NO_TIMESTAMP, -1)
         return RecordsInfo(self._max_timestamp, last_offset if shares_batch else self._offset_of_max_timestamp)
+
+
+use_compiled(__name__)

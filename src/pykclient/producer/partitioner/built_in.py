@@ -10,19 +10,9 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from pykclient.errors import IllegalArgumentError
-from pykclient.implementation import twin
 from pykclient.network.cluster import Cluster
-
-
-@twin("producer")
-class StickyPartitionInfo:
-    """The current partition and the bytes appended to it. Changes only under the lock of the partition's queue."""
-
-    __slots__ = ("partition", "produced_bytes")
-
-    def __init__(self, partition: int) -> None:
-        self.partition = partition
-        self.produced_bytes = 0
+from pykclient.producer.queue_state import StickyPartitionInfo as StickyPartitionInfo
+from pykclient.producer.queue_state import StickyState
 
 
 class PartitionLoadStats:
@@ -35,7 +25,7 @@ class PartitionLoadStats:
         self.ids = ids
 
 
-class BuiltInPartitioner:
+class BuiltInPartitioner(StickyState):
     """The sticky partitioner of one topic.
 
     The accumulator reads the current partition without a lock, takes the lock of that partition's queue, and then
@@ -43,7 +33,7 @@ class BuiltInPartitioner:
     whole, so any thread may read them. Thread: any.
     """
 
-    __slots__ = ("_look_at_load", "_rng", "_sticky_batch_size", "load_stats", "sticky", "topic")
+    __slots__ = ("_look_at_load", "_rng", "_sticky_batch_size", "load_stats", "topic")
 
     def __init__(
         self,
@@ -60,7 +50,7 @@ class BuiltInPartitioner:
         self._rng = rng or random.Random()
         self._look_at_load = look_at_load
         self.load_stats: PartitionLoadStats | None = None
-        self.sticky: StickyPartitionInfo | None = None
+        self.sticky = None
 
     def next_partition(self, cluster: Cluster) -> int:
         """Return a partition drawn at random, weighted by load if that is known.

@@ -1,0 +1,1 @@
+from pykclient.aio.awaited_records import AwaitedRecords as AwaitedRecords

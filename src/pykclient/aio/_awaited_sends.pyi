@@ -1,0 +1,1 @@
+from pykclient.aio.awaited_sends import AwaitedSends as AwaitedSends

@@ -1,0 +1,3 @@
+from pykclient.producer.queue_state import QueueState as QueueState
+from pykclient.producer.queue_state import StickyPartitionInfo as StickyPartitionInfo
+from pykclient.producer.queue_state import StickyState as StickyState

@@ -1,0 +1,66 @@
+# Appending records to batches, for the compiled modules that do.
+
+from cpython.bytearray cimport PyByteArray_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport INT64_MAX, int64_t
+
+cdef enum:
+    LACKS_MEMORY = -2
+
+
+cdef inline bint is_plain(object data) noexcept:
+    """Return True for bytes or None, but not for subclasses, which may override anything."""
+    return data is None or type(data) is bytes
+
+
+cdef inline Py_ssize_t size_of(object data) noexcept:
+    return -1 if data is None else PyBytes_GET_SIZE(data)
+
+
+cdef inline const char *start_of(object data) noexcept:
+    return NULL if data is None else PyBytes_AS_STRING(data)
+
+
+cdef inline object unchanging(object headers):
+    """Return headers that no other thread can change between measuring and writing them."""
+    return tuple(<list>headers) if type(headers) is list else headers
+
+
+cdef bint is_timestamp(object timestamp, int64_t *value) except -1
+cdef Py_ssize_t size_of_headers(object headers) except -2
+
+
+cdef class AppendState:
+    cdef public object _records
+    cdef public int64_t _position
+    cdef public int64_t _room
+    cdef public int64_t _uncompressed_size
+    cdef public int64_t _size_limit
+    cdef public double _size_factor
+    cdef public int64_t _max_timestamp
+    cdef public int64_t base_offset
+    cdef public int64_t num_records
+    cdef public int magic
+    cdef public bint is_control_batch
+    cdef public bint _append_closed
+    cdef bint has_base_timestamp
+    cdef int64_t base_timestamp
+    cdef bint has_last_offset
+    cdef int64_t last_offset
+
+
+cdef int64_t append_record(
+    AppendState state, int64_t timestamp, object key, object value, object headers, Py_ssize_t headers_size
+) except -1
+
+
+cdef inline bint takes_default_records(AppendState state) noexcept:
+    """Return whether the builder is open, of format v2, and has valid offsets; otherwise its twin decides."""
+    return (
+        not state._append_closed
+        and state.magic >= 2
+        and not state.is_control_batch
+        and type(state._records) is bytearray
+        and state._position <= PyByteArray_GET_SIZE(state._records)
+        and state.last_offset != INT64_MAX
+    )

@@ -1,0 +1,1 @@
+from pykclient.record.append_state import AppendState as AppendState

@@ -1,0 +1,143 @@
+"""The compiled form of ``append_state.py``, and the encoding of a record into a batch.
+
+C code handles only the common case, and leaves all other cases to Python before it has changed anything. So limits,
+errors and their texts are in one place.
+
+The caller guards a batch and its fields: the producer with the lock of the partition's queue, with and without the GIL.
+"""
+
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
+
+from pykclient.record._record_writing cimport size_of_bytes, size_of_varint, write_bytes, write_varint, zigzag
+
+
+# --- common cases ------------------------------------------------------------------------------------------------------
+
+cdef bint is_timestamp(object timestamp, int64_t *value) except -1:
+    """Return whether ``timestamp`` is an int from -1 to 2^63 - 2: the difference of any two fits in 64 bits."""
+    cdef int overflow = 0
+    if type(timestamp) is not int:
+        return False
+    value[0] = PyLong_AsLongLongAndOverflow(timestamp, &overflow)
+    return not overflow and -1 <= value[0] < INT64_MAX
+
+
+cdef Py_ssize_t size_of_headers(object headers) except -2:
+    """Return the size of a record's headers and their count; -1 if the twin must handle them."""
+    cdef Py_ssize_t size, name_size
+    cdef object header, name
+    if type(headers) is not tuple:
+        return -1
+    size = size_of_varint(<uint64_t>len(headers) << 1)
+    for header in headers:
+        if type(header) is not tuple or len(<tuple>header) != 2:
+            return -1
+        name = (<tuple>header)[0]
+        if type(name) is not str or not is_plain((<tuple>header)[1]):
+            return -1
+        try:
+            PyUnicode_AsUTF8AndSize(name, &name_size)
+        except UnicodeEncodeError:
+            return -1
+        size += size_of_bytes(name_size) + size_of_bytes(size_of((<tuple>header)[1]))
+    return size
+
+
+cdef uint8_t *write_headers(uint8_t *at, object headers) except NULL:
+    """Write headers measured by `size_of_headers`."""
+    cdef Py_ssize_t name_size
+    cdef const char *name
+    cdef object header, value
+    at = write_varint(at, <uint64_t>len(headers) << 1)
+    for header in headers:
+        name = PyUnicode_AsUTF8AndSize((<tuple>header)[0], &name_size)
+        at = write_bytes(at, name, name_size)
+        value = (<tuple>header)[1]
+        at = write_bytes(at, start_of(value), size_of(value))
+    return at
+
+
+# --- state -------------------------------------------------------------------------------------------------------------
+
+cdef class AppendState:
+    """The fields of a MemoryRecordsBuilder that each record changes. Numbers have at most 64 bits."""
+
+
+    @property
+    def _base_timestamp(self):
+        return self.base_timestamp if self.has_base_timestamp else None
+
+    @_base_timestamp.setter
+    def _base_timestamp(self, value):
+        self.has_base_timestamp = value is not None
+        self.base_timestamp = 0 if value is None else value
+
+    @property
+    def _last_offset(self):
+        return self.last_offset if self.has_last_offset else None
+
+    @_last_offset.setter
+    def _last_offset(self, value):
+        self.has_last_offset = value is not None
+        self.last_offset = -1 if value is None else value
+
+
+cdef int64_t append_record(
+    AppendState state, int64_t timestamp, object key, object value, object headers, Py_ssize_t headers_size
+) except -1:
+    """Append a record of plain bytes with its headers, whose size is known.
+
+    Return its size in bytes, 0 if the batch has no room for it, or LACKS_MEMORY if the twin must borrow memory first.
+    """
+    cdef int64_t base_timestamp = state.base_timestamp if state.has_base_timestamp else timestamp
+    cdef int64_t offset = state.last_offset + 1 if state.has_last_offset else state.base_offset
+    cdef uint64_t timestamp_delta = zigzag(timestamp - base_timestamp)
+    cdef uint64_t offset_delta = zigzag(offset - state.base_offset)
+    cdef Py_ssize_t key_size = size_of(key), value_size = size_of(value)
+    cdef int64_t body_size = (
+        1
+        + size_of_varint(timestamp_delta)
+        + size_of_varint(offset_delta)
+        + size_of_bytes(key_size)
+        + size_of_bytes(value_size)
+        + headers_size
+    )
+    cdef int64_t size = size_of_varint(<uint64_t>body_size << 1) + body_size
+    cdef int64_t end
+    cdef uint8_t *at
+    if state._uncompressed_size:
+        if <int64_t>(state._uncompressed_size * state._size_factor) + size > state._room:
+            return 0
+        if size > state._size_limit - state._uncompressed_size:
+            return LACKS_MEMORY
+    end = state._position + size
+    if end > PyByteArray_GET_SIZE(state._records):
+        try:
+            PyByteArray_Resize(state._records, end)
+        except BufferError:
+            state._leave_buffer()
+            PyByteArray_Resize(state._records, end)
+    at = <uint8_t *>PyByteArray_AS_STRING(state._records) + state._position
+    at = write_varint(at, <uint64_t>body_size << 1)
+    at[0] = 0
+    at = write_varint(at + 1, timestamp_delta)
+    at = write_varint(at, offset_delta)
+    at = write_bytes(at, start_of(key), key_size)
+    at = write_bytes(at, start_of(value), value_size)
+    if headers_size == 1:
+        at[0] = 0
+    else:
+        write_headers(at, headers)
+    state._position = end
+    state._uncompressed_size += size
+    state.has_last_offset = True
+    state.last_offset = offset
+    state.num_records += 1
+    if timestamp > state._max_timestamp:
+        state._max_timestamp = timestamp
+    state.has_base_timestamp = True
+    state.base_timestamp = base_timestamp
+    return size
