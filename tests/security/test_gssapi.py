@@ -166,6 +166,22 @@ def test_a_distribution_center_that_is_slow_or_refuses_blocks_nobody() -> None:
     made.close()
 
 
+def test_what_this_systems_kerberos_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only Kerberos' own errors end the wait of a connection."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise NotImplementedError("no credential stores")
+
+    made = login()
+    monkeypatch.setattr(sys.modules["gssapi"], "SecurityContext", refuse)
+    resumed = threading.Event()
+    assert made.new_client("kafka1.example.com", resumed.set) is None
+    assert resumed.wait(10)
+    with pytest.raises(SaslAuthenticationError, match="there are no credentials: NotImplementedError: no credential"):
+        made.new_client("kafka1.example.com", resumed.set)
+    made.close()
+
+
 def test_the_error_without_the_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gssapi", None)
     with pytest.raises(ConfigError, match=r"pip install 'pykclient\[gssapi\]'"):

@@ -200,7 +200,7 @@ class Source:
     def __init__(self, clock: WallClock, lifetime_ms: int | None = 100_000) -> None:
         self.clock = clock
         self.lifetime_ms = lifetime_ms
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.fetched = 0
         self.released = threading.Semaphore(0)
 
@@ -296,6 +296,28 @@ def test_a_failure_reaches_each_waiting_connection_once(harness: Harness) -> Non
             harness.token(connection)
     harness.source.error = None
     assert harness.token(one) is None, "it tries again"
+    harness.source.released.release()
+    eventually(lambda: harness.token(one) == "t2", 10, "a token")
+
+
+class SilentError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), SilentError()], ids=repr)
+def test_whatever_a_provider_raises_reaches_the_connections(harness: Harness, error: BaseException) -> None:
+    """Its thread goes on, too: the next connection gets a token."""
+    one = harness.connection("one")
+    harness.source.error = error
+    harness.token(one)
+    harness.source.released.release()
+    eventually(lambda: harness.resumed, 10, "it is resumed")
+    with pytest.raises(SaslAuthenticationError, match=f"there are no credentials: .*{type(error).__name__}"):
+        harness.token(one)
+    harness.source.error = None
+    harness.clock.time_ms += 5_000
+    assert harness.token(one) is None
     harness.source.released.release()
     eventually(lambda: harness.token(one) == "t2", 10, "a token")
 

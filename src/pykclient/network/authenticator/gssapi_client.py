@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from pykclient.errors import AuthenticationError, ConfigError, SaslAuthenticationError
+from pykclient.network.authenticator.refreshing_login import no_credentials
 
 MECHANISM: Final = "GSSAPI"
 
@@ -121,6 +122,8 @@ class GssapiLogin:
         except self._gssapi.exceptions.GSSError as error:
             outcome = SaslAuthenticationError(f"Kerberos failed: {error} ({self.remedy})")
             outcome.__cause__ = error
+        except BaseException as error:  # noqa: BLE001 - such as a feature that this system's Kerberos does not have
+            outcome = no_credentials(error)
         with self._lock:
             while len(self._ready) >= _MOST_KEPT:  # of connections that ended meanwhile
                 del self._ready[next(iter(self._ready))]

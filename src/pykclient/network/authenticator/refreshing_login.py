@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import traceback
 from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -33,6 +34,14 @@ class Expiring(Protocol):
 
 
 C = TypeVar("C", bound=Expiring)
+
+
+def no_credentials(cause: BaseException) -> SaslAuthenticationError:
+    """Return the error for connections whose credentials could not be fetched, because of any exception."""
+    (*_, text) = traceback.format_exception_only(cause)  # which copes with a __str__ that raises
+    failure = SaslAuthenticationError(f"there are no credentials: {text.strip()}")
+    failure.__cause__ = cause
+    return failure
 
 
 class RefreshWindow(NamedTuple):
@@ -138,10 +147,9 @@ class RefreshingLogin(Generic[C]):
             return self._fetch()
         except AuthenticationError as error:
             return error
-        except Exception as error:  # noqa: BLE001 - a provider is the user's code; connections get what it raises
-            failure = SaslAuthenticationError(f"there are no credentials: {type(error).__name__}: {error}")
-            failure.__cause__ = error
-            return failure
+        except BaseException as error:  # noqa: BLE001 - a provider is the user's code; connections get what it raises
+            # SystemExit included: without this thread, no connection would ever get credentials or an error.
+            return no_credentials(error)
 
     def _take(self, outcome: C | AuthenticationError, waiting: list[Callable[[], object]]) -> int | None:
         """Keep the outcome of a fetch; return the wall clock time of the next one, or None if there is none."""

@@ -155,7 +155,7 @@ def _token_of(returned: Any) -> BearerToken:
         (*returned, *(None,) * 4)[:4] if isinstance(returned, tuple) else (returned, *(None,) * 3)
     )
     if isinstance(value, bytes):
-        value = value.decode()
+        value = value.decode("latin-1")  # ``checked`` refuses what is not ASCII, and does not show it
     if not isinstance(value, str):
         raise SaslAuthenticationError(f"the token provider returned no text, but a {type(value).__name__}")
     is_number = isinstance(expiry_s, int | float) and not isinstance(expiry_s, bool) and math.isfinite(expiry_s)
