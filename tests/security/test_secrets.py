@@ -168,6 +168,11 @@ def test_credentials_in_configurations_and_their_errors() -> None:
         {**jaas, "sasl.password": SECRET},
         {**base, "sasl.password": SECRET},
         {**base, "sasl.username": "u", "sasl.password": [SECRET]},
+        {**base, "sasl_oauth_token_provider": SECRET},
+        {**base, "sasl_oauth_token_provider": f"{SECRET}.payload.signature"},
+        {**base, "sasl_oauth_token_provider": [SECRET]},
+        {**base, "sasl_aws_credentials_provider": ("id", SECRET)},
+        {**base, SECRET.replace(" ", "") * 4: ""},
     ):
         with pytest.raises(ConfigError) as caught:
             KafkaProducer(wrong)

@@ -47,6 +47,9 @@ METRICS_CONTEXT_PREFIX: Final = "metrics.context."
 #: The default of a key that must be set.
 REQUIRED: Final = object()
 
+#: The length from which a word is no part of a key's name.
+_LONGEST_WORD: Final = 24
+
 _BITS = {Type.SHORT: 16, Type.INT: 32, Type.LONG: 64}
 _EXPECTED = {
     Type.BOOLEAN: "True or False",
@@ -85,7 +88,7 @@ class ConfigKey:
     ``unsupported`` is the reason why only the default is allowed. ``aliases`` are other names of the key. ``convert``
     turns a Python value into Kafka's form before parsing. ``extension`` marks keys that Java does not have. With
     ``named``, strings are not loaded: the client has short names for its own classes besides dotted names, and loads
-    them itself.
+    them itself. Errors do not show the value of a key that ``is_secret``, as those of passwords are.
     """
 
     __slots__ = (
@@ -95,6 +98,7 @@ class ConfigKey:
         "doc",
         "extension",
         "importance",
+        "is_secret",
         "name",
         "named",
         "type",
@@ -116,9 +120,11 @@ class ConfigKey:
         convert: Callable[[Any], Any] | None = None,
         extension: bool = False,
         named: bool = False,
+        is_secret: bool = False,
     ) -> None:
         self.name = name
         self.named = named
+        self.is_secret = is_secret or type == Type.PASSWORD
         self.type = type
         self.default = default
         self.validator = validator
@@ -164,8 +170,10 @@ class ConfigKey:
         try:
             value = parse_type(value, Type.STRING if self.named and isinstance(value, str) else self.type)
         except (ValueError, TypeError) as error:
-            raise self.error(given, f"must be {_EXPECTED[self.type]}") from error
+            raise self.error(given, f"must be {_EXPECTED[self.type]}") from (None if self.is_secret else error)
         except (ImportError, AttributeError) as error:
+            if self.is_secret:
+                raise self.error(given, f"must be {_EXPECTED[self.type]}") from None
             raise self.error(given, f"cannot be imported ({error})") from error
         if not self._is_encodable(value):
             raise self.error(given, "has characters that UTF-8 does not have (lone surrogates)")
@@ -182,7 +190,7 @@ class ConfigKey:
 
     def error(self, given: Any, problem: str) -> ConfigError:
         """Return the error for a value of this key. ``problem`` follows the word "it"."""
-        shown = "[hidden]" if self.type == Type.PASSWORD else repr(given)
+        shown = "[hidden]" if self.is_secret else repr(given)
         valid = f" (valid values: {self.valid_values})" if self.valid_values else ""
         return ConfigError(f"{self.name} = {shown}: it {problem}{valid}", key=self.name)
 
@@ -307,6 +315,11 @@ class ConfigDef:
     def _unknown(self, name: str, dotted: str) -> ConfigError:
         from pykclient.config.librdkafka_names import advice
 
+        if len(name) > _LONGEST_WORD and not {".", "_"} & set(name):
+            # Such as a line of a private key, in a file in which a value of several lines was not continued.
+            return ConfigError(
+                f"unknown configuration key of {len(name)} characters, which is not shown as it may be a secret"
+            )
         known = {name: key.unsupported for name, key in self.keys.items()}
         if text := advice(dotted, known) or _key_of_another_client(dotted):
             return ConfigError(f"unknown configuration key {name!r}: {text}", key=name)

@@ -186,6 +186,7 @@ _LOGIN_KEYS = (
         "A callable that returns AWS credentials for AWS_MSK_IAM: access key id, secret access key and, if there is "
         "one, session token. By default they come from the environment's variables or from botocore.",
         extension=True,
+        is_secret=True,
     ),
     _key(
         "sasl.kerberos.kinit.cmd", Type.STRING, "/usr/bin/kinit", LOW, "The path of the kinit program.", reason=_TICKETS
@@ -271,6 +272,7 @@ _OAUTH_KEYS = (
         "that returns a token or, as in confluent-kafka, a token and its expiration time in seconds since the epoch.",
         aliases=("oauth.cb",),
         extension=True,
+        is_secret=True,  # some pass a token
     ),
     ConfigKey(
         "sasl.oauthbearer.config",
