@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import IllegalStateError
+from pykclient.network.signal_errors import raise_if_of_signal_handler
 from pykclient.reentry import HERE, ensure_not_interrupting
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ class AdminDriver:
             if not (call.is_done or self._calls.is_closed):
                 self._client.poll(wait_ms, now_ms)
         except Exception as error:  # noqa: BLE001 - the calls of other threads must not hang
+            raise_if_of_signal_handler(error)
             self._clock.sleep_ms(self._calls.round_failed(error, now_ms))
         self._last_poll_ms = self._clock.now_ms()
         self._is_unfinished = False

@@ -17,6 +17,7 @@ from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.request_manager import timeout_error
 from pykclient.consumer.sole_reader import SoleReader
 from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidGroupIdError, KafkaError
+from pykclient.network.signal_errors import raise_if_of_signal_handler
 from pykclient.record.columns import ColumnMemory
 from pykclient.record.record_batch import MAX_INT64
 from pykclient.types import (
@@ -680,6 +681,7 @@ class ClassicConsumer:
         try:
             close()
         except Exception as error:  # noqa: BLE001 - all else must be closed first
+            raise_if_of_signal_handler(error)
             self._log.error("Closing %s failed: %r", what, error)
             failures.append(error)
         self._closed.add(what)
@@ -690,6 +692,7 @@ class ClassicConsumer:
         try:
             yield from close
         except Exception as error:  # noqa: BLE001 - all else must be closed first
+            raise_if_of_signal_handler(error)
             self._log.error("Closing %s failed: %r", what, error)
             failures.append(error)
         self._closed.add(what)

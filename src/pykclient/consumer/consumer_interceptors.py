@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pykclient.network.signal_errors import raise_if_of_signal_handler
+
 if TYPE_CHECKING:
     from pykclient.log_context import LogContext
     from pykclient.types import OffsetAndMetadata, TopicPartition
@@ -69,6 +71,7 @@ class ConsumerInterceptors:
                     self._log_once(interceptor, method, error)
 
     def _log_once(self, interceptor: Any, method: str, error: Exception) -> None:
+        raise_if_of_signal_handler(error)
         # Log the traceback only once: an interceptor that fails in each poll must not fill the log.
         if (id(interceptor), method) not in self._logged:
             self._logged.add((id(interceptor), method))

@@ -39,6 +39,7 @@ from pykclient.network.network_client_config import NetworkClientConfig
 from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import Selectable, SocketAddress, check_address
+from pykclient.network.signal_errors import raise_if_of_signal_handler
 from pykclient.network.throttling import ThrottleTimes, should_client_throttle
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request
@@ -211,16 +212,8 @@ class NetworkClient:
         callback: Callable[[ClientResponse], None] | None = None,
     ) -> ClientRequest:
         timeout_ms = self._request_timeout_ms if request_timeout_ms is None else request_timeout_ms
-        return ClientRequest(
-            node_id,
-            request_builder,
-            self._next_correlation_id(),
-            self._config.client_id,
-            created_ms,
-            expect_response,
-            timeout_ms,
-            callback,
-        )
+        id, client_id = self._next_correlation_id(), self._config.client_id
+        return ClientRequest(node_id, request_builder, id, client_id, created_ms, expect_response, timeout_ms, callback)
 
     def _next_correlation_id(self) -> int:
         correlation_id = self._correlation_id
@@ -261,6 +254,7 @@ class NetworkClient:
             message = builder.build(version)
             writer = encode_request(message, version, request.correlation_id, request.client_id)
         except Exception as error:  # noqa: BLE001 - a builder may raise anything; only its own request may suffer
+            raise_if_of_signal_handler(error)
             self._not_sent(request, is_internal, version, now_ms, error)
             return False
         if self._log.logger.isEnabledFor(logging.DEBUG):
@@ -377,7 +371,8 @@ class NetworkClient:
             try:
                 if response.callback is not None:
                     response.callback(response)
-            except Exception:  # noqa: BLE001 - one request's callback must not take down those of the others
+            except Exception as error:  # noqa: BLE001 - one request's callback must not take down those of the others
+                raise_if_of_signal_handler(error)
                 self._log.error("The callback of %r failed", response, exc_info=True)
 
     def _handle_completed_receives(self, responses: list[ClientResponse], now_ms: int) -> None:
@@ -555,6 +550,7 @@ class NetworkClient:
                 self._connecting_failed(node_id, now_ms, error)
 
     def _connecting_failed(self, node_id: str, now_ms: int, error: OSError) -> None:
+        raise_if_of_signal_handler(error)
         self._note_failure(node_id, reason_of(error))
         self._connection_states.disconnected(node_id, now_ms)
         self._updater.handle_server_disconnect(now_ms, node_id, None)

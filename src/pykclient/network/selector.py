@@ -29,6 +29,7 @@ from pykclient.network.network_send import NetworkSend
 from pykclient.network.poller import READ, WRITE, new_poller
 from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
 from pykclient.network.selector_metrics import SelectorMetrics
+from pykclient.network.signal_errors import SuppressOSErrors, raise_if_of_signal_handler
 from pykclient.network.standing_request import StandingRequest
 
 #: Frames larger than this are left to the next poll, if the poller writes frames. A large write takes long enough to
@@ -290,6 +291,7 @@ class Selector:
                 return
             self._write(channel, send, self._early_sends)
         except (AuthenticationError, OSError) as error:
+            raise_if_of_signal_handler(error)
             # The next poll reports the failure, so that callers learn of all disconnects in one place.
             self._log.debug("Sending to %s (%s) failed: %s", id, channel.describe(), error)
             if isinstance(error, AuthenticationError):
@@ -450,6 +452,7 @@ class Selector:
             if mask & WRITE and channel.send is not None:
                 self._write(channel, channel.send, self.completed_sends)
         except AuthenticationError as error:
+            raise_if_of_signal_handler(error)
             channel.fail_authentication(error)
             metrics, is_first = self.metrics, channel.reauthentication_start_ms is None
             (metrics.authentication_failed if is_first else metrics.reauthentication_failed).record(1.0, now_ms)
@@ -457,6 +460,7 @@ class Selector:
             self._log.debug("Authentication of connection %s (%s) failed: %s", id, channel.describe(), error)
             self._close_after_failed_authentication(channel, now_ms)
         except (OSError, ProtocolError) as error:
+            raise_if_of_signal_handler(error)
             channel.state = channel.state.with_details(channel.describe(), error)
             # Only DEBUG: ``disconnected`` gives the cause to its readers, who know how important it is.
             self._log.debug("Connection %s (%s) ended: %s", id, channel.describe(), error)
@@ -577,6 +581,7 @@ class Selector:
         try:
             channel.send_authentication_frames(now_ms)
         except OSError as error:
+            raise_if_of_signal_handler(error)
             self._log.debug("Connection %s ended before the authentication error was sent: %s", channel.id, error)
         self._close(channel, notify=True)
 
@@ -599,9 +604,10 @@ class Selector:
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             if channel.registered:
-                with contextlib.suppress(KeyError, OSError, ValueError):  # it may be unregistered or closed already
+                # It may be unregistered or closed already.
+                with SuppressOSErrors(), contextlib.suppress(KeyError, ValueError):
                     self._poller.unregister(channel)
-            with contextlib.suppress(OSError):
+            with SuppressOSErrors():
                 channel.close()
             self.metrics.closed(channel.id)
         self._delayed_closes = {}

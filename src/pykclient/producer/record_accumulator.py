@@ -13,6 +13,7 @@ from pykclient.errors import IllegalStateError, KafkaError
 from pykclient.log_context import LogContext
 from pykclient.network.cluster import Cluster
 from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.network.signal_errors import raise_if_of_signal_handler
 from pykclient.producer.accumulator_state import (
     AccumulatorConfig,
     AppendResult,
@@ -546,6 +547,7 @@ class RecordAccumulator:
                     manager.number(first, now_ms)
                 first.close()
             except Exception as error:  # noqa: BLE001 - a codec's, or no memory for it
+                raise_if_of_signal_handler(error)
                 # Otherwise the batch would be neither queued nor in flight, and never complete, like those drained
                 # before it.
                 self.unsendable.append((first, error))

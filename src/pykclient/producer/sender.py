@@ -11,6 +11,7 @@ from pykclient.log_context import LogContext
 from pykclient.network.client_request import RequestBuilder
 from pykclient.network.connection_failures import shown_node
 from pykclient.network.kafka_client import KafkaClient
+from pykclient.network.signal_errors import raise_if_of_signal_handler
 from pykclient.producer import sender_state as state
 from pykclient.producer.produce_messages import BatchesRequest, ProduceRequestBuilder, ProduceTemplate
 from pykclient.producer.produce_response import ProduceResponseHandler
@@ -349,6 +350,7 @@ class Sender:
                 partial(self._handle_produce_response, by_partition, topic_names),
             )
         except Exception as error:  # noqa: BLE001 - these batches must complete in any case
+            raise_if_of_signal_handler(error)
             self._handle_build_error(by_partition, error)
             return
         self._register.sent(batches)
@@ -357,7 +359,8 @@ class Sender:
         except (IllegalStateError, DisconnectError) as error:  # the client did not accept the request
             self._register.answered(batches)
             self._responses.fail_unsent(by_partition, error)
-        except Exception:  # noqa: BLE001 - the client has disconnected, and completes the request in its next poll
+        except Exception as error:  # noqa: BLE001 - the client has disconnected, and its next poll completes the request
+            raise_if_of_signal_handler(error)
             self._log.exception("A request could not be handed to the network")
 
     def _handle_produce_response(
@@ -400,7 +403,8 @@ class Sender:
             builder, _ = self._produce_request([batch], snapshot, self._clock.now_ms())
             version = builder.latest_allowed_version
             encode_request(builder.build(version), version, 0, "")
-        except Exception:  # noqa: BLE001 - the caller has the error of the whole request
+        except Exception as error:  # noqa: BLE001 - the caller has the error of the whole request
+            raise_if_of_signal_handler(error)
             return False
         return True
 

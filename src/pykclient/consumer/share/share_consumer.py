@@ -15,6 +15,7 @@ from pykclient.consumer.share.acknowledge_arguments import acknowledge_arguments
 from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.consumer.share.share_fetch import ShareFetch
 from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError
+from pykclient.network.signal_errors import raise_if_of_signal_handler
 from pykclient.serialization import BYTES
 from pykclient.types import ConsumerRecord, TopicIdPartition, TopicPartition
 
@@ -434,6 +435,7 @@ class ShareConsumer:
         try:
             close()
         except Exception as error:  # noqa: BLE001 - all else must be closed first
+            raise_if_of_signal_handler(error)
             self._log.error("Closing %s failed: %r", what, error)
             failures.append(error)
         self._closed.add(what)
@@ -444,6 +446,7 @@ class ShareConsumer:
         try:
             yield from close
         except Exception as error:  # noqa: BLE001 - all else must be closed first
+            raise_if_of_signal_handler(error)
             self._log.error("Closing %s failed: %r", what, error)
             failures.append(error)
         self._closed.add(what)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import ssl
 from collections.abc import Collection
@@ -12,6 +11,7 @@ from pykclient.errors import AuthenticationError, SslAuthenticationError
 from pykclient.network.byte_pump import BytePump
 from pykclient.network.frame_stream import CLOSED_BY_PEER
 from pykclient.network.network_send import NetworkSend
+from pykclient.network.signal_errors import SuppressOSErrors, raise_if_of_signal_handler
 from pykclient.network.tls.plaintext_probe import REQUEST, Answer, ProbedPeers
 from pykclient.network.tls.ssl_engine import SslEngine
 from pykclient.network.tls.ssl_failures import handshake_failure, text_of, without_tls
@@ -123,6 +123,7 @@ class SslTransportLayer:
         try:
             self._shake_hands()
         except (ConnectionResetError, BrokenPipeError) as error:
+            raise_if_of_signal_handler(error)
             if self._has_received:
                 raise
             if self._probed is not None:
@@ -193,7 +194,7 @@ class SslTransportLayer:
     def _send_alert(self) -> None:
         """Tell the peer the reason of a failure, if the socket takes it at once."""
         self._output += self._engine.output()
-        with contextlib.suppress(OSError):
+        with SuppressOSErrors():
             self._flush()
         self._output = b""
 
@@ -226,6 +227,7 @@ class SslTransportLayer:
                 if not received:
                     return filled
         except Exception as error:
+            raise_if_of_signal_handler(error)
             failure = self._failure_of(error)
             if not filled:
                 raise failure from error
@@ -263,7 +265,8 @@ class SslTransportLayer:
         sealed = self.seal(send)
         try:
             self.pump.write(sealed)
-        except OSError:
+        except OSError as error:
+            raise_if_of_signal_handler(error)
             self._raise_refusal()
             raise
         if not sealed.completed:
@@ -281,13 +284,13 @@ class SslTransportLayer:
             self.read_into(memoryview(bytearray(1)))
         except AuthenticationError:
             raise
-        except OSError:  # the write's error is as good
-            return
+        except OSError as error:  # the write's error is as good
+            raise_if_of_signal_handler(error)
 
     def close(self) -> None:
         if self.ready and self.is_connected and self._sealed is None and self._failure is None:
             # The end of the stream is only announced if the socket takes it at once.
-            with contextlib.suppress(OSError):
+            with SuppressOSErrors():
                 self._plain.write((self._engine.close_notify(),))
         self.ready = False
         self._plain.close()
