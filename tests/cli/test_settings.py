@@ -54,7 +54,7 @@ def test_toml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_properties_as_java_reads_them() -> None:
     text = (
         "# comment\n! comment\n\n  a = 1\nb:2\nc 3\nd\\ e\\=f=\\tx\\u00e4\nlong = one, \\\n     two\n"
-        "even=a\\\\\r\nempty=\nalone\nlast=end\\"
+        "even=a\\\\\r\nempty=\nlast=end\\"
     )
     assert properties.parse(text) == {
         "a": "1",
@@ -64,7 +64,6 @@ def test_properties_as_java_reads_them() -> None:
         "long": "one, two",
         "even": "a\\",
         "empty": "",
-        "alone": "",
         "last": "end",
     }
 
@@ -74,6 +73,7 @@ def test_properties_as_java_reads_them() -> None:
     [
         ("a.properties", "sasl.user=x", "sasl.username"),
         ("a.properties", r"client.id=\u12", "hexadecimal"),
+        ("a.properties", "client.id=one, \\\n two\nHush1 ", "line 3 has no value"),
         ("a.toml", "client.id = ", "a.toml"),
     ],
 )
@@ -83,6 +83,7 @@ def test_a_file_that_is_wrong(tmp_path: Path, name: str, content: str, text: str
     with pytest.raises(ConfigError) as refused:
         settings.merged(str(file), {})
     assert text in str(refused.value)
+    assert "Hush1" not in str(refused.value)
 
 
 def test_a_variable_that_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:

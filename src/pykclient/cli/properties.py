@@ -14,21 +14,24 @@ def parse(text: str) -> dict[str, str]:
     r"""Return the keys and values of a file.
 
     A line that ends with an odd number of backslashes continues on the next one. Lines that begin with ``#`` or ``!``
-    are comments. ``=``, ``:`` or white space ends a key, unless it has a backslash before it.
+    are comments. ``=``, ``:`` or white space ends a key, unless it has a backslash before it. Java gives a key alone an
+    empty value; here it is an error, as the line may be a password.
 
     Raises:
-        ValueError: there are no four hexadecimal digits after ``\u``.
+        ValueError: a line has only one word, or there are no four hexadecimal digits after ``\u``.
     """
     found: dict[str, str] = {}
-    lines = iter(re.split(r"\r\n|\r|\n", text))
-    for raw in lines:
+    lines = enumerate(re.split(r"\r\n|\r|\n", text), 1)
+    for number, raw in lines:
         line = raw.lstrip(" \t\f")
         if not line or line[0] in "#!":
             continue
         while _is_continued(line):
-            line = line[:-1] + next(lines, "").lstrip(" \t\f")
+            line = line[:-1] + next(lines, (0, ""))[1].lstrip(" \t\f")
         key = _END_OF_KEY.match(line)
         assert key is not None  # the pattern matches an empty text as well
+        if key.end() == len(line.rstrip()):
+            raise ValueError(f"line {number} has no value; write key=value (the line is not shown)")
         separator = _SEPARATOR.match(line, key.end())
         assert separator is not None
         found[_unescaped(key[0])] = _unescaped(line[separator.end() :])
