@@ -157,6 +157,30 @@ def test_the_departure_of_the_last_new_member_converts_the_group_back(mixed: Mix
     assert mixed.group().members[old].assignment == assignment(range(4))
 
 
+def test_a_coordinator_without_the_latest_records_has_no_half_converted_group(mixed: Mixed) -> None:
+    """A group whose members are all classic is classic, however much of the log a new coordinator has."""
+    old = mixed.classic(0, 1, 2, 3)
+    mixed.enter("new")
+    mixed.rejoin(old)
+    log = mixed.log
+    ends = [(len(log.batches), log.log_end_offset)]
+    append = log.append
+
+    def counted(records: Any) -> int:
+        offset = append(records)
+        ends.append((len(log.batches), log.log_end_offset))
+        return offset
+
+    log.append = counted  # type: ignore[method-assign]
+    mixed.beat("new", -1)
+    batches = log.batches
+    for count, end_offset in tuple(ends):
+        log.batches, log.log_end_offset = batches[:count], end_offset
+        mixed.next_coordinator()
+        assert mixed.is_classic or "new" in mixed.members.members
+    assert mixed.is_classic
+
+
 def test_a_new_member_that_is_not_heard_of_converts_the_group_back(mixed: Mixed) -> None:
     old = mixed.classic(0, 1, 2, 3)
     mixed.enter("new")

@@ -102,9 +102,10 @@ class ClassicProtocolMembers:
             refusal = JoinGroupResponse(member_id=UNKNOWN_MEMBER_ID, error_code=code)
             attempt.respond(refusal if code else response)
 
-        groups.write(group, records, written)
         if replaces_other and groups.may_downgrade(group):
-            groups.downgrade(group)
+            groups.downgrade(group, records, written)
+        else:
+            groups.write(group, records, written)
 
     @staticmethod
     def _subscription(group: ConsumerGroup, attempt: JoinAttempt) -> ConsumerProtocolSubscription:

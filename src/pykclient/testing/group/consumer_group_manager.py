@@ -371,10 +371,7 @@ class ConsumerGroupManager:
         group.remove(member)
         if self.may_downgrade(group):
             group.group_epoch += 1
-            self._manager.store_records(
-                group.group_id, records_of.member_tombstones(group.group_id, member.member_id), then
-            )
-            classic = self.downgrade(group)
+            classic = self.downgrade(group, records_of.member_tombstones(group.group_id, member.member_id), then)
             self._rebalance.prepare_rebalance(classic, "its last member of the consumer protocol is gone")
             return
         group.group_epoch += 1
@@ -401,11 +398,11 @@ class ConsumerGroupManager:
         except RemoteProtocolError as error:
             raise GroupIdNotFoundError(f"Cannot upgrade classic group {group_id} to consumer group: {error}") from error
         self._log.info("%r becomes a group of the consumer protocol", old)
-        self._manager.replace(old, new)
+        tombstones = self._manager.replace(old, new)
         self._rebalance.abandon(old, RebalanceInProgressError.code)
         self.schedule_sessions(new)
         new.is_behind_log = True
-        self.write(new, [], lambda _: None)
+        self.write(new, tombstones, lambda _: None)
         return new
 
     def may_downgrade(self, group: ConsumerGroup) -> bool:
@@ -416,14 +413,19 @@ class ConsumerGroupManager:
             and self._policy in DOWNGRADES
         )
 
-    def downgrade(self, old: ConsumerGroup) -> GroupMetadata:
-        """Return the group as a classic one, in the generation that equals its epoch."""
+    def downgrade(self, old: ConsumerGroup, records: list[KeyValue], then: Callable[[int], None]) -> GroupMetadata:
+        """Return the group as a classic one, in the generation that equals its epoch.
+
+        ``records``, the last ones of the old group, are written with it. Without it, a new coordinator would load a
+        group of the consumer protocol in which no rebalance is due. ``then`` is called with an error code or 0 when
+        both are in the log.
+        """
         new = to_classic_group(old, self._broker.metadata_cache, self._broker.loop.wall_ms)
         self._log.info("%r becomes a classic group", old)
-        self._manager.replace(old, new)
+        tombstones = self._manager.replace(old, new)
         old.is_dead = True
         assignments = {member.member_id: member.assignment for member in new.members.values()}
-        self._manager.store_group(new, assignments, lambda _: None)
+        self._manager.store_group(new, assignments, then, [*records, *tombstones])
         for member in new.members.values():
             self._rebalance.reschedule_session(new, member)
         return new

@@ -84,7 +84,7 @@ class GroupMetadataManager:
             return group
         if group is None or (may_create and not group.members and not isinstance(group, ShareGroup)):
             new = GroupMetadata(group_id, self._broker.loop.wall_ms)
-            self.replace(group, new)
+            self._replace_empty(group, new)
             return new
         return None
 
@@ -100,7 +100,7 @@ class GroupMetadataManager:
             return None
         if group is None or (may_create and group.state is EMPTY):
             new = ConsumerGroup(group_id, self._broker.loop.wall_ms)
-            self.replace(group, new)
+            self._replace_empty(group, new)
             return new
         return None
 
@@ -119,14 +119,22 @@ class GroupMetadataManager:
             raise GroupIdNotFoundError(f"Group {group_id} is not a share group.")
         return group
 
-    def replace(self, old: Group | None, new: Group) -> None:
-        """Put a group in the place of one of the other protocol, with its offsets."""
+    def replace(self, old: Group, new: Group) -> list[tuple[bytes, bytes | None]]:
+        """Put a group in the place of one of the other protocol, with its offsets.
+
+        Return the records that remove the old group. They belong into one batch with those of the new group, so that no
+        coordinator finds neither.
+        """
         self.groups[new.group_id] = new
-        if old is not None:
-            new.offsets = old.offsets
-            old.cancel_timers()
-            if tombstones := _group_tombstones(old):
-                self._append(new.group_id, tombstones, lambda _code, _offset: None)
+        new.offsets = old.offsets
+        old.cancel_timers()
+        return _group_tombstones(old)
+
+    def _replace_empty(self, old: Group | None, new: Group) -> None:
+        if old is None:
+            self.groups[new.group_id] = new
+        elif tombstones := self.replace(old, new):
+            self._append(new.group_id, tombstones, lambda _code, _offset: None)
 
     def store_records(
         self, group_id: str, records: Iterable[tuple[bytes, bytes | None]], then: Callable[[int], None]
@@ -136,11 +144,20 @@ class GroupMetadataManager:
 
     # --- writing
 
-    def store_group(self, group: GroupMetadata, assignments: Mapping[str, bytes], then: Callable[[int], None]) -> None:
-        """Write the group with its members and assignments; call ``then`` with the error code, or 0."""
+    def store_group(
+        self,
+        group: GroupMetadata,
+        assignments: Mapping[str, bytes],
+        then: Callable[[int], None],
+        before: Iterable[tuple[bytes, bytes | None]] = (),
+    ) -> None:
+        """Write the group with its members and assignments; call ``then`` with the error code, or 0.
+
+        The records ``before`` it are in the same batch, so that no log has only a part.
+        """
         key = group_records.group_metadata_key(group.group_id)
         value = group_records.group_metadata_value(group, assignments)
-        self._append(group.group_id, [(key, value)], lambda error_code, _: then(error_code))
+        self._append(group.group_id, [*before, (key, value)], lambda error_code, _: then(error_code))
 
     def store_offsets(
         self, group: Group, offsets: Mapping[TopicPartition, CommittedOffset], then: Callable[[int], None]
