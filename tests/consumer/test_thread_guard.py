@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,10 @@ class Reader:
         self.returned = True
         self.recoveries: list[bool] = []
 
-    def poll(self, before_last_step: Callable[[], object]) -> None:
+    def poll(self, before_last_step: Callable[[], object], work: Callable[[], object] = lambda: None) -> None:
         with self._guard:
             self.returned = False
+            work()
         before_last_step()
         self.returned = True
 
@@ -82,3 +84,39 @@ def test_another_reader_of_that_thread_does_not_count() -> None:
     other.poll(lambda: errors.append(in_a_thread(reader.assignment)))
     assert errors == [None]
     assert reader.recoveries == [False]
+
+
+def test_a_call_that_leaves_while_another_enters_was_not_interrupted() -> None:
+    """Its records are being returned, so they are not taken back."""
+    reader = Reader()
+    may_leave, has_left, may_end = threading.Event(), threading.Event(), threading.Event()
+
+    class Held(dict[str, Any]):
+        """What is inside of the guard: the other call leaves when it has been found here."""
+
+        def setdefault(self, key: str, default: Any = None) -> Any:
+            found = super().setdefault(key, default)
+            if found is not default:
+                may_leave.set()
+                assert has_left.wait(10)
+            return found
+
+    def in_poll() -> None:
+        inside.set()
+        assert may_leave.wait(10)
+
+    def before_last_step() -> None:
+        has_left.set()
+        assert may_end.wait(10)
+
+    inside = threading.Event()
+    reader._guard._held = Held()
+    thread = threading.Thread(target=reader.poll, args=(before_last_step, in_poll))
+    thread.start()
+    assert inside.wait(10)
+    with pytest.raises(ConcurrentModificationError):
+        reader.assignment()
+    may_end.set()
+    thread.join(10)
+    reader.assignment()
+    assert reader.recoveries == []

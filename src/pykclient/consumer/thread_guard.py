@@ -179,9 +179,9 @@ class ThreadGuard:
         if self.closed:
             raise IllegalStateError(f"this {self.name} is closed")
         entry = _Entry(sys._getframe(1), self._get_ident())
-        found = self._held.setdefault(_HOLDER, entry)
-        if found is not entry:
-            self._enter_inside(entry)
+        while (found := self._held.setdefault(_HOLDER, entry)) is not entry:
+            if self._enter_inside(entry, found):
+                break
         if entry.outer is None:
             if self._is_broken:
                 self.recover(True)
@@ -208,9 +208,12 @@ class ThreadGuard:
                 raise self._concurrent(entry.thread_id, self._last_thread_id)
             frame = frame.f_back
 
-    def _enter_inside(self, entry: _Entry) -> None:
+    def _enter_inside(self, entry: _Entry, found: _Entry) -> bool:
+        """Enter while ``found`` is inside; return False if that has left meanwhile, so that this has to try again."""
         holder = self._holder()
         if holder is None:
+            if self._held.get(_HOLDER) is not found:
+                return False  # a call of another thread, which still has to return its records
             self._is_broken = True  # the last call was interrupted while it left
         elif holder.thread_id != entry.thread_id:
             raise self._concurrent(entry.thread_id, holder.thread_id)
@@ -218,6 +221,7 @@ class ThreadGuard:
             raise self._interrupting(holder)
         entry.outer = holder
         self._held[_HOLDER] = entry
+        return True
 
     def _concurrent(self, thread_id: int, holder_id: int) -> ConcurrentModificationError:
         return ConcurrentModificationError(

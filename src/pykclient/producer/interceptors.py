@@ -121,7 +121,7 @@ class ProducerInterceptors:
         )
         if self.share_records:
             headers, delivery = self.shared(record.headers, on_delivery)
-            return record, headers or (), delivery
+            return record, () if headers is None else headers, delivery
         record = self.on_send(record)
         own = tuple(record_arguments.checked_headers(record.headers))
         return record, own, InterceptedDelivery(self, own, on_delivery)
