@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import confluent_kafka
 import pytest
@@ -47,7 +47,7 @@ def server(answer: bytes) -> Iterator[str]:
                 sock, _ = listener.accept()
             except OSError:
                 return
-            with sock:
+            with sock, suppress(OSError):  # the client may reset the connection
                 sock.recv(4096)
                 sock.sendall(answer)
 

@@ -160,15 +160,6 @@ class LargeGroup:
             raise InvariantError(f"not stable within {_SETTLING_MS / 1000} s: shares of {shares}")
 
 
-def failure(seed: int, protocol: str, members: int, partitions: int) -> str | None:
-    """Run a large group; return a description of its failure, or None."""
-    try:
-        LargeGroup(seed, protocol, members, partitions).run()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
-        return f"{type(error).__name__}: {error}"
-    return None
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.large_groups")
     seeds.add_options(parser)
@@ -177,7 +168,9 @@ def main() -> int:
     parser.add_argument("--protocol", default="consumer")
     options = parser.parse_args()
     failed = seeds.run(
-        lambda seed: failure(seed, options.protocol, options.members, options.partitions),
+        lambda seed: seeds.failure_of(
+            lambda: LargeGroup(seed, options.protocol, options.members, options.partitions).run()
+        ),
         seeds.first_seed(options),
         options,
     )

@@ -8,9 +8,7 @@ read_committed shows each input once, in order; all of each transaction or nothi
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import logging
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -174,13 +172,33 @@ class Worker:
         """Kill the process. Called by another actor."""
         self.closed = True
         self.environment.crash(self.actor)
-        for client in ("_producer", "_consumer"):
-            if hasattr(self, client):
-                _forget(getattr(self, client))
+        for client in self._clients():
+            _forget(client)
 
     def run(self) -> None:
-        settings = self._pipeline.schedule.settings
-        common: dict[str, Any] = {
+        self._open()
+        try:
+            self._work()
+        except (KafkaError, IllegalStateError) as error:
+            # Fenced, or failed for good: the process ends, and another one starts.
+            self._pipeline.note("worker fails", self.name, type(error).__name__)
+            if not self._pipeline.schedule.steps:
+                self._pipeline.unprovoked.append(error)
+        for client in self._clients():
+            try:
+                client.close()
+            except KafkaError as error:
+                self._pipeline.note("close failed", self.name, type(error).__name__)
+        self.closed = True
+        self._pipeline.ended(self)
+
+    def _clients(self) -> list[KafkaConsumer[bytes, bytes] | KafkaProducer[bytes, bytes]]:
+        """Return the clients that were created until now."""
+        return [getattr(self, name) for name in ("_consumer", "_producer") if hasattr(self, name)]
+
+    def _common(self) -> dict[str, Any]:
+        """Return the settings of all clients."""
+        return {
             "bootstrap.servers": self._simulation.bootstrap_servers,
             "client.id": self.name,
             "retry.backoff.ms": 20,
@@ -190,6 +208,25 @@ class Worker:
             "socket.connection.setup.timeout.ms": 300,
             "socket.connection.setup.timeout.max.ms": 600,
         }
+
+    def _new_producer(self, **transactional: Any) -> KafkaProducer[bytes, bytes]:
+        """Create a producer with these transactional settings."""
+        settings = self._pipeline.schedule.settings
+        return KafkaProducer.in_environment(
+            self.environment,
+            self._common()
+            | {
+                "batch.size": settings.batch_size,
+                "max.block.ms": settings.max_block_ms,
+                "request.timeout.ms": settings.request_timeout_ms,
+                "delivery.timeout.ms": 2_000,
+            },
+            **transactional,
+        )
+
+    def _open(self) -> None:
+        """Create the clients."""
+        settings = self._pipeline.schedule.settings
         classic: dict[str, Any] = {}  # the brokers set these of the other protocol
         if self._pipeline.schedule.group_protocol == "classic":
             classic = {
@@ -199,7 +236,7 @@ class Worker:
             }
         self._consumer: KafkaConsumer[bytes, bytes] = KafkaConsumer.in_environment(
             self.environment,
-            common
+            self._common()
             | {
                 "group.id": GROUP,
                 "enable.auto.commit": False,
@@ -214,38 +251,13 @@ class Worker:
             }
             | classic,
         )
-        self._producer: KafkaProducer[bytes, bytes] = KafkaProducer.in_environment(
-            self.environment,
-            common
-            | {
-                "transactional.id": f"worker-{self.number}",
-                "transaction.timeout.ms": 3_000,
-                "batch.size": settings.batch_size,
-                "max.block.ms": settings.max_block_ms,
-                "request.timeout.ms": settings.request_timeout_ms,
-                "delivery.timeout.ms": 2_000,
-            },
-        )
-        try:
-            self._again(self._producer.init_transactions)
-            self._consumer.subscribe([SOURCE])
-            while not self.stopping:
-                self._round()
-        except (KafkaError, IllegalStateError) as error:
-            # Fenced, or failed for good: the process ends, and another one starts.
-            self._pipeline.note("worker fails", self.name, type(error).__name__)
-            if not self._pipeline.schedule.steps:
-                self._pipeline.unprovoked.append(error)
-        self._close()
-        self.closed = True
-        self._pipeline.ended(self)
+        self._producer = self._new_producer(transactional_id=f"worker-{self.number}", transaction_timeout_ms=3_000)
 
-    def _close(self) -> None:
-        for client in (self._consumer, self._producer):
-            try:
-                client.close()
-            except KafkaError as error:
-                self._pipeline.note("close failed", self.name, type(error).__name__)
+    def _work(self) -> None:
+        self._again(self._producer.init_transactions)
+        self._consumer.subscribe([SOURCE])
+        while not self.stopping:
+            self._round()
 
     def _again(self, call: Callable[[], object]) -> None:
         """Call until it ends in time, as an application does that must know the outcome."""
@@ -763,28 +775,5 @@ def run(schedule: PipelineSchedule) -> Pipeline:
     return Pipeline(schedule).run()
 
 
-def failure(schedule: PipelineSchedule) -> str | None:
-    """Run the schedule; return a description of its failure, or None."""
-    try:
-        run(schedule)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
-        return f"{type(error).__name__}: {error}"
-    return None
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation.pipeline")
-    seeds.add_options(parser)
-    options = parser.parse_args()
-    first = seeds.first_seed(options)
-    if options.trace:
-        world = Pipeline(make(first))
-        world.trace = print
-        world.run()
-        return 0
-    logging.getLogger("pykclient").setLevel(logging.CRITICAL)
-    return int(bool(seeds.run(lambda seed: failure(make(seed)), first, options)))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(seeds.main("tests.simulation.pipeline", lambda seed: Pipeline(make(seed))))

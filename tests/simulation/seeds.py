@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import logging
 import multiprocessing
 import os
 import random
@@ -11,6 +12,7 @@ import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import FrameType
+from typing import Protocol
 
 from pykclient.clock import SYSTEM_CLOCK
 
@@ -53,6 +55,40 @@ def first_of_sample() -> int:
 
 def _fresh_seed() -> int:
     return random.SystemRandom().randrange(1 << 40)
+
+
+class World(Protocol):
+    """A cluster and applications, in a simulation of one schedule."""
+
+    trace: Callable[[str], None] | None
+
+    def run(self) -> object:
+        """Run the schedule; raise an exception if an invariant is broken."""
+
+
+def failure_of(run: Callable[[], object]) -> str | None:
+    """Run a schedule; return a description of its failure, or None."""
+    try:
+        run()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+        cause = f" <- {error.__cause__!r}" if error.__cause__ is not None else ""
+        return f"{type(error).__name__}: {error}{cause}"
+    return None
+
+
+def main(module: str, new_world: Callable[[int], World]) -> int:
+    """Run the seeds that the arguments of ``python -m module`` choose; return the exit status."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}")
+    add_options(parser)
+    options = parser.parse_args()
+    first = first_seed(options)
+    if options.trace:
+        world = new_world(first)
+        world.trace = print
+        world.run()
+        return 0
+    logging.getLogger("pykclient").setLevel(logging.CRITICAL)
+    return int(bool(run(lambda seed: failure_of(lambda: new_world(seed).run()), first, options)))
 
 
 def run(failure: Failure, first: int, options: argparse.Namespace) -> list[tuple[int, str]]:

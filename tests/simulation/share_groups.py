@@ -13,9 +13,7 @@ count by one. A new leader may repeat counts, as those of records that are held 
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import logging
 import random
 import sys
 from collections import Counter, deque
@@ -491,28 +489,5 @@ def run(schedule: ShareSchedule) -> ShareWorld:
     return ShareWorld(schedule).run()
 
 
-def failure(schedule: ShareSchedule) -> str | None:
-    """Run a schedule; return what went wrong, or None."""
-    try:
-        run(schedule)
-    except Exception as error:  # noqa: BLE001 - any error is a finding
-        return f"{type(error).__name__}: {error}"
-    return None
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation.share_groups")
-    seeds.add_options(parser)
-    options = parser.parse_args()
-    first = seeds.first_seed(options)
-    if options.trace:
-        world = ShareWorld(make(first))
-        world.trace = print
-        world.run()
-        return 0
-    logging.getLogger("pykclient").setLevel(logging.CRITICAL)
-    return int(bool(seeds.run(lambda seed: failure(make(seed)), first, options)))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(seeds.main("tests.simulation.share_groups", lambda seed: ShareWorld(make(seed))))

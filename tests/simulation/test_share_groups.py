@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from tests.simulation.seeds import first_of_sample
-from tests.simulation.share_groups import failure, make, run
+from tests.simulation.seeds import failure_of, first_of_sample
+from tests.simulation.share_groups import make, run
 
 
 #: In the last one, a member that hangs returns a record that another one has accepted meanwhile.
@@ -20,7 +22,7 @@ def test_each_record_is_accepted_and_its_confirmation_holds(seed: int) -> None:
 def test_many_schedules() -> None:
     first = first_of_sample()
     for seed in range(first, first + 2_000):
-        why = failure(make(seed))
+        why = failure_of(partial(run, make(seed)))
         assert why is None, f"seed {seed}: {why}\n{make(seed)}"
 
 

@@ -9,14 +9,11 @@ transaction is left open.
 
 from __future__ import annotations
 
-import argparse
-import logging
 import random
 import sys
 from typing import Any, ClassVar, Final
 
 from pykclient.errors import IllegalStateError, KafkaError
-from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.producer.prepared_txn_state import PreparedTxnState
 from pykclient.testing.simulation.checks import InvariantError
 from pykclient.types import TopicPartition
@@ -67,54 +64,22 @@ class Publisher(Worker):
 
     _pipeline: Publication
 
-    def run(self) -> None:
-        settings = self._pipeline.schedule.settings
+    def _open(self) -> None:
         self._database = self._pipeline.databases[self.number]
-        self._producer: KafkaProducer[bytes, bytes] = KafkaProducer.in_environment(
-            self.environment,
-            {
-                "bootstrap.servers": self._simulation.bootstrap_servers,
-                "client.id": self.name,
-                "transactional.id": f"publisher-{self.number}",
-                "transaction.two.phase.commit.enable": True,
-                "batch.size": settings.batch_size,
-                "max.block.ms": settings.max_block_ms,
-                "request.timeout.ms": settings.request_timeout_ms,
-                "delivery.timeout.ms": 2_000,
-                "retry.backoff.ms": 20,
-                "retry.backoff.max.ms": 80,
-                "reconnect.backoff.ms": 10,
-                "reconnect.backoff.max.ms": 80,
-                "socket.connection.setup.timeout.ms": 300,
-                "socket.connection.setup.timeout.max.ms": 600,
-            },
+        self._producer = self._new_producer(
+            transactional_id=f"publisher-{self.number}", transaction_two_phase_commit_enable=True
         )
-        producer, database = self._producer, self._database
-        try:
-            self._again(lambda: producer.init_transactions(keep_prepared_txn=True))
-            self._wait()
-            state = database.claim(self.name)
-            self._wait()
-            self._again(lambda: producer.complete_transaction(state))
-            while not self.stopping and database.rounds < _ROUNDS:
-                self._round()
-        except (KafkaError, IllegalStateError) as error:
-            # Fenced, or failed for good: the process ends, and another one starts.
-            self._pipeline.note("publisher fails", self.name, type(error).__name__)
-            if not self._pipeline.schedule.steps:
-                self._pipeline.unprovoked.append(error)
-            self._close()
-            self.closed = True
-            self._pipeline.ended(self)
-            return
-        self._close()
-        self.closed = True
 
-    def _close(self) -> None:
-        try:
-            self._producer.close()
-        except KafkaError as error:
-            self._pipeline.note("close failed", self.name, type(error).__name__)
+    def _work(self) -> None:
+        producer, database = self._producer, self._database
+        self._again(lambda: producer.init_transactions(keep_prepared_txn=True))
+        self._wait()
+        state = database.claim(self.name)
+        self._wait()
+        self._again(lambda: producer.complete_transaction(state))
+        while not self.stopping and database.rounds < _ROUNDS:
+            self._round()
+        self.stopping = True  # it needs no successor
 
     def _round(self) -> None:
         producer, database = self._producer, self._database
@@ -208,35 +173,10 @@ def make(seed: int) -> PipelineSchedule:
     return schedule._replace(transaction_version=2, steps=tuple(sorted((*schedule.steps, *crashes))))
 
 
-def run(schedule: PipelineSchedule) -> Publication:
+def run(schedule: PipelineSchedule) -> Pipeline:
     """Run the schedule; raise InvariantError, or any other error that occurs."""
-    publication = Publication(schedule)
-    publication.run()
-    return publication
-
-
-def failure(schedule: PipelineSchedule) -> str | None:
-    """Run the schedule; return a description of its failure, or None."""
-    try:
-        run(schedule)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
-        return f"{type(error).__name__}: {error}"
-    return None
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation.two_phase_commit")
-    seeds.add_options(parser)
-    options = parser.parse_args()
-    first = seeds.first_seed(options)
-    if options.trace:
-        world = Publication(make(first))
-        world.trace = print
-        world.run()
-        return 0
-    logging.getLogger("pykclient").setLevel(logging.CRITICAL)
-    return int(bool(seeds.run(lambda seed: failure(make(seed)), first, options)))
+    return Publication(schedule).run()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(seeds.main("tests.simulation.two_phase_commit", lambda seed: Publication(make(seed))))

@@ -30,6 +30,7 @@ from pykclient.testing.simulation.checks import (
 from pykclient.testing.simulation.environment import SimulatedEnvironment
 from pykclient.types import TopicPartition
 from tests.simulation import schedule as steps
+from tests.simulation import seeds
 from tests.simulation.applications import (
     AUTO_COMMIT_INTERVAL_MS,
     EXTRA,
@@ -782,9 +783,4 @@ def run(schedule: Schedule) -> World:
 
 def failure(schedule: Schedule) -> str | None:
     """Run the schedule; return a description of its failure, or None."""
-    try:
-        run(schedule)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
-        cause = f" <- {error.__cause__!r}" if error.__cause__ is not None else ""
-        return f"{type(error).__name__}: {error}{cause}"
-    return None
+    return seeds.failure_of(partial(run, schedule))

@@ -33,9 +33,11 @@ class ForwardProxy:
         self.asked: list[tuple[str, int]] = []
         self.connections = 0
         self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._acceptor = threading.Thread(target=self._accept, daemon=True)
+        self._acceptor.start()
 
     def __enter__(self) -> Self:
         return self
@@ -46,9 +48,14 @@ class ForwardProxy:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._acceptor.join(30)
         for sock in self._sockets:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
+        # A thread may still open a socket or start a thread: close only after the last of them.
+        for thread in self._threads:
+            thread.join(30)
+        for sock in self._sockets:
             sock.close()
 
     def url(self, scheme: str, credentials: tuple[str, str] | None = None) -> str:
@@ -63,7 +70,12 @@ class ForwardProxy:
                 return
             self.connections += 1
             self._sockets.append(client)
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+            self._start(self._serve, client)
+
+    def _start(self, target: Callable[..., None], *args: socket.socket) -> None:
+        thread = threading.Thread(target=target, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _serve(self, client: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -74,7 +86,7 @@ class ForwardProxy:
             broker = self._socks5(client) if first == b"\x05" else self._http(client)
             if broker is not None:
                 self._sockets.append(broker)
-                threading.Thread(target=self._pump, args=(broker, client), daemon=True).start()
+                self._start(self._pump, broker, client)
                 self._pump(client, broker)
                 return
         client.close()

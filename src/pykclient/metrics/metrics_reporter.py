@@ -9,7 +9,7 @@ from pykclient.metrics.kafka_metric import KafkaMetric
 
 
 class MetricsContext:
-    """What a client's metrics are about, as labels (KIP-606; Java: MetricsContext). Thread: any (immutable)."""
+    """The labels that describe a client's metrics (KIP-606; Java: MetricsContext). Thread: any (immutable)."""
 
     NAMESPACE: Final = "_namespace"
 

@@ -39,7 +39,7 @@ class StandingRequest(NamedTuple):
 
 
 class Repetitions(NamedTuple):
-    """How often a poller has sent a request again, and the size of all these frames.
+    """The number of times that a poller has sent a request again, and the size of all these frames.
 
     ``since_ms`` is the time since the last one, the others are times from requests to their responses.
     """

@@ -85,7 +85,7 @@ class TxnOffsets(NamedTuple):
 
 
 class TransactionalCalls(TransactionManager):
-    """What the application may do to its transaction now, and what it has asked for.
+    """The rules for the application's transactional calls, and the operations that they ask for.
 
     A call leaves an operation here, which the sender begins in its next round.
 

@@ -65,7 +65,6 @@ cdef uint8_t *write_headers(uint8_t *at, object headers) except NULL:
 cdef class AppendState:
     """The fields of a MemoryRecordsBuilder that each record changes. Numbers have at most 64 bits."""
 
-
     @property
     def _base_timestamp(self):
         return self.base_timestamp if self.has_base_timestamp else None
