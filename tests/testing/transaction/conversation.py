@@ -420,6 +420,43 @@ class TransactionConversation(Conversation):
         self.said.append(f"the epoch has grown by {other.epoch - me.epoch}")
         ask("describe producers", self.describe_producers(), 0)
 
+    def continued_producers(self) -> None:
+        """Request the next epoch (KIP-360) while a transaction is open.
+
+        Any epoch of its producer aborts the transaction. Only the next request compares the epochs.
+        """
+        ask = self.ask
+        self.started()
+        me = self.started()  # the second epoch, so that there is an older one
+        for begin, abort_version in ((self._begin_first, 4), (self._begin_second, 5)):
+            for who, what in (
+                (Identity(me.id + 1_000_000, me.epoch), "another producer"),
+                (Identity(me.id, -1), "an epoch that is missing"),
+            ):
+                begin(me)
+                ask(f"continue with {what}", self.init(current=who), 5)
+                self.await_state("Ongoing")
+                ask("abort", self.end(me, ABORT), abort_version)
+                self.await_state("CompleteAbort")
+                me = self.started()
+            for by, what in ((0, "its epoch"), (-1, "an old epoch"), (9, "a later epoch")):
+                begin(me)
+                ask(f"continue with {what}", self.init(current=me.bumped(by)), 5)
+                self.await_state("CompleteAbort")
+                ask(f"continue with {what} again", self.init(current=me.bumped(by)), 5)
+                self.await_state("Empty" if by == 0 else "CompleteAbort")
+                self.read()
+                other = self.started()
+                self.said.append(f"the epoch has grown by {other.epoch - me.epoch}")
+                me = other
+
+    def _begin_first(self, me: Identity) -> None:
+        self.ask("add", self.add(me), 3)
+        self.ask("produce", self.produce(11, me, 0, b"a"), 11)
+
+    def _begin_second(self, me: Identity) -> None:
+        self.ask("produce", self.produce(13, me, 0, b"a"), 13)
+
     def both_generations(self) -> None:
         """Change the generation between and within transactions."""
         ask = self.ask
@@ -553,6 +590,7 @@ ROUNDS = (
     "strangers",
     "first_generation",
     "second_generation",
+    "continued_producers",
     "both_generations",
     "offsets",
     "administrators",

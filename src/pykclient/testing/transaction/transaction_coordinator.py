@@ -173,8 +173,9 @@ class TransactionCoordinator:
         """Give a producer its id and epoch; fence all earlier producers with its transactional id.
 
         An ongoing transaction is aborted first; meanwhile the producer gets CONCURRENT_TRANSACTIONS and tries again.
-        With ``expected``, the producer continues after an error and must not have been fenced (KIP-360). Without a
-        transactional id any producer gets a new id.
+        With ``expected``, the producer continues after an error and must not have been fenced (KIP-360). As in Kafka,
+        its epoch is compared only when no transaction is open: a producer with an old epoch aborts the transaction of
+        its successor, too. Without a transactional id any producer gets a new id.
 
         With ``keep_prepared``, an ongoing transaction is left to this producer, which ends it in its own epoch. Kafka
         4.3 refuses that; this follows KIP-939.
