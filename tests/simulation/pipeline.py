@@ -57,6 +57,12 @@ TXN_APIS: Final = (
     ("PRODUCE", None, (6, 7, 19)),
 )
 
+#: With generation 0 or 1, transactions of a producer share its epoch. So a request that is processed after its sender
+#: has given it up and repeated it may act on the next transaction: a marker commits offsets that are still pending.
+#: Kafka's brokers do the same, and KIP-890 ends it with an epoch for each transaction.
+_MAY_ACT_TOO_LATE: Final = frozenset({"TXN_OFFSET_COMMIT", "END_TXN", "WRITE_TXN_MARKERS"})
+_IN_TIME_MS: Final = 150  # less than any request timeout of a schedule
+
 _HEALING_MS: Final = 60_000
 _SESSION_MS: Final = 600
 _HEARTBEAT_MS: Final = 150
@@ -626,9 +632,12 @@ class Pipeline:
             elif what == TXN_ERROR:
                 faults.answer(api, a[1], times=a[2], party=party)
             else:
+                duration_ms = a[2]
+                if api in _MAY_ACT_TOO_LATE and self.schedule.transaction_version < 2:
+                    duration_ms = min(duration_ms, _IN_TIME_MS)
                 control = faults.hold(api, times=a[1], party=party)
-                self.simulation.loop.call_later(a[2], control.remove)
-                self.simulation.loop.call_later(a[2], control.release)
+                self.simulation.loop.call_later(duration_ms, control.remove)
+                self.simulation.loop.call_later(duration_ms, control.release)
         else:
             self.faults.do(step)
 
