@@ -150,24 +150,35 @@ ALL_STATS: dict[str, Callable[[], MeasurableStat]] = {
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 250),
+            st.integers(0, 70),
             st.lists(st.integers(-1000, 1000), max_size=3),
             st.booleans(),
         ),
         min_size=1,
-    )
+    ),
+    st.integers(1, 3) | st.none(),
 )
-def test_a_sensor_that_adds_values_up_measures_what_its_stats_would(steps: list[tuple[int, list[int], bool]]) -> None:
-    """Values are recorded one by one or together, and metrics are read at any time in between."""
+def test_a_sensor_that_adds_values_up_measures_what_its_stats_would(
+    steps: list[tuple[int, list[int], bool]], event_window: int | None
+) -> None:
+    """Values are recorded one by one or together, and metrics are read at any time in between.
+
+    Half of the stats are added later, so that their windows do not begin with those of the others.
+    """
     clock = MockClock()
-    metrics = Metrics(MetricConfig(samples=2, time_window_ms=60_000), clock=clock)
+    unlimited = MetricConfig(samples=2, time_window_ms=100)
+    limited = MetricConfig(samples=2, time_window_ms=100, event_window=event_window or 1)
+    metrics = Metrics(unlimited if event_window is None else limited, clock=clock)
     sensor = metrics.sensor("s")
-    alone = {name: make() for name, make in ALL_STATS.items()}
-    for name, make in ALL_STATS.items():
-        sensor.add(metrics.metric_name(name, "g"), make())
-    for step_ms, values, reads in steps:
+    alone: dict[str, MeasurableStat] = {}
+    for number, (step_ms, recorded, reads) in enumerate(steps):
         clock.advance(step_ms)
-        if reads:
+        if number < 2:
+            for name, make in list(ALL_STATS.items())[number::2]:
+                alone[name] = make()
+                sensor.add(metrics.metric_name(name, "g"), make())
+        values = recorded if event_window is None else recorded[:1]  # more at once may be more than a window has
+        if step_ms % 2:
             sensor.record_all(Tally.of(*values), clock.now_ms())
         else:
             for each in values:
@@ -175,12 +186,10 @@ def test_a_sensor_that_adds_values_up_measures_what_its_stats_would(steps: list[
         for each in values:
             for stat in alone.values():
                 stat.record(metrics.config, Tally.of(each), clock.now_ms())
-        if reads or step_ms > 200:
+        if reads or number == len(steps) - 1:
             for name, stat in alone.items():
-                expected = stat.measure(metrics.config, clock.now_ms())
-                # A rate's window may begin a second later.
-                approximately = pytest.approx(expected, nan_ok=True, rel=0.02 if name == "rate" else 1e-9)
-                assert value(metrics, metrics.metric_name(name, "g")) == approximately
+                expected = pytest.approx(stat.measure(metrics.config, clock.now_ms()), nan_ok=True, rel=1e-9)
+                assert value(metrics, metrics.metric_name(name, "g")) == expected
 
 
 def test_values_count_for_the_time_when_they_were_recorded(metrics: Metrics, clock: MockClock) -> None:
@@ -200,16 +209,6 @@ def test_values_count_for_the_time_when_they_were_recorded(metrics: Metrics, clo
     assert value(metrics, largest) != 7.0
 
 
-def test_values_are_added_up_for_a_small_part_of_a_window(clock: MockClock) -> None:
-    sensor = Metrics(MetricConfig(time_window_ms=10), clock=clock).sensor("s")
-    count = WindowedCount()
-    sensor.add(MetricName("count", "g"), count)
-    for _ in range(5):
-        clock.advance(1)
-        sensor.record()
-    assert sum(sample.event_count for sample in count.samples) == 5
-
-
 def test_a_stat_gets_no_values_from_before_it_was_added(metrics: Metrics) -> None:
     sensor = metrics.sensor("s")
     sensor.record(1.0)
@@ -219,10 +218,11 @@ def test_a_stat_gets_no_values_from_before_it_was_added(metrics: Metrics) -> Non
     assert value(metrics, total) == 2.0
 
 
-def test_stats_are_called_every_3_seconds_at_most(metrics: Metrics, clock: MockClock) -> None:
+def test_stats_are_called_once_or_twice_for_each_window(metrics: Metrics, clock: MockClock) -> None:
+    """Once with what was added up in the last window, and once with the value that begins the next."""
     calls: list[tuple[int, int]] = []
 
-    class Counted(CumulativeSum):
+    class Counted(WindowedSum):
         __slots__ = ()
 
         def record(self, config: MetricConfig, values: Tally, now_ms: int) -> None:
@@ -231,14 +231,20 @@ def test_stats_are_called_every_3_seconds_at_most(metrics: Metrics, clock: MockC
 
     sensor = metrics.sensor("s")
     sensor.add(metrics.metric_name("total", "g"), Counted())
+    window_ms = metrics.config.time_window_ms
     clock.advance(3000)
     begun_ms = clock.now_ms()
-    for _ in range(1000):
+    for _ in range(250):
         sensor.record()
-        clock.advance(10)
-    assert calls[:3] == [(1, begun_ms), (299, begun_ms + 2990), (299, begun_ms + 5980)]
-    assert len(calls) == 4
-    assert value(metrics, metrics.metric_name("total", "g")) == 1000
+        clock.advance(window_ms // 100)
+    assert calls == [
+        (1, begun_ms),
+        (99, begun_ms + window_ms * 99 // 100),
+        (1, begun_ms + window_ms),
+        (99, begun_ms + window_ms * 199 // 100),
+        (1, begun_ms + window_ms * 2),
+    ]
+    assert value(metrics, metrics.metric_name("total", "g")) == 250
 
 
 def test_parents_get_every_value(metrics: Metrics) -> None:

@@ -7,6 +7,9 @@ from typing import Any, Final
 
 from pykclient.errors import IllegalArgumentError
 
+#: The value of ``event_window`` for windows that end by time alone.
+UNLIMITED_EVENTS: Final = (1 << 63) - 1
+
 
 class RecordingLevel:
     """The level of a sensor, compared with ``metrics.recording.level``."""
@@ -36,7 +39,7 @@ class MetricConfig:
         time_window_ms: int = 30_000,
         record_level: int = RecordingLevel.INFO,
         tags: Mapping[str, str] | None = None,
-        event_window: int = (1 << 63) - 1,
+        event_window: int = UNLIMITED_EVENTS,
         context: Mapping[str, str] | None = None,
     ) -> None:
         if samples < 1:

@@ -5,20 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Protocol, overload
+from typing import Protocol, overload
 
-from pykclient.clock import Clock
+from pykclient.clock import FOREVER_MS, Clock
 from pykclient.errors import IllegalArgumentError
 from pykclient.metrics.kafka_metric import KafkaMetric
 from pykclient.metrics.metric_config import MetricConfig, RecordingLevel
 from pykclient.metrics.metric_name import MetricName
 from pykclient.metrics.stats import CompoundStat, MeasurableStat, Stat, Tally
 from pykclient.reentry import HERE
-
-#: The longest time for which a sensor adds up values before its stats record them, and its part of a window: as all of
-#: them count for the time of the last one, a longer time would blur the windows.
-MAX_TALLY_MS: Final = 3000
-_PARTS_OF_WINDOW: Final = 10
 
 
 class MetricRegistry(Protocol):
@@ -60,8 +55,8 @@ class SensorOptions:
 class Sensor:
     """Passes recorded values to its stats and its parents. Created by ``Metrics.sensor``. Thread: any.
 
-    Values that follow each other within 3 seconds are added up first, which costs much less than a call of each stat.
-    Metrics include them nevertheless, because reading one passes them on.
+    Values are added up first, which costs much less than a call of each stat. The stats get the sum when one of their
+    windows ends, or when a metric is read. So metrics are the same as if each value had been passed on at once.
     """
 
     __slots__ = (
@@ -77,7 +72,6 @@ class Sensor:
         "_should_record",
         "_stats",
         "_tally",
-        "_tally_ms",
         "name",
         "parents",
     )
@@ -91,9 +85,9 @@ class Sensor:
         self._clock = clock
         self._should_record = options.recording_level <= options.config.record_level
         self._inactive_expiration_ms = options.inactive_expiration_ms
-        self._last_record_ms = self._next_pass_ms = clock.now_ms()
+        self._last_record_ms = clock.now_ms()
+        self._next_pass_ms = 0
         self._tally = Tally()
-        self._tally_ms = min(MAX_TALLY_MS, options.config.time_window_ms // _PARTS_OF_WINDOW)
         # guards: the stats' state, _stats, _metrics, _tally, _last_record_ms, _next_pass_ms
         self._lock = threading.Lock()
         self._stats: tuple[tuple[Stat, MetricConfig], ...] = ()
@@ -150,12 +144,16 @@ class Sensor:
             parent.record_all(values, now_ms)
 
     def _pass_on(self) -> None:
-        """Pass the tally to the stats, as of its last value. The caller has the lock."""
-        if self._tally.count:
-            values, self._tally = self._tally, Tally()
-            for stat, config in self._stats:
-                stat.record(config, values, self._last_record_ms)
-        self._next_pass_ms = self._last_record_ms + self._tally_ms
+        """Pass the tally to the stats, as of its last value. The caller has the lock.
+
+        A value that ends a window is passed on alone: it begins the next one.
+        """
+        values, self._tally = self._tally, Tally()
+        next_pass_ms = FOREVER_MS
+        for stat, config in self._stats:
+            stat.record(config, values, self._last_record_ms)
+            next_pass_ms = min(next_pass_ms, stat.window_end_ms(config))
+        self._next_pass_ms = next_pass_ms
 
     def _measure(self, stat: MeasurableStat, config: MetricConfig, now_ms: int) -> float:
         """Return the value of a metric. The metric has taken the lock."""
@@ -215,8 +213,10 @@ class Sensor:
                 raise IllegalArgumentError(f"{metric_name!r} is registered already, by another sensor")
         if new:
             with HERE.mark, self._lock:
-                self._pass_on()  # those values were recorded before this stat was added
+                if self._tally.count:
+                    self._pass_on()  # those values were recorded before this stat was added
                 self._stats = (*self._stats, (stat, config))
+                self._next_pass_ms = 0
         return True
 
     def _take_back(self, metrics: dict[MetricName, KafkaMetric]) -> None:

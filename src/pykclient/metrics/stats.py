@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol, Self
 
+from pykclient.clock import FOREVER_MS
 from pykclient.errors import IllegalArgumentError
-from pykclient.metrics.metric_config import MetricConfig
+from pykclient.metrics.metric_config import UNLIMITED_EVENTS, MetricConfig
 from pykclient.metrics.metric_name import MetricName
 
 _NAN = float("nan")
@@ -51,7 +52,11 @@ class Tally:
 class Stat(Protocol):
     """A consumer of recorded values. Thread: owner."""
 
-    def record(self, config: MetricConfig, values: Tally, now_ms: int) -> None: ...
+    def record(self, config: MetricConfig, values: Tally, now_ms: int) -> None:
+        """Record values as of ``now_ms``."""
+
+    def window_end_ms(self, config: MetricConfig) -> int:
+        """Return the time before which it makes no difference whether values are recorded one by one or together."""
 
 
 class MeasurableStat(Stat, Protocol):
@@ -111,6 +116,11 @@ class SampledStat:
         self._update(sample, values)
         sample.event_count += values.count
         sample.last_event_ms = now_ms
+
+    def window_end_ms(self, config: MetricConfig) -> int:
+        if not self.samples or config.event_window < UNLIMITED_EVENTS:
+            return 0
+        return self.samples[self._current].start_ms + config.time_window_ms
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:
         self.purge(config, now_ms)
@@ -222,6 +232,9 @@ class Rate:
     def record(self, config: MetricConfig, values: Tally, now_ms: int) -> None:
         self.stat.record(config, values, now_ms)
 
+    def window_end_ms(self, config: MetricConfig) -> int:
+        return self.stat.window_end_ms(config)
+
     def measure(self, config: MetricConfig, now_ms: int) -> float:
         value = self.stat.measure(config, now_ms)
         return value * self._unit_ms / self.window_size_ms(config, now_ms)
@@ -260,6 +273,9 @@ class CumulativeSum:
     def record(self, config: MetricConfig, values: Tally, now_ms: int) -> None:  # noqa: ARG002
         self._total += values.total
 
+    def window_end_ms(self, config: MetricConfig) -> int:  # noqa: ARG002
+        return FOREVER_MS
+
     def measure(self, config: MetricConfig, now_ms: int) -> float:  # noqa: ARG002
         return self._total
 
@@ -283,6 +299,9 @@ class Value:
 
     def record(self, config: MetricConfig, values: Tally, now_ms: int) -> None:  # noqa: ARG002
         self._value = values.last
+
+    def window_end_ms(self, config: MetricConfig) -> int:  # noqa: ARG002
+        return FOREVER_MS
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:  # noqa: ARG002
         return self._value
@@ -313,3 +332,6 @@ class Meter:
     def record(self, config: MetricConfig, values: Tally, now_ms: int) -> None:
         self._rate.record(config, values, now_ms)
         self._total.record(config, values, now_ms)
+
+    def window_end_ms(self, config: MetricConfig) -> int:
+        return self._rate.window_end_ms(config)
