@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import socket
+import struct
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from pykclient.cli.doctor_checks import Listener, connection_checks
+from pykclient.config.admin_config import AdminClientConfig
 from pykclient.testing import EmbeddedCluster, Security
 from tests.cli.command import Pykclient
 from tests.support.wait import eventually
@@ -69,6 +75,33 @@ def test_tls_where_there_is_none(steps: Any, cluster: EmbeddedCluster) -> None:
     step, is_ok, text = steps("-b", cluster.bootstrap_servers, "-X", "security.protocol=SSL")[-1]
     assert (step, is_ok) == ("TLS", False)
     assert "security.protocol" in text
+
+
+def test_tls_where_each_connection_is_reset() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        was_reset = threading.Event()
+
+        def reset_connections() -> None:
+            with contextlib.suppress(OSError):  # the listener is shut down
+                while True:
+                    connection, _ = listener.accept()
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    connection.close()
+                    was_reset.set()
+
+        resetting = threading.Thread(target=reset_connections)
+        config = AdminClientConfig({"bootstrap.servers": "localhost", "security.protocol": "SSL"})
+        checks = connection_checks(Listener("127.0.0.1", listener.getsockname()[1]), config, 30_000)
+        try:
+            before = list(itertools.islice(checks, 2))
+            resetting.start()
+            assert was_reset.wait(30)
+            (tls,) = checks
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            resetting.join()
+    assert [(check.step, check.is_ok) for check in (*before, tls)] == [("DNS", True), ("TCP", True), ("TLS", False)]
+    assert "Check that the port is that of a listener with TLS" in tls.advice
 
 
 def test_sasl_where_there_is_none(steps: Any, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from typing import Any, Final, NamedTuple
 
 from pykclient.network.connection_failures import reason_of, shown_address
@@ -53,13 +52,12 @@ def connection_checks(listener: Listener, config: Mapping[str, Any], timeout_ms:
     found = _resolved(listener, timeout_ms)
     yield found[0]
     for address in found[1]:
-        check, connection = _connected(listener, address, timeout_ms)
+        check, family = _connected(listener, address, timeout_ms)
         yield check
-        if connection is None:
+        if family is None:
             continue
-        with closing(connection):
-            if config["security.protocol"].upper().endswith("SSL"):
-                yield _tls(listener, connection, config)
+        if config["security.protocol"].upper().endswith("SSL"):
+            yield _tls(listener, family, address, config, timeout_ms)
         return
 
 
@@ -84,7 +82,8 @@ def _resolved(listener: Listener, timeout_ms: int) -> tuple[Check, list[str]]:
     return Check("DNS", listener.host, True, ", ".join(addresses)), addresses
 
 
-def _connected(listener: Listener, address: str, timeout_ms: int) -> tuple[Check, socket.socket | None]:
+def _connected(listener: Listener, address: str, timeout_ms: int) -> tuple[Check, int | None]:
+    """Return the check of TCP, and the address family if the connection succeeded."""
     target = shown_address(address, listener.port)
     try:
         connection = socket.create_connection((address, listener.port), timeout_ms / 1000)
@@ -93,8 +92,9 @@ def _connected(listener: Listener, address: str, timeout_ms: int) -> tuple[Check
         return Check("TCP", target, False, f"no answer within {timeout_ms / 1000:g} s", advice), None
     except OSError as error:
         return Check("TCP", target, False, reason_of(error), _tcp_advice(listener)), None
-    local = connection.getsockname()[0]
-    return Check("TCP", target, True, f"connected from {local}"), connection
+    with connection:
+        local = connection.getsockname()[0]
+        return Check("TCP", target, True, f"connected from {local}"), connection.family
 
 
 def _tcp_advice(listener: Listener) -> str:
@@ -106,11 +106,20 @@ def _tcp_advice(listener: Listener) -> str:
     )
 
 
-def _tls(listener: Listener, connection: socket.socket, config: Mapping[str, Any]) -> Check:
+def _tls(listener: Listener, family: int, address: str, config: Mapping[str, Any], timeout_ms: int) -> Check:
+    """Try a TLS handshake on a connection of its own.
+
+    The socket is wrapped before it connects: ``wrap_socket`` leaves a connection open that the peer has reset already.
+    """
     context = client_ssl_factory(config).current().context
     host = listener.host if checks_host_names(config) or context.check_hostname else None
     try:
-        with context.wrap_socket(connection, server_hostname=host or listener.host) as wrapped:
+        with (
+            socket.socket(family) as plain,
+            context.wrap_socket(plain, server_hostname=host or listener.host) as wrapped,
+        ):
+            wrapped.settimeout(timeout_ms / 1000)
+            wrapped.connect((address, listener.port))
             cipher = wrapped.cipher()
             detail = f"{wrapped.version()}, {cipher[0] if cipher else 'no cipher'}"
             certificate = wrapped.getpeercert() or {}
