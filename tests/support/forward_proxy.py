@@ -47,8 +47,8 @@ class ForwardProxy:
     ) -> None:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
         self._acceptor.join(30)
+        self._listener.close()
         for sock in self._sockets:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
@@ -85,7 +85,6 @@ class ForwardProxy:
             first = client.recv(1, socket.MSG_PEEK)
             broker = self._socks5(client) if first == b"\x05" else self._http(client)
             if broker is not None:
-                self._sockets.append(broker)
                 self._start(self._pump, broker, client)
                 self._pump(client, broker)
                 return
@@ -94,7 +93,11 @@ class ForwardProxy:
     def _connect(self, host: str, port: int) -> socket.socket | None:
         self.asked.append((host, port))
         address = self._hosts.get(host)
-        return None if address is None else socket.create_connection((address, port))
+        if address is None:
+            return None
+        broker = socket.create_connection((address, port))
+        self._sockets.append(broker)  # at once, because the client may be gone when it is told
+        return broker
 
     def _socks5(self, client: socket.socket) -> socket.socket | None:
         _, count = _exactly(client, 2)

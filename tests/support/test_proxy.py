@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 
 import pytest
 
+from tests.support.forward_proxy import ForwardProxy
 from tests.support.proxy import TcpProxy
 from tests.support.wait import eventually
 
@@ -130,6 +132,23 @@ def test_an_unreachable_target_closes_the_connection() -> None:
         taken.bind(("127.0.0.1", 0))  # bound, not listening
         with TcpProxy(taken.getsockname()) as proxy, socket.create_connection((proxy.host, proxy.port), 30.0) as client:
             assert client.recv(1) == b""
+
+
+def test_a_client_that_goes_while_a_forward_proxy_connects(echo: tuple[str, int]) -> None:
+    going = socket.socket()
+
+    class Hosts(dict[str, str]):
+        """Knows every name. Looking one up resets the client's connection."""
+
+        def get(self, *_: object) -> str:
+            going.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            going.close()
+            return echo[0]
+
+    with ForwardProxy(Hosts()) as proxy, going:
+        going.connect(("127.0.0.1", proxy.port))
+        going.sendall(b"CONNECT kafka:%d HTTP/1.1\r\n\r\n" % echo[1])
+        eventually(lambda: proxy.asked, 30.0, "the proxy connects")
 
 
 def test_eventually_says_what_it_waited_for() -> None:
