@@ -39,8 +39,8 @@ class MaliciousServer:
 
     def __exit__(self, *_: object) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
         self._socket.close()
-        self._thread.join(30)
 
     def _run(self) -> None:
         with contextlib.suppress(OSError):

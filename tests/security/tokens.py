@@ -25,7 +25,7 @@ def unsecured_token(user: str, lifetime_s: float, **claims: Any) -> str:
 @contextlib.contextmanager
 def answering(serve: Callable[[socket.socket], None]) -> Iterator[str]:
     """Yield the URL of a server that calls ``serve`` for each connection, on threads, and then closes it."""
-    ended = threading.Event()
+    threads: list[threading.Thread] = []
 
     def run(connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
@@ -33,16 +33,20 @@ def answering(serve: Callable[[socket.socket], None]) -> Iterator[str]:
 
     def accept() -> None:
         with contextlib.suppress(OSError):
-            while not ended.is_set():
-                threading.Thread(target=run, args=(listener.accept()[0],), daemon=True).start()
+            while True:
+                threads.append(threading.Thread(target=run, args=(listener.accept()[0],), daemon=True))
+                threads[-1].start()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=accept, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/token"
-        ended.set()
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join()
+        acceptor = threading.Thread(target=accept, daemon=True)
+        acceptor.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/token"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            acceptor.join()
+    for thread in threads:
+        thread.join(30)
 
 
 class TokenServer:
