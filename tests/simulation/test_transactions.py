@@ -16,7 +16,8 @@ from tests.simulation.seeds import failure_of, first_of_sample
 _ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("seed", range(1, 7))
+#: In the last one, a broker is slow to write a marker of the first generation.
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 5, 6, 866_308_287_245])
 def test_each_record_is_processed_once(seed: int) -> None:
     run(make(seed))
 
