@@ -32,6 +32,7 @@ from tests.simulation import schedule as steps
 from tests.simulation import seeds
 from tests.simulation.faults import FaultMaker
 from tests.simulation.schedule import EVERYBODY, Settings, Step
+from tests.simulation.share_drills import DRILL, ShareDrills
 
 if TYPE_CHECKING:
     from pykclient.protocol.messages.share_fetch import ShareFetchResponse
@@ -426,19 +427,22 @@ class ShareWorld:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        self._await("all brokers run", self.faults.all_running)
-        self._await("everything is fed", lambda: self._fed)
-        self._await("every record was delivered", lambda: set(self._values.values()) == self._sent)
+        self.await_("all brokers run", self.faults.all_running)
+        self.await_("everything is fed", lambda: self._fed)
+        self.await_("every record was delivered", lambda: set(self._values.values()) == self._sent)
         quiet_ms = self._quiet_since()
-        self._await("no record comes any more", lambda: self.clock.now_ms() - self._quiet_since() > 3 * _LOCK_MS)
+        self.await_("no record comes any more", lambda: self.clock.now_ms() - self._quiet_since() > 3 * _LOCK_MS)
         self.note("quiet", quiet_ms)
         self.ending = True
-        self._await("members have stopped", lambda: all(member.closed for member in self.members))
+        self.await_("members have stopped", lambda: all(member.closed for member in self.members))
+        ShareDrills(self, _LOCK_MS).run()
 
     def _acquisitions(self) -> Iterator[tuple[int, str, TopicPartition, int, int]]:
         """Yield what responses gave to members, in that order: the time, member, record and delivery count."""
         requests = self.cluster.history.matching(api="SHARE_FETCH")
         for request in sorted(requests, key=lambda request: (request.answered_ms or 0, request.number)):
+            if (request.client_id or "").startswith(DRILL):
+                continue
             response = cast("ShareFetchResponse | None", request.response)
             now_ms = request.answered_ms or 0
             for topic in () if response is None else response.responses:
@@ -476,7 +480,7 @@ class ShareWorld:
 
     _last_total = _last_ms = -1
 
-    def _await(self, what: str, condition: Callable[[], bool]) -> None:
+    def await_(self, what: str, condition: Callable[[], bool]) -> None:
         deadline_ms = self.clock.now_ms() + _HEALING_MS
         while not condition():
             if self.clock.now_ms() > deadline_ms:
