@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
-from pykclient import AcknowledgedBatch, ProducerInterceptor, ProducerRecord
+import pykclient
+from pykclient import AcknowledgedBatch, ProducerInterceptor, ProducerRecord, implementation
 from pykclient.aio import AIOKafkaProducer, AsyncProducer, RecordMetadata
 from pykclient.aio.errors import MessageSizeTooLargeError, ProducerClosed
 from pykclient.aio.structs import CREATE_TIME
@@ -96,6 +100,35 @@ def test_records_of_one_iteration_share_a_batch(cluster: EmbeddedCluster) -> Non
             assert len(cluster.requests_of(ApiKeys.PRODUCE)) - before <= 2
 
     run(main())
+
+
+def test_a_record_that_is_awaited_takes_few_calls(cluster: EmbeddedCluster) -> None:
+    """Only calls of this package's Python functions count: those of asyncio depend on its version."""
+    topic = new_topic(cluster)
+    package = str(Path(pykclient.__file__).parent)
+    calls = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename.startswith(package)
+
+    async def main() -> int:
+        nonlocal calls
+        async with started(cluster, linger_ms=0) as producer:
+            for _ in range(5):
+                await producer.send_and_wait(topic, b"warm")
+            counts = []
+            for _ in range(20):
+                calls = 0
+                sys.setprofile(note)
+                try:
+                    await producer.send_and_wait(topic, b"value")
+                finally:
+                    sys.setprofile(None)
+                counts.append(calls)
+            return min(counts)  # some cycles publish metrics as well
+
+    assert run(main()) <= (133 if implementation.NAME == "c" else 217)
 
 
 def test_a_single_record_is_sent_before_the_loop_goes_on(cluster: EmbeddedCluster) -> None:

@@ -12,6 +12,7 @@ from pykclient.aio.loop_driver import LoopDriver
 from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK
 from pykclient.network.client_request import ClientResponse
 from tests.aio.loops import LOOPS, run, some_iterations, until
+from tests.support.mock_clock import MockClock
 
 IO_TURN = ["poll", "end", "step", "begin"]
 
@@ -148,28 +149,47 @@ def test_a_turn_is_held_back_while_records_are_appended(parts: Parts) -> None:
         driver.start()
         await some_iterations()
         assert parts.turns == 1
-        driver.hold()
+        driver.is_held = True
         driver.wake()
         driver.go_on(at_once=True)
         assert parts.turns == 2
         await some_iterations()
         assert parts.turns == 2  # nothing is queued in the loop any more
-        driver.hold()
+        driver.is_held = True
         driver.wake()
         driver.go_on(at_once=False)
         assert parts.turns == 2
         await some_iterations()
         assert parts.turns == 3
-        driver.hold()
+        driver.is_held = True
         driver.go_on(at_once=True)  # nothing has woken it
         await some_iterations()
         assert parts.turns == 3
         driver.wake()
-        driver.hold()
+        driver.is_held = True
         driver.go_on(at_once=True)  # woken before
         assert parts.turns == 4
         await some_iterations()
         assert parts.turns == 4
+        driver.release()
+
+    run(main())
+
+
+def test_it_is_overdue_if_the_loop_runs_no_turn_for_long(parts: Parts) -> None:
+    async def main() -> None:
+        clock = MockClock()
+        driver = LoopDriver(asyncio.get_running_loop(), parts, parts, parts, clock, parts.turn)
+        driver.start()
+        await some_iterations()
+        assert parts.turns == 1
+        clock.advance(5)
+        assert not driver.is_overdue
+        clock.advance(1)
+        assert driver.is_overdue
+        driver.wake()
+        await some_iterations()
+        assert not driver.is_overdue
         driver.release()
 
     run(main())

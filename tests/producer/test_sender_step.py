@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from pykclient.errors import IllegalStateError, KafkaError
+from pykclient.producer.producer_metrics import PUBLISH_INTERVAL_MS
 from pykclient.producer.sender_state import CLOSED, MOVES, STATES, check_move
+from pykclient.producer.waiting_queues import WaitingQueues
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 from tests.producer.harness import RETRY_BACKOFF_MS, TP0, SenderHarness, produce_response
 from tests.support.calls import counted_calls
@@ -87,6 +89,91 @@ def test_a_step_returns_when_a_batch_is_due() -> None:
     h.clock.advance(25)
     h.step()
     assert len(h.requests()) == 1
+
+
+def a_step_after_the_last_response(h: Stepped) -> int:
+    """Send a record, get its response, and return what the step after that returns."""
+    h.append()
+    h.step()
+    h.client.respond(produce_response({TP0: (0, 1)}))
+    h.poll()
+    assert not h.accumulator.has_incomplete
+    return h.step()
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One element for each time that a sender checks its queues."""
+    begun: list[int] = []
+    begin_look = WaitingQueues.begin_look
+
+    def counted(queues: WaitingQueues) -> None:
+        begun.append(1)
+        begin_look(queues)
+
+    monkeypatch.setattr(WaitingQueues, "begin_look", counted)
+    return begun
+
+
+def test_the_step_after_the_last_response_looks_at_nothing(looks: list[int]) -> None:
+    h = Stepped(idempotent=False)
+    h.sender_metrics.publish(h.clock.now_ms())
+    h.clock.advance(10)
+    assert a_step_after_the_last_response(h) == PUBLISH_INTERVAL_MS - 10
+    assert len(looks) == 1
+    h.clock.advance(PUBLISH_INTERVAL_MS - 11)
+    assert h.step() == 1
+    assert len(looks) == 1
+    h.clock.advance(1)
+    h.step()  # publishes the metrics
+    assert len(looks) == 2
+    assert not h.sender_metrics.latencies
+
+
+def test_a_record_after_the_step_that_looked_at_nothing_wakes_the_sender(looks: list[int]) -> None:
+    h = Stepped(idempotent=False, linger_ms=5)
+    h.sender_metrics.publish(h.clock.now_ms())
+    h.append()
+    h.clock.advance(5)
+    assert a_step_after_the_last_response(h) == PUBLISH_INTERVAL_MS - 5
+    _, wake, _ = h.accumulator.append(
+        TP0.topic, TP0.partition, h.clock.wall_ms(), b"k", b"v", (), None, 1000, h.metadata.fetch()
+    )
+    assert wake
+    assert h.step() == 5
+    h.clock.advance(5)
+    h.step()
+    assert len(h.requests()) == 1
+    assert len(looks) == 3
+
+
+def test_metrics_that_a_response_adds_are_published_soon(looks: list[int]) -> None:
+    """The step that sent the record has published the metrics before; no other check would be due for long."""
+    h = Stepped(idempotent=False)
+    h.clock.advance(10 * PUBLISH_INTERVAL_MS)
+    assert a_step_after_the_last_response(h) == PUBLISH_INTERVAL_MS
+    assert len(looks) == 2
+    assert h.sender_metrics.latencies
+    h.clock.advance(PUBLISH_INTERVAL_MS)
+    h.step()
+    assert not h.sender_metrics.latencies
+
+
+def test_an_id_that_is_not_settled_is_looked_at_without_batches(looks: list[int]) -> None:
+    h = Stepped()
+    h.sender_metrics.publish(h.clock.now_ms())
+    h.append()
+    h.step()
+    h.client.respond(InitProducerIdResponse(producer_id=7, producer_epoch=0))
+    h.poll()
+    assert 0 < a_step_after_the_last_response(h) <= PUBLISH_INTERVAL_MS
+    assert h.manager is not None
+    seen = len(looks)
+    h.step()
+    assert len(looks) == seen
+    h.manager.request_epoch_bump(TP0)
+    h.step()
+    assert len(looks) == seen + 1
 
 
 def test_a_failed_round_is_not_repeated_before_the_backoff(

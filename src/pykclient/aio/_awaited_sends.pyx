@@ -78,9 +78,8 @@ cdef class AwaitedSends:
                 )
             except MustWait:
                 return None
-            error = record.exception
-            if error is not None:
-                raise error
+            if record._result.completed:  # the record was refused
+                raise record.exception
         future = self.create_future()
         untrack(future)
         # All of this runs on the loop's thread, which also completes batches: the batch is still open.

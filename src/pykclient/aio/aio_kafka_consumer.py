@@ -406,7 +406,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         timer = Timer(consumer.components.clock, timeout_ms)
         consumer.begin_call(wanted)
         try:
-            if self._now_s() - consumer.driver.last_turn_s > _LONGEST_RUN_S:
+            if consumer.driver.is_overdue:
                 await one_iteration()
             consumer.advance_call()
             while True:

@@ -59,9 +59,6 @@ T = TypeVar("T")
 #: The size of a key and a value in metadata that does not show it.
 NO_SIZE: Final = -1
 
-#: A coroutine that keeps sending lets the loop run after this time, in seconds.
-_LONGEST_RUN_S: Final = 0.005
-
 #: Time that ``async with`` waits for records when KeyboardInterrupt or SystemExit leaves its block, in seconds.
 _ENDING_TIMEOUT_S: Final = 0.5
 
@@ -295,7 +292,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
         future = None
         if self._producer is not None and _get_running_loop() is self._loop:
             driver = self._driver
-            driver.hold()
+            driver.is_held = True
             try:
                 future = self._send_at_once(topic, value, key, partition, timestamp_ms, headers, True)
                 if future is None:
@@ -311,7 +308,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
 
     def _is_late(self) -> bool:
         """Return True if the loop has not run the driver for long: the caller may send in an endless loop."""
-        return self._loop is not None and self._loop.time() - self._driver.last_turn_s > _LONGEST_RUN_S
+        return self._loop is not None and self._driver.is_overdue
 
     def _send_now(
         self,

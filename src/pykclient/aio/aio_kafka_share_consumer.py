@@ -199,7 +199,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer]):
         consumer = self._usable()
         bound_ms = consumer_arguments.milliseconds(timeout_ms)
         with consumer.call(method, is_sole=True):
-            if self._now_s() - consumer.driver.last_turn_s > _LONGEST_RUN_S:
+            if consumer.driver.is_overdue:
                 await one_iteration()
             return await self._read(consumer, bound_ms)
 

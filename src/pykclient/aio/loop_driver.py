@@ -14,6 +14,9 @@ from pykclient.network.client_request import ClientResponse
 _MOST_ROUNDS: Final = 4
 _LONG_TURN_MS: Final = 5
 
+#: A coroutine that keeps calling a client lets the loop run after this time without a turn, in ms.
+_LONGEST_RUN_MS: Final = 5
+
 #: The longest timer: a turn that comes early does no harm.
 _LONGEST_WAIT_MS: Final = 3_600_000
 
@@ -72,16 +75,16 @@ class LoopDriver:
         "_clock",
         "_decider",
         "_descriptor",
-        "_due_s",
-        "_is_held",
+        "_due_ms",
         "_is_turning",
         "_is_woken",
+        "_last_turn_ms",
         "_loop",
         "_on_turn",
         "_selector",
         "_timer",
         "closed",
-        "last_turn_s",
+        "is_held",
         "turns",
     )
 
@@ -102,14 +105,15 @@ class LoopDriver:
         self._on_turn = on_turn
         self._descriptor: int | None = None  # while the loop watches it
         self._timer: asyncio.TimerHandle | None = None
-        self._due_s = 0.0  # when the timer is due
+        self._due_ms = 0  # when the timer is due
         self._is_woken = False  # True while a turn is queued in the loop
-        self._is_held = False
         self._is_turning = False
+        self._last_turn_ms = 0  # when the last turn ended
+        #: While this is True, ``wake`` causes no turn. It is set for a part of one callback of the loop, which
+        #: then calls ``go_on``.
+        self.is_held = False
         #: Done once the decider has closed.
         self.closed: asyncio.Future[None] = loop.create_future()
-        #: The loop's time at the end of the last turn.
-        self.last_turn_s = 0.0
         #: The number of turns so far.
         self.turns = 0
 
@@ -123,26 +127,27 @@ class LoopDriver:
         self._watch()
         self.wake()
 
+    @property
+    def is_overdue(self) -> bool:
+        """True if the loop has run no turn for long. A coroutine that calls the client in a loop must then give way."""
+        return self._clock.now_ms() - self._last_turn_ms > _LONGEST_RUN_MS
+
     def wake(self) -> None:
         """Have a turn in the next iteration of the loop."""
         if self._is_woken:
             return
-        if self._is_held:  # by the loop's current callback, so the loop is not closed
+        if self.is_held:  # by the loop's current callback, so the loop is not closed
             self._is_woken = True
         elif not (self.closed.done() or self._loop.is_closed()):
             self._is_woken = True
             self._loop.call_soon(self._turn_after_wake)
 
-    def hold(self) -> None:
-        """Have no turn for a ``wake`` before ``go_on``, which must follow in the same iteration of the loop."""
-        self._is_held = True
-
     def go_on(self, at_once: bool) -> None:
-        """Have the turn that was held back: ``at_once``, or in the next iteration of the loop.
+        """End ``is_held``, and have the turn that was held back: ``at_once``, or in the next iteration of the loop.
 
         A turn at once saves the loop an iteration, in which it would find nothing else to do.
         """
-        self._is_held = False
+        self.is_held = False
         if self._is_woken:
             if at_once and not self._is_turning and not self.closed.done():
                 self._turn(False)
@@ -163,9 +168,6 @@ class LoopDriver:
         if self._is_woken and not self.closed.done():
             self._turn(False)
 
-    def _turn_for_io(self) -> None:
-        self._turn(True)
-
     def _turn_after_wait(self) -> None:
         self._timer = None
         if self._descriptor is None:
@@ -185,13 +187,13 @@ class LoopDriver:
             raise
         finally:
             self._is_turning = False
-            self.last_turn_s = self._loop.time()
+            self._last_turn_ms = now_ms = self._clock.now_ms()
             self.turns += 1
             if self._decider.is_closed:
                 self._end()
             self._on_turn()
         if not self._decider.is_closed:
-            self._schedule(wait_ms)
+            self._schedule(wait_ms, now_ms)
 
     def close_at_once(self) -> None:
         """Have a turn now, for a decider that was told to close by force. The loop may have been closed already."""
@@ -223,24 +225,25 @@ class LoopDriver:
             self._unwatch()  # the descriptor may stay readable, and would cause turn after turn
         return wait_ms
 
-    def _schedule(self, wait_ms: int) -> None:
+    def _schedule(self, wait_ms: int, now_ms: int) -> None:
         """Have the next turn in ``wait_ms``, or earlier if a timer is due before."""
         if wait_ms <= 0:
             self.wake()
             return
-        due_s = self.last_turn_s + (wait_ms if wait_ms < _LONGEST_WAIT_MS else _LONGEST_WAIT_MS) / 1000
+        wait_ms = wait_ms if wait_ms < _LONGEST_WAIT_MS else _LONGEST_WAIT_MS
+        due_ms = now_ms + wait_ms
         if self._timer is not None:
-            if self._due_s <= due_s:
+            if self._due_ms <= due_ms:
                 return
             self._timer.cancel()
-        self._due_s = due_s
-        self._timer = self._loop.call_at(due_s, self._turn_after_wait)
+        self._due_ms = due_ms
+        self._timer = self._loop.call_later(wait_ms / 1000, self._turn_after_wait)
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         self._descriptor = descriptor = self._selector.fileno()
-        self._loop.add_reader(descriptor, self._turn_for_io)
+        self._loop.add_reader(descriptor, self._turn, True)
 
     def _unwatch(self) -> None:
         descriptor, self._descriptor = self._descriptor, None

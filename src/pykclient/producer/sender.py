@@ -17,7 +17,7 @@ from pykclient.producer.produce_messages import BatchesRequest, ProduceRequestBu
 from pykclient.producer.produce_response import ProduceResponseHandler
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.producer_metadata import ProducerMetadata
-from pykclient.producer.producer_metrics import SenderMetrics
+from pykclient.producer.producer_metrics import PUBLISH_INTERVAL_MS, SenderMetrics
 from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.transaction_manager import TransactionManager
 from pykclient.producer.transaction_steps import FIND_COORDINATOR, Outcome
@@ -157,12 +157,26 @@ class Sender:
         delay_ms = self._next_round_ms - now_ms
         if delay_ms > 0:
             return delay_ms
+        if not self._register.incomplete:
+            rest_ms = self._waiting.next_look_ms - now_ms
+            if 0 < rest_ms <= PUBLISH_INTERVAL_MS and self._rests():
+                return rest_ms
         if is_borrowed:
             return self._run_round(now_ms)
         try:
             return self._run_round(now_ms)
         except Exception as error:  # noqa: BLE001 - the producer must go on
             return self.round_failed(error, now_ms)
+
+    def _rests(self) -> bool:
+        """Return True if a producer without batches has nothing to do before the time of its next check.
+
+        This is so after the response to its last batch. A thread that adds a batch wakes the sender if the batch is due
+        before that check. The check itself publishes metrics, so it must not be further off than their interval.
+        """
+        if self._register.held or self._transactions is not None:
+            return False
+        return self._transaction_manager is None or self._transaction_manager.is_settled
 
     def round_failed(self, error: Exception, now_ms: int) -> int:
         """Clean up after an exception that ended a step or a poll early; return the backoff in ms.
