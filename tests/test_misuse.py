@@ -96,7 +96,7 @@ def test_constructors(make: Callable[[], object], said: str) -> None:
         (lambda consumer: consumer.offsets_for_times({TP: float("nan")}), "must be milliseconds since the epoch"),
         (lambda consumer: consumer.offsets_for_times({TP: "now"}), "must be milliseconds since the epoch"),
         (lambda consumer: consumer.end_offsets("t"), "partitions must be a list of TopicPartition, not 't'"),
-        (lambda consumer: consumer.poll("1"), "a timeout is a number of milliseconds from 0 on, not '1'"),
+        (lambda consumer: consumer.poll("1"), "timeout_ms is '1'; it must be a number of milliseconds from 0 on"),
         (lambda consumer: consumer.poll(None), "poll() takes a number of milliseconds, not None"),
     ],
 )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from pykclient import argument_values
 from pykclient.errors import IllegalArgumentError, InvalidTopicError
 
 GROUP_METADATA_TOPIC_NAME: Final = "__consumer_offsets"
@@ -47,7 +48,9 @@ def is_valid(topic: str) -> bool:
 
 
 def shown(topic: object) -> str:
-    """Return a name, or any other value passed as a name, for an error message: quoted and shortened."""
+    """Return a name, or any other value passed as a name, for an error message: names are quoted and shortened."""
+    if not isinstance(topic, str):
+        return argument_values.shown(topic)
     text = repr(topic)
     return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."
 

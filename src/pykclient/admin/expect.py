@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
+from pykclient.argument_values import whole_number
 from pykclient.errors import IllegalArgumentError
 from pykclient.types import TopicPartition
-from pykclient.whole_numbers import whole_number
 
 _LONGEST_SHOWN: Final = 60
 _MAX_STRING: Final = 32767

@@ -373,7 +373,8 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         from pykclient.consumer.arrow_reader import ArrowReader
 
         consumer = self._usable()
-        reader = ArrowReader(consumer.consumer, max_records, max_bytes or _ARROW_BYTES, columns, binary_view, until)
+        limit = _ARROW_BYTES if max_bytes is None else max_bytes
+        reader = ArrowReader(consumer.consumer, max_records, limit, columns, binary_view, until)
         fetch = await self._await_fetch(
             consumer, reader.take_buffered, None, consumer_arguments.milliseconds(timeout_ms)
         )

@@ -24,6 +24,7 @@ from pykclient.aio.starting import await_bootstrap, look_up_bootstrap_servers
 from pykclient.aio.structs import RecordMetadata
 from pykclient.aio.threadless_producer import ThreadlessProducer, TopicIsMissing
 from pykclient.aio.transactions import TransactionalCoroutines
+from pykclient.argument_values import shown
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import (
     BufferExhaustedError,
@@ -481,7 +482,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
         producer = self._usable()
         topic, partition = record_arguments.checked_topic(topic), record_arguments.checked_partition(partition)
         if not isinstance(batch, BatchBuilder):
-            raise IllegalArgumentError(f"batch is {record_arguments.shown(batch)}; create_batch() makes one")
+            raise IllegalArgumentError(f"batch is {shown(batch)}; create_batch() makes one")
         deadline_ms = producer.components.clock.now_ms() + producer.max_block_ms
         await self._await_topic(producer, topic, partition, deadline_ms)
         self._usable()

@@ -10,6 +10,7 @@ from pykclient.aio.aio_consumer_base import AIOConsumerBase
 from pykclient.aio.errors import ConsumerStoppedError
 from pykclient.aio.loop_waits import LoopWaits, one_iteration
 from pykclient.aio.threadless_share_consumer import ThreadlessShareConsumer
+from pykclient.argument_values import shown
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.config.share_consumer_config import ShareConsumerConfig
 from pykclient.consumer import consumer_arguments
@@ -337,7 +338,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer]):
         """
         if callback is not None and not callable(callback):
             raise IllegalArgumentError(
-                f"an acknowledgement commit callback is a function of offsets and error, not {callback!r}"
+                f"an acknowledgement commit callback is a function of offsets and error, not {shown(callback)}"
             )
         self._callback = callback
         consumer = self._changeable()

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pykclient.aio.errors import ArgumentTypeError
+from pykclient.argument_values import shown
 from pykclient.consumer import consumer_arguments
 from pykclient.errors import IllegalArgumentError
+from pykclient.record.record_batch import MAX_INT64
 from pykclient.types import OffsetAndMetadata, TopicPartition
 
 
@@ -40,18 +42,16 @@ def topics_or_pattern(topics: Any, pattern: Any) -> tuple[list[str], PrefixPatte
         IllegalArgumentError: the pattern is not valid.
         InvalidTopicError: no topic can have one of these names.
     """
-    if not (topics or pattern):
-        raise ArgumentTypeError("You should provide either `topics` or `pattern`")
-    if topics and pattern:
-        raise ArgumentTypeError("You can't provide both `topics` and `pattern`")
-    if pattern:
-        try:
-            return [], PrefixPattern(re.compile(pattern))
-        except re.error as error:
-            raise IllegalArgumentError(f"{pattern!r} is not a valid pattern: {error}") from error
-    if not isinstance(topics, (tuple, set, frozenset, list)):
+    has_pattern = not (pattern is None or (isinstance(pattern, str) and not pattern))
+    if topics is not None and not isinstance(topics, (tuple, set, frozenset, list)):
         raise ArgumentTypeError("Topics should be list of strings")
-    return consumer_arguments.topics(topics), None
+    if not (topics or has_pattern):
+        raise ArgumentTypeError("You should provide either `topics` or `pattern`")
+    if topics and has_pattern:
+        raise ArgumentTypeError("You can't provide both `topics` and `pattern`")
+    if has_pattern:
+        return [], PrefixPattern(consumer_arguments.pattern(pattern))
+    return consumer_arguments.topics(topics or ()), None
 
 
 def listener(value: Any) -> Any:
@@ -75,7 +75,7 @@ def partitions(values: Iterable[Any]) -> list[TopicPartition]:
     checked = []
     for value in values:
         if not isinstance(value, tuple) or len(value) != 2:
-            raise ArgumentTypeError(f"partitions must be TopicPartition instances, not {value!r}")
+            raise ArgumentTypeError(f"partitions must be TopicPartition instances, not {shown(value)}")
         checked.append(consumer_arguments.partition(value))
     return list(dict.fromkeys(checked))
 
@@ -86,8 +86,8 @@ def offset(value: Any) -> int:
     Raises:
         IllegalArgumentError: it is not a whole number from 0 on.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise IllegalArgumentError(f"Offset must be a positive integer, or 0, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_INT64:
+        raise IllegalArgumentError(f"Offset must be a positive integer, or 0, not {shown(value)}")
     return value
 
 
@@ -98,20 +98,20 @@ def offsets(values: Any) -> dict[TopicPartition, OffsetAndMetadata]:
         IllegalArgumentError: ``values`` is empty or not a dict, or an entry is invalid.
         ArgumentTypeError: a key or the metadata has the wrong type.
     """
-    if not values or not isinstance(values, Mapping):
+    if not isinstance(values, Mapping) or not values:
         raise IllegalArgumentError(
-            f"offsets to commit are a dict such as {{TopicPartition('topic', 0): 5}}, not {values!r}"
+            f"offsets to commit are a dict such as {{TopicPartition('topic', 0): 5}}, not {shown(values)}"
         )
     plain: dict[Any, Any] = {}
     for key, value in values.items():
         if not isinstance(key, tuple) or len(key) != 2:
-            raise ArgumentTypeError(f"Key should be TopicPartition instance, not {key!r}")
+            raise ArgumentTypeError(f"Key should be TopicPartition instance, not {shown(key)}")
         if isinstance(value, tuple) and not isinstance(value, OffsetAndMetadata):
             if len(value) != 2:
-                raise IllegalArgumentError(f"an offset is a number, or a pair of a number and text, not {value!r}")
+                raise IllegalArgumentError(f"an offset is a number, or a pair of a number and text, not {shown(value)}")
             value = OffsetAndMetadata(*value)  # noqa: PLW2901
         if isinstance(value, OffsetAndMetadata) and not isinstance(value.metadata, (str, type(None))):
-            raise ArgumentTypeError(f"Metadata should be a string, not {value.metadata!r}")
+            raise ArgumentTypeError(f"Metadata should be a string, not {shown(value.metadata)}")
         plain[key] = value
     return consumer_arguments.offsets(plain) or {}
 
@@ -123,7 +123,7 @@ def max_records(value: Any) -> int | None:
         IllegalArgumentError: it is not a whole number from 1 on.
     """
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise IllegalArgumentError(f"`max_records` must be a positive Integer, not {value!r}")
+        raise IllegalArgumentError(f"`max_records` must be a positive Integer, not {shown(value)}")
     checked: int | None = value
     return checked
 
@@ -138,6 +138,7 @@ def timestamps(values: Any) -> dict[TopicPartition, int]:
         for tp, value in values.items():
             if isinstance(value, (int, float)) and value < 0:
                 raise IllegalArgumentError(
-                    f"The target time for partition {tp} is {value}. The target time cannot be negative."
+                    f"The target time for partition {consumer_arguments.partition(tp)} is {shown(value)}. The target "
+                    "time cannot be negative."
                 )
     return consumer_arguments.timestamps(values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pykclient.argument_values import checked_flag
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.fetch import ColumnsFetch
 from pykclient.errors import IllegalStateError
@@ -50,8 +51,8 @@ class ArrowReader:
         self._max_records = consumer_arguments.max_records(max_records) or MAX_INT32
         self._max_bytes = consumer_arguments.max_bytes(max_bytes) or max(1, consumer.fetch_max_bytes)
         self._names = checked_names(consumer_arguments.columns(names))  # before anything is read
-        self._views = views
-        self._ends = {} if until is None else consumer_arguments.ends(until)
+        self._views = checked_flag(views, "binary_view")
+        self._ends = consumer_arguments.ends(until)
 
     def take(self, timer: Timer) -> Steps[tuple[pa.RecordBatch, ColumnsFetch]]:
         """Poll once. The caller marks the fetch as returned when the batch is certain to reach the application."""

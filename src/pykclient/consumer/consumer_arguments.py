@@ -1,22 +1,28 @@
-"""Checks of the arguments of the consumer's methods, with errors that say what to write instead."""
+"""Checks of the arguments of the consumer's methods, with errors that say what to write instead.
+
+Errors show numbers and short text, or else the type of the value, because a value in the wrong place may be a secret.
+"""
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
+from uuid import UUID
 
 from pykclient import topic_names
+from pykclient.argument_values import check_callable, elements, plain_number, shown, whole_number
 from pykclient.clock import FOREVER_MS
 from pykclient.config import addresses
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.coordinator.membership_operation import DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP
 from pykclient.errors import IllegalArgumentError
-from pykclient.record.record_batch import MAX_INT32
+from pykclient.record.record_batch import MAX_INT32, MAX_INT64
 from pykclient.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
-from pykclient.whole_numbers import whole_number
+
+#: The longest string of the protocol, in bytes.
+_MAX_STRING = 32767
 
 #: A float timeout up to this value is probably meant in seconds.
 _SUSPICIOUS_MS = 10
@@ -58,10 +64,12 @@ def topics(values: Collection[str]) -> list[str]:
         InvalidTopicError: no topic can have one of these names.
     """
     if isinstance(values, str):
-        raise IllegalArgumentError(f"topics must be a list of names, not the string {values!r}; write [{values!r}]")
-    if not isinstance(values, Iterable):
-        raise IllegalArgumentError(f"topics must be a list of names, not {values!r}")
-    return [topic(name) for name in values]
+        name = topic_names.shown(values)
+        raise IllegalArgumentError(f"topics must be a list of names, not the string {name}; write [{name}]")
+    names = elements(values)
+    if names is None:
+        raise IllegalArgumentError(f"topics must be a list of names, not {shown(values)}")
+    return [topic(name) for name in names]
 
 
 def topic(name: str) -> str:
@@ -74,27 +82,41 @@ def topic(name: str) -> str:
     return name
 
 
-def pattern(value: str | re.Pattern[str]) -> re.Pattern[str]:
-    if isinstance(value, re.Pattern):
+def pattern(value: Any) -> re.Pattern[str]:
+    """Return a topic pattern, compiled.
+
+    Raises:
+        IllegalArgumentError: it is neither text nor a compiled pattern of text, is empty, or is not valid.
+    """
+    if isinstance(value, re.Pattern) and isinstance(value.pattern, str):
         return value
+    if not isinstance(value, str):
+        given = "re.Pattern of bytes" if isinstance(value, re.Pattern) else shown(value)
+        raise IllegalArgumentError(f"pattern is {given}; it must be a regular expression: a str or re.compile(...)")
     if not value:
         raise IllegalArgumentError("the topic pattern is empty")
     try:
         return re.compile(value)
-    except re.error as error:
-        raise IllegalArgumentError(f"the topic pattern {value!r} is not a valid regular expression: {error}") from error
+    except (re.error, OverflowError, RecursionError) as error:
+        raise IllegalArgumentError(
+            f"the topic pattern {topic_names.shown(value)} is not a valid regular expression: {error}"
+        ) from error
 
 
 def listener(value: Any) -> Any:
     """Return the listener; any object with the two methods is accepted.
 
     Raises:
-        IllegalArgumentError: it lacks one of the methods.
+        IllegalArgumentError: it lacks one of the methods, or is a class instead of an object.
     """
     if value is not None:
         for method in ("on_partitions_revoked", "on_partitions_assigned"):
             if not callable(getattr(value, method, None)):
-                raise IllegalArgumentError(f"a rebalance listener needs a method {method}(partitions): {value!r}")
+                raise IllegalArgumentError(
+                    f"listener is {shown(value)}; a rebalance listener needs a method {method}(partitions)"
+                )
+        if isinstance(value, type):
+            raise IllegalArgumentError(f"listener is the class {value.__name__}; pass an object: {value.__name__}()")
     return value
 
 
@@ -121,16 +143,20 @@ def partition(value: Any) -> TopicPartition:
             "a record is not a TopicPartition: write TopicPartition(record.topic, record.partition)"
         )
     else:
-        raise IllegalArgumentError(f"{value!r} is not a TopicPartition")
+        raise IllegalArgumentError(f"{shown(value)} is not a TopicPartition")
     try:
         number = whole_number(tp.partition)
     except TypeError:
         number = -1
     if not 0 <= number <= MAX_INT32:
         raise IllegalArgumentError(
-            f"{topic_names.shown(tp)} is not a partition: it needs a topic's name and a number from 0 on"
+            f"{_shown_partition(tp)} is not a partition: it needs a topic's name and a number from 0 on"
         )
     return TopicPartition(topic(tp.topic), number)
+
+
+def _shown_partition(tp: TopicPartition) -> str:
+    return f"TopicPartition(topic={topic_names.shown(tp.topic)}, partition={shown(tp.partition)})"
 
 
 def partitions(values: Iterable[Any]) -> list[TopicPartition]:
@@ -140,10 +166,12 @@ def partitions(values: Iterable[Any]) -> list[TopicPartition]:
         IllegalArgumentError: ``values`` is not a collection of partitions.
     """
     if isinstance(values, (TopicPartition, str)):
-        raise IllegalArgumentError(f"partitions must be a list of TopicPartition, not {values!r}; write [{values!r}]")
-    if not isinstance(values, Iterable) or isinstance(values, ConsumerRecord):
+        given = topic_names.shown(values) if isinstance(values, str) else _shown_partition(values)
+        raise IllegalArgumentError(f"partitions must be a list of TopicPartition, not {given}; write [{given}]")
+    found = None if isinstance(values, ConsumerRecord) else elements(values)
+    if found is None:
         raise IllegalArgumentError(f"partitions must be a list of TopicPartition, not {type(values).__name__}")
-    return list(dict.fromkeys(partition(value) for value in values))
+    return list(dict.fromkeys(partition(value) for value in found))
 
 
 def partitions_of_call(args: tuple[Any, ...]) -> list[TopicPartition]:
@@ -157,12 +185,84 @@ def offset(value: Any) -> int:
     """Return an offset as an int. Other integer types, such as NumPy's, are accepted.
 
     Raises:
-        IllegalArgumentError: ``value`` is not a whole number.
+        IllegalArgumentError: ``value`` is not a whole number, or does not fit 64 bits.
     """
     try:
-        return whole_number(value)
+        number = whole_number(value)
     except TypeError:
-        raise IllegalArgumentError(f"an offset is an integer, not {value!r}") from None
+        raise IllegalArgumentError(f"an offset is an integer, not {shown(value)}") from None
+    if not -MAX_INT64 <= number <= MAX_INT64:
+        raise IllegalArgumentError(f"an offset has at most 64 bits, and this is {shown(number)}")
+    return number
+
+
+def offset_and_metadata(value: Any) -> OffsetAndMetadata:
+    """Return an offset with its metadata and epoch. A plain number is accepted; None becomes no metadata, no epoch.
+
+    Raises:
+        IllegalArgumentError: a field has the wrong type, or does not fit the protocol.
+    """
+    if not isinstance(value, OffsetAndMetadata):
+        return OffsetAndMetadata(offset(value))
+    number = offset(value.offset)
+    metadata = "" if value.metadata is None else _text(value.metadata, "the metadata of an offset")
+    if value.leader_epoch is None:
+        return OffsetAndMetadata(number, metadata)
+    try:
+        epoch = whole_number(value.leader_epoch)
+    except TypeError:
+        raise IllegalArgumentError(f"a leader epoch is an integer, not {shown(value.leader_epoch)}") from None
+    if epoch > MAX_INT32:
+        raise IllegalArgumentError(f"a leader epoch has at most 32 bits, and this is {shown(epoch)}")
+    return OffsetAndMetadata(number, metadata, max(-1, epoch))
+
+
+def _text(value: Any, what: str) -> str:
+    """Return a text that the protocol can carry.
+
+    Raises:
+        IllegalArgumentError: it is not a ``str``, has no UTF-8 form, or is too long.
+    """
+    if not isinstance(value, str):
+        raise IllegalArgumentError(f"{what} is {shown(value)}; it must be a str")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError as error:
+        raise IllegalArgumentError(f"{what} cannot be encoded in UTF-8: {error.reason}") from None
+    if size > _MAX_STRING:
+        raise IllegalArgumentError(f"{what} has {size} bytes; the protocol allows {_MAX_STRING}")
+    return str.__str__(value)
+
+
+def reason(value: Any) -> str | None:
+    """Return the reason of a rebalance, or None.
+
+    Raises:
+        IllegalArgumentError: it is not a text that the protocol can carry.
+    """
+    return None if value is None else _text(value, "reason")
+
+
+def topic_id(value: Any) -> UUID | None:
+    """Return a topic id, or None.
+
+    Raises:
+        IllegalArgumentError: it is not a UUID.
+    """
+    if value is not None and not isinstance(value, UUID):
+        raise IllegalArgumentError(f"topic_id is {shown(value)}; it must be a uuid.UUID")
+    return value
+
+
+def callback(value: Any) -> Any:
+    """Return a callback, or None.
+
+    Raises:
+        IllegalArgumentError: it cannot be called.
+    """
+    if value is not None:
+        check_callable(value, "callback")
+    return value
 
 
 def offsets(values: Mapping[Any, Any] | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
@@ -184,13 +284,10 @@ def offsets(values: Mapping[Any, Any] | None) -> dict[TopicPartition, OffsetAndM
         )
     checked: dict[TopicPartition, OffsetAndMetadata] = {}
     for key, value in values.items():
-        committed = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(offset(value))
-        if offset(committed.offset) < 0:
-            raise IllegalArgumentError(f"offset {committed.offset} of {key} cannot be committed: it is negative")
-        if committed.metadata is None or committed.leader_epoch is None:
-            epoch = -1 if committed.leader_epoch is None else committed.leader_epoch
-            committed = OffsetAndMetadata(committed.offset, committed.metadata or "", epoch)
-        checked[partition(key)] = committed
+        tp, committed = partition(key), offset_and_metadata(value)
+        if committed.offset < 0:
+            raise IllegalArgumentError(f"offset {committed.offset} of {tp} cannot be committed: it is negative")
+        checked[tp] = committed
     return checked
 
 
@@ -212,14 +309,24 @@ def timestamps(values: Mapping[Any, Any]) -> dict[TopicPartition, int]:
             checked[tp] = int(value) if isinstance(value, float) else whole_number(value)
         except (TypeError, ValueError, OverflowError):
             checked[tp] = -1
-        if checked[tp] < 0:
-            raise IllegalArgumentError(f"the time for {tp} must be milliseconds since the epoch, not {value!r}")
+        if not 0 <= checked[tp] <= MAX_INT64:
+            raise IllegalArgumentError(f"the time for {tp} must be milliseconds since the epoch, not {shown(value)}")
     return checked
 
 
-def ends(values: Mapping[Any, Any] | None) -> dict[TopicPartition, int]:
-    """Return the end offset of each partition in ``values``; None means no partitions."""
-    return {partition(key): offset(value) for key, value in (values or {}).items()}
+def ends(values: Any) -> dict[TopicPartition, int]:
+    """Return the end offset of each partition in ``values``; None means no partitions.
+
+    Raises:
+        IllegalArgumentError: ``values`` is not a mapping, or has an invalid entry.
+    """
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping):
+        raise IllegalArgumentError(
+            f"until is {shown(values)}; it must be a dict such as {{TopicPartition('topic', 0): 5}}"
+        )
+    return {partition(key): offset(value) for key, value in values.items()}
 
 
 def milliseconds(value: float) -> int:
@@ -232,8 +339,12 @@ def milliseconds(value: float) -> int:
     """
     if type(value) is int and 0 <= value < FOREVER_MS:
         return value
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or math.isnan(value) or value < 0:
-        raise IllegalArgumentError(f"a timeout is a number of milliseconds from 0 on, not {value!r}")
+    try:
+        number = plain_number(value)
+    except TypeError:
+        number = -1
+    if not number >= 0:  # NaN is neither
+        raise IllegalArgumentError(f"timeout_ms is {shown(value)}; it must be a number of milliseconds from 0 on")
     if isinstance(value, float) and 0 < value <= _SUSPICIOUS_MS:
         warnings.warn(
             f"a consumer's timeouts are in milliseconds: {value} is {value / 1000} s; if seconds were meant, write "
@@ -241,33 +352,64 @@ def milliseconds(value: float) -> int:
             RuntimeWarning,
             stacklevel=4,
         )
-    return FOREVER_MS if value >= FOREVER_MS else int(value)
+    return FOREVER_MS if number >= FOREVER_MS else int(number)
 
 
-def max_records(value: int | None) -> int | None:
-    if value is not None and (not isinstance(value, int) or value < 1):
-        raise IllegalArgumentError(f"max_records must be at least 1, not {value!r}")
-    return value
+def max_records(value: Any) -> int | None:
+    """Return a limit of records, or None for none.
+
+    Raises:
+        IllegalArgumentError: it is not a whole number from 1 on.
+    """
+    return None if value is None else _limit(value, "max_records", MAX_INT32)
 
 
 def max_bytes(value: Any) -> int | None:
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise IllegalArgumentError(f"max_bytes must be a positive whole number, not {value!r}")
-    return value
+    """Return a limit of bytes, or None for none.
+
+    Raises:
+        IllegalArgumentError: it is not a whole number from 1 on.
+    """
+    return None if value is None else _limit(value, "max_bytes", MAX_INT64)
 
 
-def group_membership_operation(value: str) -> str:
+def _limit(value: Any, name: str, most: int) -> int:
+    try:
+        number = whole_number(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise IllegalArgumentError(f"{name} must be a whole number from 1 on, not {shown(value)}")
+    return min(number, most)
+
+
+def group_membership_operation(value: Any) -> str:
+    """Return one of the values that ``close`` takes.
+
+    Raises:
+        IllegalArgumentError: there is no such value.
+    """
     known = (DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP)
-    if value not in known:
-        raise IllegalArgumentError(f"group_membership_operation must be one of {', '.join(known)}, not {value!r}")
+    if not isinstance(value, str) or value not in known:
+        raise IllegalArgumentError(f"group_membership_operation must be one of {', '.join(known)}, not {shown(value)}")
     return value
 
 
 def columns(values: Any) -> list[str] | None:
+    """Return the names of columns, or None for all.
+
+    Raises:
+        IllegalArgumentError: ``values`` is not a collection of names.
+    """
     if values is None:
         return None
     if isinstance(values, str):
-        raise IllegalArgumentError(f"columns must be a list of names, not the string {values!r}; write [{values!r}]")
-    return list(values)
+        name = topic_names.shown(values)
+        raise IllegalArgumentError(f"columns must be a list of names, not the string {name}; write [{name}]")
+    names = elements(values)
+    if names is None:
+        raise IllegalArgumentError(f"columns must be a list of names, not {shown(values)}")
+    for name in names:
+        if not isinstance(name, str):
+            raise IllegalArgumentError(f"columns must be a list of names, but one of them is {shown(name)}")
+    return names

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from pykclient import explanation
+from pykclient.argument_values import checked_flag
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.arrow_reader import ArrowReader
@@ -255,10 +256,11 @@ class KafkaConsumer(ConsumerFace[K, V]):
         with self._guard:
             if timeout_ms is None:  # the types forbid it; in other methods None means the default timeout
                 raise IllegalArgumentError("poll() takes a number of milliseconds, not None")
+            moves = update_offsets is True or checked_flag(update_offsets, "update_offsets")
             self._guard.require_outermost()
             fetch = self._run(self._consumer.poll(self._timer(timeout_ms), consumer_arguments.max_records(max_records)))
             records: dict[TopicPartition, list[ConsumerRecord[K, V]]] = fetch.records
-            if not update_offsets:
+            if not moves:
                 self._consumer.take_back(fetch)
         # Last, because a signal handler may raise anywhere above. From here the records are certain to reach the
         # caller.
@@ -369,15 +371,12 @@ class KafkaConsumer(ConsumerFace[K, V]):
 
         Raises:
             IllegalStateError: the partition is not assigned to this consumer.
-            IllegalArgumentError: ``offset`` is negative.
+            IllegalArgumentError: ``offset`` is negative, or an argument is invalid.
         """
         with self._guard:
-            tp = consumer_arguments.partition(partition)
-            if isinstance(offset, OffsetAndMetadata):
-                epoch = offset.leader_epoch if offset.leader_epoch >= 0 else None
-                self._consumer.seek(tp, offset.offset, epoch, topic_id)
-            else:
-                self._consumer.seek(tp, consumer_arguments.offset(offset), None, topic_id)
+            tp, place = consumer_arguments.partition(partition), consumer_arguments.offset_and_metadata(offset)
+            epoch = place.leader_epoch if place.leader_epoch >= 0 else None
+            self._consumer.seek(tp, place.offset, epoch, consumer_arguments.topic_id(topic_id))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Seek to the first record of the given partitions (default: all assigned). Takes effect on the next poll.
@@ -481,12 +480,12 @@ class KafkaConsumer(ConsumerFace[K, V]):
 
         Raises:
             InvalidGroupIdError: the consumer has no ``group.id``.
-            IllegalArgumentError: an offset is negative, or ``offsets`` is not a mapping.
+            IllegalArgumentError: an offset is negative or invalid, ``offsets`` is not a mapping, or ``callback`` cannot
+                be called.
         """
         with self._guard:
-            return OffsetCommitFuture(
-                self._run(self._consumer.commit_async(consumer_arguments.offsets(offsets), callback))
-            )
+            wanted, tell = consumer_arguments.offsets(offsets), consumer_arguments.callback(callback)
+            return OffsetCommitFuture(self._run(self._consumer.commit_async(wanted, tell)))
 
     @overload
     def committed(
@@ -516,12 +515,12 @@ class KafkaConsumer(ConsumerFace[K, V]):
             WakeupError: ``wakeup`` was called.
         """
         with self._guard:
-            timer = self._timer(timeout_ms)
+            timer, with_metadata = self._timer(timeout_ms), checked_flag(metadata, "metadata")
             if not isinstance(partitions, TopicPartition):
                 return self._run(self._consumer.committed(consumer_arguments.partitions(partitions), timer))
-            consumer_arguments.partition(partitions)
-            found = self._run(self._consumer.committed((partitions,), timer))[partitions]
-            return found if found is None or metadata else found.offset
+            tp = consumer_arguments.partition(partitions)
+            found = self._run(self._consumer.committed((tp,), timer))[tp]
+            return found if found is None or with_metadata else found.offset
 
     # --- cluster metadata and offsets --------------------------------------------------------------------------------
 
@@ -640,7 +639,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
         With ``refresh``, wait for a new response even if metadata is known already.
         """
         with self._guard:
-            if self._consumer.is_bootstrapped and not refresh:
+            if not checked_flag(refresh, "refresh") and self._consumer.is_bootstrapped:
                 return True
             return self._run(self._consumer.bootstrap(self._timer(timeout_ms)))
 
@@ -667,7 +666,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             InvalidGroupIdError: the consumer has no ``group.id``.
         """
         with self._guard:
-            self._consumer.group().request_rejoin(reason or DEFAULT_REBALANCE_REASON)
+            self._consumer.group().request_rejoin(consumer_arguments.reason(reason) or DEFAULT_REBALANCE_REASON)
 
     def _explain(self) -> str:
         from pykclient.consumer.explanation import explain_consumer
@@ -695,6 +694,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             IllegalArgumentError: an argument is invalid.
         """
         operation = consumer_arguments.group_membership_operation(group_membership_operation)
+        commits = checked_flag(autocommit, "autocommit")
         bound_ms = DEFAULT_CLOSE_TIMEOUT_MS if timeout_ms is None else consumer_arguments.milliseconds(timeout_ms)
         if self._guard.forked:
             self._guard.closed = True  # the connections and the membership belong to the parent
@@ -708,7 +708,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             self._consumer.hold_back_last()
             # The consumer stays open until this is done, because the rebalance listener may use it.
             try:
-                failure = self._run(self._consumer.close(bound_ms, operation, auto_commit=autocommit))
+                failure = self._run(self._consumer.close(bound_ms, operation, auto_commit=commits))
             except BaseException:
                 # Ctrl-C, or a signal handler that raises: whoever interrupts the wait does not want to wait for the
                 # next step instead. If another exception strikes here, another call of close() does the rest.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from pykclient.argument_values import shown
 from pykclient.errors import IllegalArgumentError
 
 #: What Python's expressions have and RE2/J, which the brokers use, does not.
@@ -39,7 +40,7 @@ class SubscriptionPattern:
                 a, L, u and x.
         """
         if not isinstance(pattern, str) or not pattern:
-            raise IllegalArgumentError(f"a SubscriptionPattern needs a regular expression, not {pattern!r}")
+            raise IllegalArgumentError(f"a SubscriptionPattern needs a regular expression, not {shown(pattern)}")
         bare = _ESCAPED_OR_CLASS.sub("_", pattern)
         for part, what in _NOT_IN_RE2:
             if part.search(bare):

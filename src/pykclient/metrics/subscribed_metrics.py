@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from pykclient.argument_values import checked_flag
 from pykclient.errors import IllegalArgumentError
 from pykclient.metrics.kafka_metric import KafkaMetric
 from pykclient.metrics.metrics import Metrics
@@ -30,9 +31,7 @@ class SubscribedMetrics:
             IllegalArgumentError: ``raw`` is not a ``bool``.
         """
         metrics = self._registry("metrics()")
-        if not isinstance(raw, bool):
-            raise IllegalArgumentError(f"raw is {raw!r}; it must be True or False")
-        return metrics.metrics if raw else metrics.by_group()
+        return metrics.metrics if checked_flag(raw, "raw") else metrics.by_group()
 
     def register_metric_for_subscription(self, metric: KafkaMetric) -> None:
         """Push ``metric`` with the client's own metrics to brokers whose subscription names it (KIP-714, KIP-1076).

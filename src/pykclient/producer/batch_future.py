@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pykclient.argument_values import check_callable
 from pykclient.clock import Clock
 from pykclient.errors import KafkaTimeoutError
 from pykclient.producer.future import (
@@ -15,7 +16,7 @@ from pykclient.producer.future import (
     run_listeners,
 )
 from pykclient.producer.interceptors import UNKNOWN_PARTITION
-from pykclient.producer.record_arguments import check_callable, signed_milliseconds
+from pykclient.producer.record_arguments import signed_milliseconds
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
+from pykclient.argument_values import shown, whole_number
 from pykclient.errors import IllegalArgumentError
-from pykclient.producer.record_arguments import checked_headers, checked_partition, checked_timestamp, shown
+from pykclient.producer.record_arguments import checked_headers, checked_partition, checked_timestamp
 from pykclient.record import arrow
 from pykclient.record.default_record import encode_headers
 from pykclient.record.record_batch import MAX_INT32, MAX_INT64
 from pykclient.record.row_columns import NO_HEADERS, BytesColumn, Rows
-from pykclient.whole_numbers import whole_number
 
 
 class Part(NamedTuple):

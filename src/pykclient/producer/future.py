@@ -10,9 +10,10 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pykclient.argument_values import check_callable
 from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, Signal
 from pykclient.errors import KafkaError, KafkaTimeoutError, RetriableError
-from pykclient.producer.record_arguments import check_callable, signed_milliseconds
+from pykclient.producer.record_arguments import signed_milliseconds
 from pykclient.producer.record_fields import FutureState, SharedDelivery, keep_spares
 from pykclient.reentry import HERE, ensure_not_interrupting, interrupting
 from pykclient.types import RecordMetadata as RecordMetadata  # kafka-python's programs import it from this module

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, cast, overload
 
+from pykclient.argument_values import check_callable, checked_flag, shown
 from pykclient.clock import SystemClock
 from pykclient.config.producer_config import ProducerConfig
 from pykclient.errors import (
@@ -330,7 +331,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState, Generic[
             if timestamp_ms is not None:
                 timestamp_ms = record_arguments.checked_timestamp(timestamp_ms)
             if on_delivery is not None:
-                record_arguments.check_callable(on_delivery, "on_delivery")
+                check_callable(on_delivery, "on_delivery")
             max_block_ms = self._max_block_ms
             cluster = self._metadata.fetch()
             count = cluster.partition_count_for_topic(topic)
@@ -594,9 +595,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState, Generic[
             IllegalArgumentError: ``api_version`` is not a tuple of integers.
         """
         if not isinstance(api_version, tuple) or not all(isinstance(number, int) for number in api_version):
-            raise IllegalArgumentError(
-                f"api_version is {record_arguments.shown(api_version)}; it must be a tuple as (2, 8)"
-            )
+            raise IllegalArgumentError(f"api_version is {shown(api_version)}; it must be a tuple as (2, 8)")
         if api_version >= (0, 11):
             return 2
         return 1 if api_version >= (0, 10, 0) else 0
@@ -653,7 +652,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState, Generic[
     def metrics(self, raw: bool = False) -> dict[Any, Any]:
         """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName."""
         metrics = self._registry("metrics()")
-        return metrics.metrics if record_arguments.checked_flag(raw, "raw") else metrics.by_group()
+        return metrics.metrics if checked_flag(raw, "raw") else metrics.by_group()
 
     def _registry(self, call: str) -> Metrics:
         self._ensure_usable()

@@ -8,27 +8,11 @@ wrong place may be a secret.
 
 from __future__ import annotations
 
-from operator import index
-from typing import Any
-
+from pykclient.argument_values import check_callable, plain_number, shown, whole_number
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import IllegalArgumentError
 from pykclient.record.record_batch import MAX_INT32, MAX_INT64
 from pykclient.types import Header, Headers
-from pykclient.whole_numbers import whole_number
-
-_LONGEST_SHOWN = 40
-_LARGEST_SHOWN = 64
-
-
-def shown(value: object) -> str:
-    """Return text for an error message: numbers and short text as they are, the type's name for any other value."""
-    name = type(value).__name__
-    if isinstance(value, int) and value.bit_length() > _LARGEST_SHOWN:  # Python refuses to print very large integers
-        return f"an {name} of {value.bit_length()} bits"
-    if type(value) in (bool, int, float) or (type(value) is str and len(value) <= _LONGEST_SHOWN):
-        return repr(value)
-    return name
 
 
 def milliseconds(timeout: object) -> int:
@@ -51,25 +35,17 @@ def signed_milliseconds(timeout: object) -> int:
     """
     if timeout is None:
         return FOREVER_MS
-    seconds = timeout if type(timeout) is float or type(timeout) is int else _plain_number(timeout)
+    try:
+        seconds = timeout if type(timeout) is float or type(timeout) is int else plain_number(timeout)
+    except TypeError:
+        raise IllegalArgumentError(
+            f"timeout is {shown(timeout)}; it must be a number of seconds, or None to wait without bound"
+        ) from None
     if seconds != seconds:  # noqa: PLR0124 - NaN; isnan() does not take every int
         raise IllegalArgumentError("timeout = nan: a timeout is a number of seconds, or None to wait without bound")
     if seconds >= FOREVER_MS / 1000:
         return FOREVER_MS
     return -1 if seconds < 0 else int(seconds * 1000)
-
-
-def _plain_number(timeout: Any) -> int | float:
-    """Return a number of another class, such as NumPy's, as an int or float."""
-    if not isinstance(timeout, (bool, str, bytes, bytearray)):
-        for convert in (index, float):
-            try:
-                return convert(timeout)
-            except (TypeError, ValueError, OverflowError):
-                continue
-    raise IllegalArgumentError(
-        f"timeout is {shown(timeout)}; it must be a number of seconds, or None to wait without bound"
-    )
 
 
 def checked_topic(topic: object) -> str:
@@ -166,28 +142,6 @@ def checked_headers(headers: object) -> list[Header]:
             raise IllegalArgumentError(f"the name of a header cannot be encoded in UTF-8: {plain!r}") from None
         checked.append((plain, value))
     return checked
-
-
-def checked_flag(flag: object, name: str) -> bool:
-    """Return ``flag`` as a ``bool``.
-
-    Raises:
-        IllegalArgumentError: it has no truth value, as NumPy arrays.
-    """
-    try:
-        return bool(flag)
-    except (TypeError, ValueError):
-        raise IllegalArgumentError(f"{name} is {shown(flag)}; it must be True or False") from None
-
-
-def check_callable(function: object, name: str) -> None:
-    """Check that ``function`` can be called.
-
-    Raises:
-        IllegalArgumentError: it cannot.
-    """
-    if not callable(function):
-        raise IllegalArgumentError(f"{name} is {shown(function)}; it must be something to call")
 
 
 def checked_fields(

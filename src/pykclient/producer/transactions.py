@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from pykclient.argument_values import shown
 from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaError, KafkaTimeoutError, ProducerFencedError
 from pykclient.producer import record_arguments
 from pykclient.producer.prepared_txn_state import PreparedTxnState
@@ -315,7 +316,7 @@ def checked_prepared_state(given: object) -> PreparedTxnState:
     """
     if not isinstance(given, PreparedTxnState):
         raise IllegalArgumentError(
-            f"prepared_state is {record_arguments.shown(given)}; it must be a PreparedTxnState: the one that "
+            f"prepared_state is {shown(given)}; it must be a PreparedTxnState: the one that "
             "prepare_transaction() returned, or PreparedTxnState(text) with its text from your database"
         )
     return given
@@ -331,8 +332,7 @@ def checked_group(given: object) -> ConsumerGroupMetadata:
         given = ConsumerGroupMetadata(given)
     if not isinstance(given, ConsumerGroupMetadata):
         raise IllegalArgumentError(
-            f"group_metadata is {record_arguments.shown(given)}; it must be KafkaConsumer.group_metadata(), "
-            "or a group's id"
+            f"group_metadata is {shown(given)}; it must be KafkaConsumer.group_metadata(), or a group's id"
         )
     if not given.group_id:
         raise IllegalArgumentError("group_metadata has no group id: the consumer has no group.id")
@@ -369,9 +369,7 @@ def _checked_position(partition: Any, position: Any) -> tuple[TopicPartition, Of
         raise IllegalArgumentError(_OFFSETS) from error
     tp = TopicPartition(record_arguments.checked_topic(topic), record_arguments.checked_partition(number))
     if type(offset) is not int or not 0 <= offset <= MAX_INT64:
-        raise IllegalArgumentError(
-            f"the offset of {tp} is {record_arguments.shown(offset)}; it must be an int from 0 on"
-        )
+        raise IllegalArgumentError(f"the offset of {tp} is {shown(offset)}; it must be an int from 0 on")
     if type(metadata) is not str or not isinstance(epoch, (int, NoneType)):
         raise IllegalArgumentError(_OFFSETS)
     return tp, OffsetAndMetadata(offset, metadata, -1 if epoch is None else epoch)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pykclient.argument_values import shown
 from pykclient.errors import CorruptRecordError, IllegalArgumentError, KafkaError
 from pykclient.implementation import use_compiled
 from pykclient.record.default_record import (
@@ -278,7 +279,7 @@ def checked_names(names: Collection[str] | None, known: tuple[str, ...] = COLUMN
     wanted = tuple(names)
     for name in wanted:
         if name not in known:
-            raise IllegalArgumentError(f"columns: there is no {name!r}; there are {', '.join(known)}")
+            raise IllegalArgumentError(f"columns: there is no {shown(name)}; there are {', '.join(known)}")
     if not wanted or len(set(wanted)) < len(wanted):
         raise IllegalArgumentError("columns: name at least one, and none twice")
     return wanted

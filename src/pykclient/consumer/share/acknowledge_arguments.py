@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from pykclient.argument_values import shown
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.errors import IllegalArgumentError
+from pykclient.record.record_batch import MAX_INT32, MAX_INT64
 from pykclient.types import ConsumerRecord, TopicPartition
 
 #: The columns that say which records the rows are.
@@ -32,6 +34,11 @@ def acknowledge_arguments(args: tuple[Any, ...]) -> AcknowledgeArguments:
         what = args[0]
         if isinstance(what, ConsumerRecord):
             place = TopicPartition(what.topic, what.partition), what.offset
+            if not _is_place(*place[0], place[1]):
+                raise IllegalArgumentError(
+                    "the record to acknowledge is not one of poll(): its topic must be a str, "
+                    "and its partition and offset must be integers from 0 on"
+                )
             return AcknowledgeArguments((place,), _acknowledge_type(*args[1:]))
         if hasattr(what, "schema") and hasattr(what, "column"):
             return AcknowledgeArguments(_places(what), _acknowledge_type(*args[1:]))
@@ -45,6 +52,16 @@ def acknowledge_arguments(args: tuple[Any, ...]) -> AcknowledgeArguments:
     )
 
 
+def _is_place(topic: object, partition: object, offset: object) -> bool:
+    return (
+        type(topic) is str
+        and type(partition) is int
+        and 0 <= partition <= MAX_INT32
+        and type(offset) is int
+        and 0 <= offset <= MAX_INT64
+    )
+
+
 def _places(rows: Any) -> list[tuple[TopicPartition, int]]:
     """Return partition and offset of each row of a pyarrow.RecordBatch or pyarrow.Table."""
     missing = [name for name in _PLACE if name not in rows.schema.names]
@@ -54,6 +71,10 @@ def _places(rows: Any) -> list[tuple[TopicPartition, int]]:
             f"{', '.join(_PLACE)}"
         )
     topics, partitions, offsets = (rows.column(name).to_pylist() for name in _PLACE)
+    if not all(map(_is_place, topics, partitions, offsets)):
+        raise IllegalArgumentError(
+            f"the rows to acknowledge are not of poll_arrow(): {', '.join(_PLACE)} must be names and integers from 0 on"
+        )
     found: dict[tuple[str, int], TopicPartition] = {}
     return [
         (found.get((topic, number)) or found.setdefault((topic, number), TopicPartition(topic, number)), offset)
@@ -63,5 +84,5 @@ def _places(rows: Any) -> list[tuple[TopicPartition, int]]:
 
 def _acknowledge_type(kind: Any = AcknowledgeType.ACCEPT) -> AcknowledgeType:
     if not isinstance(kind, AcknowledgeType):
-        raise IllegalArgumentError(f"an acknowledgement has one of the types AcknowledgeType, not {kind!r}")
+        raise IllegalArgumentError(f"an acknowledgement has one of the types AcknowledgeType, not {shown(kind)}")
     return kind

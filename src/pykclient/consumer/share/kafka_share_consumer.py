@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from pykclient import explanation
+from pykclient.argument_values import shown
 from pykclient.clock import Timer
 from pykclient.config.share_consumer_config import ShareConsumerConfig
 from pykclient.consumer import consumer_arguments
@@ -327,7 +328,7 @@ class KafkaShareConsumer(ConsumerFace[K, V]):
         with self._guard:
             if callback is not None and not callable(callback):
                 raise IllegalArgumentError(
-                    f"an acknowledgement commit callback is a function of offsets and error, not {callback!r}"
+                    f"an acknowledgement commit callback is a function of offsets and error, not {shown(callback)}"
                 )
             self._consumer.set_callback(callback)
 
