@@ -137,7 +137,7 @@ class Client:
         """
         producer, pool = self.producer, self.pool
         eventually(lambda: not self.accumulator.has_incomplete, WAIT_S, "a batch that nobody completes", 0.001)
-        eventually(lambda: pool.available_memory == pool.total_memory, 1, "memory leaks", 0.001)
+        eventually(lambda: pool.available_memory == pool.total_memory, WAIT_S, "memory leaks", 0.001)
         assert not self.accumulator.flush_in_progress
         backlog = self.accumulator._backlog
         assert backlog is not None

@@ -349,7 +349,7 @@ def test_callbacks_and_await(make: Make) -> None:
         return (await future).num_rows
 
     assert asyncio.run(wait()) == 50
-    eventually(lambda: heard == [True, 50], 5)
+    eventually(lambda: heard == [True, 50], 30)
     future.add_callback(lambda metadata: heard.append(metadata.topic))
     assert heard[2:] == [TOPIC]
 

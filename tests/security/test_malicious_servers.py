@@ -19,7 +19,7 @@ from pykclient.testing import EmbeddedCluster
 from tests.security.test_sasl_client_authenticator import ScriptedBroker
 
 PASSWORD = "hush-hush-hush"
-SOON_MS = 5_000
+SOON_MS = 20_000
 SALT = b"s=W22ZaJ0SNY7soEsUEjb6gQ=="
 
 
