@@ -19,10 +19,15 @@ from pykclient.errors import IllegalArgumentError
 from pykclient.metrics import KafkaMetric, MetricName
 from pykclient.metrics.subscribed_metrics import SubscribedMetrics
 from pykclient.network.telemetry import client_telemetry
+from pykclient.protocol.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
 from pykclient.testing import EmbeddedCluster
 from pykclient.testing.telemetry import Push, PushedMetric, decode_metrics
 from tests.kafka.cluster import KafkaCluster
 from tests.support.java import compiled_classes
+from tests.testing.handlers.raw_client import RawClient
 
 INTERVAL_MS = 20
 
@@ -257,7 +262,17 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaClust
         with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
             admin.create_topics([NewTopic("pushed", 1, 1)]).all()
             admin.incremental_alter_configs([ConfigResource(ConfigResourceType.CLIENT_METRICS, "all", wanted)]).all()
+        # The broker learns of this a little later. A client that asks before that asks again after five minutes.
+        with RawClient(cluster.bootstrap_servers) as client:
+            wait_until(lambda: subscribed_metrics(client) != [])
         yield cluster, file
+
+
+def subscribed_metrics(client: RawClient) -> list[str]:
+    """Return what the broker wants of a client that it does not know yet."""
+    response = client.ask(GetTelemetrySubscriptionsRequest(), 0, GetTelemetrySubscriptionsResponse)
+    assert response.error_code == 0
+    return response.requested_metrics
 
 
 class Written(NamedTuple):
