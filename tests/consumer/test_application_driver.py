@@ -10,6 +10,7 @@ import pytest
 
 from pykclient.consumer.application_events import metadata_update, result_of
 from pykclient.consumer.request_future import RequestFuture
+from pykclient.consumer.request_manager import PollResult
 from pykclient.consumer.topic_metadata_request_manager import TopicMetadataRequestManager
 from pykclient.errors import InvalidTopicError, KafkaTimeoutError, TopicAuthorizationError, WakeupError
 from pykclient.network.client_request import ClientResponse
@@ -151,6 +152,35 @@ def test_metadata_can_be_awaited(driven: Driven) -> None:
     driven.harness.clock.auto_tick_ms = 1
     driven.harness.client.set_unreachable(driven.harness.node(), 10_000)
     assert not driven.driver.run(metadata_update(driven.harness.metadata, driven.harness.timer(50)))
+
+
+def test_what_is_due_shortly_before_a_call_ends_is_left_to_the_next_call(
+    driven: Driven, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the process wakes up once. This is for calls that wait for records, as these follow each other."""
+    network, waits = driven.harness.network, []
+    due_ms = 960
+
+    class Due:
+        runs_in_background = False
+
+        def poll(self, _now_ms: int) -> PollResult:
+            return PollResult(due_ms)
+
+        def reset(self) -> None: ...
+
+    def polled(timeout_ms: int, now_ms: int) -> int:
+        waits.append(timeout_ms)
+        return now_ms
+
+    network.managers.add(Due())
+    monkeypatch.setattr(network, "poll", polled)
+    for call_ms in (900, 960, 1_000, 1_020, 1_021, 2_000):
+        driven.driver.step(driven.harness.timer(call_ms), for_records=True)
+    assert waits == [900, 960, 1_000, 1_020, 960, 960]
+    waits.clear()
+    driven.driver.step(driven.harness.timer(1_000))
+    assert waits == [960]
 
 
 @pytest.mark.parametrize("woken", ["never", "before", "meanwhile"])

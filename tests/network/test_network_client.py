@@ -21,7 +21,7 @@ from pykclient.log_context import LogContext
 from pykclient.metrics.stats import Tally
 from pykclient.network import channel_state
 from pykclient.network.api_versions import ApiVersions
-from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
+from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder, Settler
 from pykclient.network.cluster import ClusterResource, ClusterResourceListeners
 from pykclient.network.cluster_connection_states import BackoffConfig
 from pykclient.network.metadata import Metadata
@@ -1368,6 +1368,78 @@ def test_a_response_that_does_not_ask_for_the_same_request_is_an_ordinary_one(wh
     assert f.got == [response]
     assert response.disconnected == (what == "other response")
     assert len(f.in_flight()) == (what == "second request")
+
+
+class Settled(RequestBuilder):
+    """A heartbeat with a Settler."""
+
+    __slots__ = ("settle",)
+
+    def __init__(self, settle: Settler) -> None:
+        super().__init__(HeartbeatRequest(group_id="g", member_id="m"))
+        self.settle = settle
+
+
+class Settling(Fixture):
+    """A client with a request in flight whose response leaves nothing to decide unless it has an error."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.await_ready()
+        self.settled: list[tuple[int, int]] = []
+        self.got: list[ClientResponse] = []
+        self.waits: list[int] = []
+        builder = Settled(self.settle)
+        request = self.client.new_client_request(NODE.id_string, builder, self.now, True, callback=self.got.append)
+        self.client.send(request, self.now)
+        wait = self.selector.poll
+
+        def answered_after_30_ms(timeout_ms: int) -> None:
+            self.waits.append(timeout_ms)
+            wait(min(timeout_ms, 30))
+
+        monkeypatch.setattr(self.selector, "poll", answered_after_30_ms)
+
+    def settle(self, request: ClientRequest, version: int, response: Frame, now_ms: int) -> bool:
+        self.settled.append((request.correlation_id, now_ms))
+        return response[4:] == encode_response(HeartbeatResponse(), version, 0).getvalue()[8:]
+
+
+def test_a_response_that_leaves_nothing_to_decide_does_not_end_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = Settling(monkeypatch)
+    f.selector.respond(NODE.id_string, HeartbeatResponse())
+    begun_ms = f.now
+    assert f.poll(50) == []
+    assert f.waits == [50, 20]
+    assert f.settled == [(f.settled[0][0], begun_ms + 30)]
+    assert f.got == []
+    assert not f.client.has_in_flight_requests()
+    f.send()
+    f.selector.respond(NODE.id_string, HeartbeatResponse())
+    assert len(f.poll(50)) == 1
+
+
+@pytest.mark.parametrize("what", ["an error", "another response", "another connection", "a wrong id"])
+def test_what_comes_with_it_ends_the_wait(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    f = Settling(monkeypatch)
+    if what == "an error":
+        f.selector.respond(NODE.id_string, HeartbeatResponse(error_code=errors.UnknownMemberIdError.code))
+    elif what == "a wrong id":
+        f.selector.respond(NODE.id_string, HeartbeatResponse(), correlation_id=77)
+    else:
+        if what == "another response":
+            f.send()
+        f.selector.respond(NODE.id_string, HeartbeatResponse())
+        if what == "another response":
+            f.selector.respond(NODE.id_string, HeartbeatResponse())
+        else:
+            f.client.ready(Node(1, "127.0.0.1", 9093), f.now)
+    responses = f.poll(50)
+    assert f.waits == [50]
+    assert len(responses) == (what != "another connection")
+    assert len(f.settled) == (what != "a wrong id")
+    assert len(f.got) == (what in ("an error", "a wrong id"))
+    assert all(response.disconnected == (what == "a wrong id") for response in f.got)
 
 
 def test_a_request_that_was_sent_again_fails_with_its_connection_and_times_out_anew() -> None:

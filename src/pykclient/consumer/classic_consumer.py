@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykclient.clock import FOREVER_MS, Timer
+from pykclient.consumer.application_driver import ends_with
 from pykclient.consumer.application_events import Round, Steps, Wait, client_instance_id, metadata_update, result_of
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_components import ConsumerComponents
@@ -310,7 +311,7 @@ class ClassicConsumer:
                 if is_empty:
                     self.create_fetch_requests()
                     due_ms = self.time_to_next_poll()
-                    wait = timer if due_ms >= timer.remaining_ms else Timer(self._clock, due_ms)
+                    wait = timer if ends_with(due_ms, timer.remaining_ms) else Timer(self._clock, due_ms)
                     self._client.awaits_partitions = not self._subscriptions.num_assigned_partitions()
                     yield Round(wait, self._fetches.has_available_fetches, for_records=True)
                     timer.update(wait.now_ms)

@@ -36,17 +36,28 @@ class Renewal(Protocol):
         """Note that a poller has sent the request again by itself."""
 
 
+class Settler(Protocol):
+    """Handles responses that leave nothing to decide, so that the wait goes on. Thread: owner."""
+
+    def __call__(self, request: ClientRequest, version: int, response: Frame, now_ms: int) -> bool:
+        """Return True if the response is handled, and so has no ClientResponse; False if it is to be parsed as usual.
+
+        Bytes 0 to 3 of ``response`` are the correlation id, which has been checked.
+        """
+
+
 class RequestBuilder:
     """Builds a request in a version that client and node support (Java: AbstractRequest.Builder).
 
     This class wraps a complete message. Subclass it and override ``build`` if the content depends on the version. Any
-    exception from ``build`` becomes the ``build_error`` of the response. A response goes to ``renewal`` first, if the
-    request has one. Thread: owner.
+    exception from ``build`` becomes the ``build_error`` of the response. A response goes to ``renewal`` or ``settle``
+    first, if the request has one. Thread: owner.
     """
 
     __slots__ = ("api_key", "latest_allowed_version", "message", "oldest_allowed_version")
 
     renewal: Renewal | None = None
+    settle: Settler | None = None
 
     def __init__(self, message: Request, min_version: int | None = None, max_version: int | None = None) -> None:
         self.message = message

@@ -73,6 +73,14 @@ class InFlightRequest:
         request.correlation_id = correlation_id
         return True
 
+    def settle(self, frame: Frame, now_ms: int) -> bool:
+        """Handle the response in ``frame`` if it leaves nothing to decide; return whether it does."""
+        request = self.request
+        settle = request.request_builder.settle
+        if settle is None or int.from_bytes(frame[:4], "big") != request.correlation_id:
+            return False
+        return settle(request, self.api_version, frame, now_ms)
+
     def standing(self, correlation_id: int, now_ms: int) -> StandingRequest | None:
         """Return what a poller needs to renew this by itself; the next request has ``correlation_id``."""
         request = self.request

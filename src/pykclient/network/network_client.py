@@ -99,7 +99,7 @@ class NetworkClient:
         self.telemetry = config.telemetry
         # No request and no attempt to connect times out before this time.
         self._next_timeout_ms = FOREVER_MS
-        self._renewed = 0  # the number of requests that the last poll sent again
+        self._settled = 0  # the number of responses in the last poll that do not end its wait
         self._found_ready: str | None = None  # the node that ``ready`` has just found ready, if nothing happened since
 
     def _new_connection_states(self) -> ClusterConnectionStates:
@@ -312,8 +312,8 @@ class NetworkClient:
             else:
                 selector.poll(wait_ms)
             responses = self.end_poll(now_ms := self._clock.now_ms())
-            is_over = not self._renewed or responses or now_ms >= until_ms or selector.disconnected
-            if is_over or selector.connected or self._renewed < len(selector.completed_receives):
+            is_over = not self._settled or responses or now_ms >= until_ms or selector.disconnected
+            if is_over or selector.connected or self._settled < len(selector.completed_receives):
                 return responses
             timeout_ms = until_ms - now_ms
 
@@ -340,7 +340,7 @@ class NetworkClient:
     def end_poll(self, now_ms: int) -> list[ClientResponse]:
         selector = self._selector
         responses, self._aborted_sends = self._aborted_sends, []
-        self._renewed = 0
+        self._settled = 0
         try:
             if self._connection_states.lookups:
                 self._connect_resolved(now_ms)
@@ -386,6 +386,11 @@ class NetworkClient:
                     raise RemoteProtocolError("it sent a response, but no request is in flight")
                 if in_flight.request.request_builder.renewal is not None and self._renew(in_flight, frame, now_ms):
                     continue
+                if in_flight.settle(frame, now_ms):
+                    self._in_flight.complete_next(node_id)
+                    self._settled += 1
+                    self._throttle_times.record(0, now_ms)
+                    continue
                 body = in_flight.parse(frame)
             except ProtocolError as error:
                 rejected.add(node_id)
@@ -412,7 +417,7 @@ class NetworkClient:
         is_only_one = self._in_flight.count(node_id) == 1 and self.can_send_request(node_id, now_ms)
         if not (is_only_one and self.active and in_flight.renew(frame, self._next_correlation_id(), now_ms)):
             return False
-        self._renewed += 1
+        self._settled += 1
         self._throttle_times.record(0, now_ms)
         self._in_flight.renewed[node_id] = in_flight
         self._transmit(in_flight.send, in_flight.request.request_timeout_ms, now_ms)
@@ -468,8 +473,7 @@ class NetworkClient:
     def _handle_initiate_api_version_requests(self, now_ms: int) -> None:
         for node_id, builder in list(self._nodes_needing_api_versions.items()):
             if self._selector.is_channel_ready(node_id) and self._in_flight.can_send_more(node_id):
-                # Not earlier, so that the state does not outlast a handshake that never ends: only CONNECTING has a
-                # timeout.
+                # Not earlier: a handshake may never end, and only the state CONNECTING has a timeout.
                 self._connection_states.checking_api_versions(node_id)
                 del self._nodes_needing_api_versions[node_id]
                 self._do_send(self.new_client_request(node_id, builder, now_ms, True), True, now_ms)

@@ -32,7 +32,8 @@ from pykclient.consumer.request_manager import UnsentRequest
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
-from pykclient.network.client_request import ClientResponse
+from pykclient.network.client_request import ClientRequest, ClientResponse
+from pykclient.protocol.headers import encode_response
 from pykclient.protocol.messages.find_coordinator import FindCoordinatorResponse
 from pykclient.protocol.messages.heartbeat import HeartbeatResponse
 from pykclient.protocol.messages.join_group import JoinGroupResponse
@@ -239,6 +240,24 @@ def answer(request: UnsentRequest, body: Any) -> None:
     builder = request.builder
     response = ClientResponse(builder.api_key, builder.latest_allowed_version, 0, None, "0", 0, 5, response_body=body)
     request.future.complete(response)
+
+
+def receive(
+    group: GroupHarness, request: UnsentRequest, body: Any, *, waits: bool = True, correlation_id: int = 1
+) -> bool:
+    """Let a response arrive; return True if a wait of the application for records goes on. ``waits``: there is one."""
+    builder, now_ms = request.builder, group.clock.now_ms()
+    version = builder.latest_allowed_version
+    sent = ClientRequest("0", builder, correlation_id, "c", now_ms - 5, True, 30_000)
+    frame = encode_response(body, version, correlation_id).getvalue()[4:]
+    group.network.awaits_records = waits
+    settled = builder.settle is not None and builder.settle(sent, version, frame, now_ms)
+    group.network.awaits_records = False
+    if not settled:
+        request.future.complete(
+            ClientResponse(builder.api_key, version, correlation_id, None, "0", now_ms - 5, now_ms, response_body=body)
+        )
+    return settled
 
 
 def noting(sent: list[Any]) -> Callable[[Any], bool]:

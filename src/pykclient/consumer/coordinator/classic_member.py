@@ -10,6 +10,7 @@ from pykclient.consumer.coordinator.consumer_group_protocol import ConsumerGroup
 from pykclient.consumer.coordinator.coordinator_metrics import ClassicMemberMetrics
 from pykclient.consumer.coordinator.heartbeat_request_manager import HeartbeatRequestManager
 from pykclient.consumer.coordinator.leave_group_request_manager import LeaveGroupRequestManager
+from pykclient.consumer.coordinator.usual_answer import UsualAnswer
 from pykclient.errors import IllegalArgumentError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class ClassicMember:
             config, log_context, membership, lookup, clock, context.retry_backoff, lambda: self.rebalance.is_joining
         )
         self.heartbeats = HeartbeatRequestManager(
-            config, log_context, membership, lookup, sensors.heartbeat, self.leaving
+            config, log_context, membership, lookup, sensors.heartbeat, self.leaving, UsualAnswer(context.client)
         )
         self.managers = (self.rebalance, self.heartbeats, self.leaving)
 

@@ -18,6 +18,7 @@ from pykclient.consumer.coordinator.group_errors import StaleMemberError, fenced
 from pykclient.consumer.coordinator.group_rebalance_config import CONSUMER
 from pykclient.consumer.coordinator.member_state import NO_GENERATION, PREPARING_REBALANCE, Generation
 from pykclient.consumer.coordinator.response_handler import handled
+from pykclient.consumer.coordinator.usual_answer import UsualAnswer
 from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest, timeout_error
 from pykclient.consumer.timed_operation import TimedOperation
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from pykclient.consumer.coordinator.membership import Membership
     from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.log_context import LogContext
+    from pykclient.network.client_request import ClientRequest, ClientResponse
+    from pykclient.network.network_receive import Frame
 
 #: The coordinator's errors for partitions that it does not know, by name or by topic id.
 _UNKNOWN_TOPIC = (errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError)
@@ -63,6 +66,7 @@ class _Commit(TimedOperation[None]):
         "intercepted",
         "is_async",
         "is_done",
+        "is_periodic",
         "lookup_failures",
         "next_ms",
         "offsets",
@@ -79,6 +83,7 @@ class _Commit(TimedOperation[None]):
         self.lookup_failures = lookup_failures  # when the commit was made
         self.callback: OffsetCommitCallback | None = None  # the application's
         self.is_done = False
+        self.is_periodic = False  # an automatic commit that nothing waits for
         self.attempts = 0
         self.next_ms = 0  # the earliest time of the next attempt
         self.refused: Exception | None = None  # while newer metadata must show whether partitions exist
@@ -123,6 +128,8 @@ class CommitRequestManager:
         # show whether they were deleted, or the coordinator does not know them yet.
         self._refused: dict[TopicPartition, int] = {}
         self._deleted: set[TopicPartition] = set()  # partitions that the last automatic commit omitted
+        self._usual_answer = UsualAnswer(client)
+        self._is_intercepted = consumer.interceptors is not None and not consumer.interceptors.is_empty
 
     # --- commits of the application ------------------------------------------------------------------------------
 
@@ -197,7 +204,8 @@ class CommitRequestManager:
             self._next_auto_commit.update(now_ms)
             if self._next_auto_commit.expired:
                 self._next_auto_commit.reset(self._consumer.auto_commit_interval_ms)
-                self.auto_commit_async()
+                self.raise_if_fenced()
+                self._add(self.consumed(), None).is_periodic = True
                 return True
         return False
 
@@ -330,7 +338,7 @@ class CommitRequestManager:
         if commit.is_done:
             return
         interceptors = self._consumer.interceptors
-        if error is None and interceptors is not None and not interceptors.is_empty and commit.offsets:
+        if error is None and interceptors is not None and self._is_intercepted and commit.offsets:
             self._events.add(self._intercept(commit, interceptors))
         if commit.is_async and isinstance(error, RetriableError):
             error = _retriable(error)
@@ -453,7 +461,9 @@ class CommitRequestManager:
                 raise self._not_a_member()
             sent = generation
             instance_id = self._config.group_instance_id
-        builder = group_requests.offset_commit(self._config, sent, instance_id, offsets, topic_ids)
+        is_usual = commit.is_periodic and not recreated
+        settle = partial(self._settle, commit) if is_usual else None
+        builder = group_requests.offset_commit(self._config, sent, instance_id, offsets, topic_ids, settle)
         topic_names = {topic_id: tp.topic for tp, topic_id in topic_ids.items()}
         request = UnsentRequest(builder, node)
         answer: RequestFuture[None] = handled(
@@ -463,7 +473,21 @@ class CommitRequestManager:
             self._commit_sensor.record,
         )
         answer.add_listener(lambda _: self._end(commit, None), partial(self._attempt_failed, commit))
+        if is_usual:
+            request.future.add_listener(partial(self._handled, commit))
         return request
+
+    def _settle(self, commit: _Commit, request: ClientRequest, version: int, response: Frame, now_ms: int) -> bool:
+        """Handle the usual response, by which all offsets were committed, unless something waits for that."""
+        if self._refused or self._is_intercepted or not self._usual_answer.matches(request, version, response):
+            return False
+        self._commit_sensor.record(now_ms - request.created_ms, now_ms)
+        self._end(commit, None)
+        return True
+
+    def _handled(self, commit: _Commit, response: ClientResponse) -> None:
+        if commit.future.succeeded:
+            self._usual_answer.confirm(response)
 
     def _not_a_member(self) -> KafkaError:
         if self._membership.rebalance_in_progress:

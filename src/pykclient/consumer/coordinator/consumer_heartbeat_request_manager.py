@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from pykclient.consumer.coordinator.consumer_membership import Beat, ConsumerMembership
     from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
     from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+    from pykclient.consumer.coordinator.usual_answer import UsualAnswer
     from pykclient.consumer.subscription_pattern import SubscriptionPattern
     from pykclient.consumer.subscription_state import SubscriptionState
     from pykclient.log_context import LogContext
     from pykclient.metrics.sensor import Sensor
-    from pykclient.network.client_request import ClientResponse, RequestBuilder
+    from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
+    from pykclient.network.network_receive import Frame
     from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
     from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 
@@ -65,6 +67,7 @@ class ConsumerHeartbeatRequestManager:
         lookup: CoordinatorRequestManager,
         subscriptions: SubscriptionState,
         latency: Sensor,
+        usual_answer: UsualAnswer | None = None,
     ) -> None:
         self._config = config
         self._log = log_context.logger(__name__)
@@ -72,6 +75,8 @@ class ConsumerHeartbeatRequestManager:
         self._coordinator = lookup
         self._subscriptions = subscriptions
         self._latency = latency
+        self._usual_answer = usual_answer
+        self._usual_epoch = self._usual_interval_ms = 0
         self._sent = SentFields()
         self._leaving: RequestFuture[None] | None = None
         # No timer ends before this time, unless there is a signal.
@@ -171,9 +176,25 @@ class ConsumerHeartbeatRequestManager:
             if beat.owned != sent.owned:
                 fields["topic_partitions"] = beat.owned.partitions
                 sent.owned = beat.owned
-        return group_requests.ConsumerGroupHeartbeatBuilder(config, beat.member_id, beat.member_epoch, **fields)
+        settle = partial(self._settle, beat, self._next_event_ms)
+        return group_requests.ConsumerGroupHeartbeatBuilder(
+            config, beat.member_id, beat.member_epoch, settle=settle, **fields
+        )
 
     # --- answers -----------------------------------------------------------------------------------------------------
+
+    def _settle(
+        self, beat: Beat, until_ms: int, request: ClientRequest, version: int, response: Frame, now_ms: int
+    ) -> bool:
+        """Handle the usual response, if it comes before ``until_ms``: until then the application may wait."""
+        if now_ms >= until_ms or self.failure is not None or beat.is_leaving:
+            return False
+        if self._usual_answer is None or not self._usual_answer.matches(request, version, response):
+            return False
+        if not self._membership.confirmed(beat, self._usual_epoch, self._usual_interval_ms):
+            return False
+        self._latency.record(now_ms - request.created_ms, now_ms)
+        return True
 
     def _answered(self, beat: Beat, response: ClientResponse) -> None:
         self._latency.record(response.request_latency_ms)
@@ -187,6 +208,9 @@ class ConsumerHeartbeatRequestManager:
             return
         self.failure = None
         assignment = None if body.assignment is None else _partitions(body.assignment)
+        if assignment is None and self._usual_answer is not None:
+            self._usual_answer.confirm(response)
+            self._usual_epoch, self._usual_interval_ms = body.member_epoch, body.heartbeat_interval_ms
         self._membership.answered(beat, body.member_epoch, body.heartbeat_interval_ms, assignment)
 
     def _left(self, error: errors.BrokerError | None) -> None:

@@ -337,9 +337,9 @@ class ConsumerMembership(SignalledState):
         self._poll_timer.update(now_ms)
         # A member that is about to leave has nothing to do when the time to poll is over.
         left_ms = FOREVER_MS if self._state is PREPARE_LEAVING else self._poll_timer.remaining_ms
-        if self._in_flight:
-            return left_ms
         due_ms = max(self._due_ms, self._not_before_ms)
+        if self._in_flight and due_ms <= now_ms:
+            return left_ms  # the response ends the wait
         return min(left_ms, max(0, due_ms - now_ms))
 
     def is_late(self, now_ms: int, lost_because: str) -> bool:
@@ -429,6 +429,17 @@ class ConsumerMembership(SignalledState):
                 if assignment is not None and self._state is not PREPARE_LEAVING:
                     self._take_target(assignment)
             self._signal()
+            return True
+
+    def confirmed(self, beat: Beat, epoch: int, interval_ms: int) -> bool:
+        """Process an answer that changes nothing. Return False, and do nothing, if it changes something."""
+        with self._lock:
+            if beat.incarnation != self._incarnation or self._state is not STABLE or not self._due_ms:
+                return False
+            if (epoch, interval_ms) != (self._epoch, self._interval_ms):
+                return False
+            self._in_flight = False
+            self._failures = self._not_before_ms = 0
             return True
 
     def _take_target(self, assignment: Mapping[UUID, frozenset[int]]) -> None:

@@ -23,6 +23,7 @@ from pykclient.consumer.coordinator.coordinator_metrics import GroupCoordinatorM
 from pykclient.consumer.coordinator.group_errors import raise_first
 from pykclient.consumer.coordinator.pattern_subscription import PatternSubscription
 from pykclient.consumer.coordinator.rebalance_listener_invoker import moved, names
+from pykclient.consumer.coordinator.usual_answer import UsualAnswer
 from pykclient.consumer.request_manager import NOTHING, PollResult
 from pykclient.errors import KafkaError
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
@@ -119,6 +120,7 @@ class ConsumerMembershipManager:
             context.lookup,
             context.consumer.subscriptions,
             self._sensors.heartbeat,
+            UsualAnswer(context.client),
         )
         self.managers = (self, self.heartbeats)
         self._reconciliation: _Reconciliation | None = None

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
     from pykclient.consumer.coordinator.leave_group_request_manager import LeaveGroupRequestManager
     from pykclient.consumer.coordinator.member_state import Generation
+    from pykclient.consumer.coordinator.usual_answer import UsualAnswer
     from pykclient.log_context import LogContext
     from pykclient.metrics.sensor import Sensor
-    from pykclient.network.client_request import ClientResponse
+    from pykclient.network.client_request import ClientRequest, ClientResponse
+    from pykclient.network.network_receive import Frame
 
 
 class HeartbeatRequestManager:
@@ -42,6 +44,7 @@ class HeartbeatRequestManager:
         coordinator: CoordinatorRequestManager,
         sensor: Sensor,
         leaving: LeaveGroupRequestManager,
+        usual_answer: UsualAnswer,
     ) -> None:
         self._config = config
         self._log = log_context.logger(__name__)
@@ -49,6 +52,7 @@ class HeartbeatRequestManager:
         self._coordinator = coordinator
         self._sensor = sensor
         self._leaving = leaving
+        self._usual_answer = usual_answer
         # No timer ends before this time, unless there is a signal.
         self._next_event_ms = 0
         self._seen_signals = -1
@@ -79,7 +83,8 @@ class HeartbeatRequestManager:
         if action is REST:
             return PollResult(rest_ms)
         sent = membership.generation
-        request = UnsentRequest(group_requests.heartbeat(self._config, sent), node)
+        settle = partial(self._settle, self._next_event_ms)
+        request = UnsentRequest(group_requests.heartbeat(self._config, sent, settle), node)
         request.future.add_listener(partial(self._answered, sent), self._failed)
         return PollResult(rest_ms, (request,))
 
@@ -102,6 +107,14 @@ class HeartbeatRequestManager:
         """Send another heartbeat soon, instead of the one in flight."""
         if self._membership.heartbeat_in_flight:
             self._membership.fail_heartbeat()
+
+    def _settle(self, until_ms: int, request: ClientRequest, version: int, response: Frame, now_ms: int) -> bool:
+        """Handle the usual response, if it comes before ``until_ms``: until then the application may wait."""
+        if now_ms >= until_ms or not self._usual_answer.matches(request, version, response):
+            return False
+        self._sensor.record(now_ms - request.created_ms, now_ms)
+        self._membership.receive_heartbeat()
+        return True
 
     def _answered(self, sent: Generation, response: ClientResponse) -> None:
         self._sensor.record(response.request_latency_ms)
@@ -131,6 +144,8 @@ class HeartbeatRequestManager:
             self._refused_with = (type(error),)
             membership.fail_heartbeat()
             return
+        if error is None:
+            self._usual_answer.confirm(response)
         self._refused_with = ()
         membership.receive_heartbeat()
 

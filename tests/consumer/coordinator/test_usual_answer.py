@@ -1,0 +1,279 @@
+"""Responses that equal an earlier one: they do not end the application's wait for records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykclient.consumer.coordinator.consumer_membership_manager import ConsumerMembershipManager
+from pykclient.consumer.coordinator.member_state import Generation
+from pykclient.consumer.request_manager import UnsentRequest
+from pykclient.network.client_request import ClientRequest
+from pykclient.protocol.headers import encode_response
+from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from tests.consumer.coordinator.harness import (
+    LOAD_IN_PROGRESS,
+    REBALANCE_IN_PROGRESS,
+    TP0,
+    GroupHarness,
+    commit,
+    heartbeat,
+    receive,
+)
+
+CLASSIC_INTERVAL_MS, INTERVAL_MS = 3_000, 5_000
+
+
+class Classic:
+    """The heartbeats of a stable member by the classic protocol."""
+
+    interval_ms = CLASSIC_INTERVAL_MS
+
+    def __init__(self) -> None:
+        self.group = GroupHarness()
+        self.group.find_coordinator()
+        self.membership: Any = self.group.member.membership
+        self.manager: Any = self.group.member.heartbeats
+        self.membership.begin_rebalance()
+        self.membership.joined(Generation(1, "m", "range"))
+        self.membership.synced(Generation(1, "m", "range"))
+
+    def beat(self) -> UnsentRequest:
+        self.group.clock.advance(self.interval_ms)
+        (request,) = self.manager.poll(self.group.clock.now_ms()).requests
+        found: UnsentRequest = request
+        return found
+
+    def response(self, error: int = 0) -> Any:
+        return heartbeat(error)
+
+    def receive(self, *, error: int = 0, **settings: Any) -> bool:
+        return receive(self.group, self.beat(), self.response(error), **settings)
+
+
+class Consumer(Classic):
+    """The same by the consumer protocol."""
+
+    interval_ms = INTERVAL_MS
+
+    def __init__(self) -> None:
+        self.group = GroupHarness(group={"group_protocol": "consumer"})
+        self.group.find_coordinator()
+        member = self.group.coordinator.member
+        assert isinstance(member, ConsumerMembershipManager)
+        self.membership = member.membership
+        self.manager = member.heartbeats
+        self.membership.begin_joining()
+        (request,) = self.manager.poll(self.group.clock.now_ms()).requests
+        assignment = ConsumerGroupHeartbeatResponse.Assignment(topic_partitions=[])
+        assert not receive(self.group, request, self.response(assignment=assignment))
+        self.membership.reconciled(self.membership.incarnation, self.membership.target)
+        (request,) = self.manager.poll(self.group.clock.now_ms()).requests
+        assert not receive(self.group, request, self.response(epoch=2))
+        assert self.membership.state.name == "STABLE"
+
+    def response(self, error: int = 0, epoch: int = 3, **fields: Any) -> Any:
+        return ConsumerGroupHeartbeatResponse(
+            error_code=error, member_epoch=epoch, heartbeat_interval_ms=INTERVAL_MS, **fields
+        )
+
+
+@pytest.fixture(params=[Classic, Consumer])
+def member(request: pytest.FixtureRequest) -> Classic:
+    made: Classic = request.param()
+    return made
+
+
+def test_heartbeats_from_the_second_on(member: Classic) -> None:
+    assert not member.receive(), "the first one is parsed"
+    before = member.group.metric("heartbeat-total")
+    for _ in range(3):
+        assert member.receive()
+        assert not member.membership.heartbeat_in_flight
+        wait_ms = member.manager.poll(member.group.clock.now_ms()).wait_ms
+        assert member.interval_ms - 50 < wait_ms <= member.interval_ms
+    assert member.group.metric("heartbeat-total") == before + 3
+    assert member.group.metric("heartbeat-response-time-max") == 5
+
+
+def test_the_session_goes_on(member: Classic) -> None:
+    for _ in range(10):  # for longer than session.timeout.ms
+        member.receive()
+    assert member.membership.state.name == "STABLE"
+    assert not member.group.coordinator.lookup.unknown
+
+
+def test_another_response_is_parsed(member: Classic) -> None:
+    member.receive()
+    assert not member.receive(error=LOAD_IN_PROGRESS)
+    member.group.clock.advance(1_000)
+    member.receive()
+    assert member.receive()
+    assert not member.receive(error=LOAD_IN_PROGRESS), "an error never becomes the usual response"
+
+
+def test_a_call_that_waits_for_something_else_gets_every_response(member: Classic) -> None:
+    member.receive()
+    assert not member.receive(waits=False)
+    assert member.receive()
+
+
+def test_a_late_response_is_parsed(member: Classic) -> None:
+    """The next heartbeat is due already, so a wait that went on would delay it."""
+    member.receive()
+    request = member.beat()
+    member.group.clock.advance(member.interval_ms)
+    assert not receive(member.group, request, member.response())
+
+
+def test_while_a_heartbeat_is_in_flight_a_wait_ends_when_the_next_is_due(member: Classic) -> None:
+    """Nothing else would end it: the response does not."""
+    member.group.clock.advance(member.interval_ms)
+    result = member.manager.poll(member.group.clock.now_ms())
+    assert result.requests
+    assert member.interval_ms - 50 < result.wait_ms <= member.interval_ms
+    assert member.interval_ms - 50 < member.membership.time_to_next_event(member.group.clock.now_ms())
+
+
+def test_a_rebalance_is_noticed() -> None:
+    member = Classic()
+    member.receive()
+    assert member.receive()
+    assert not member.receive(error=REBALANCE_IN_PROGRESS)
+    assert member.membership.rejoin_needed
+    assert not member.receive(error=REBALANCE_IN_PROGRESS), "each time, as this member does not rejoin"
+
+
+def test_a_new_epoch_or_assignment_is_noticed() -> None:
+    member = Consumer()
+    member.receive()
+    assert member.receive()
+    assert not receive(member.group, member.beat(), member.response(epoch=4))
+    assert member.membership.generation.generation_id == 4
+    assert receive(member.group, member.beat(), member.response(epoch=4))
+    assignment = ConsumerGroupHeartbeatResponse.Assignment(topic_partitions=[])
+    assert not receive(member.group, member.beat(), member.response(epoch=4, assignment=assignment))
+    assert not receive(member.group, member.beat(), member.response(epoch=4, assignment=assignment))
+
+
+def test_an_earlier_epoch_is_not_taken_for_the_usual_one() -> None:
+    member = Consumer()
+    member.receive()
+    request = member.beat()
+    member.membership._epoch = 9  # as after joining again
+    assert not receive(member.group, request, member.response())
+
+
+def test_a_heartbeat_that_is_due_at_once_ends_the_wait() -> None:
+    """The member has reconciled while the last one was in flight, and has to report that."""
+    member = Consumer()
+    member.receive()
+    request = member.beat()
+    member.membership._due_ms = 0
+    assert not receive(member.group, request, member.response())
+    assert member.manager.poll(member.group.clock.now_ms()).requests
+
+
+def test_a_response_that_arrives_before_an_earlier_one_is_handled_is_not_taken_for_it() -> None:
+    member = Classic()
+    first, second = member.beat(), member.beat()
+    builder = second.builder
+    frame = encode_response(heartbeat(REBALANCE_IN_PROGRESS), 4, 2).getvalue()[4:]
+    sent = ClientRequest("0", builder, 2, "c", 0, True, 30_000)
+    first_frame = encode_response(heartbeat(), 4, 1).getvalue()[4:]
+    assert first.builder.settle is not None
+    assert builder.settle is not None
+    now_ms = member.group.clock.now_ms()
+    assert not first.builder.settle(ClientRequest("0", builder, 1, "c", 0, True, 30_000), 4, first_frame, now_ms)
+    assert not builder.settle(sent, 4, frame, now_ms)
+    first.builder.settle = None  # type: ignore[misc]
+    receive(member.group, first, heartbeat())
+    member.receive(error=REBALANCE_IN_PROGRESS)
+    assert member.membership.rejoin_needed
+
+
+# --- commits ---------------------------------------------------------------------------------------------------------
+
+
+class Commits:
+    """The automatic commits of a consumer that assigns its partitions itself."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.group = GroupHarness(auto_commit_interval_ms=1_000, **settings)
+        self.group.subscriptions.assign_from_user([TP0])
+        self.group.find_coordinator()
+        self.group.seek(TP0, 7)
+        self.manager: Any = self.group.coordinator._commits
+
+    def request(self) -> UnsentRequest:
+        (request,) = self.manager.poll(self.group.clock.now_ms()).requests
+        found: UnsentRequest = request
+        return found
+
+    def after_interval(self, error: int = 0, **settings: Any) -> bool:
+        self.group.clock.advance(1_000)
+        assert self.manager.maybe_auto_commit_async(self.group.clock.now_ms())
+        return receive(self.group, self.request(), commit({TP0: error}), **settings)
+
+
+def test_automatic_commits_from_the_second_on() -> None:
+    commits = Commits()
+    assert not commits.after_interval(), "the first response is parsed"
+    for _ in range(3):
+        assert commits.after_interval()
+        assert not commits.manager.awaits_answers
+    assert commits.group.metric("commit-total") == 4
+    commits.group.seek(TP0, 8)
+    assert commits.after_interval(), "the response has no offsets"
+
+
+def test_a_failed_commit_is_parsed_and_repeated_soon() -> None:
+    commits = Commits()
+    commits.after_interval()
+    for _ in range(2):
+        assert not commits.after_interval(LOAD_IN_PROGRESS)
+        assert commits.manager.time_to_next_auto_commit() <= 100
+
+
+def test_a_commit_that_somebody_waits_for_ends_the_wait() -> None:
+    commits = Commits()
+    commits.after_interval()
+    assert commits.after_interval()
+    for begin in (
+        commits.manager.auto_commit_async,
+        lambda: commits.manager.commit_async(commits.manager.consumed()),
+    ):
+        future = begin()
+        assert not receive(commits.group, commits.request(), commit({TP0: 0}))
+        commits.group.driver.run(commits.group.coordinator.events.steps())
+        assert future.succeeded
+
+
+def test_interceptors_are_told_of_each_commit() -> None:
+    class Interceptor:
+        def __init__(self) -> None:
+            self.told = 0
+
+        def on_commit(self, _offsets: object) -> None:
+            self.told += 1
+
+    interceptor = Interceptor()
+    commits = Commits(interceptors=[interceptor])
+    for _ in range(3):
+        assert not commits.after_interval()
+        commits.group.driver.run(commits.group.coordinator.events.steps())
+    assert interceptor.told == 3
+
+
+def test_a_long_response_is_parsed_each_time() -> None:
+    """It would have to be kept in memory."""
+    commits = Commits(partitions={"test": 2_000})
+    partitions = [TP0._replace(partition=number) for number in range(2_000)]
+    commits.group.subscriptions.assign_from_user(partitions)
+    for tp in partitions:
+        commits.group.seek(tp, 1)
+    for _ in range(3):
+        commits.group.clock.advance(1_000)
+        assert commits.manager.maybe_auto_commit_async(commits.group.clock.now_ms())
+        assert not receive(commits.group, commits.request(), commit(dict.fromkeys(partitions, 0)))
