@@ -35,7 +35,8 @@ from tests.simulation.schedule import EVERYBODY, Settings, Step
 from tests.simulation.share_drills import DRILL, ShareDrills
 
 if TYPE_CHECKING:
-    from pykclient.protocol.messages.share_fetch import ShareFetchResponse
+    from pykclient.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
+    from pykclient.testing.history import RequestRecord
 
 TOPIC, GROUP = "source", "sharers"
 
@@ -343,6 +344,7 @@ class ShareWorld:
             director = self.simulation.actor(self._settle, "director")
             self.simulation.run(lambda: director.done)
             self._check_deliveries()
+            self._check_accepted()
         finally:
             for member in (*self.members, *self.former):
                 if not member.closed:
@@ -438,13 +440,17 @@ class ShareWorld:
         ShareDrills(self, _LOCK_MS).run()
 
     def _acquisitions(self) -> Iterator[tuple[int, str, TopicPartition, int, int]]:
-        """Yield what responses gave to members, in that order: the time, member, record and delivery count."""
+        """Yield what responses gave to members, in that order: the time, member, record and delivery count.
+
+        The time is that of the response. A response may wait until the request's acknowledgements are written, long
+        after it has acquired records, so with acknowledgements it is the time of the request.
+        """
         requests = self.cluster.history.matching(api="SHARE_FETCH")
         for request in sorted(requests, key=lambda request: (request.answered_ms or 0, request.number)):
             if (request.client_id or "").startswith(DRILL):
                 continue
             response = cast("ShareFetchResponse | None", request.response)
-            now_ms = request.answered_ms or 0
+            now_ms = request.time_ms if _has_acknowledgements(request) else request.answered_ms or 0
             for topic in () if response is None else response.responses:
                 for partition in topic.partitions:
                     tp = TopicPartition(TOPIC, partition.partition_index)
@@ -471,6 +477,22 @@ class ShareWorld:
             if highest[tp, offset] <= count:
                 raise InvariantError(f"{tp} {offset} was released after delivery {count}, and not delivered again")
 
+    def _check_accepted(self) -> None:
+        """Check that each record was accepted with success, where no leader was lost that might have known.
+
+        Whether the member got the response does not matter.
+        """
+        if any(step.what not in (*_OF_MEMBERS, SHARE_MOVE) for step in self.schedule.steps):
+            return
+        accepted: set[tuple[int, int]] = set()
+        for api in ("SHARE_FETCH", "SHARE_ACKNOWLEDGE"):
+            for request in self.cluster.history.matching(api=api):
+                if not (request.client_id or "").startswith(DRILL):
+                    accepted.update(_accepted(request))
+        for tp, offset in self._values:
+            if (tp.partition, offset) not in accepted:
+                raise InvariantError(f"{tp} {offset} is not delivered any more, and was never accepted with success")
+
     def _quiet_since(self) -> int:
         """Return the time of the last delivery."""
         total = self._deliveries.total()
@@ -487,6 +509,32 @@ class ShareWorld:
                 raise InvariantError(f"not within {_HEALING_MS / 1000} s after all faults: {what}")
             self.clock.sleep_ms(_LOOK_MS)
         self.note(what)
+
+
+def _has_acknowledgements(request: RequestRecord) -> bool:
+    body = cast("ShareFetchRequest", request.body)
+    return any(partition.acknowledgement_batches for topic in body.topics for partition in topic.partitions)
+
+
+def _accepted(request: RequestRecord) -> Iterator[tuple[int, int]]:
+    """Yield the partition and offset of each record that a request has accepted."""
+    response: Any = request.response
+    if response is None or response.error_code:
+        return
+    failed = {
+        partition.partition_index
+        for topic in response.responses
+        for partition in topic.partitions
+        if getattr(partition, "acknowledge_error_code", partition.error_code)
+    }
+    for topic in cast("Any", request.body).topics:
+        for partition in topic.partitions:
+            for batch in partition.acknowledgement_batches:
+                offsets = range(batch.first_offset, batch.last_offset + 1)
+                types = batch.acknowledge_types * (len(offsets) if len(batch.acknowledge_types) == 1 else 1)
+                for offset, kind in zip(offsets, types, strict=True):
+                    if kind == AcknowledgeType.ACCEPT and partition.partition_index not in failed:
+                        yield partition.partition_index, offset
 
 
 def run(schedule: ShareSchedule) -> ShareWorld:
