@@ -703,8 +703,12 @@ class Pipeline:
         )
 
     def _is_stable(self) -> bool:
-        logs = [self._log(tp) for tp in (*self.targets, *self.state_logs) if tp.topic != TRANSACTIONS]
-        return all(log is not None and log.last_stable_offset == log.log_end_offset for log in logs)
+        return all(self.is_stable(tp) for tp in (*self.targets, *self.state_logs) if tp.topic != TRANSACTIONS)
+
+    def is_stable(self, tp: TopicPartition) -> bool:
+        """Return whether a partition has no open transaction."""
+        log = self._log(tp)
+        return log is not None and log.last_stable_offset == log.log_end_offset
 
     def _replicas(self, tp: TopicPartition) -> dict[int, UnifiedLog]:
         found = {}

@@ -22,6 +22,9 @@ _TRANSACTION_LOG: Final = TopicPartition("__transaction_state", 0)
 _FOREIGN_OFFSET: Final = 1_000
 _STABLE_TIMEOUT_MS: Final = 400
 _COMMIT_TIMEOUT_MS: Final = 1_500
+#: The transaction version from which on each transaction has an epoch of its own (KIP-890).
+_FENCES_LATE_MARKERS: Final = 2
+_TRANSACTION_TIMEOUT_MS: Final = 1_000
 _DOWN_MS: Final = 50
 #: The settings of a producer that soon gives up a record.
 _IMPATIENT: Final[Mapping[str, int]] = MappingProxyType({"delivery.timeout.ms": 800, "request.timeout.ms": 400})
@@ -49,6 +52,10 @@ class Drills:
         ]
         if self._pipeline.schedule.settings.min_isr > 1:
             drills.append(self._lost_decision)
+        if len(self._pipeline.targets) > 1:
+            drills.append(self._timed_out)
+        if self._pipeline.schedule.transaction_version >= _FENCES_LATE_MARKERS:
+            drills.append(self._late_marker)
         drill = self._pipeline.simulation.new_rng().choice(drills)
         self._pipeline.note("drill", drill.__name__)
         drill()
@@ -123,6 +130,39 @@ class Drills:
         transaction = self._pipeline.transactions[-1]
         transaction.outcome = True
         self._pipeline.drill_values += [value for values in transaction.values.values() for value in values]
+        producer.close()
+
+    def _late_marker(self) -> None:
+        """A marker that arrives after the coordinator has repeated it does not end the next transaction."""
+        producer = self._producer()
+        self._begin(producer)
+        transaction = self._pipeline.transactions[-1]
+        control = self._cluster.faults.hold("WRITE_TXN_MARKERS", party="broker-*", times=1)
+        producer.commit_transaction()
+        transaction.outcome = True
+        self._pipeline.drill_values += [value for values in transaction.values.values() for value in values]
+        self._begin(producer)
+        control.release()
+        self._clock.sleep_ms(_DOWN_MS)
+        producer.abort_transaction()
+        producer.close()
+
+    def _timed_out(self) -> None:
+        """A producer cannot go on with a transaction that has timed out, not even in another partition."""
+        producer = self._producer(**{"transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS})
+        self._begin(producer)
+        self._clock.sleep_ms(_TRANSACTION_TIMEOUT_MS)
+        self._pipeline.await_("the transaction is aborted", lambda: self._pipeline.is_stable(self._target))
+        other = self._pipeline.targets[1]
+        try:
+            producer.send(other.topic, self._pipeline.foreign_value(other), partition=other.partition).get()
+            producer.commit_transaction()
+        except KafkaTimeoutError:
+            raise
+        except KafkaError as error:
+            self._pipeline.note("refused", type(error).__name__)
+        else:
+            raise InvariantError("a transaction was committed that had timed out, with the rest of its records")
         producer.close()
 
     def _lost_decision(self) -> None:

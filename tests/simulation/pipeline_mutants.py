@@ -16,6 +16,7 @@ _COORDINATOR = "testing/transaction/transaction_coordinator"
 _METADATA = "testing/transaction/transaction_metadata"
 _STATES = "testing/transaction/transaction_state_manager"
 _MARKERS = "testing/transaction/transaction_marker_channel_manager"
+_ENTRY = "testing/log/producer_state_entry"
 
 #: Faults of the producer that its own tests catch, too.
 _OF_PRODUCERS = (
@@ -150,6 +151,42 @@ MUTANTS = (
         "testing/group/group_coordinator",
         "            if group is not None and require_stable:\n",
         "            if False:\n",
+    ),
+    Mutant(
+        "the markers of an abort commit",
+        _MARKERS,
+        "                metadata.state is PREPARE_COMMIT,\n",
+        "                True,\n",
+    ),
+    Mutant(
+        "a transaction that has timed out is committed",
+        _COORDINATOR,
+        "producer, False, version, respond, is_from_client=False)\n",
+        "producer, True, version, respond, is_from_client=False)\n",
+    ),
+    Mutant(
+        "a transaction that has timed out is aborted in its epoch",
+        _METADATA,
+        "producer_epoch=epoch + (not keep))\n",
+        "producer_epoch=epoch)\n",
+    ),
+    Mutant(
+        "any epoch may end a transaction or add partitions to it",
+        _COORDINATOR,
+        "    if metadata.producer.epoch != epoch:\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "the end of a transaction does not bump its epoch",
+        _METADATA,
+        "                epoch += 1\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "a marker may be of the transaction before",
+        _ENTRY,
+        "            self._transaction_version >= _FIRST_VERSION_WITH_EPOCHS\n",
+        "            self._transaction_version > _FIRST_VERSION_WITH_EPOCHS\n",
     ),
     *(mutant for mutant in TRANSACTION_MUTANTS if mutant.name in _OF_PRODUCERS),
 )

@@ -52,6 +52,7 @@ class ShareDrills:
         drills: list[Callable[[], None]] = [
             self._expired,
             self._renewed,
+            self._slowly_written,
             self._given_up,
             self._rejected,
             self._released,
@@ -88,18 +89,48 @@ class ShareDrills:
         self._close(first, second)
 
     def _renewed(self) -> None:
-        """A renewed lock lasts as long again: nobody else gets the record, and its owner can still accept it."""
+        """A renewed lock lasts as long again, and others that began with it do not."""
+        self._send(b"one", b"two")
+        first, second = self._consumer(), self._consumer()
+        forgotten, renewed = self._take_all(first)
+        self._clock.sleep_ms(self._lock_ms * 7 // 10)
+        first.acknowledge(renewed, AcknowledgeType.RENEW)
+        self._expect_none(self._commit(first))
+        again = self._take(second, self._lock_ms)
+        self._expect(again.offset == forgotten.offset, f"offset {again.offset} was delivered although it was renewed")
+        second.acknowledge(again, AcknowledgeType.ACCEPT)
+        self._expect_none(self._commit(second))
+        self._expect_nothing(second, self._lock_ms * 2 // 10)
+        first.acknowledge(forgotten, AcknowledgeType.ACCEPT)
+        self._commit(first)  # brokers ignore it, or refuse it
+        (renewed,) = self._poll_once(first)
+        first.acknowledge(renewed, AcknowledgeType.ACCEPT)
+        self._expect_none(self._commit(first))
+        self._expect_nothing(second, self._lock_ms + _PROMPT_MS)
+        self._close(first, second)
+
+    def _slowly_written(self) -> None:
+        """While an acknowledgement is being written, it decides about the record, and not the end of the lock.
+
+        If it cannot be written, the lock counts again.
+        """
         self._send(b"one")
         first, second = self._consumer(), self._consumer()
         record = self._take(first)
-        self._clock.sleep_ms(self._lock_ms * 7 // 10)
-        first.acknowledge(record, AcknowledgeType.RENEW)
-        self._expect_none(self._commit(first))
-        self._expect_nothing(second, self._lock_ms * 7 // 10)
-        (record,) = self._poll_once(first)
+        self._expect_nothing(second, self._lock_ms * 8 // 10)
+        is_written = self._world.simulation.new_rng().random() < 0.5
+        control = self._cluster.faults.hold("WRITE_SHARE_GROUP_STATE", party="broker-*", times=1)
+        until_end_ms = self._lock_ms * 3 // 10
+        self._world.simulation.loop.call_later(until_end_ms, control.remove)
+        if is_written:
+            self._world.simulation.loop.call_later(until_end_ms, control.release)
         first.acknowledge(record, AcknowledgeType.ACCEPT)
-        self._expect_none(self._commit(first))
-        self._expect_nothing(second, self._lock_ms + _PROMPT_MS)
+        error = self._commit(first)
+        self._expect(is_written == (error is None), f"an acknowledgement that was slowly written got {error!r}")
+        if is_written:
+            self._expect_nothing(second)
+        else:
+            self._accept_at_once(second)
         self._close(first, second)
 
     def _given_up(self) -> None:
@@ -142,10 +173,9 @@ class ShareDrills:
 
     def _released(self) -> None:
         """A released record is available at once, for any member."""
+        first, second = self._members()
         self._send(b"one")
-        first, second = self._consumer(), self._consumer()
         record = self._take(first)
-        self._expect_nothing(second)
         first.acknowledge(record, AcknowledgeType.RELEASE)
         self._expect_none(self._commit(first))
         self._accept_at_once(second)
@@ -153,16 +183,15 @@ class ShareDrills:
 
     def _left_behind(self) -> None:
         """The records of a member that closes, or is disconnected, are available at once."""
+        first, second = self._members()
+        party = f"client:{DRILL}-{self._names - 1}"
         self._send(b"one")
-        first, second = self._consumer(), self._consumer()
         self._take(first)
-        self._expect_nothing(second)
         if self._world.simulation.new_rng().random() < 0.5:
             self._close(first)
         else:
             leader = self._leader(_PARTITION)
             assert leader is not None
-            party = f"client:{DRILL}-{self._names - 1}"
             self._cluster.faults.cut(party, leader, reset=True)
             self._world.faults.heal()
         self._accept_at_once(second)
@@ -279,6 +308,14 @@ class ShareDrills:
             settings["bootstrap.servers"] = bootstrap_servers
         return KafkaShareConsumer.in_environment(environment, settings, _TOPIC)
 
+    def _members(self) -> tuple[Consumer, Consumer]:
+        """Return two members that have their assignment."""
+        first, second = self._consumer(), self._consumer()
+        for _ in range(2):
+            self._expect_nothing(first)
+            self._expect_nothing(second)
+        return first, second
+
     def _send(self, *values: bytes) -> None:
         producer: KafkaProducer[bytes, bytes] = KafkaProducer.in_environment(self._environment(), self._common())
         for value in values:
@@ -297,8 +334,8 @@ class ShareDrills:
         while self._clock.now_ms() <= deadline_ms:
             records = self._poll_once(consumer)
             if records:
-                (record,) = records
-                return record
+                self._expect(len(records) == 1, f"{len(records)} records were delivered instead of one")
+                return records[0]
         raise InvariantError(f"no record was delivered within {within_ms} ms")
 
     def _take_all(self, consumer: Consumer) -> list[Record]:

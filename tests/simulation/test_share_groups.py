@@ -10,8 +10,8 @@ from tests.simulation.seeds import failure_of, first_of_sample
 from tests.simulation.share_groups import make, run
 
 
-#: In the third one, a request whose connection is reset acquires records that its response has only later. In the last one,
-#: a member that hangs returns a record that another one has accepted meanwhile.
+#: In the third one, a request whose connection is reset acquires records, which its response has much later. In the
+#: last one, a member that hangs returns a record that another one has accepted meanwhile.
 @pytest.mark.parametrize("seed", [1, 2, 402, 3_194])
 def test_each_record_is_accepted_and_its_confirmation_holds(seed: int) -> None:
     run(make(seed))
