@@ -13,9 +13,6 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-from confluent_kafka.admin._resource import ResourceType
 
 from pykclient import KafkaProducer
 from pykclient.consumer.kafka_consumer import KafkaConsumer
@@ -42,6 +39,7 @@ from tests.consumer.test_groups_kafka import Consumer, Events, partitions_of, po
 from tests.interop.group_members import CONSUMER_PROTOCOL, Java, Place
 from tests.support.any_kafka import EMBEDDED, REAL, AnyKafka
 from tests.support.embedded_kafka import EmbeddedKafka
+from tests.support.group_configs import set_group_configs
 from tests.support.wait import eventually
 from tests.testing.handlers.raw_client import RawClient
 
@@ -97,11 +95,7 @@ def join(request: pytest.FixtureRequest, topic: str, group_id: str) -> Iterator[
 
 def set_session_timeout(brokers: AnyKafka, group_id: str, timeout_ms: int) -> None:
     """Set the session timeout of one group."""
-    admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
-    entry = ConfigEntry("consumer.session.timeout.ms", str(timeout_ms), incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.GROUP, group_id, incremental_configs=[entry])
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result(10)
+    set_group_configs(brokers, group_id, {"consumer.session.timeout.ms": str(timeout_ms)})
 
 
 def shared(count: int, *consumers: Consumer) -> Callable[[], bool]:

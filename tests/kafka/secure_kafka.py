@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
+from pykclient.admin import Admin
+from pykclient.errors import SaslAuthenticationError
 from pykclient.testing.certificates import CertificateAuthority
 from tests.kafka.broker import Broker
 from tests.kafka.cluster import KafkaCluster
+from tests.support.wait import eventually
 
 #: The listeners and their protocols. On MTLS clients must have a certificate, on SSL they need not. On SHORT_SESSIONS
 #: clients must authenticate again every ``SESSION_MS`` (KIP-368).
@@ -127,3 +131,14 @@ class SecureKafka:
             change = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
             for outcome in admin.alter_user_scram_credentials([change]).values():
                 outcome.result(30)
+            eventually(partial(self._accepts, name), 30.0, "the broker knows the user")  # it does a little later
+
+    def _accepts(self, mechanism: str) -> bool:
+        credentials = {"sasl.mechanism": mechanism, "sasl.username": USER, "sasl.password": PASSWORD}
+        servers = self.bootstrap("SASL_PLAINTEXT")
+        with Admin({"bootstrap.servers": servers, "security.protocol": "SASL_PLAINTEXT", **credentials}) as admin:
+            try:
+                admin.describe_cluster()
+            except SaslAuthenticationError:
+                return False
+        return True

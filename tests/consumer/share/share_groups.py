@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pykclient import AcknowledgeType, ConsumerRecord, KafkaAdminClient, KafkaProducer, KafkaShareConsumer
-from pykclient.admin import ConfigResource, ConfigResourceType
+from pykclient import AcknowledgeType, ConsumerRecord, KafkaProducer, KafkaShareConsumer
 from pykclient.errors import KafkaError
 from pykclient.types import TopicIdPartition
 from tests.support.any_kafka import AnyKafka
+from tests.support.group_configs import set_group_configs
 
 Consumer = KafkaShareConsumer[Any, Any]
 Record = ConsumerRecord[Any, Any]
@@ -22,8 +22,7 @@ def set_group(brokers: AnyKafka, group_id: str, **settings: object) -> None:
     """Set configurations of a share group; it starts at the earliest records unless they say otherwise."""
     configs = {"share.auto.offset.reset": "earliest"}
     configs.update((f"share.{name.replace('_', '.')}", str(value)) for name, value in settings.items())
-    with KafkaAdminClient(bootstrap_servers=brokers.bootstrap_servers) as admin:
-        admin.alter_configs([ConfigResource(ConfigResourceType.GROUP, group_id, configs)])
+    set_group_configs(brokers, group_id, configs)
 
 
 def produce(brokers: AnyKafka, topic: str, count: int, *, first: int = 0, partitions: int = 1, **settings: Any) -> None:
