@@ -21,6 +21,7 @@ _ENTRY = "testing/log/producer_state_entry"
 #: Faults of the producer that its own tests catch, too.
 _OF_PRODUCERS = (
     "a commit does not wait for records in flight",
+    "a failed batch does not matter to the transaction",
     "an abort commits",
     "a commit aborts",
     "the epoch of the response is ignored",
@@ -187,6 +188,37 @@ MUTANTS = (
         _ENTRY,
         "            self._transaction_version >= _FIRST_VERSION_WITH_EPOCHS\n",
         "            self._transaction_version > _FIRST_VERSION_WITH_EPOCHS\n",
+    ),
+    Mutant(
+        "a snapshot of producers forgets open transactions",
+        _ENTRY,
+        "        copy = self.without_batches()\n",
+        "        copy = self.without_batches()\n        copy.current_txn_first_offset = None\n",
+    ),
+    Mutant(
+        "the end of a transaction discards the offsets of others",
+        "testing/group/group_offsets",
+        "        for tp, offset in self._transactional.pop(producer_id, {}).items():\n",
+        "        mine = self._transactional.pop(producer_id, {})\n        self._transactional.clear()\n"
+        "        for tp, offset in mine.items():\n",
+    ),
+    Mutant(
+        "records of aborted transactions are handed out",
+        "consumer/completed_fetch",
+        "            self._aborted_producer_ids.add(aborted.popleft()[1])\n",
+        "            aborted.popleft()\n",
+    ),
+    Mutant(
+        "an aborted transaction does not end with its marker",
+        "consumer/completed_fetch",
+        "                self._aborted_producer_ids.discard(batch.producer_id)\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "a new coordinator begins with epoch 0 of a producer",
+        "testing/transaction/transaction_log",
+        "        producer_epoch=read.producer_epoch,\n",
+        "        producer_epoch=0,\n",
     ),
     *(mutant for mutant in TRANSACTION_MUTANTS if mutant.name in _OF_PRODUCERS),
 )
