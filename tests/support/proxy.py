@@ -44,6 +44,8 @@ class TcpProxy:
         self._closed = False
         self._listener: socket.socket | None = None
         self._acceptor: threading.Thread | None = None
+        self._reserved: socket.socket | None = None
+        self._reserve()
         self._listen()
 
     def __enter__(self) -> Self:
@@ -71,13 +73,14 @@ class TcpProxy:
             self._passing = False
 
     def refuse(self) -> None:
-        """Stop listening: new connections are refused."""
+        """Stop listening: new connections are refused. The port stays the proxy's."""
         listener, acceptor, self._listener = self._listener, self._acceptor, None
         if listener is not None and acceptor is not None:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)  # wakes accept() on Linux; elsewhere its timeout does
             acceptor.join()
             listener.close()
+            self._reserve()
 
     def drop_connections(self) -> None:
         """Reset every open connection."""
@@ -99,18 +102,28 @@ class TcpProxy:
     def close(self) -> None:
         """Stop listening, reset open connections, and end the threads."""
         self.refuse()
+        if self._reserved is not None:
+            self._reserved.close()
         with self._lock:
             self._closed = True
             self._lock.notify_all()
         self.drop_connections()
         with self._lock:
-            ended = self._lock.wait_for(lambda: not self._connections, 10.0)
+            ended = self._lock.wait_for(lambda: not self._connections, 60.0)
         assert ended, "connections of the proxy did not end"
 
+    def _reserve(self) -> None:
+        """Bind a socket to the port, or to any for the first time, so that no other program gets it."""
+        self._reserved = socket.socket()
+        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._reserved.bind((self.host, self.port))
+        self.port = self._reserved.getsockname()[1]
+
     def _listen(self) -> None:
-        self._listener = socket.create_server((self.host, self.port), backlog=128)
+        assert self._reserved is not None
+        self._listener, self._reserved = self._reserved, None
+        self._listener.listen(128)
         self._listener.settimeout(0.1)
-        self.port = self._listener.getsockname()[1]
         name = f"tcp-proxy-{self.port}"
         self._acceptor = threading.Thread(target=self._accept, args=(self._listener,), name=name, daemon=True)
         self._acceptor.start()

@@ -112,6 +112,12 @@ def test_it_refuses_and_comes_back_on_its_port(proxy: TcpProxy, client: socket.s
         assert read(other, 1) == b"x"
 
 
+def test_nobody_gets_its_port_while_it_refuses(proxy: TcpProxy) -> None:
+    proxy.refuse()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind((proxy.host, proxy.port))
+
+
 def test_it_drops_what_is_open(proxy: TcpProxy, client: socket.socket) -> None:
     client.sendall(b"x")
     assert read(client, 1) == b"x"
