@@ -326,7 +326,7 @@ _PROGRESS = (
     Mutant(
         "automatic commits are never due",
         "consumer/coordinator/commit_request_manager",
-        "            if self._next_auto_commit.expired:\n",
+        "            if timer.expired or begins_with(timer.remaining_ms, call_ms, interval_ms):\n",
         "            if False:\n",
     ),
     Mutant(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykclient.consumer.application_events import Round, Transmit, Wait
+from pykclient.consumer.due_times import ends_with
 from pykclient.errors import WakeupError
 
 if TYPE_CHECKING:
@@ -18,18 +19,6 @@ if TYPE_CHECKING:
     from pykclient.network.metadata import Metadata
 
 T = TypeVar("T")
-
-#: The part of a wait by which it may be longer; see ``ends_with``.
-_PARTS_OF_WAIT: Final = 16
-
-
-def ends_with(wait_ms: int, remaining_ms: int) -> bool:
-    """Return whether to wait for records until the call ends, in ``remaining_ms``, although something is due earlier.
-
-    That is so if it can be done by the next call, a sixteenth of ``wait_ms`` late at most. An idle consumer is called
-    again and again with the same timeout. So its heartbeats and commits leave when it wakes up anyway.
-    """
-    return remaining_ms <= wait_ms + wait_ms // _PARTS_OF_WAIT
 
 
 class ApplicationDriver:

@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykclient.clock import FOREVER_MS, Timer
-from pykclient.consumer.application_driver import ends_with
 from pykclient.consumer.application_events import Round, Steps, Wait, client_instance_id, metadata_update, result_of
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_components import ConsumerComponents
 from pykclient.consumer.coordinator.membership_operation import DEFAULT
+from pykclient.consumer.due_times import ends_with
 from pykclient.consumer.fetch import AnyFetch, ColumnsFetch, Fetch
 from pykclient.consumer.fetch_state import FetchPosition
 from pykclient.consumer.request_future import RequestFuture
@@ -305,7 +305,7 @@ class ClassicConsumer:
                     self._sole_reader.poll()
                     self.update_fetch_positions()
                 else:
-                    yield from self.update_assignment_metadata_if_needed()
+                    yield from self.update_assignment_metadata_if_needed(call_ms=timer.remaining_ms)
                 fetch = collect()
                 is_empty = fetch.is_empty
                 if is_empty:
@@ -335,18 +335,21 @@ class ClassicConsumer:
             self._client.awaits_partitions = False
             self._consumer_metrics.record_poll_end(self._clock.now_ms())
 
-    def update_assignment_metadata_if_needed(self, *, is_called: bool = True) -> Steps[None]:
+    def update_assignment_metadata_if_needed(self, *, is_called: bool = True, call_ms: int = 0) -> Steps[None]:
         """Advance group membership and position lookups, without waiting for either.
 
         Partitions that have a position are fetched meanwhile. The poll's next round calls this again before
         ``max.poll.interval.ms`` expires, also while there is no coordinator. ``is_called`` is False if no call of the
-        application waits for records, so that this does not show that the application is alive.
+        application waits for records, so that this does not show that the application is alive. Otherwise the call
+        waits for ``call_ms`` at most.
         """
         has_assignment = True
         if self._coordinator is None:
             self._sole_reader.poll()
         else:
-            has_assignment = yield from self._coordinator.poll(Timer(self._clock, 0), is_called=is_called)
+            has_assignment = yield from self._coordinator.poll(
+                Timer(self._clock, 0), is_called=is_called, call_ms=call_ms
+            )
         self.update_fetch_positions(initialize=has_assignment)
 
     def update_between_calls(self) -> None:

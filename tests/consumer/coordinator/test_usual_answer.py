@@ -1,4 +1,4 @@
-"""Responses that equal an earlier one: they do not end the application's wait for records."""
+"""An idle member: usual responses do not end the application's wait, and requests leave when a call begins."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from pykclient.consumer.coordinator.consumer_membership_manager import ConsumerMembershipManager
 from pykclient.consumer.coordinator.member_state import Generation
+from pykclient.consumer.due_times import ends_with
 from pykclient.consumer.request_manager import UnsentRequest
 from pykclient.network.client_request import ClientRequest
 from pykclient.protocol.headers import encode_response
@@ -191,6 +192,72 @@ def test_a_response_that_arrives_before_an_earlier_one_is_handled_is_not_taken_f
     receive(member.group, first, heartbeat())
     member.receive(error=REBALANCE_IN_PROGRESS)
     assert member.membership.rejoin_needed
+
+
+# --- in time with the application's calls ---------------------------------------------------------------------------
+
+
+def due_at_once(member: Classic, early_ms: int, call_ms: int) -> bool:
+    """Return whether a heartbeat that is due in ``early_ms`` leaves when a call of the application begins."""
+    member.receive()
+    left_ms = member.manager.poll(member.group.clock.now_ms()).wait_ms
+    member.group.clock.advance(left_ms - early_ms)
+    now_ms = member.group.clock.now_ms()
+    member.group.coordinator.member.polled(now_ms, call_ms)
+    requests = member.manager.poll(now_ms).requests
+    for request in requests:
+        receive(member.group, request, member.response())
+    return bool(requests)
+
+
+def test_a_heartbeat_that_is_due_in_the_middle_of_a_call_leaves_when_the_call_begins(member: Classic) -> None:
+    assert due_at_once(member, 400, 1_000)
+    assert not due_at_once(member, 995, 1_000), "the next call is early enough"
+    assert not due_at_once(member, 400, 300), "so is that"
+    assert not due_at_once(member, member.interval_ms // 2, 10_000), "much too early"
+    assert not due_at_once(member, 400, 0), "the application does not wait"
+
+
+def test_a_heartbeat_in_flight_is_not_hurried(member: Classic) -> None:
+    member.receive()
+    member.beat()
+    member.group.clock.advance(member.interval_ms - 400)
+    now_ms = member.group.clock.now_ms()
+    member.group.coordinator.member.polled(now_ms, 1_000)
+    assert not member.manager.poll(now_ms).requests
+
+
+def test_a_commit_that_is_due_in_the_middle_of_a_call_is_sent_when_the_call_begins() -> None:
+    commits = Commits()
+    commits.after_interval()
+    commits.group.clock.advance(800)
+    assert not commits.manager.maybe_auto_commit_async(commits.group.clock.now_ms(), 150)
+    assert commits.manager.maybe_auto_commit_async(commits.group.clock.now_ms(), 1_000)
+    assert commits.manager.time_to_next_auto_commit() > 900, "its interval begins anew"
+    commits.group.clock.advance(500)
+    assert not commits.manager.maybe_auto_commit_async(commits.group.clock.now_ms(), 1_000), "much too early"
+
+
+def test_a_sequence_of_calls_sends_when_they_begin() -> None:
+    """From the first heartbeat on, none needs a wait that ends in the middle of a call."""
+    member = Classic()
+    member.group.clock.auto_tick_ms = 0
+    waits = []
+    for _ in range(30):
+        left_ms = 1_000
+        while left_ms:
+            now_ms = member.group.clock.now_ms()
+            member.group.coordinator.member.polled(now_ms, left_ms)
+            result = member.manager.poll(now_ms)
+            for request in result.requests:
+                receive(member.group, request, member.response())
+            wait_ms = left_ms if ends_with(result.wait_ms, left_ms) else result.wait_ms
+            waits.append(wait_ms)
+            member.group.clock.advance(wait_ms)
+            left_ms -= wait_ms
+        member.group.clock.advance(1)
+    assert waits == [1_000] * 30
+    assert member.group.metric("heartbeat-total") >= 9
 
 
 # --- commits ---------------------------------------------------------------------------------------------------------

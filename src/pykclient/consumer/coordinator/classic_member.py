@@ -90,9 +90,10 @@ class ClassicMember:
             self.heartbeat_thread_failed(failure)
             raise failure
 
-    def polled(self, now_ms: int) -> None:
-        """Record that the application is alive."""
-        self.membership.poll_heartbeat(now_ms)
+    def polled(self, now_ms: int, call_ms: int) -> None:
+        """Record that the application is alive, in a call that waits for ``call_ms`` at most."""
+        if self.membership.poll_heartbeat(now_ms, call_ms):
+            self.heartbeats.check_soon()
 
     def heartbeat_thread_failed(self, failure: Exception) -> None:
         """Join again, as the coordinator may have removed this member meanwhile."""

@@ -19,6 +19,7 @@ from pykclient.consumer.coordinator.group_rebalance_config import CONSUMER
 from pykclient.consumer.coordinator.member_state import NO_GENERATION, PREPARING_REBALANCE, Generation
 from pykclient.consumer.coordinator.response_handler import handled
 from pykclient.consumer.coordinator.usual_answer import UsualAnswer
+from pykclient.consumer.due_times import begins_with
 from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest, timeout_error
 from pykclient.consumer.timed_operation import TimedOperation
@@ -192,18 +193,25 @@ class CommitRequestManager:
 
         An interval of 0 means a commit with every poll, but no additional polls.
         """
-        return self._next_auto_commit.remaining_ms if self._consumer.auto_commit_interval_ms else FOREVER_MS
+        if not self._consumer.auto_commit_interval_ms:
+            return FOREVER_MS
+        self._next_auto_commit.update()
+        return self._next_auto_commit.remaining_ms
 
     def reschedule_auto_commit(self) -> None:
         """Restart the interval."""
         self._next_auto_commit.update_and_reset(self._consumer.auto_commit_interval_ms)
 
-    def maybe_auto_commit_async(self, now_ms: int) -> bool:
-        """Commit the consumed offsets if the interval has passed; return whether it has."""
+    def maybe_auto_commit_async(self, now_ms: int, call_ms: int = 0) -> bool:
+        """Commit the consumed offsets if the interval has passed, and return True then.
+
+        Also do so if the interval would end in the middle of a call that waits for ``call_ms``.
+        """
         if self.auto_commit_enabled:
-            self._next_auto_commit.update(now_ms)
-            if self._next_auto_commit.expired:
-                self._next_auto_commit.reset(self._consumer.auto_commit_interval_ms)
+            timer, interval_ms = self._next_auto_commit, self._consumer.auto_commit_interval_ms
+            timer.update(now_ms)
+            if timer.expired or begins_with(timer.remaining_ms, call_ms, interval_ms):
+                timer.reset(interval_ms)
                 self.raise_if_fenced()
                 self._add(self.consumed(), None).is_periodic = True
                 return True

@@ -130,17 +130,18 @@ class ConsumerCoordinator:
 
     # --- each poll -------------------------------------------------------------------------------------------------
 
-    def poll(self, timer: Timer, *, is_called: bool = True) -> Steps[bool]:
+    def poll(self, timer: Timer, *, is_called: bool = True, call_ms: int = 0) -> Steps[bool]:
         """Stay a member of the group, commit automatically and run callbacks.
 
         Return False if the timer expires before a rebalance is complete; with a timer of 0 this never waits. Raises
         errors that are not retriable, and KafkaError if the rebalance listener raised. ``is_called`` is False if this
-        does not show that the application is alive, as it happens between its calls.
+        does not show that the application is alive, as it happens between its calls. What is due in the middle of the
+        application's call, which lasts ``call_ms`` at most, may be done early.
         """
         is_member = self._subscriptions.has_auto_assigned_partitions()
         if is_member:
             self.member.check_subscription()
-            self._poll_heartbeat(timer.now_ms, is_called=is_called)
+            self._poll_heartbeat(timer.now_ms, call_ms, is_called=is_called)
         self.member.metadata_updated()
         yield from self.run_commit_callbacks()
         if is_member:
@@ -152,7 +153,7 @@ class ConsumerCoordinator:
             if self._metadata.update_requested and not self.client.has_ready_nodes(timer.now_ms):
                 yield from metadata_update(self._metadata, timer)
             yield self._round()
-        if self._commits.maybe_auto_commit_async(timer.now_ms):
+        if self._commits.maybe_auto_commit_async(timer.now_ms, call_ms):
             yield self._round()
         return True
 
@@ -201,11 +202,13 @@ class ConsumerCoordinator:
         During a rebalance, and while a member does not know its coordinator, nothing is committed automatically. So an
         overdue commit does not end the wait: the poll would spin.
         """
-        if not self._commits.auto_commit_enabled or self.rejoin_needed_or_pending():
+        if not self._commits.auto_commit_enabled:
             return FOREVER_MS
-        if self._subscriptions.has_auto_assigned_partitions() and self.coordinator_unknown:
-            return FOREVER_MS
-        return self._commits.time_to_next_auto_commit()
+        wait_ms = self._commits.time_to_next_auto_commit()
+        if wait_ms > 0:
+            return wait_ms
+        is_member = self._subscriptions.has_auto_assigned_partitions()
+        return FOREVER_MS if is_member and (self.rejoin_needed_or_pending() or self.coordinator_unknown) else 0
 
     def update_pattern_subscription(self, cluster: Cluster) -> None:
         """Subscribe to the topics that match the pattern now."""
@@ -213,7 +216,7 @@ class ConsumerCoordinator:
 
     # --- heartbeats ------------------------------------------------------------------------------------------------
 
-    def _poll_heartbeat(self, now_ms: int, *, is_called: bool) -> None:
+    def _poll_heartbeat(self, now_ms: int, call_ms: int, *, is_called: bool) -> None:
         """Record that the application is alive, unless this happens between its calls.
 
         Raises the error that ended the heartbeats; joining starts them again.
@@ -226,7 +229,7 @@ class ConsumerCoordinator:
             raise failure
         self.member.raise_failure()
         if is_called:
-            self.member.polled(now_ms)
+            self.member.polled(now_ms, call_ms)
 
     # --- leaving ---------------------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from pykclient.consumer.coordinator.consumer_member_state import (
 from pykclient.consumer.coordinator.member_state import NO_GENERATION, Generation, MemberState
 from pykclient.consumer.coordinator.membership_operation import LEAVE_GROUP, REMAIN_IN_GROUP
 from pykclient.consumer.coordinator.signalled_state import SignalledState
+from pykclient.consumer.due_times import begins_with
 
 if TYPE_CHECKING:
     import random
@@ -221,12 +222,20 @@ class ConsumerMembership(SignalledState):
 
     # --- the application ---------------------------------------------------------------------------------------------
 
-    def poll_heartbeat(self, now_ms: int) -> None:
-        """Record that the application is alive."""
+    def poll_heartbeat(self, now_ms: int, call_ms: int = 0) -> bool:
+        """Record that the application is alive, in a call that waits for ``call_ms`` at most.
+
+        Return True if a heartbeat is due earlier than before: now, instead of in the middle of the call.
+        """
         with self._lock:
             self._last_poll_ms = now_ms
             self._poll_timer.update(now_ms)
             self._poll_timer.reset(self._config.rebalance_timeout_ms)
+            is_early = self._state is STABLE and not (self._in_flight or self._failures)
+            if is_early and begins_with(self._due_ms - now_ms, call_ms, self._interval_ms):
+                self._due_ms = now_ms
+                return True
+            return False
 
     def begin_joining(self) -> None:
         """Join the group, after the application has subscribed or has lost all partitions of the last membership."""

@@ -158,9 +158,10 @@ class ConsumerMembershipManager:
     def raise_failure(self) -> None:
         """Do nothing: ``advance`` raises errors of the membership."""
 
-    def polled(self, now_ms: int) -> None:
-        """Record that the application is alive."""
-        self.membership.poll_heartbeat(now_ms)
+    def polled(self, now_ms: int, call_ms: int) -> None:
+        """Record that the application is alive, in a call that waits for ``call_ms`` at most."""
+        if self.membership.poll_heartbeat(now_ms, call_ms):
+            self.heartbeats.check_soon()
 
     def heartbeat_thread_failed(self, failure: Exception) -> None:
         """Do nothing: the next poll starts another thread, and if it is too late, its heartbeat is fenced."""

@@ -51,8 +51,8 @@ class GroupMember(Protocol):
     def raise_failure(self) -> None:
         """Raise an error that ended the heartbeats, once."""
 
-    def polled(self, now_ms: int) -> None:
-        """Record that the application is alive."""
+    def polled(self, now_ms: int, call_ms: int) -> None:
+        """Record that the application is alive, in a call that waits for ``call_ms`` at most."""
 
     def heartbeat_thread_failed(self, failure: Exception) -> None:
         """Note that heartbeats have stopped because of a bug."""

@@ -250,10 +250,13 @@ class GroupMembership(SignalledState):
 
     # --- the heartbeat -----------------------------------------------------------------------------------------------
 
-    def poll_heartbeat(self, now_ms: int) -> None:
-        """Record that the application is alive."""
+    def poll_heartbeat(self, now_ms: int, call_ms: int = 0) -> bool:
+        """Record that the application is alive, in a call that waits for ``call_ms`` at most.
+
+        Return True if a heartbeat is due earlier than before: now, instead of in the middle of the call.
+        """
         with self._lock:
-            self.heartbeat.poll(now_ms)
+            return self.heartbeat.poll(now_ms, call_ms)
 
     def receive_heartbeat(self) -> None:
         with self._lock:

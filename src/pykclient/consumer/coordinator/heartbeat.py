@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pykclient.clock import FOREVER_MS, Clock, Timer
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+from pykclient.consumer.due_times import begins_with
 from pykclient.errors import ConfigError
 from pykclient.network.exponential_backoff import ExponentialBackoff
 
@@ -42,11 +43,19 @@ class Heartbeat:
         self.last_send_ms: int | None = None
         self.last_poll_ms = clock.now_ms()
 
-    def poll(self, now_ms: int) -> None:
-        """Record that the application has called ``poll``."""
+    def poll(self, now_ms: int, call_ms: int = 0) -> bool:
+        """Record that the application has called ``poll``; return True if a heartbeat has become due by that."""
         self._poll_timer.update(now_ms)
         self.last_poll_ms = now_ms
         self._poll_timer.reset(self._config.rebalance_timeout_ms)
+        timer = self._heartbeat_timer
+        timer.update(now_ms)
+        is_early = not (self.in_flight or self._attempts) and begins_with(
+            timer.remaining_ms, call_ms, self._config.heartbeat_interval_ms
+        )
+        if is_early:
+            timer.reset(0)
+        return is_early
 
     def sent_heartbeat(self, now_ms: int) -> None:
         self.last_send_ms = now_ms

@@ -65,12 +65,12 @@ class HeartbeatRequestManager:
         membership = self._membership
         if not membership.state.sends_heartbeats:
             return NOTHING
-        node = self._coordinator.check_and_get()
-        if node is None:
-            return NOTHING
         signals = membership.signals
         if now_ms < self._next_event_ms and signals == self._seen_signals:
             return PollResult(self._next_event_ms - now_ms)
+        node = self._coordinator.check_and_get()
+        if node is None:
+            return NOTHING
         action, rest_ms = membership.next_action(now_ms)
         if action is SESSION_EXPIRED:
             self._coordinator.mark_unknown("no answer to heartbeats within session.timeout.ms")
@@ -102,6 +102,10 @@ class HeartbeatRequestManager:
             config.max_poll_records,
         )
         self._leaving.leave(DEFAULT, "consumer poll timeout has expired", lost_because=cause)
+
+    def check_soon(self) -> None:
+        """Make the next poll look at the membership, because a heartbeat is due earlier. Thread: application."""
+        self._next_event_ms = 0
 
     def reset(self) -> None:
         """Send another heartbeat soon, instead of the one in flight."""

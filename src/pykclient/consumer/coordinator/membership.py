@@ -63,8 +63,11 @@ class Membership(Protocol):
     def coordinator_found(self) -> None:
         """Note that the coordinator can be asked again."""
 
-    def poll_heartbeat(self, now_ms: int) -> None:
-        """Record that the application is alive."""
+    def poll_heartbeat(self, now_ms: int, call_ms: int = 0) -> bool:
+        """Record that the application is alive, in a call that waits for ``call_ms`` at most.
+
+        Return True if a heartbeat is due earlier than before: now, instead of in the middle of the call.
+        """
 
     def generation_if_stable(self) -> Generation | None:
         """Return the generation to commit in, or None if this member cannot commit now."""
