@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from pykclient.clock import Timer
+from pykclient.consumer.application_events import Steps
 from pykclient.consumer.fetch import Fetch
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import (
@@ -181,6 +183,28 @@ class TestIteration:
                     assert consumer.committed(T0) == record.offset + 1
                 if record.offset == 24:
                     break
+
+    def test_only_a_poll_that_has_to_wait_sends_early_what_is_due_meanwhile(
+        self, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The polls of a busy consumer do not wait, so nothing would wake it up."""
+        consumer = cluster.consumer("t", group_id="g", max_poll_records=1)
+        assert consumer.poll(2_000)
+        coordinator = consumer._consumer.group()
+        poll, seen = coordinator.poll, []
+
+        def noting(timer: Timer, *, is_called: bool = True, call_ms: int = 0) -> Steps[bool]:
+            seen.append(call_ms)
+            return poll(timer, is_called=is_called, call_ms=call_ms)
+
+        monkeypatch.setattr(coordinator, "poll", noting)
+        assert consumer.poll(2_000)
+        assert seen == [0]
+        poll_all(consumer)
+        seen.clear()
+        consumer.poll(500)
+        assert seen[0] == 500
+        consumer.close()
 
     def test_automatic_commits_never_pass_the_loop(self, cluster: FakeCluster) -> None:
         consumer = cluster.consumer("t", group_id="g", auto_commit_interval_ms=0)

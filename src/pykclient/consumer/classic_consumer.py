@@ -305,7 +305,8 @@ class ClassicConsumer:
                     self._sole_reader.poll()
                     self.update_fetch_positions()
                 else:
-                    yield from self.update_assignment_metadata_if_needed(call_ms=timer.remaining_ms)
+                    call_ms = 0 if self._fetches.has_news else timer.remaining_ms  # with records, it will not wait
+                    yield from self.update_assignment_metadata_if_needed(call_ms=call_ms)
                 fetch = collect()
                 is_empty = fetch.is_empty
                 if is_empty:
