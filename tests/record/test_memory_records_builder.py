@@ -371,7 +371,7 @@ def test_memory_is_borrowed_ahead_only_if_there_is_plenty(is_plenty: bool, borro
         bytearray(500),
         compression=Compression.of("gzip"),
         write_limit=500,
-        memory=Memory(),
+        lender=Memory,
         max_uncompressed_size=2_000,
     )
     builder.set_estimated_compression_ratio(0.1)

@@ -60,13 +60,21 @@ cdef extern from *:
     int PyObject_GC_IsTracked(PyObject *object)
 
 
+cdef class ResultState:
+    """The fields of a ProduceRequestResult."""
+
+
 cdef class BatchState:
-    """The fields of a ProducerBatch that each record changes or that its futures need."""
+    """The fields of a ProducerBatch."""
 
 
     @property
     def record_count(self):
         return self._builder.num_records
+
+    @property
+    def borrows(self):
+        return self._builder.memory is not None
 
     @property
     def future_type(self):

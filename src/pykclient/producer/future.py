@@ -14,7 +14,7 @@ from pykclient.argument_values import check_callable
 from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, Signal
 from pykclient.errors import KafkaError, KafkaTimeoutError, RetriableError
 from pykclient.producer.record_arguments import signed_milliseconds
-from pykclient.producer.record_fields import FutureState, SharedDelivery, keep_spares
+from pykclient.producer.record_fields import FutureState, ResultState, SharedDelivery, keep_spares
 from pykclient.reentry import HERE, ensure_not_interrupting, interrupting
 from pykclient.types import RecordMetadata as RecordMetadata  # kafka-python's programs import it from this module
 from pykclient.types import TopicPartition
@@ -73,7 +73,7 @@ def add_delivery(listeners: list[Entry], future: FutureRecordMetadata, on_delive
     listeners.append((future, on_delivery, True))
 
 
-class ProduceRequestResult:
+class ProduceRequestResult(ResultState):
     """The result of one batch, which the sender sets once.
 
     A batch that is too large for the broker is split. Its result then refers to the results of the batches that its
@@ -82,22 +82,7 @@ class ProduceRequestResult:
     Thread: any.
     """
 
-    __slots__ = (
-        "_clock",
-        "_lock",
-        "_waiting",
-        "base_offset",
-        "completed",
-        "created_ms",
-        "error_for",
-        "listeners",
-        "log_append_time_ms",
-        "parts",
-        "record_count",
-        "sender_thread",
-        "settled",
-        "topic_partition",
-    )
+    __slots__ = ()
 
     def __init__(
         self,
@@ -115,16 +100,16 @@ class ProduceRequestResult:
         self.record_count = 0
         self.created_ms = 0
         #: Returns the error of the record at a place in the batch; None when the batch succeeded.
-        self.error_for: Callable[[int], Exception] | None = None
+        self.error_for = None
         #: After a split: pairs of the place of a part's first record and the part's result, in order.
-        self.parts: list[tuple[int, ProduceRequestResult]] | None = None
+        self.parts = None
         self._lock = threading.Lock()  # guards: completed, settled, _waiting, listeners
         #: True once this result is set, so that futures can read it; its parts, after a split, may not be.
         self.completed = False
         #: True once this result is set and its listeners have been called.
         self.settled = False
-        self._waiting: tuple[Signal, ...] = ()  # one for each thread in ``await_``
-        self.listeners: list[Entry] = []
+        self._waiting = ()  # one for each thread in ``await_``
+        self.listeners = []
 
     def set(
         self, base_offset: int, log_append_time_ms: int, error_for: Callable[[int], Exception] | None = None

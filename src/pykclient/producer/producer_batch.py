@@ -21,7 +21,6 @@ from pykclient.record.record_batch import (
 from pykclient.types import Header, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.producer.buffer_pool import Loan
     from pykclient.producer.sender_thread import SenderThread
     from pykclient.record.record_batch import Buffer
     from pykclient.record.row_columns import RowRun
@@ -55,30 +54,7 @@ class ProducerBatch(BatchState):
     Application threads fill a batch while they hold its queue's lock. After the drain it belongs to the sender.
     """
 
-    __slots__ = (
-        "_attempts_when_leader_last_changed",
-        "_clock",
-        "attempts",
-        "base_sequence",
-        "borrows",
-        "compression_ratio",
-        "created_ms",
-        "current_leader_epoch",
-        "drained_ms",
-        "final_state",
-        "in_retry",
-        "is_split_batch",
-        "last_attempt_ms",
-        "loan",
-        "may_be_written",
-        "producer_epoch",
-        "producer_id",
-        "retry_backoff_ms",
-        "sequence_has_been_reset",
-        "size_in_bytes",
-        "state",
-        "topic_partition",
-    )
+    __slots__ = ()
     _builder: MemoryRecordsBuilder
 
     def __init__(
@@ -101,11 +77,11 @@ class ProducerBatch(BatchState):
         #: True if the batch was sent before.
         self.in_retry = False
         #: Where the batch is. Only BatchRegister changes it, except that a new batch starts in its queue.
-        self.state: str = QUEUED
+        self.state = QUEUED
         #: The result, once it is decided.
-        self.final_state: str | None = None
+        self.final_state = None
         #: The pool's memory. A batch created by a split has none: the pool does not count these.
-        self.loan: Loan | None = None
+        self.loan = None
         self.is_split_batch = is_split_batch
         self.is_open = True
         #: The uncompressed size of the last append.
@@ -119,11 +95,9 @@ class ProducerBatch(BatchState):
         self.compression_ratio = 1.0
         self.last_attempt_ms = created_ms
         self.drained_ms = 0
-        self.current_leader_epoch: int | None = None
+        self.current_leader_epoch = None
         self._attempts_when_leader_last_changed = 0
         self._builder = builder
-        #: True if the batch may have borrowed memory beyond its loan.
-        self.borrows = builder.memory is not None
         self.producer_id = builder.producer_id
         self.producer_epoch = builder.producer_epoch
         self.base_sequence = builder.base_sequence

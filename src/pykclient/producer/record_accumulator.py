@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -92,6 +93,7 @@ class RecordAccumulator:
         self._compression_type = config.compression.type
         self._is_compressed = self._compression_type is not CompressionType.NONE
         self._pool = buffer_pool
+        self._lender = partial(BorrowedMemory, buffer_pool)
         #: Makes the memory of completed batches available to threads that wait for some.
         self.memory_returned = buffer_pool.loans_returned
         self._backlog = row_backlog
@@ -408,7 +410,7 @@ class RecordAccumulator:
             buffer,
             compression=self._config.compression,
             write_limit=max(size, self._batch_size),
-            memory=BorrowedMemory(self._pool),
+            lender=self._lender,
             max_uncompressed_size=max(self._max_uncompressed_size, size),
         )
         if not is_compressed:

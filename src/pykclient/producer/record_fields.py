@@ -1,23 +1,127 @@
-"""The fields of batches and futures that each record changes or has."""
+"""The fields of batches, their results and the futures of their records."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from pykclient.implementation import use_compiled
 from pykclient.record.append_state import AppendState
 
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from pykclient.clock import Clock, Signal
+    from pykclient.producer.buffer_pool import Loan
+    from pykclient.producer.future import Entry, FutureRecordMetadata, ProduceRequestResult
+    from pykclient.producer.sender_thread import SenderThread
+    from pykclient.types import TopicPartition
+
 
 class BatchState:
-    """The fields of a batch that each record changes. The compiled form stores numbers as C integers."""
+    """The fields of a ProducerBatch. The compiled form stores numbers as C integers."""
 
-    __slots__ = ("_builder", "appended_bytes", "future_type", "is_open", "max_record_size", "produce_future")
+    __slots__ = (
+        "_attempts_when_leader_last_changed",
+        "_builder",
+        "_clock",
+        "appended_bytes",
+        "attempts",
+        "base_sequence",
+        "compression_ratio",
+        "created_ms",
+        "current_leader_epoch",
+        "drained_ms",
+        "final_state",
+        "future_type",
+        "in_retry",
+        "is_open",
+        "is_split_batch",
+        "last_attempt_ms",
+        "loan",
+        "max_record_size",
+        "may_be_written",
+        "produce_future",
+        "producer_epoch",
+        "producer_id",
+        "retry_backoff_ms",
+        "sequence_has_been_reset",
+        "size_in_bytes",
+        "state",
+        "topic_partition",
+    )
+    _attempts_when_leader_last_changed: int
     _builder: AppendState
-    #: False once a record found no room, or the batch was closed for appends.
+    _clock: Clock
+    appended_bytes: int
+    attempts: int
+    base_sequence: int
+    compression_ratio: float
+    created_ms: int
+    current_leader_epoch: int | None
+    drained_ms: int
+    final_state: str | None
+    future_type: type[FutureRecordMetadata]
+    in_retry: bool
     is_open: bool
+    is_split_batch: bool
+    last_attempt_ms: int
+    loan: Loan | None
+    max_record_size: int
+    may_be_written: bool
+    produce_future: ProduceRequestResult
+    producer_epoch: int
+    producer_id: int
+    retry_backoff_ms: int
+    sequence_has_been_reset: bool
+    size_in_bytes: int
+    state: str
+    topic_partition: TopicPartition
 
     @property
     def record_count(self) -> int:
         """The number of records, counted by the builder as it appends, so that the two cannot differ."""
         return self._builder.num_records
+
+    @property
+    def borrows(self) -> bool:
+        """True if the batch may have borrowed memory beyond its loan."""
+        return self._builder.memory is not None
+
+
+class ResultState:
+    """The fields of a ProduceRequestResult. The compiled form stores numbers as C integers."""
+
+    __slots__ = (
+        "_clock",
+        "_lock",
+        "_waiting",
+        "base_offset",
+        "completed",
+        "created_ms",
+        "error_for",
+        "listeners",
+        "log_append_time_ms",
+        "parts",
+        "record_count",
+        "sender_thread",
+        "settled",
+        "topic_partition",
+    )
+    _clock: Clock
+    _lock: threading.Lock
+    _waiting: tuple[Signal, ...]
+    base_offset: int
+    completed: bool
+    created_ms: int
+    error_for: Callable[[int], Exception] | None
+    listeners: list[Entry]
+    log_append_time_ms: int
+    parts: list[tuple[int, ProduceRequestResult]] | None
+    record_count: int
+    sender_thread: SenderThread | None
+    settled: bool
+    topic_partition: TopicPartition
 
 
 class FutureState:

@@ -32,17 +32,36 @@ cdef Py_ssize_t size_of_headers(object headers) except -2
 
 cdef class AppendState:
     cdef public object _records
+    cdef public object _buffer
+    cdef public object _lender
+    cdef public object compression
+    cdef public object memory
     cdef public int64_t _position
     cdef public int64_t _room
     cdef public int64_t _uncompressed_size
     cdef public int64_t _size_limit
-    cdef public double _size_factor
     cdef public int64_t _max_timestamp
+    cdef public int64_t _delete_horizon_ms
+    cdef public int64_t _header_size
+    cdef public int64_t _log_append_time
+    cdef public int64_t _max_uncompressed_size
+    cdef public int64_t _offset_of_max_timestamp
     cdef public int64_t base_offset
     cdef public int64_t num_records
+    cdef public int64_t producer_id
+    cdef public int64_t write_limit
+    cdef public double _size_factor
+    cdef public double compression_ratio
+    cdef public int _partition_leader_epoch
+    cdef public int _timestamp_type
+    cdef public int base_sequence
     cdef public int magic
-    cdef public bint is_control_batch
+    cdef public int producer_epoch
     cdef public bint _append_closed
+    cdef public bint aborted
+    cdef public bint is_closed
+    cdef public bint is_control_batch
+    cdef public bint is_transactional
     cdef bint has_base_timestamp
     cdef int64_t base_timestamp
     cdef bint has_last_offset

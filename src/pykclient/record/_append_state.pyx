@@ -63,7 +63,7 @@ cdef uint8_t *write_headers(uint8_t *at, object headers) except NULL:
 # --- state -------------------------------------------------------------------------------------------------------------
 
 cdef class AppendState:
-    """The fields of a MemoryRecordsBuilder that each record changes. Numbers have at most 64 bits."""
+    """The fields of a MemoryRecordsBuilder. Numbers have at most 64 bits."""
 
     @property
     def _base_timestamp(self):

@@ -37,6 +37,8 @@ from pykclient.record.varint import VARINTS
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, Headers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pykclient.record.row_columns import Rows
 
 #: The factor by which size estimates exceed those of the compression ratio alone.
@@ -87,9 +89,9 @@ class MemoryRecordsBuilder(AppendState):
     compression is cheap in Python with one call into the codec per batch. So a batch that still accepts records holds
     up to ``write_limit`` divided by its compression ratio.
 
-    With ``memory``, the batch borrows the memory that it uses above the size of ``buffer``. It accepts no more records
-    when it cannot borrow more, or when it holds ``max_uncompressed_size`` bytes. Once compressed, it returns the
-    borrowed memory that it no longer needs.
+    With a ``lender``, the batch borrows the memory that it uses above the size of ``buffer``. The lender is called when
+    the batch first borrows some. The batch accepts no more records when it cannot borrow more, or when it holds
+    ``max_uncompressed_size`` bytes. Once compressed, it returns the borrowed memory that it no longer needs.
 
     Until the batch is compressed its size is an estimate, from ``set_estimated_compression_ratio``. A batch that
     compresses worse becomes larger than ``write_limit``, as in Java. The first record always fits.
@@ -97,26 +99,7 @@ class MemoryRecordsBuilder(AppendState):
     Thread: owner (the producer calls it under the lock of the partition's batches).
     """
 
-    __slots__ = (
-        "_buffer",
-        "_delete_horizon_ms",
-        "_header_size",
-        "_log_append_time",
-        "_max_uncompressed_size",
-        "_offset_of_max_timestamp",
-        "_partition_leader_epoch",
-        "_timestamp_type",
-        "aborted",
-        "base_sequence",
-        "compression",
-        "compression_ratio",
-        "is_closed",
-        "is_transactional",
-        "memory",
-        "producer_epoch",
-        "producer_id",
-        "write_limit",
-    )
+    __slots__ = ()
 
     def __init__(
         self,
@@ -135,7 +118,7 @@ class MemoryRecordsBuilder(AppendState):
         is_control_batch: bool = False,
         partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
         delete_horizon_ms: int = NO_TIMESTAMP,
-        memory: Memory | None = None,
+        lender: Callable[[], Memory] | None = None,
         max_uncompressed_size: int = MAX_INT32,
     ) -> None:
         """Build the batch in ``buffer``, from its start.
@@ -189,10 +172,12 @@ class MemoryRecordsBuilder(AppendState):
             if not is_compressed:
                 self._records = self._buffer
         self._uncompressed_size = 0
-        self.memory = memory
+        self._lender = lender
+        #: The borrowed memory; None before the batch first needs some.
+        self.memory = None
         self._max_uncompressed_size = max_uncompressed_size
         # The current limit of uncompressed bytes. Only the first record may exceed it.
-        self._size_limit = MAX_INT64 if memory is None else len(self._buffer) - self._position
+        self._size_limit = MAX_INT64 if lender is None else len(self._buffer) - self._position
         # With a delete horizon, the timestamps of the records are relative to the horizon (KIP-534).
         self._base_timestamp = delete_horizon_ms if delete_horizon_ms >= 0 else None
         self._max_timestamp = NO_TIMESTAMP
@@ -360,14 +345,13 @@ class MemoryRecordsBuilder(AppendState):
 
     def _borrow(self, size: int) -> bool:
         """Borrow memory for a record of ``size`` bytes and, if available, for later records; return True on success."""
-        assert self.memory is not None
         limit = self._size_limit
         missing = self._uncompressed_size + size - limit
         allowed = self._max_uncompressed_size - limit
         if missing > allowed:
             return False
         for more in (min(max(self._expected_need(), missing), allowed), missing):
-            if self.memory.borrow(more):
+            if self._memory().borrow(more):
                 self._size_limit = limit + more
                 return True
         return False
@@ -380,11 +364,19 @@ class MemoryRecordsBuilder(AppendState):
 
     def borrow_ahead(self) -> None:
         """Borrow memory for later records if there is plenty. A later loan costs as much as some records."""
-        if self.memory is None:
+        if self._lender is None:
             return
         expected = min(self._expected_need(), self._max_uncompressed_size - self._size_limit)
-        if expected > 0 and self.memory.borrow(expected, if_plenty=True):
+        if expected > 0 and self._memory().borrow(expected, if_plenty=True):
             self._size_limit += expected
+
+    def _memory(self) -> Memory:
+        """Return the memory from which to borrow. Most batches borrow none, and need no object for it."""
+        memory = self.memory
+        if memory is None:
+            assert self._lender is not None
+            memory = self.memory = self._lender()
+        return memory
 
     def _leave_buffer(self) -> None:
         """Continue in a new buffer, because a view of the old one exists, which prevents it from growing."""
