@@ -17,6 +17,7 @@ cdef class QueueState:
     cdef readonly object topic_partition
     cdef readonly object batches
     cdef readonly Mutex lock
+    cdef public int64_t last_batch_bytes
 
 
 cdef class StickyPartitionInfo:

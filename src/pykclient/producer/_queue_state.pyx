@@ -88,6 +88,10 @@ cdef class Mutex:
         self.release()
 
 
+def new_lock():
+    return Mutex()
+
+
 cdef class QueueState:
     """The state of a PartitionQueue."""
 

@@ -2,12 +2,13 @@
 
 from libc.stdint cimport int64_t
 
+from pykclient.producer._queue_state cimport Mutex
 from pykclient.record._append_state cimport AppendState
 
 
 cdef class ResultState:
     cdef public object _clock
-    cdef public object _lock
+    cdef public Mutex _lock
     cdef public object _waiting
     cdef public object error_for
     cdef public object listeners

@@ -4,7 +4,7 @@ cimport cython
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
-from pykclient.record._append_state cimport AppendState, size_of
+from pykclient.record._append_state cimport AppendState, estimated_size, is_full, size_of
 
 cdef extern from *:
     """
@@ -75,6 +75,14 @@ cdef class BatchState:
     @property
     def borrows(self):
         return self._builder.memory is not None
+
+    @property
+    def is_full(self):
+        return not self.is_open or is_full(self._builder)
+
+    @property
+    def estimated_size_in_bytes(self):
+        return estimated_size(self._builder)
 
     @property
     def future_type(self):

@@ -12,7 +12,7 @@ from pykclient.clock import FOREVER_MS
 from pykclient.network.cluster import Cluster
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.partitioner.built_in import BuiltInPartitioner
-from pykclient.producer.producer_batch import RowsInBatch
+from pykclient.producer.producer_batch import ProducerBatch, RowsInBatch
 from pykclient.producer.queue_state import QueueState
 from pykclient.record import Compression
 from pykclient.types import Node, TopicPartition
@@ -91,7 +91,8 @@ class QueuesOfNode(Protocol):
 class PartitionQueue(QueueState):
     """The batches of one partition, oldest first; only the last may be open."""
 
-    __slots__ = ("due_ms", "last_batch_bytes", "leader", "leader_epoch", "node", "snapshot", "topic_info")
+    __slots__ = ("due_ms", "leader", "leader_epoch", "node", "snapshot", "topic_info")
+    batches: deque[ProducerBatch]
 
     def __init__(self, topic_partition: TopicPartition, topic_info: TopicInfo) -> None:
         super().__init__(topic_partition, deque())
@@ -100,7 +101,6 @@ class PartitionQueue(QueueState):
         # due.
         self.node: QueuesOfNode | None = None
         self.due_ms = FOREVER_MS
-        self.last_batch_bytes = 0  # the size of the last batch sent
         # The partition's leader according to ``snapshot``: looking it up costs as much as a batch's other lookups.
         self.snapshot: MetadataSnapshot | None = None
         self.leader: Node | None = None

@@ -325,7 +325,7 @@ class BatchRegister:
             batch.state = state.GIVEN_UP
         thread = self._thread
         result = batch.produce_future
-        if result.settled or result.done(thread.is_borrowed):
+        if result.settled or result.done(bool(result.listeners) and thread.is_borrowed):
             # Only after the callbacks: a flush that starts while they run must still find the batch.
             self.incomplete.pop(batch, None)
         else:

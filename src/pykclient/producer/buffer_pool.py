@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from typing import TYPE_CHECKING
 
 from pykclient.clock import Clock, Signal
 from pykclient.errors import BufferExhaustedError, IllegalArgumentError, KafkaError
+from pykclient.producer.pool_state import Loan as Loan
+from pykclient.producer.pool_state import PoolState
 from pykclient.reentry import HERE
 
 if TYPE_CHECKING:
@@ -41,27 +41,6 @@ class MustWait(BaseException):
 
 #: The number of returned loans at which they are taken in although no thread waits for memory.
 _MOST_RETURNED = 8
-
-
-class Loan:
-    """Memory that a thread has taken from the pool, for itself or for a batch.
-
-    The thread creates the loan before it asks for memory. The pool records here what it lends, in the same step in
-    which it counts it as lent. So after an exception anywhere, there is either no loan, or one that its owner still
-    holds and returns. Thread: owner.
-    """
-
-    __slots__ = ("belongs_to_batch", "buffer", "queued", "size")
-
-    def __init__(self) -> None:
-        #: A buffer of ``size`` bytes; None if there is no loan, or if memory is reserved but not allocated.
-        self.buffer: bytearray | None = None
-        #: The number of bytes lent; 0 once they were returned.
-        self.size = 0
-        #: True once a batch in a queue uses the memory, and returns it.
-        self.belongs_to_batch = False
-        #: The number of bytes for which a RowBacklog counts the batch.
-        self.queued = 0
 
 
 class Waiter:
@@ -113,7 +92,7 @@ class BorrowedMemory(Loan):
             self._pool.take_back(self, kept)
 
 
-class BufferPool:
+class BufferPool(PoolState):
     """A pool of ``total_memory`` bytes, lent in buffers.
 
     Threads that find too little wait in line, first come, first served.
@@ -133,21 +112,7 @@ class BufferPool:
     Thread: any.
     """
 
-    __slots__ = (
-        "_available",
-        "_clock",
-        "_closed",
-        "_free",
-        "_kept",
-        "_lock",
-        "_metrics",
-        "_on_wait",
-        "_waiters",
-        "poolable_size",
-        "returned",
-        "total_memory",
-        "waiting_elsewhere",
-    )
+    __slots__ = ("_clock", "_metrics", "_on_wait", "poolable_size", "waiting_elsewhere")
 
     def __init__(
         self,
@@ -158,23 +123,11 @@ class BufferPool:
         on_wait: Callable[[int], object] | None = None,
         large_size: int = 0,
     ) -> None:
-        self.total_memory = memory
+        super().__init__(memory, (poolable_size, large_size) if large_size > poolable_size else (poolable_size,))
         self.poolable_size = poolable_size
         self._clock = clock
         self._metrics = metrics
         self._on_wait = on_wait
-        self._lock = threading.Lock()  # guards: _available, _closed, _free, _kept, _waiters
-        self._available = memory  # excludes the buffers in _free
-        #: The free buffers that are kept, by their size, and the sum of their sizes.
-        self._free: dict[int, deque[bytearray]] = {poolable_size: deque()}
-        if large_size > poolable_size:
-            self._free[large_size] = deque()
-        self._kept = 0
-        self._waiters: deque[Waiter] = deque()
-        self._closed = False
-        #: Loans that are no longer needed. Appending one takes no lock, so nothing can interrupt it. The next thread
-        #: that uses the pool takes them back.
-        self.returned: deque[Loan] = deque()
         #: The number of callers that wait for memory in a line of their own.
         self.waiting_elsewhere = 0
 

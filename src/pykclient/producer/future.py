@@ -5,7 +5,6 @@ Java: FutureRecordMetadata, ProduceRequestResult.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pykclient.argument_values import check_callable
 from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, Signal
 from pykclient.errors import KafkaError, KafkaTimeoutError, RetriableError
+from pykclient.implementation import use_compiled
+from pykclient.producer.queue_state import new_lock
 from pykclient.producer.record_arguments import signed_milliseconds
 from pykclient.producer.record_fields import FutureState, ResultState, SharedDelivery, keep_spares
 from pykclient.reentry import HERE, ensure_not_interrupting, interrupting
@@ -83,6 +84,10 @@ class ProduceRequestResult(ResultState):
     """
 
     __slots__ = ()
+    _waiting: tuple[Signal, ...]
+    listeners: list[Entry]
+    parts: list[tuple[int, ProduceRequestResult]] | None
+    sender_thread: SenderThread | None
 
     def __init__(
         self,
@@ -103,7 +108,9 @@ class ProduceRequestResult(ResultState):
         self.error_for = None
         #: After a split: pairs of the place of a part's first record and the part's result, in order.
         self.parts = None
-        self._lock = threading.Lock()  # guards: completed, settled, _waiting, listeners
+        # guards: completed, settled, _waiting, listeners. One lock for all results of a producer: each of them needs it
+        # for moments only, and a lock of its own would be another object for each batch.
+        self._lock = new_lock() if sender_thread is None else sender_thread.results_lock
         #: True once this result is set, so that futures can read it; its parts, after a split, may not be.
         self.completed = False
         #: True once this result is set and its listeners have been called.
@@ -154,7 +161,7 @@ class ProduceRequestResult(ResultState):
 
     def fail_after_fork(self, error: Exception) -> None:
         """Fail in a forked child, where no thread will set this result and locks that were held stay held."""
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         if not self.completed:
             self.set(NO_OFFSET, NO_TIMESTAMP, lambda _: error)
         self.listeners = []
@@ -269,6 +276,8 @@ class ProduceRequestResult(ResultState):
     def add_listener(self, future: FutureRecordMetadata, listener: Listener) -> bool:
         """Register ``listener``; return False if the result is already set."""
         ensure_not_interrupting("add_done_callback(), or a method like it,")
+        if self.completed:  # also in a forked child, in which a lock of the parent may stay held
+            return False
         with HERE.mark, self._lock:
             if self.completed:
                 return False
@@ -545,3 +554,6 @@ def _logger() -> Any:
 def _settle(waiter: Any) -> None:
     if not waiter.done():
         waiter.set_result(None)
+
+
+use_compiled(__name__)

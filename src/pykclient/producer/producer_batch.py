@@ -21,6 +21,7 @@ from pykclient.record.record_batch import (
 from pykclient.types import Header, TopicPartition
 
 if TYPE_CHECKING:
+    from pykclient.producer.pool_state import Loan
     from pykclient.producer.sender_thread import SenderThread
     from pykclient.record.record_batch import Buffer
     from pykclient.record.row_columns import RowRun
@@ -55,7 +56,9 @@ class ProducerBatch(BatchState):
     """
 
     __slots__ = ()
-    _builder: MemoryRecordsBuilder
+    future_type: type[FutureRecordMetadata]
+    loan: Loan | None
+    produce_future: ProduceRequestResult
 
     def __init__(
         self,
@@ -147,16 +150,6 @@ class ProducerBatch(BatchState):
         self.appended_bytes = appended_bytes
         self.max_record_size = max(self.max_record_size, largest)
         return RowsInBatch(self.produce_future, self._builder.num_records - count, count)
-
-    @property
-    def is_full(self) -> bool:
-        """True if the batch accepts no more records."""
-        return not self.is_open or self._builder.is_full
-
-    @property
-    def estimated_size_in_bytes(self) -> int:
-        """The size in bytes; while the batch is open, estimated from the compression ratio so far."""
-        return self._builder.estimated_size_in_bytes
 
     def close_for_record_appends(self) -> None:
         """Accept no more records.

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pykclient.implementation import use_compiled
 from pykclient.types import TopicPartition
 
-if TYPE_CHECKING:
-    from pykclient.producer.producer_batch import ProducerBatch
+
+def new_lock() -> threading.Lock:
+    """Return a lock. The compiled form returns one that C code takes without a Python call."""
+    return threading.Lock()
 
 
 class QueueState:
-    """The state of a queue. The compiled form has a lock that needs no Python call."""
+    """The state of a queue. The compiled form stores numbers as C integers."""
 
-    __slots__ = ("batches", "lock", "topic_partition")
+    __slots__ = ("batches", "last_batch_bytes", "lock", "topic_partition")
 
-    def __init__(self, topic_partition: TopicPartition, batches: deque[ProducerBatch]) -> None:
+    def __init__(self, topic_partition: TopicPartition, batches: deque[Any]) -> None:
         self.topic_partition = topic_partition
-        self.lock = threading.Lock()  # guards: batches, the open batch, the sticky partition's produced_bytes
+        self.lock = new_lock()  # guards: batches, the open batch, the sticky partition's produced_bytes
         self.batches = batches
+        self.last_batch_bytes = 0  # the size of the last batch sent
 
 
 class StickyPartitionInfo:

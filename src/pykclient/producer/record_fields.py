@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykclient.implementation import use_compiled
-from pykclient.record.append_state import AppendState
+from pykclient.record.append_state import AppendState as AppendState  # the compiled form uses its compiled form
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
-    from pykclient.clock import Clock, Signal
-    from pykclient.producer.buffer_pool import Loan
-    from pykclient.producer.future import Entry, FutureRecordMetadata, ProduceRequestResult
-    from pykclient.producer.sender_thread import SenderThread
+    from pykclient.clock import Clock
+    from pykclient.record import MemoryRecordsBuilder
     from pykclient.types import TopicPartition
 
 
@@ -51,7 +49,7 @@ class BatchState:
         "topic_partition",
     )
     _attempts_when_leader_last_changed: int
-    _builder: AppendState
+    _builder: MemoryRecordsBuilder
     _clock: Clock
     appended_bytes: int
     attempts: int
@@ -61,15 +59,12 @@ class BatchState:
     current_leader_epoch: int | None
     drained_ms: int
     final_state: str | None
-    future_type: type[FutureRecordMetadata]
     in_retry: bool
     is_open: bool
     is_split_batch: bool
     last_attempt_ms: int
-    loan: Loan | None
     max_record_size: int
     may_be_written: bool
-    produce_future: ProduceRequestResult
     producer_epoch: int
     producer_id: int
     retry_backoff_ms: int
@@ -87,6 +82,16 @@ class BatchState:
     def borrows(self) -> bool:
         """True if the batch may have borrowed memory beyond its loan."""
         return self._builder.memory is not None
+
+    @property
+    def is_full(self) -> bool:
+        """True if the batch accepts no more records."""
+        return not self.is_open or self._builder.is_full
+
+    @property
+    def estimated_size_in_bytes(self) -> int:
+        """The size in bytes; while the batch is open, estimated from the compression ratio so far."""
+        return self._builder.estimated_size_in_bytes
 
 
 class ResultState:
@@ -110,16 +115,12 @@ class ResultState:
     )
     _clock: Clock
     _lock: threading.Lock
-    _waiting: tuple[Signal, ...]
     base_offset: int
     completed: bool
     created_ms: int
     error_for: Callable[[int], Exception] | None
-    listeners: list[Entry]
     log_append_time_ms: int
-    parts: list[tuple[int, ProduceRequestResult]] | None
     record_count: int
-    sender_thread: SenderThread | None
     settled: bool
     topic_partition: TopicPartition
 

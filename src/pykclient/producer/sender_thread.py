@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from pykclient.errors import KafkaError
+from pykclient.producer.queue_state import new_lock
 
 
 class Awaited(Protocol):
@@ -42,6 +43,7 @@ class SenderThread:
         "interruption",
         "killed_by",
         "results",
+        "results_lock",
     )
 
     def __init__(
@@ -67,6 +69,8 @@ class SenderThread:
         self.holder: int | None = None
         #: Batches completed on threads of the application: the sender's thread calls their listeners.
         self.results: deque[Any] = deque()
+        #: Guards the results of batches: see ProduceRequestResult.
+        self.results_lock = new_lock()
         #: An exception that struck while a thread of the application was handling a response, until it is raised there.
         self.interruption: Exception | None = None
         #: The exception that ended the thread; None if it is running or was closed.

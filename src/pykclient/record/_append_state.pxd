@@ -83,3 +83,18 @@ cdef inline bint takes_default_records(AppendState state) noexcept:
         and state._position <= PyByteArray_GET_SIZE(state._records)
         and state.last_offset != INT64_MAX
     )
+
+
+cdef inline int64_t estimated_size(AppendState state) noexcept:
+    """Return `estimated_size_in_bytes` of a builder."""
+    if state.is_closed:
+        return state._position
+    return state._header_size + <int64_t>(state._uncompressed_size * state._size_factor)
+
+
+cdef inline bint is_full(AppendState state) noexcept:
+    """Return `is_full` of a builder."""
+    return state._append_closed or (
+        state.num_records > 0
+        and state.write_limit <= state._header_size + <int64_t>(state._uncompressed_size * state._size_factor)
+    )

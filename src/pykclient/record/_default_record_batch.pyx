@@ -21,6 +21,40 @@ cdef inline uint8_t *put(uint8_t *at, uint64_t value, int size) noexcept:
     return at + size
 
 
+cdef int put_header(
+    object buffer,
+    Py_ssize_t end,
+    int64_t base_offset,
+    int32_t last_offset_delta,
+    int16_t attributes,
+    int64_t base_timestamp,
+    int64_t max_timestamp,
+    int64_t producer_id,
+    int16_t producer_epoch,
+    int32_t base_sequence,
+    int32_t leader_epoch,
+    int32_t count,
+) except -1:
+    """Write the header of the batch in the first `end` bytes of a bytearray that is long enough."""
+    cdef uint8_t *at = <uint8_t *>PyByteArray_AS_STRING(buffer) + _attributes_at
+    at = put(at, <uint64_t>attributes, 2)
+    at = put(at, <uint64_t>last_offset_delta, 4)
+    at = put(at, <uint64_t>base_timestamp, 8)
+    at = put(at, <uint64_t>max_timestamp, 8)
+    at = put(at, <uint64_t>producer_id, 8)
+    at = put(at, <uint64_t>producer_epoch, 2)
+    at = put(at, <uint64_t>base_sequence, 4)
+    put(at, <uint64_t>count, 4)
+    cdef uint32_t checksum = _crc32c(memoryview(buffer)[_attributes_at:end])
+    at = <uint8_t *>PyByteArray_AS_STRING(buffer)
+    at = put(at, <uint64_t>base_offset, 8)
+    at = put(at, <uint64_t>(end - _log_overhead), 4)
+    at = put(at, <uint64_t>leader_epoch, 4)
+    at[0] = _magic
+    put(at + 1, checksum, 4)
+    return 0
+
+
 def write_header(
     buffer,
     size,
@@ -40,7 +74,6 @@ def write_header(
     cdef int32_t delta = 0, sequence = 0, records = 0, leader_epoch = 0
     cdef int16_t flags = 0, epoch = 0
     cdef Py_ssize_t end
-    cdef uint8_t *at
     try:
         offset, base, largest, producer = base_offset, base_timestamp, max_timestamp, producer_id
         delta, sequence, records, leader_epoch = last_offset_delta, base_sequence, count, partition_leader_epoch
@@ -62,19 +95,6 @@ def write_header(
             partition_leader_epoch=partition_leader_epoch,
             count=count,
         )
-    at = <uint8_t *>PyByteArray_AS_STRING(buffer) + _attributes_at
-    at = put(at, <uint64_t>flags, 2)
-    at = put(at, <uint64_t>delta, 4)
-    at = put(at, <uint64_t>base, 8)
-    at = put(at, <uint64_t>largest, 8)
-    at = put(at, <uint64_t>producer, 8)
-    at = put(at, <uint64_t>epoch, 2)
-    at = put(at, <uint64_t>sequence, 4)
-    put(at, <uint64_t>records, 4)
-    cdef uint32_t checksum = _crc32c(memoryview(buffer)[_attributes_at:end])
-    at = <uint8_t *>PyByteArray_AS_STRING(buffer)
-    at = put(at, <uint64_t>offset, 8)
-    at = put(at, <uint64_t>(end - _log_overhead), 4)
-    at = put(at, <uint64_t>leader_epoch, 4)
-    at[0] = _magic
-    put(at + 1, checksum, 4)
+    put_header(
+        buffer, end, offset, delta, flags, base, largest, producer, epoch, sequence, leader_epoch, records
+    )

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 from pykclient.implementation import use_compiled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pykclient.record.compression import Compression
-    from pykclient.record.memory_records_builder import Memory
 
 
 class AppendState:
@@ -57,7 +54,6 @@ class AppendState:
     _delete_horizon_ms: int
     _header_size: int
     _last_offset: int | None
-    _lender: Callable[[], Memory] | None
     _log_append_time: int
     _max_timestamp: int
     _max_uncompressed_size: int
@@ -79,7 +75,6 @@ class AppendState:
     is_control_batch: bool
     is_transactional: bool
     magic: int
-    memory: Memory | None
     num_records: int
     producer_epoch: int
     producer_id: int

@@ -100,6 +100,8 @@ class MemoryRecordsBuilder(AppendState):
     """
 
     __slots__ = ()
+    _lender: Callable[[], Memory] | None
+    memory: Memory | None
 
     def __init__(
         self,

@@ -1,0 +1,23 @@
+# The fields of a BufferPool and of its loans.
+
+from libc.stdint cimport int64_t
+
+from pykclient.producer._queue_state cimport Mutex
+
+
+cdef class Loan:
+    cdef public bytearray buffer
+    cdef public int64_t size
+    cdef public int64_t queued
+    cdef public bint belongs_to_batch
+
+
+cdef class PoolState:
+    cdef public int64_t _available
+    cdef public int64_t _kept
+    cdef public int64_t total_memory
+    cdef public bint _closed
+    cdef public Mutex _lock
+    cdef public dict _free
+    cdef public object _waiters
+    cdef public object returned

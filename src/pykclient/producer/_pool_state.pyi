@@ -1,0 +1,2 @@
+from pykclient.producer.pool_state import Loan as Loan
+from pykclient.producer.pool_state import PoolState as PoolState
