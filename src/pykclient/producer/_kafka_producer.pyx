@@ -3,6 +3,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from pykclient.producer._batch_start cimport BatchStart, start_batch
 from pykclient.producer._record_fields cimport FutureState
 from pykclient.producer._send_path cimport Place, Route, SendPath, SendState, append_plain, size_alone
 from pykclient.record._append_state cimport is_plain, is_timestamp, size_of_headers, unchanging
@@ -21,6 +22,7 @@ class KafkaProducer:
         cdef FutureState future
         cdef int64_t timestamp = 0
         cdef Place place
+        cdef bint wakes
         cdef bint has_timestamp = timestamp_ms is not None
         cdef Py_ssize_t headers_size = 1
         cdef object key_bytes = key, value_bytes = value, serialized = None, written = None
@@ -76,6 +78,23 @@ class KafkaProducer:
             if future is not None:
                 return future
             if place.starts_batch:
+                future = start_batch(
+                    path.start,
+                    path,
+                    route,
+                    &place,
+                    timestamp,
+                    key_bytes,
+                    value_bytes,
+                    written,
+                    headers_size,
+                    on_delivery,
+                    &wakes,
+                )
+                if future is not None:
+                    if wakes:
+                        self._wake_for_new_batch()
+                    return future
                 return self._send_in_new_batch(
                     topic,
                     None if place.number < 0 else place.number,

@@ -1,4 +1,4 @@
-# The fields of a BufferPool and of its loans.
+# The pool's memory, for the compiled modules that start batches.
 
 from libc.stdint cimport int64_t
 
@@ -21,3 +21,6 @@ cdef class PoolState:
     cdef public dict _free
     cdef public object _waiters
     cdef public object returned
+
+
+cdef bint lend_at_once(PoolState pool, Loan loan, int64_t size) except -1

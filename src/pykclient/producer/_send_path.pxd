@@ -26,6 +26,7 @@ cdef class Route:
 cdef class SendPath:
     cdef public bint is_closed
     cdef public bint refuses
+    cdef public object start
     cdef object _snapshot
     cdef object _topics
     cdef object clock

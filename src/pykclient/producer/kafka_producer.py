@@ -284,6 +284,14 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState, Generic[
             raise
         return future
 
+    def _wake_for_new_batch(self) -> None:
+        """Wake the sender for a batch that the compiled ``send`` has started."""
+        try:
+            self._wake_sender()
+        except BaseException:  # raised by a signal handler, such as KeyboardInterrupt
+            self._sender.wakeup()
+            raise
+
     def _send_intercepted(self, record: ProducerRecord[K, V], on_delivery: OnDelivery | None) -> FutureRecordMetadata:
         """Pass the record to the interceptors, and send the one that they return.
 

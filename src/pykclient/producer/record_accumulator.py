@@ -23,6 +23,7 @@ from pykclient.producer.accumulator_state import (
     TopicInfo,
 )
 from pykclient.producer.batch_register import BatchRegister
+from pykclient.producer.batch_start import SMALLEST_CAPACITY, BatchStart
 from pykclient.producer.buffer_pool import BorrowedMemory, BufferPool, Loan
 from pykclient.producer.future import OnDelivery, ProduceRequestResult
 from pykclient.producer.partition_load import PartitionLoad
@@ -53,9 +54,6 @@ T = TypeVar("T")
 
 _BACKOFF_MULTIPLIER = 2
 _BACKOFF_JITTER = 0.2
-
-#: The smallest part of ``buffer.memory`` that a batch starts with, unless ``batch.size`` is less.
-_SMALLEST_CAPACITY = 512
 
 #: The largest uncompressed size of a batch, unless one record is larger: far below the limit up to which consumers
 #: decompress (max.decompressed.batch.bytes). A batch may also take at most this part of ``buffer.memory``.
@@ -387,8 +385,8 @@ class RecordAccumulator:
         if self._pool.available_about * (4 if self._is_compressed else 2) >= self._pool.total_memory:
             return self._batch_size
         capacity = queue.last_batch_bytes * 9 // 8
-        if capacity < _SMALLEST_CAPACITY:  # noqa: PLR1730 - max() is a call
-            capacity = _SMALLEST_CAPACITY
+        if capacity < SMALLEST_CAPACITY:  # noqa: PLR1730 - max() is a call
+            capacity = SMALLEST_CAPACITY
         return capacity if capacity < self._batch_size else self._batch_size
 
     def _partition_changed(
@@ -642,8 +640,20 @@ class RecordAccumulator:
         return token
 
     def update_send_path(self, path: SendPath) -> None:
-        """Set ``path.topics`` and ``path.is_closed``, now and whenever they change."""
+        """Set ``path.topics`` and ``path.is_closed``, now and whenever they change, and what starts batches."""
         self._send_path = path
+        if not self._is_compressed:
+            path.start = BatchStart(
+                self._pool,
+                self.waiting,
+                self.register.incomplete,
+                self._clock,
+                self.sender_thread,
+                self._lender,
+                batch_size=self._batch_size,
+                linger_ms=self.linger_ms,
+                max_uncompressed_size=self._max_uncompressed_size,
+            )
         path.topics, path.is_closed = self._topics, self._closed
 
     def end_flush(self, token: object) -> None:

@@ -28,7 +28,7 @@ class SendPath:
     ``send`` reads them. Thread: any.
     """
 
-    __slots__ = ("is_closed", "refuses", "snapshot", "topics")
+    __slots__ = ("is_closed", "refuses", "snapshot", "start", "topics")
 
     def __init__(
         self,
@@ -53,6 +53,8 @@ class SendPath:
         self.is_closed = False
         #: True while the transaction manager accepts no records: the Python ``send`` raises the error.
         self.refuses = False
+        #: A BatchStart; None where only the Python code starts batches.
+        self.start: object = None
         #: The latest metadata.
         self.snapshot: MetadataSnapshot | None = None
         #: The accumulator's queues by topic.

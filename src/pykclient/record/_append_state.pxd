@@ -4,6 +4,18 @@ from cpython.bytearray cimport PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MAX, int64_t
 
+cdef extern from *:
+    """
+    #ifndef PYKCLIENT_NEW_OBJECT_OF
+    #define PYKCLIENT_NEW_OBJECT_OF
+    /* Return an instance whose ``__init__`` was not called. */
+    static inline PyObject *new_object_of(PyObject *type, PyObject *no_arguments) {
+        return ((PyTypeObject *)type)->tp_new((PyTypeObject *)type, no_arguments, NULL);
+    }
+    #endif
+    """
+    object new_object_of(object type, object no_arguments)
+
 cdef enum:
     LACKS_MEMORY = -2
 
@@ -98,3 +110,13 @@ cdef inline bint is_full(AppendState state) noexcept:
         state.num_records > 0
         and state.write_limit <= state._header_size + <int64_t>(state._uncompressed_size * state._size_factor)
     )
+
+
+cdef AppendState new_builder(
+    type builder_type,
+    object buffer,
+    object compression,
+    int64_t write_limit,
+    object lender,
+    int64_t max_uncompressed_size,
+)

@@ -13,6 +13,22 @@ from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
 
 from pykclient.record._record_writing cimport size_of_bytes, size_of_varint, write_bytes, write_varint, zigzag
 
+from pykclient.record.record_batch import (
+    CURRENT_MAGIC_VALUE,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    RECORD_BATCH_OVERHEAD,
+)
+from pykclient.types import CREATE_TIME
+
+cdef tuple _no_arguments = ()
+cdef int64_t _overhead = RECORD_BATCH_OVERHEAD, _no_timestamp = NO_TIMESTAMP, _no_producer_id = NO_PRODUCER_ID
+cdef int _magic = CURRENT_MAGIC_VALUE, _no_epoch = NO_PRODUCER_EPOCH, _no_sequence = NO_SEQUENCE
+cdef int _no_leader_epoch = NO_PARTITION_LEADER_EPOCH, _create_time = CREATE_TIME
+
 
 # --- common cases ------------------------------------------------------------------------------------------------------
 
@@ -140,3 +156,40 @@ cdef int64_t append_record(
     state.has_base_timestamp = True
     state.base_timestamp = base_timestamp
     return size
+
+
+cdef AppendState new_builder(
+    type builder_type,
+    object buffer,
+    object compression,
+    int64_t write_limit,
+    object lender,
+    int64_t max_uncompressed_size,
+):
+    """Return a builder of an uncompressed batch, as ``MemoryRecordsBuilder`` does with these arguments.
+
+    `buffer` is a bytearray with at least the size of a header.
+    """
+    cdef AppendState state = <AppendState>new_object_of(builder_type, _no_arguments)
+    state.magic = _magic
+    state.compression = compression
+    state.write_limit = write_limit
+    state.producer_id = _no_producer_id
+    state.producer_epoch = _no_epoch
+    state.base_sequence = _no_sequence
+    state.compression_ratio = 1.0
+    state._timestamp_type = _create_time
+    state._log_append_time = _no_timestamp
+    state._partition_leader_epoch = _no_leader_epoch
+    state._delete_horizon_ms = _no_timestamp
+    state._buffer = state._records = buffer
+    state._header_size = state._position = _overhead
+    state._room = write_limit - _overhead
+    state._size_factor = 1
+    state._lender = lender
+    state._max_uncompressed_size = max_uncompressed_size
+    state._size_limit = INT64_MAX if lender is None else PyByteArray_GET_SIZE(buffer) - _overhead
+    state._max_timestamp = _no_timestamp
+    state._offset_of_max_timestamp = -1
+    state.last_offset = -1
+    return state

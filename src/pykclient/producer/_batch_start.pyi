@@ -1,0 +1,1 @@
+from pykclient.producer.batch_start import BatchStart as BatchStart

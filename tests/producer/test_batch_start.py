@@ -1,0 +1,109 @@
+"""The compiled ``send`` starts batches as the Python code does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykclient import KafkaProducer
+from pykclient.clock import FOREVER_MS
+from pykclient.implementation import python_form
+from pykclient.reentry import HERE
+from tests.producer.harness import TOPIC
+from tests.producer.test_batch_twins import states_of
+from tests.producer.test_kafka_producer import Make, make
+from tests.support.wait import eventually
+
+__all__ = ["make"]
+
+#: Nothing is sent while these tests look at the queues.
+LINGERING = {"linger.ms": 60_000}
+
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"batch.size": 0},
+    {"batch.size": 150},
+    {"batch.size": 1000},
+    {"batch.size": 4096, "buffer.memory": 8000},
+    {"batch.size": 4096, "buffer.memory": 9000},
+    {"compression.type": "gzip"},
+]
+
+RECORDS: list[dict[str, Any]] = [
+    {"key": b"key", "value": b"value", "partition": 0},
+    {"key": b"key", "value": bytes(300)},
+    {"value": bytes(90), "partition": 1, "timestamp_ms": 5},
+    {"value": None, "partition": 0, "headers": [("name", b"value"), ("null", None)], "timestamp_ms": 0},
+    {"key": bytes(50), "value": bytes(1200), "partition": 0, "timestamp_ms": 7},
+    {"key": b"", "value": bytes(100), "partition": 1, "on_delivery": lambda _error, _metadata: None},
+]
+
+#: No thread has this identifier.
+NOBODY = -1
+
+TIMES = ("created_ms", "last_attempt_ms", "_max_timestamp", "_base_timestamp", "bytes", "_buffer", "_records", "loan")
+
+
+def seen_after(producer: KafkaProducer[Any, Any], form: Any) -> list[Any]:
+    """Send the records while nothing drives the sender, and return the state of all queues and of the memory."""
+    eventually(lambda: producer._driver._take(NOBODY))
+    producer.send(TOPIC, b"first", partition=0)  # from now on the compiled send() knows the topic
+    futures = [form(producer, TOPIC, **record) for record in RECORDS]
+    accumulator = producer._accumulator
+    pool = accumulator._pool
+    seen: list[Any] = [pool.available_memory, pool.unallocated_memory, len(accumulator.register.incomplete)]
+    seen += [(future.index, future._key_size, future._value_size, type(future)) for future in futures]
+    for queue in accumulator._all_queues():
+        for batch in queue.batches:
+            assert batch in accumulator.register.incomplete
+            assert batch.loan is not None
+            loan = (batch.loan.size, batch.loan.belongs_to_batch, batch.loan.queued, len(batch.loan.buffer or b""))
+            states = [{name: value for name, value in state.items() if name not in TIMES} for state in states_of(batch)]
+            result = batch.produce_future
+            listeners = [(future.index, function, kind) for future, function, kind in result.listeners]
+            seen.append((queue.topic_partition, loan, *states, listeners, result.sender_thread is not None))
+            seen.append([batch.split(1 << 20)[0].record_count, batch.is_full])
+            for state in seen[-2][2:4]:
+                state.pop("_lender", None)
+                state.pop("compression", None)
+                memory = state.pop("memory", None)
+                state["borrowed"] = memory and memory.size
+    producer._components.sender_thread.holder = None
+    return seen
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_batches_are_started_alike(make: Make, settings: dict[str, Any]) -> None:
+    """Batches, results and memory are the same; also where memory is short, or a batch holds one record."""
+    seen = []
+    for form in (python_form(KafkaProducer.send), KafkaProducer.send):
+        producer, _ = make(**{**LINGERING, "max.block.ms": 5000, **settings})
+        seen.append(seen_after(producer, form))
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("next_look_ms", [0, FOREVER_MS, 2 * FOREVER_MS])
+def test_a_new_batch_wakes_the_sender_if_it_would_look_too_late(make: Make, next_look_ms: int) -> None:
+    """The sender's next look may be further away than 64 bits can tell."""
+    producer, _ = make(**{**LINGERING, "max.block.ms": 5000})
+    eventually(lambda: producer._driver._take(NOBODY))
+    producer.send(TOPIC, b"first", partition=0)
+    producer._driver._news = False
+    producer._accumulator.waiting.next_look_ms = next_look_ms
+    producer.send(TOPIC, b"second", partition=1)
+    assert producer._driver._news is (next_look_ms > 0)
+    producer._components.sender_thread.holder = None
+
+
+def test_a_call_that_interrupts_another_starts_no_batch(make: Make) -> None:
+    producer, _ = make(**{**LINGERING, "max.block.ms": 5000})
+    producer.send(TOPIC, b"first", partition=0)
+    incomplete = len(producer._accumulator.register.incomplete)
+    with HERE.mark, pytest.raises(RuntimeError, match="send"):
+        producer.send(TOPIC, b"second", partition=1)
+    assert len(producer._accumulator.register.incomplete) == incomplete
+    pool = producer._accumulator._pool
+    assert pool.total_memory - pool.available_memory == sum(
+        batch.loan.size for batch in producer._accumulator.register.incomplete if batch.loan
+    )
