@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from pykclient import argument_values
 from pykclient.config.validators import Validator, ValidList
 from pykclient.errors import ConfigError
 
@@ -169,7 +170,7 @@ class ConfigKey:
             value = round(value)
         try:
             value = parse_type(value, Type.STRING if self.named and isinstance(value, str) else self.type)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             raise self.error(given, f"must be {_EXPECTED[self.type]}") from (None if self.is_secret else error)
         except (ImportError, AttributeError) as error:
             if self.is_secret:
@@ -190,7 +191,8 @@ class ConfigKey:
 
     def error(self, given: Any, problem: str) -> ConfigError:
         """Return the error for a value of this key. ``problem`` follows the word "it"."""
-        shown = "[hidden]" if self.is_secret else repr(given)
+        is_number = isinstance(given, int)  # Python refuses to print very large ones
+        shown = "[hidden]" if self.is_secret else argument_values.shown(given) if is_number else repr(given)
         valid = f" (valid values: {self.valid_values})" if self.valid_values else ""
         return ConfigError(f"{self.name} = {shown}: it {problem}{valid}", key=self.name)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from pykclient.argument_values import elements, shown
 from pykclient.errors import ConfigError
 
 # Java: ResourceType.
@@ -202,8 +203,27 @@ class Acl:
 
 
 def bindings_of(acls: Iterable[Acl]) -> list[AclBinding]:
-    """Return the bindings of several ACLs."""
-    return [binding for acl in acls for binding in acl.bindings]
+    """Return the bindings of several ACLs.
+
+    Raises:
+        ConfigError: one of them is not an Acl.
+    """
+    return [binding for acl in checked_acls(acls) for binding in acl.bindings]
+
+
+def checked_acls(acls: Any) -> tuple[Acl, ...]:
+    """Return several ACLs.
+
+    Raises:
+        ConfigError: ``acls`` is not a collection, or one of them is not an Acl.
+    """
+    found = elements(acls)
+    if found is None:
+        raise ConfigError(f"acls is {shown(acls)}; it must be a list of Acl")
+    for acl in found:
+        if not isinstance(acl, Acl):
+            raise ConfigError(f"one of the acls is {shown(acl)}; it must be an Acl")
+    return tuple(found)
 
 
 def check_principal(principal: str) -> None:

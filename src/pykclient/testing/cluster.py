@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Protocol
 
+from pykclient.argument_values import shown
 from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.log_context import LogContext
 from pykclient.testing.acl_store import AclStore
@@ -158,10 +159,10 @@ class Cluster:
         return broker
 
     def _node(self, id: int) -> Node:
-        try:
-            return self.nodes[id]
-        except KeyError:
-            raise IllegalArgumentError(f"there is no broker {id}, only {sorted(self.nodes)}") from None
+        node = self.nodes.get(id) if type(id) is int else None
+        if node is None:
+            raise IllegalArgumentError(f"there is no broker {shown(id)}, only {sorted(self.nodes)}")
+        return node
 
     def alive_brokers(self) -> list[Broker]:
         return [broker for broker in self.brokers.values() if broker.alive]

@@ -9,7 +9,8 @@ from pykclient.config.abstract_config import AbstractConfig
 from pykclient.config.config_def import ConfigDef, ConfigKey, Importance, Type
 from pykclient.config.validators import Validator, ValidString, at_least
 from pykclient.errors import ConfigError
-from pykclient.testing.acls import Acl, check_principal
+from pykclient.testing import cluster_arguments
+from pykclient.testing.acls import Acl, check_principal, checked_acls
 from pykclient.testing.finalized_features import TRANSACTION_VERSION, FinalizedFeatures
 from pykclient.testing.release_profiles import ReleaseProfile
 from pykclient.testing.security import GivenSecurity, UserCredentials, listeners_of
@@ -564,30 +565,27 @@ class ClusterConfig:
         Raises:
             ConfigError: a setting is wrong.
         """
-        ids = list(range(1, brokers + 1)) if isinstance(brokers, int) else list(brokers)
-        if not ids or len(set(ids)) < len(ids) or min(ids) < 0:
-            raise ConfigError(
-                f"brokers must be a number above 0, or different ids that are not negative, not {brokers!r}"
-            )
-        if not 0 <= port <= 65535 - (len(ids) if port else 0):
+        ids = cluster_arguments.broker_ids(brokers)
+        port = cluster_arguments.setting(port, "port", 0, 65535)
+        if port > 65535 - len(ids):
             raise ConfigError(f"port {port} leaves no room for the ports of {len(ids)} brokers")
-        if memory_limit_bytes <= 0:
-            raise ConfigError(f"memory_limit_bytes must be above 0, not {memory_limit_bytes}")
         self.broker_ids = ids
-        self.host = host
+        self.host = cluster_arguments.text_setting(host, "host")
         self.port = port
-        self.racks = dict(racks or {})
-        self.proxies = dict(proxies or {})
+        self.racks = dict(cluster_arguments.mapping_setting(racks, "racks"))
+        self.proxies = dict(cluster_arguments.mapping_setting(proxies, "proxies"))
         self.release = release
         if release is not None:
-            ReleaseProfile.of(release)  # raises if the release is unknown
+            ReleaseProfile.of(cluster_arguments.text_setting(release, "release"))  # raises if the release is unknown
         self.transaction_version = transaction_version
         if transaction_version is not None:
             FinalizedFeatures({TRANSACTION_VERSION: transaction_version})  # raises if there is no such level
             if transaction_version and release is not None and not ReleaseProfile.of(release).has_features:
                 raise ConfigError(f"release {release} has no features, so transaction_version can only be 0")
-        self.memory_limit_bytes = memory_limit_bytes
-        self.history_size = history_size
+        self.memory_limit_bytes = cluster_arguments.setting(memory_limit_bytes, "memory_limit_bytes", 1, _LONG_MAX)
+        self.history_size = cluster_arguments.setting(history_size, "history_size", 0, _LONG_MAX)
+        if advertised_host is not None:
+            cluster_arguments.text_setting(advertised_host, "advertised_host")
         # A client cannot connect to "all addresses".
         self.advertised_host = advertised_host or _LOOPBACK.get(host, host)
         self.cluster_id = cluster_id
@@ -598,7 +596,7 @@ class ClusterConfig:
         if acls is None and self.broker_config["authorizer.class.name"]:
             acls = ()
         #: The ACLs at the start; None without an authorizer.
-        self.acls: tuple[Acl, ...] | None = None if acls is None else tuple(acls)
+        self.acls: tuple[Acl, ...] | None = None if acls is None else checked_acls(acls)
         #: The principals that may do anything.
         self.super_users = _super_users(self.broker_config["super.users"])
         if self.acls is None and (self.super_users or self.broker_config.is_set("allow.everyone.if.no.acl.found")):

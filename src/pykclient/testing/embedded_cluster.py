@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from pykclient.argument_values import check_callable, shown
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.errors import (
     DisconnectError,
@@ -22,6 +23,8 @@ from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.message import Request, Response
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from pykclient.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from pykclient.record.record_batch import MAX_INT32, MAX_INT64
+from pykclient.testing import cluster_arguments
 from pykclient.testing.acl_store import AclStore
 from pykclient.testing.acls import Acl, bindings_of
 from pykclient.testing.cluster import Cluster
@@ -40,6 +43,8 @@ from pykclient.types import ConsumerRecord, Node, TopicPartition
 
 #: The limit for starting, stopping and moving, which normally take much less.
 _TIMEOUT_MS = 30_000
+
+_MAX_INT16 = (1 << 15) - 1
 
 
 class EmbeddedCluster:
@@ -106,7 +111,7 @@ class EmbeddedCluster:
             acls=acls,
             memory_limit_bytes=memory_limit_bytes,
             history_size=history_size,
-            config={**(config or {}), **settings},
+            config={**cluster_arguments.mapping_setting(config, "config"), **settings},
         )
         self._rng = random.Random(seed)
         self._running: _Running | None = None
@@ -192,6 +197,8 @@ class EmbeddedCluster:
             KafkaTimeoutError: it was false for ``timeout_ms``; the text names ``what`` and describes the cluster.
         """
         running = self._now_running()
+        check_callable(predicate, "predicate")
+        timeout_ms = cluster_arguments.number(timeout_ms, "timeout_ms", 0, MAX_INT32)
         if not running.thread.wait_for(lambda: bool(predicate()), timeout_ms):
             running.raise_failure()
             raise KafkaTimeoutError(f"waited {timeout_ms / 1000:.1f} s for {what}; the cluster: {self.describe()}")
@@ -231,10 +238,12 @@ class EmbeddedCluster:
             IllegalArgumentError: the broker has no proxy.
         """
         try:
+            if not isinstance(broker, int):
+                raise KeyError
             return self.config.advertised_host, self._now_running().port_behind_proxy(broker)
         except KeyError:
             named = sorted(self.config.proxies)
-            raise IllegalArgumentError(f"no proxy was named for broker {broker}, only for {named}") from None
+            raise IllegalArgumentError(f"no proxy was named for broker {shown(broker)}, only for {named}") from None
 
     @property
     def broker_ids(self) -> list[int]:
@@ -288,24 +297,32 @@ class EmbeddedCluster:
 
         Raises:
             BrokerError: the broker's error, such as TopicAlreadyExistsError.
+            IllegalArgumentError: an argument has the wrong type, or there are too many partitions.
         """
+        name = cluster_arguments.topic(name)
+        places = cluster_arguments.assignment(assignment)
+        partitions = cluster_arguments.number(partitions, "partitions", -MAX_INT32, cluster_arguments.MAX_PARTITIONS)
+        if replication_factor is not None:
+            replication_factor = cluster_arguments.number(
+                replication_factor, "replication_factor", -_MAX_INT16, _MAX_INT16
+            )
         topic = CreateTopicsRequest.CreatableTopic(
             name=name,
-            num_partitions=-1 if assignment else partitions,
-            replication_factor=-1 if assignment or replication_factor is None else replication_factor,
+            num_partitions=-1 if places else partitions,
+            replication_factor=-1 if places or replication_factor is None else replication_factor,
             assignments=[
-                CreateTopicsRequest.CreatableReplicaAssignment(partition_index=index, broker_ids=list(ids))
-                for index, ids in sorted((assignment or {}).items())
+                CreateTopicsRequest.CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
+                for index, ids in sorted(places.items())
             ],
             configs=[
                 CreateTopicsRequest.CreatableTopicConfig(name=key, value=_config_text(value))
-                for key, value in (configs or {}).items()
+                for key, value in cluster_arguments.topic_configs(configs).items()
             ],
         )
         response = self.request_controller(CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS))
         assert isinstance(response, CreateTopicsResponse)
         _raise_error(response.topics[0].error_code, response.topics[0].error_message)
-        count = len(assignment) if assignment else partitions
+        count = len(places) if places else partitions
         wanted = [TopicPartition(name, index) for index in range(count)]
         self.wait_for(
             lambda: all(self.leader(partition) is not None for partition in wanted), _TIMEOUT_MS, f"leaders of {name}"
@@ -316,7 +333,9 @@ class EmbeddedCluster:
 
         Raises:
             BrokerError: the broker's error, such as UnknownTopicOrPartitionError.
+            IllegalArgumentError: ``name`` is not a ``str``.
         """
+        name = cluster_arguments.topic(name)
         request = DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name=name)], timeout_ms=_TIMEOUT_MS)
         response = self.request_controller(request)
         assert isinstance(response, DeleteTopicsResponse)
@@ -341,6 +360,8 @@ class EmbeddedCluster:
             IllegalStateError: the broker is not running.
             DisconnectError: the broker closed the connection.
         """
+        if not isinstance(message, Request):
+            raise IllegalArgumentError(f"message is {shown(message)}; it must be a request")
         self._must_be_able_to_wait()
         answers: list[Response | None] = []
         self._call(lambda cluster: LocalRequest(cluster.broker(broker), message, answers.append))
@@ -352,11 +373,13 @@ class EmbeddedCluster:
 
     def leader(self, topic_partition: TopicPartition) -> int | None:
         """Return the broker that leads a partition, or None if there is none."""
-        return self._call(lambda cluster: cluster.leader(topic_partition))
+        tp = cluster_arguments.partition(topic_partition)
+        return self._call(lambda cluster: cluster.leader(tp))
 
     def isr(self, topic_partition: TopicPartition) -> list[int]:
         """Return the in-sync replicas as the leader knows them; empty without a leader."""
-        return self._call(lambda cluster: cluster.isr(topic_partition))
+        tp = cluster_arguments.partition(topic_partition)
+        return self._call(lambda cluster: cluster.isr(tp))
 
     def move_leader(self, topic_partition: TopicPartition, broker: int) -> None:
         """Make an in-sync replica the leader, and wait until it is.
@@ -364,6 +387,7 @@ class EmbeddedCluster:
         Raises:
             IllegalArgumentError: the broker is not an in-sync replica.
         """
+        topic_partition = cluster_arguments.partition(topic_partition)
         self._must_be_able_to_wait()
         if not self._call(lambda cluster: cluster.move_leader(topic_partition, broker)):
             in_sync = ", ".join(map(str, self.isr(topic_partition))) or "nobody"
@@ -475,6 +499,7 @@ class EmbeddedCluster:
         ``party="broker-1"`` selects a broker's own requests instead of clients'. ``after`` is the ``number`` of a
         record; only later ones are returned.
         """
+        after = cluster_arguments.number(after, "after", 0, MAX_INT64)
         return self._call(
             lambda cluster: cluster.history.matching(
                 api=api, client_id=client_id, broker=broker, party=party, after=after
@@ -491,7 +516,9 @@ class EmbeddedCluster:
         Raises:
             IllegalStateError: there is no leader, or no such replica.
         """
-        return self._call(lambda cluster: cluster.log_records(topic_partition, broker, from_offset))
+        tp = cluster_arguments.partition(topic_partition)
+        start = cluster_arguments.number(from_offset, "from_offset", 0, MAX_INT64)
+        return self._call(lambda cluster: cluster.log_records(tp, broker, start))
 
     def disk(self, broker: int) -> BrokerDisk:
         """Return a broker's disk. Set ``write_delay_ms`` or ``full`` on it."""

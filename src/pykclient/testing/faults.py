@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from pykclient import errors
+from pykclient.argument_values import shown
 from pykclient.errors import BrokerError, IllegalArgumentError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.message import Response
@@ -301,6 +302,8 @@ def _party(party: str | int) -> str:
     """
     if isinstance(party, int):
         return f"broker-{party}"
+    if not isinstance(party, str):
+        raise IllegalArgumentError(f"a party is a broker's id, or a name such as 'client:*', not {shown(party)}")
     start = party.removesuffix("*")
     if not party.startswith(_PARTIES) and (start == party or not any(name.startswith(start) for name in _PARTIES)):
         raise IllegalArgumentError(

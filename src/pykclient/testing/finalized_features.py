@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from pykclient.argument_values import shown
 from pykclient.errors import ConfigError
 
 GROUP_VERSION: Final = "group.version"
@@ -37,11 +38,11 @@ class FinalizedFeatures:
         Raises:
             ConfigError: the cluster does not support the feature or level.
         """
-        highest = SUPPORTED_FEATURES.get(name)
+        highest = SUPPORTED_FEATURES.get(name) if isinstance(name, str) else None
         if highest is None:
-            raise ConfigError(f"there is no feature {name!r}, only {', '.join(SUPPORTED_FEATURES)}")
-        if not 0 <= level <= highest:
-            raise ConfigError(f"{name} can be 0 to {highest}, not {level}")
+            raise ConfigError(f"there is no feature {shown(name)}, only {', '.join(SUPPORTED_FEATURES)}")
+        if type(level) is not int or not 0 <= level <= highest:
+            raise ConfigError(f"{name} can be 0 to {highest}, not {shown(level)}")
         self.epoch += 1
         self._levels[name] = level
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from heapq import merge
 from typing import TYPE_CHECKING, Any, Final
 
+from pykclient.argument_values import shown
 from pykclient.errors import IllegalArgumentError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.types import Node
@@ -155,6 +156,8 @@ class History:
 
         ``after`` is the ``number`` of a record; only later ones are returned.
         """
+        if party is not None and not isinstance(party, str):
+            raise IllegalArgumentError(f"party is {shown(party)}; it must be a str such as 'broker-1'")
         key = api_key_of(api) if api is not None else None
         broker_id = broker.id if isinstance(broker, Node) else broker
         records = self._brokers if party is not None and party.startswith("broker-") else self._clients
@@ -210,14 +213,16 @@ def api_key_of(api: int | str) -> int:
     Raises:
         IllegalArgumentError: there is no such API.
     """
-    if isinstance(api, int):
+    if isinstance(api, int) and not isinstance(api, bool):
         return api
+    if not isinstance(api, str):
+        raise IllegalArgumentError(f"api is {shown(api)}; it must be the key or the name of an API, such as 'PRODUCE'")
     wanted = api.replace("_", "").lower()
     for key in ApiKeys.all():
         if ApiKeys.name_of(key).replace("_", "").lower() == wanted:
             return key
     names = ", ".join(ApiKeys.name_of(key) for key in ApiKeys.all())
-    raise IllegalArgumentError(f"there is no API {api!r}; there are {names}")
+    raise IllegalArgumentError(f"there is no API {shown(api)}; there are {names}")
 
 
 def _error_codes(message: Message) -> Iterator[int]:
