@@ -27,7 +27,6 @@ from pykclient.network.cluster import Cluster
 from pykclient.network.environment import Environment
 from pykclient.network.telemetry.client_instance_id import enabled
 from pykclient.producer import open_producers, record_arguments
-from pykclient.producer.explanation import explain_producer
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery, failed_future, run_listeners
 from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelivery, headers_of
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_cached
@@ -702,6 +701,8 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState, Generic[
             IllegalStateError: called by a signal handler or destructor that interrupts another call of this thread.
             UseAfterForkError: this is a forked child process.
         """
+        from pykclient.producer.explanation import explain_producer
+
         if self._refusal == _FORKED:
             raise self._refused()
         ensure_not_interrupting("explain()")
