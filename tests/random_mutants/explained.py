@@ -29,7 +29,7 @@ EXPLAINED: tuple[Explained, ...] = (
         "consumer/consumer_arguments",
         "milliseconds",
         "bound shifted",
-        "return FOREVER_MS if value > FOREVER_MS else int(value)",
+        "return FOREVER_MS if number > FOREVER_MS else int(number)",
         "at the bound both are the same number",
     ),
     Explained(

@@ -1,4 +1,4 @@
-"""What ``send`` needs of a producer to start a batch, as one value."""
+"""The parts of a producer with which the compiled ``send`` starts a batch, as one value."""
 
 from __future__ import annotations
 
