@@ -75,6 +75,13 @@ def write_header(
     cdef int16_t flags = 0, epoch = 0
     cdef Py_ssize_t end
     try:
+        # C would take floats and cut them off.
+        if not (
+            type(base_offset) is type(base_timestamp) is type(max_timestamp) is type(producer_id) is int
+            and type(last_offset_delta) is type(base_sequence) is type(count) is type(partition_leader_epoch) is int
+            and type(attributes) is type(producer_epoch) is type(size) is int
+        ):
+            raise TypeError
         offset, base, largest, producer = base_offset, base_timestamp, max_timestamp, producer_id
         delta, sequence, records, leader_epoch = last_offset_delta, base_sequence, count, partition_leader_epoch
         flags, epoch, end = attributes, producer_epoch, size

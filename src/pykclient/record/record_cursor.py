@@ -259,6 +259,9 @@ def decode_into(cursor: RecordCursor, max_records: int, records: list[ConsumerRe
             begin = pos
             remaining -= 1
     finally:
+        # A signal handler may raise when a record is in the list, but the cursor not past it yet.
+        if len(records) > records_before and records[-1].offset >= next_offset:
+            records.pop()
         cursor._pos = begin
         cursor._remaining = remaining
         cursor.next_offset = next_offset
