@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykclient.errors import CorruptRecordError, RecordDeserializationError
+from pykclient.errors import CorruptRecordError, IllegalStateError, RecordDeserializationError
 from pykclient.record import (
     Compression,
     Cursor,
@@ -18,6 +18,7 @@ from pykclient.record import (
     Record,
     RecordBatch,
 )
+from pykclient.record.record_cursor import RecordIteratorCursor
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, ConsumerRecord, Headers, TopicPartition
 from tests.record.strategies import CODECS, build, legacy_batches, v2_batches
 
@@ -222,3 +223,21 @@ def test_a_negative_count() -> None:
     for call in (batch.records, lambda: batch.cursor(OWNER), lambda: list(batch)):
         with pytest.raises(CorruptRecordError, match="cannot have -1 records"):
             call()
+
+
+class InterruptedOffset(int):
+    """An offset with which the first addition is interrupted by a signal handler that raises an error of Kafka."""
+
+    is_interrupted = False
+
+    def __add__(self, other: int) -> int:
+        if not self.is_interrupted:
+            self.is_interrupted = True
+            raise IllegalStateError("raised by a signal handler")
+        return int(self) + other
+
+
+def test_a_record_is_returned_once_if_a_signal_handler_raises_after_it() -> None:
+    records = [Record(InterruptedOffset(7), 0, None, b"a", ()), Record(8, 0, None, b"b", ())]
+    cursor = RecordIteratorCursor(iter(records), OWNER, 7, CREATE_TIME)
+    assert [record.value for record in read_all(cursor, 10)] == [b"a", b"b"]

@@ -315,6 +315,8 @@ class RecordIteratorCursor:
         except KafkaError:
             if not result:
                 raise
+            # A signal handler may have raised when a record was in the list, but the cursor not past it yet.
+            self.next_offset = result[-1].offset + 1
         self.records_read += len(result)
         return result
 
