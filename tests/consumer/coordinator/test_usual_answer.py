@@ -10,7 +10,7 @@ from pykclient.consumer.coordinator.consumer_membership_manager import ConsumerM
 from pykclient.consumer.coordinator.member_state import Generation
 from pykclient.consumer.due_times import ends_with
 from pykclient.consumer.request_manager import UnsentRequest
-from pykclient.network.client_request import ClientRequest
+from pykclient.network.client_request import ClientRequest, ClientResponse
 from pykclient.protocol.headers import encode_response
 from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from tests.consumer.coordinator.harness import (
@@ -118,6 +118,20 @@ def test_a_call_that_waits_for_something_else_gets_every_response(member: Classi
     member.receive()
     assert not member.receive(waits=False)
     assert member.receive()
+
+
+def test_a_response_is_confirmed_only_until_another_arrives() -> None:
+    """A member of the consumer protocol keeps the epoch of the usual response beside it."""
+    member = Consumer()
+    answer, response = member.manager._usual_answer, member.response()
+    assert answer is not None
+    first, second = (ClientResponse(68, 1, number, None, "0", 0, 0, response_body=response) for number in (1, 2))
+    builder = member.beat().builder
+    for number in (1, 2):
+        frame = encode_response(response, 1, number).getvalue()[4:]
+        answer.matches(ClientRequest("0", builder, number, "c", 0, True, 30_000), 1, frame)
+    assert not answer.confirm(first)
+    assert answer.confirm(second)
 
 
 def test_a_late_response_is_parsed(member: Classic) -> None:

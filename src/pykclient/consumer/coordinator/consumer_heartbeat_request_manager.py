@@ -212,8 +212,7 @@ class ConsumerHeartbeatRequestManager:
             return
         self.failure = None
         assignment = None if body.assignment is None else _partitions(body.assignment)
-        if assignment is None and self._usual_answer is not None:
-            self._usual_answer.confirm(response)
+        if assignment is None and self._usual_answer is not None and self._usual_answer.confirm(response):
             self._usual_epoch, self._usual_interval_ms = body.member_epoch, body.heartbeat_interval_ms
         self._membership.answered(beat, body.member_epoch, body.heartbeat_interval_ms, assignment)
 

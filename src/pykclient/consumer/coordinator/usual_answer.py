@@ -42,8 +42,10 @@ class UsualAnswer:
         self._last, self._last_id = (version, bytes(response[4:])), request.correlation_id
         return self._client.awaits_records and self._last == self._usual
 
-    def confirm(self, response: ClientResponse) -> None:
-        """Make a response the usual one, as it has been handled and has changed nothing."""
+    def confirm(self, response: ClientResponse) -> bool:
+        """Make a response the usual one, as it has been handled and has changed nothing; return whether it now is."""
         # Another response may have arrived before this one was handled.
-        if self._last is not None and self._last_id == response.correlation_id:
-            self._usual = self._last
+        if self._last is None or self._last_id != response.correlation_id:
+            return False
+        self._usual = self._last
+        return True
