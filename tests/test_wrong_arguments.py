@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -194,6 +195,28 @@ def check_text(error: KafkaError) -> None:
     assert "secret" not in text
 
 
+class Refusals:
+    """Counts the calls that are refused because of an argument. Other errors of Kafka are all right."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaError as error:
+            self.count += isinstance(error, IllegalArgumentError)
+            check_text(error)
+
+
+def assign_again(consumer: Any, method: str) -> None:
+    """Undo a call of ``method`` that has changed the assignment."""
+    if method in {"subscribe", "assign"} and consumer.assignment() != {TP}:
+        consumer.unsubscribe()
+        consumer.assign([TP])
+
+
 def test_a_consumer(cluster: EmbeddedCluster) -> None:
     with KafkaConsumer[Any, Any](
         bootstrap_servers=cluster.bootstrap_servers,
@@ -202,18 +225,13 @@ def test_a_consumer(cluster: EmbeddedCluster) -> None:
         auto_offset_reset="earliest",
     ) as consumer:
         consumer.assign([TP])
-        refused = 0
+        refusals = Refusals()
         for method, call in odd_calls(CALLS, skip="close"):
             consumer.wakeup()  # so that no call that is all right waits
-            try:
+            with refusals.counted():
                 call(consumer)
-            except KafkaError as error:
-                refused += isinstance(error, IllegalArgumentError)
-                check_text(error)
-            if method in {"subscribe", "assign"} and consumer.assignment() != {TP}:
-                consumer.unsubscribe()
-                consumer.assign([TP])
-        assert refused > 10_000
+            assign_again(consumer, method)
+        assert refusals.count > 10_000
         for value in HOSTILE:
             for argument in ("autocommit", "timeout_ms", "group_membership_operation"):
                 try:
@@ -236,7 +254,7 @@ def test_a_share_consumer(cluster: EmbeddedCluster) -> None:
     with KafkaShareConsumer[Any, Any](
         bootstrap_servers=cluster.bootstrap_servers, group_id="odd-share", share_acknowledgement_mode="explicit"
     ) as consumer:
-        refused = 0
+        refusals = Refusals()
         calls = [call for _, call in odd_calls(SHARE_CALLS, skip="close")]
         fields: dict[str, Any] = {"topic": "orders", "partition": 0, "offset": 0, "type": AcknowledgeType.ACCEPT}
         for value in HOSTILE:
@@ -250,12 +268,9 @@ def test_a_share_consumer(cluster: EmbeddedCluster) -> None:
                 calls.append(call_of("acknowledge", record))
         for call in calls:
             consumer.wakeup()
-            try:
+            with refusals.counted():
                 call(consumer)
-            except KafkaError as error:
-                refused += isinstance(error, IllegalArgumentError)
-                check_text(error)
-        assert refused > 5000
+        assert refusals.count > 5000
         consumer.subscribe(["orders"])
         assert consumer.subscription() == {"orders"}
         with pytest.raises(IllegalArgumentError, match="timeout_ms is -1"):
@@ -272,9 +287,9 @@ def test_an_asyncio_consumer(cluster: EmbeddedCluster) -> None:
             auto_offset_reset="earliest",
         ) as consumer:
             consumer.assign([TP])
-            refused = 0
+            refusals = Refusals()
             for method, call in odd_calls(AIO_CALLS, skip="stop"):
-                try:
+                with refusals.counted():
                     called = call(consumer)
                     if asyncio.iscoroutine(called):
                         task = asyncio.ensure_future(called)
@@ -284,13 +299,8 @@ def test_an_asyncio_consumer(cluster: EmbeddedCluster) -> None:
                             await asyncio.wait([task])
                         if not task.cancelled():
                             task.result()
-                except KafkaError as error:
-                    refused += isinstance(error, IllegalArgumentError)
-                    check_text(error)
-                if method in {"subscribe", "assign"} and consumer.assignment() != {TP}:
-                    consumer.unsubscribe()
-                    consumer.assign([TP])
-            assert refused > 8000
+                assign_again(consumer, method)
+            assert refusals.count > 8000
             for value in HOSTILE:
                 with pytest.raises(IllegalArgumentError):
                     await consumer.stop([value])  # type: ignore[arg-type]

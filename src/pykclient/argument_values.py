@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import index
-from typing import Any
+from typing import Any, Final
 
 from pykclient.errors import IllegalArgumentError
 
-_LONGEST_SHOWN = 40
-_LARGEST_SHOWN = 64
+_LONGEST_SHOWN: Final = 40
+_LARGEST_SHOWN: Final = 64
+
+#: The longest string of the protocol, in bytes.
+_LONGEST_TEXT: Final = 32767
+
+_MAX_INT32: Final = (1 << 31) - 1
 
 
 def shown(value: object) -> str:
@@ -46,6 +51,21 @@ def whole_number(value: object) -> int:
     return index(value)  # type: ignore[arg-type]
 
 
+def number(value: object, what: str, least: int = 0, most: int = _MAX_INT32) -> int:
+    """Return an integer of any class as an ``int``.
+
+    Raises:
+        IllegalArgumentError: it is not an integer, or not between ``least`` and ``most``.
+    """
+    try:
+        whole = whole_number(value)
+    except TypeError:
+        raise IllegalArgumentError(f"{what} is {shown(value)}; it must be an int") from None
+    if not least <= whole <= most:
+        raise IllegalArgumentError(f"{what} is {shown(whole)}; it must be from {least} to {most}")
+    return whole
+
+
 def plain_number(value: Any) -> int | float:
     """Return a number of any class, such as NumPy's, as an int or float.
 
@@ -59,6 +79,23 @@ def plain_number(value: Any) -> int | float:
             except (TypeError, ValueError, OverflowError):
                 continue
     raise TypeError("not a number")
+
+
+def text(value: object, what: str) -> str:
+    """Return a text that the protocol can carry, as a plain ``str``.
+
+    Raises:
+        IllegalArgumentError: it is not a ``str``, is too long, or has no UTF-8 form.
+    """
+    if not isinstance(value, str):
+        raise IllegalArgumentError(f"{what} is {shown(value)}; it must be a str")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError as error:
+        raise IllegalArgumentError(f"{what} cannot be encoded in UTF-8: {error.reason}") from None
+    if size > _LONGEST_TEXT:
+        raise IllegalArgumentError(f"{what} has {size} bytes; the protocol allows {_LONGEST_TEXT}")
+    return str.__str__(value)
 
 
 def elements(values: Any) -> list[Any] | None:

@@ -22,6 +22,7 @@ from pykclient.admin.values import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from pykclient.argument_values import shown
 from pykclient.errors import DuplicateResourceError, IllegalArgumentError, KafkaError, ResourceNotFoundError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -59,7 +60,7 @@ def acl_arguments(values: object, kind: type[ACLFilter], what: str) -> list[Any]
     found = expect.items(values, what, kind.__name__)
     for index, acl in enumerate(found):
         if not isinstance(acl, kind):
-            raise IllegalArgumentError(f"{what}[{index}] is {expect.shown(acl)}; it must be of type {kind.__name__}")
+            raise IllegalArgumentError(f"{what}[{index}] is {shown(acl)}; it must be of type {kind.__name__}")
         for name in (acl.principal, acl.host, acl.resource_pattern.resource_name):
             check = expect.text if kind is ACL else expect.optional_text
             check(name, f"a name in {what}[{index}]")
@@ -307,7 +308,7 @@ def quota_changes(values: object) -> dict[Entity, dict[str, float | None]]:
         found[key] = {}
         for quota, value in expect.mapping(pair[1], "the quotas of an entity", "values by name").items():
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
-                raise IllegalArgumentError(f"quota {quota!r} is {expect.shown(value)}; it must be a number or None")
+                raise IllegalArgumentError(f"quota {quota!r} is {shown(value)}; it must be a number or None")
             found[key][expect.text(quota, "the name of a quota")] = None if value is None else float(value)
     return found
 
@@ -457,7 +458,7 @@ def principals(values: object, what: str) -> list[Principal]:
     for index, value in enumerate(expect.items(values, what, "principals")):
         pair = tuple(value.split(":", 1)) if isinstance(value, str) else value
         if not isinstance(pair, tuple) or len(pair) != 2:
-            raise IllegalArgumentError(f"{what}[{index}] is {expect.shown(value)}; write 'User:name'")
+            raise IllegalArgumentError(f"{what}[{index}] is {shown(value)}; write 'User:name'")
         found.append((expect.text(pair[0], f"{what}[{index}]"), expect.text(pair[1], f"{what}[{index}]")))
     return found
 

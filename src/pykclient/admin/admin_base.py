@@ -11,6 +11,7 @@ from pykclient.admin import expect
 from pykclient.admin.admin_components import AdminComponents
 from pykclient.admin.admin_driver import AdminDriver
 from pykclient.admin.operation import CallContext, Operation
+from pykclient.argument_values import shown
 from pykclient.config.admin_config import AdminClientConfig
 from pykclient.errors import IllegalArgumentError
 from pykclient.metrics.metrics import Metrics
@@ -34,7 +35,7 @@ class AdminBase(SubscribedMetrics):
     def __init__(self, config: Mapping[str, Any] | None = None, /, **configs: Any) -> None:
         if config is not None and not isinstance(config, Mapping):
             raise IllegalArgumentError(
-                f"the first argument is {expect.shown(config)}; it must be a dict of settings. The address of a "
+                f"the first argument is {shown(config)}; it must be a dict of settings. The address of a "
                 "broker is given with bootstrap_servers="
             )
         self._begin(AdminComponents(AdminClientConfig(config, **configs)))

@@ -23,6 +23,7 @@ from pykclient.admin.operation import CallContext, Operation
 from pykclient.admin.results import Results
 from pykclient.admin.topics import all_metadata, topic_id_or_none
 from pykclient.admin.values import TopicPartitionReplica, UpdateFeatureType, authorized_operations
+from pykclient.argument_values import shown
 from pykclient.errors import IllegalArgumentError, KafkaError, KafkaStorageError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.network.telemetry.client_instance_id import enabled
@@ -463,7 +464,7 @@ def replicas_to_describe(values: object) -> list[TopicPartitionReplica]:
 
 def _replica(value: object, what: str) -> TopicPartitionReplica:
     if not isinstance(value, tuple) or len(value) != 3:
-        raise IllegalArgumentError(f"{what} is {expect.shown(value)}, no replica")
+        raise IllegalArgumentError(f"{what} is {shown(value)}, no replica")
     topic, partition, broker_id = value
     return TopicPartitionReplica(
         expect.text(topic, "the topic of a replica"),

@@ -13,6 +13,7 @@ from pykclient.admin.operation import CallContext, Operation
 from pykclient.admin.results import Results
 from pykclient.admin.topics import config_value
 from pykclient.admin.values import AlterConfigOp, ConfigResource, ConfigResourceType, ConfigSourceType, ConfigType
+from pykclient.argument_values import shown
 from pykclient.errors import IllegalArgumentError, KafkaError, UnsupportedVersionError
 from pykclient.protocol.messages.alter_configs import AlterConfigsRequest
 from pykclient.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
@@ -56,9 +57,7 @@ def resources(values: object) -> list[ConfigResource]:
     found = expect.items(values, "config_resources", "ConfigResource")
     for index, resource in enumerate(found):
         if not isinstance(resource, ConfigResource):
-            raise IllegalArgumentError(
-                f"config_resources[{index}] is {expect.shown(resource)}; it must be a ConfigResource"
-            )
+            raise IllegalArgumentError(f"config_resources[{index}] is {shown(resource)}; it must be a ConfigResource")
         name = expect.text(resource.name, f"the name of config_resources[{index}]")
         if resource.resource_type in _OF_BROKERS and name and not (name.isascii() and name.isdigit()):
             raise IllegalArgumentError(f"{name!r} names no broker; the name of a broker is its id, such as '1'")
@@ -145,11 +144,12 @@ def changes_of(resource: ConfigResource) -> list[Change]:
     configs = expect.mapping(resource.configs or {}, f"configs of {resource}", "values by key")
     changes = []
     for key, given in configs.items():
-        what = f"config {expect.shown(key)} of {resource}"
+        name = expect.text(key, f"a key of {resource}")
+        what = f"config {name!r} of {resource}"
         op, value = given if isinstance(given, tuple) and len(given) == 2 else (AlterConfigOp.SET, given)
         kind = AlterConfigOp.build_from(op)
         text = None if kind is AlterConfigOp.DELETE else config_value(value, what)
-        changes.append(Change(expect.text(key, f"a key of {resource}"), kind, text))
+        changes.append(Change(name, kind, text))
     return changes
 
 

@@ -10,61 +10,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from pykclient.argument_values import whole_number
+from pykclient.argument_values import elements, shown
+from pykclient.argument_values import number as number
+from pykclient.argument_values import text as text
 from pykclient.errors import IllegalArgumentError
 from pykclient.types import TopicPartition
 
-_LONGEST_SHOWN: Final = 60
-_MAX_STRING: Final = 32767
 INT32: Final = (1 << 31) - 1
 INT64: Final = (1 << 63) - 1
 INT16: Final = (1 << 15) - 1
 
 
-def shown(value: object) -> str:
-    """Return a value for an error message: a short text or number as it is, or else the name of its type."""
-    if value is None:
-        return "None"
-    if isinstance(value, (str, bool, int, float)) and len(text := repr(value)[: _LONGEST_SHOWN + 1]) <= _LONGEST_SHOWN:
-        return text
-    return f"a value of type {type(value).__name__}"
-
-
-def text(value: object, what: str) -> str:
-    """Return a name as a plain ``str``.
-
-    Raises:
-        IllegalArgumentError: it is not a ``str``, is too long for the protocol, or has no UTF-8 form.
-    """
-    if not isinstance(value, str):
-        raise IllegalArgumentError(f"{what} is {shown(value)}; it must be a str")
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError as error:
-        raise IllegalArgumentError(f"{what} cannot be encoded in UTF-8: {error.reason}") from error
-    if size > _MAX_STRING:
-        raise IllegalArgumentError(f"{what} has {size} bytes; the protocol allows {_MAX_STRING}")
-    return str.__str__(value)
-
-
 def optional_text(value: object, what: str) -> str | None:
     """Return ``text(value, what)``, or None for None."""
     return None if value is None else text(value, what)
-
-
-def number(value: object, what: str, least: int = 0, most: int = INT32) -> int:
-    """Return an integer of any class as an ``int``.
-
-    Raises:
-        IllegalArgumentError: it is not an integer, or not between ``least`` and ``most``.
-    """
-    try:
-        whole = whole_number(value)
-    except TypeError as error:
-        raise IllegalArgumentError(f"{what} is {shown(value)}; it must be an int") from error
-    if not least <= whole <= most:
-        raise IllegalArgumentError(f"{what} is {shown(value)}; it must be from {least} to {most}")
-    return whole
 
 
 def flag(value: object, what: str) -> bool:
@@ -95,9 +54,10 @@ def items(values: object, what: str, of: str) -> list[Any]:
     Raises:
         IllegalArgumentError: it is a text, which iterates over its characters, or cannot be iterated.
     """
-    if isinstance(values, (str, bytes, bytearray)) or not isinstance(values, Iterable):
+    found = elements(values)
+    if found is None:
         raise IllegalArgumentError(f"{what} is {shown(values)}; it must be a list of {of}")
-    return list(values)
+    return found
 
 
 def texts(values: object, what: str) -> list[str]:

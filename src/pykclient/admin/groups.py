@@ -15,6 +15,7 @@ from pykclient.admin.lookups import GROUP, CoordinatorStrategy
 from pykclient.admin.operation import CallContext, Operation
 from pykclient.admin.results import Results
 from pykclient.admin.values import GroupState, GroupType, MemberToRemove, authorized_operations
+from pykclient.argument_values import shown
 from pykclient.errors import IllegalArgumentError, KafkaError, RemoteProtocolError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.message import Request
@@ -454,7 +455,7 @@ def members_to_remove(values: object) -> list[MemberToRemove]:
     found = expect.items(values, "members", "MemberToRemove")
     for index, member in enumerate(found):
         if not isinstance(member, MemberToRemove):
-            raise IllegalArgumentError(f"members[{index}] is {expect.shown(member)}; it must be a MemberToRemove")
+            raise IllegalArgumentError(f"members[{index}] is {shown(member)}; it must be a MemberToRemove")
         if not member.member_id and member.group_instance_id is None:
             raise IllegalArgumentError(f"members[{index}] has neither a member_id nor a group_instance_id")
         for value in (member.member_id, member.group_instance_id, member.reason):

@@ -22,6 +22,7 @@ from pykclient.admin.values import (
     TransactionListing,
     TransactionState,
 )
+from pykclient.argument_values import shown
 from pykclient.errors import IllegalArgumentError, KafkaError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.message import Request
@@ -243,7 +244,7 @@ def abort_spec(value: object) -> AbortTransactionSpec:
         IllegalArgumentError: it is none, or has wrong values.
     """
     if not isinstance(value, AbortTransactionSpec):
-        raise IllegalArgumentError(f"spec is {expect.shown(value)}; it must be an AbortTransactionSpec")
+        raise IllegalArgumentError(f"spec is {shown(value)}; it must be an AbortTransactionSpec")
     return AbortTransactionSpec(
         expect.partition(value.topic_partition, "topic_partition of spec"),
         expect.number(value.producer_id, "producer_id of spec", 0, expect.INT64),

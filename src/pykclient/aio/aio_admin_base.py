@@ -14,6 +14,7 @@ from pykclient.admin.admin_components import AdminComponents
 from pykclient.admin.operation import CallContext, Operation
 from pykclient.aio.loop_environment import LoopEnvironment
 from pykclient.aio.starting import look_up_bootstrap_servers
+from pykclient.argument_values import shown
 from pykclient.config.admin_config import AdminClientConfig
 from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.metrics.metrics import Metrics
@@ -46,7 +47,7 @@ class AIOAdminBase(SubscribedMetrics):
     def __init__(self, config: Mapping[str, Any] | None = None, /, **configs: Any) -> None:
         if config is not None and not isinstance(config, Mapping):
             raise IllegalArgumentError(
-                f"the first argument is {expect.shown(config)}; it must be a dict of settings. The address of a "
+                f"the first argument is {shown(config)}; it must be a dict of settings. The address of a "
                 "broker is given with bootstrap_servers="
             )
         self._config = AdminClientConfig(config, **configs)

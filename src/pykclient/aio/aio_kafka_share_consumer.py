@@ -10,12 +10,12 @@ from pykclient.aio.aio_consumer_base import AIOConsumerBase
 from pykclient.aio.errors import ConsumerStoppedError
 from pykclient.aio.loop_waits import LoopWaits, one_iteration
 from pykclient.aio.threadless_share_consumer import ThreadlessShareConsumer
-from pykclient.argument_values import shown
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.config.share_consumer_config import ShareConsumerConfig
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.explanation import explain_share_consumer
+from pykclient.consumer.share.acknowledge_arguments import commit_callback
 from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.errors import IllegalArgumentError, InvalidGroupIdError, KafkaError, KafkaTimeoutError
@@ -336,11 +336,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer]):
         Raises:
             IllegalArgumentError: ``callback`` cannot be called.
         """
-        if callback is not None and not callable(callback):
-            raise IllegalArgumentError(
-                f"an acknowledgement commit callback is a function of offsets and error, not {shown(callback)}"
-            )
-        self._callback = callback
+        self._callback = commit_callback(callback)
         consumer = self._changeable()
         if consumer is not None:
             consumer.consumer.set_callback(callback)

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from pykclient import topic_names
-from pykclient.argument_values import check_callable, elements, plain_number, shown, whole_number
+from pykclient.argument_values import check_callable, elements, plain_number, shown, text, whole_number
 from pykclient.clock import FOREVER_MS
 from pykclient.config import addresses
 from pykclient.config.consumer_config import ConsumerConfig
@@ -20,9 +20,6 @@ from pykclient.consumer.coordinator.membership_operation import DEFAULT, LEAVE_G
 from pykclient.errors import IllegalArgumentError
 from pykclient.record.record_batch import MAX_INT32, MAX_INT64
 from pykclient.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
-
-#: The longest string of the protocol, in bytes.
-_MAX_STRING = 32767
 
 #: A float timeout up to this value is probably meant in seconds.
 _SUSPICIOUS_MS = 10
@@ -205,7 +202,7 @@ def offset_and_metadata(value: Any) -> OffsetAndMetadata:
     if not isinstance(value, OffsetAndMetadata):
         return OffsetAndMetadata(offset(value))
     number = offset(value.offset)
-    metadata = "" if value.metadata is None else _text(value.metadata, "the metadata of an offset")
+    metadata = "" if value.metadata is None else text(value.metadata, "the metadata of an offset")
     if value.leader_epoch is None:
         return OffsetAndMetadata(number, metadata)
     try:
@@ -217,30 +214,13 @@ def offset_and_metadata(value: Any) -> OffsetAndMetadata:
     return OffsetAndMetadata(number, metadata, max(-1, epoch))
 
 
-def _text(value: Any, what: str) -> str:
-    """Return a text that the protocol can carry.
-
-    Raises:
-        IllegalArgumentError: it is not a ``str``, has no UTF-8 form, or is too long.
-    """
-    if not isinstance(value, str):
-        raise IllegalArgumentError(f"{what} is {shown(value)}; it must be a str")
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError as error:
-        raise IllegalArgumentError(f"{what} cannot be encoded in UTF-8: {error.reason}") from None
-    if size > _MAX_STRING:
-        raise IllegalArgumentError(f"{what} has {size} bytes; the protocol allows {_MAX_STRING}")
-    return str.__str__(value)
-
-
 def reason(value: Any) -> str | None:
     """Return the reason of a rebalance, or None.
 
     Raises:
         IllegalArgumentError: it is not a text that the protocol can carry.
     """
-    return None if value is None else _text(value, "reason")
+    return None if value is None else text(value, "reason")
 
 
 def topic_id(value: Any) -> UUID | None:

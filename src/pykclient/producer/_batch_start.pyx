@@ -21,7 +21,6 @@ from pykclient.record._append_state cimport (
     new_object_of,
 )
 
-from pykclient.clock import FOREVER_MS
 from pykclient.producer.batch_start import SMALLEST_CAPACITY
 from pykclient.producer.batch_state import QUEUED
 from pykclient.producer.future import NO_OFFSET, NO_TIMESTAMP, FutureRecordMetadata, ProduceRequestResult
@@ -77,6 +76,7 @@ cdef class BatchStart:
 cdef BatchState new_batch(BatchStart start, object topic_partition, object buffer, int64_t size, int64_t now_ms):
     """Return a new batch in `buffer` of `size` bytes, as the accumulator makes it."""
     cdef bint borrows = size < start.batch_size
+    cdef int64_t largest = max(start.max_uncompressed_size, size)
     cdef BatchState batch = <BatchState>new_object_of(start.batch_type, no_arguments)
     cdef ResultState result = <ResultState>new_object_of(start.result_type, no_arguments)
     result._clock = start.clock
@@ -102,7 +102,7 @@ cdef BatchState new_batch(BatchStart start, object topic_partition, object buffe
             start.compression,
             start.batch_size,
             start.lender,
-            max(start.max_uncompressed_size, size),
+            largest,
         )
     else:
         batch._builder = new_builder(start.builder_type, buffer, start.compression, size, None, 0x7FFFFFFF)

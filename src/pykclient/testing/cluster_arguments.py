@@ -5,28 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pykclient.argument_values import elements, shown, whole_number
+from pykclient.argument_values import elements, shown
+from pykclient.argument_values import number as number
 from pykclient.errors import ConfigError, IllegalArgumentError
 from pykclient.types import TopicPartition
 
 #: More brokers, or partitions of one topic, would exhaust the memory before they are of any use.
 MAX_BROKERS: Final = 1_000
 MAX_PARTITIONS: Final = 1_000_000
-
-
-def number(value: object, what: str, least: int, most: int) -> int:
-    """Return an integer of any class as an ``int``.
-
-    Raises:
-        IllegalArgumentError: it is not an integer, or not between ``least`` and ``most``.
-    """
-    try:
-        whole = whole_number(value)
-    except TypeError:
-        raise IllegalArgumentError(f"{what} is {shown(value)}; it must be an int") from None
-    if not least <= whole <= most:
-        raise IllegalArgumentError(f"{what} is {shown(whole)}; it must be from {least} to {most}")
-    return whole
 
 
 def setting(value: object, name: str, least: int, most: int) -> int:

@@ -52,6 +52,19 @@ def acknowledge_arguments(args: tuple[Any, ...]) -> AcknowledgeArguments:
     )
 
 
+def commit_callback(value: Any) -> Any:
+    """Return an acknowledgement commit callback, or None.
+
+    Raises:
+        IllegalArgumentError: it cannot be called.
+    """
+    if value is not None and not callable(value):
+        raise IllegalArgumentError(
+            f"an acknowledgement commit callback is a function of offsets and error, not {shown(value)}"
+        )
+    return value
+
+
 def _is_place(topic: object, partition: object, offset: object) -> bool:
     return (
         type(topic) is str

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from pykclient import explanation
-from pykclient.argument_values import shown
 from pykclient.clock import Timer
 from pykclient.config.share_consumer_config import ShareConsumerConfig
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS, ConsumerFace
+from pykclient.consumer.share.acknowledge_arguments import commit_callback
 from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.consumer.share.share_consumer import ShareConsumer
 from pykclient.consumer.share.share_consumer_components import ShareConsumerComponents
@@ -326,11 +326,7 @@ class KafkaShareConsumer(ConsumerFace[K, V]):
             IllegalArgumentError: ``callback`` cannot be called.
         """
         with self._guard:
-            if callback is not None and not callable(callback):
-                raise IllegalArgumentError(
-                    f"an acknowledgement commit callback is a function of offsets and error, not {shown(callback)}"
-                )
-            self._consumer.set_callback(callback)
+            self._consumer.set_callback(commit_callback(callback))
 
     def acquisition_lock_timeout_ms(self) -> int | None:
         """Return how long, in milliseconds, the broker locks the records of the last poll; None before the first."""
