@@ -509,7 +509,7 @@ class AIOConsumerApplication(ConsumerApplication):
             start_ms = self.world.clock.now_ms()
             try:
                 async with asyncio.timeout(POLL_MS / 1000):
-                    record = await self._calls.attempt(_coroutine(take()))
+                    record = await self._calls.attempt(take_one(take))
             except (TimeoutError, StopAsyncIteration):
                 return
             finally:
@@ -583,8 +583,9 @@ class AIOConsumerApplication(ConsumerApplication):
             self.consumer._closed = True
 
 
-async def _coroutine(call: Awaitable[T]) -> T:
-    return await call
+async def take_one(take: Callable[[], Awaitable[T]]) -> T:
+    """Make and await a call. A task that is cancelled before it runs has not made the call, so nothing is left over."""
+    return await take()
 
 
 _READERS: dict[str, Callable[[AIOConsumerApplication], Awaitable[None]]] = {

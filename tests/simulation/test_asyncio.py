@@ -5,8 +5,14 @@ To reproduce a failure: ``python -m tests.simulation --asyncio --seed <seed> --s
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import gc
+import warnings
+
 import pytest
 
+from tests.simulation.asyncio_applications import take_one
 from tests.simulation.schedule import make_with_asyncio
 from tests.simulation.seeds import first_of_sample
 from tests.simulation.world import failure, run
@@ -32,3 +38,22 @@ def test_many_schedules() -> None:
 
 def test_a_seed_is_a_history() -> None:
     assert run(make_with_asyncio(1)).history == run(make_with_asyncio(1)).history
+
+
+def test_a_call_that_is_cancelled_before_it_begins_leaves_no_coroutine() -> None:
+    """Another actor may cancel a call in the turn that has made its task."""
+
+    async def getone() -> None:
+        raise AssertionError("it was cancelled")
+
+    async def main() -> None:
+        task = asyncio.ensure_future(take_one(getone))
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        asyncio.run(main())
+        gc.collect()
+    assert not [str(warning.message) for warning in caught]
