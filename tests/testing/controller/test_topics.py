@@ -104,6 +104,25 @@ class TestCreate:
         assert result.error_code == InvalidReplicationFactorError.code
         assert not cluster.controller.store.topic_exists("t")
 
+    def test_a_request_makes_ten_thousand_partitions_at_most(self, cluster: ClusterHarness) -> None:
+        def outcomes(*topics: Topic) -> list[int]:
+            return [result.error_code for result in create(cluster, *topics, validate_only=True)]
+
+        cluster.create_topic("old")
+        # In all topics of a request, whether they can be created or not.
+        assert outcomes(automatic("a", partitions=6_000), automatic("b", partitions=6_000)) == [44, 44]
+        assert outcomes(automatic("old", partitions=10_001), automatic("b")) == [44, 44]
+        # Of the topics that can be created, a record for each topic and partition.
+        assert outcomes(automatic("a", partitions=5_000), automatic("b", partitions=5_000)) == [44, 44]
+        assert outcomes(automatic("a", partitions=9_999), automatic("old")) == [0, TOPIC_EXISTS]
+        assert create(cluster, automatic("a", partitions=2**31 - 1), automatic("b"))[1].error_code == 44
+        assert not {"a", "b"} & {*cluster.controller.store.all_topics()}
+
+    def test_the_default_may_be_too_many_partitions(self) -> None:
+        cluster = ClusterHarness(1, num_partitions=2**31 - 1)
+        (result,) = create(cluster, Topic(name="t", num_partitions=-1, replication_factor=-1))
+        assert (result.error_code, result.error_message) == (44, "Excessively large number of partitions per request.")
+
     def test_by_hand(self, cluster: ClusterHarness) -> None:
         cluster.create_topic("t", assignment=[[3, 1], [4, 2]])
         assert [cluster.state("t", partition).leader for partition in (0, 1)] == [3, 4]
@@ -120,6 +139,10 @@ class TestCreate:
             (automatic("__cluster_metadata"), 42, "prohibited"),
             (automatic(partitions=0), 37, "invalid non-positive value"),
             (automatic(partitions=10_001), 44, "Excessively large number of partitions"),
+            (automatic("a b", partitions=10_001), 44, "Excessively large number of partitions"),
+            (automatic(partitions=2**31 - 1), 44, "Excessively large number of partitions"),
+            (automatic(partitions=10_000), 44, "Unable to perform excessively large batch operation"),
+            (automatic(partitions=9_999, config=("retention.ms", "5")), 44, "excessively large batch operation"),
             (automatic(replicas=0), 38, "must be larger than 0"),
             (automatic(replicas=5), 38, "only 4 broker(s) are registered"),
             (automatic(config=("no.such", "1")), 40, "Unknown topic config name: no.such"),
@@ -253,6 +276,15 @@ class TestPartitions:
         assert cluster.state("t", 4).leader == 4
         assert all(broker.metadata_cache.num_partitions("t") == 5 for broker in cluster.cluster.alive_brokers())
         assert cluster.controller.context.topic_id("t") == topic_id
+
+    def test_a_request_makes_ten_thousand_partitions_at_most(self, cluster: ClusterHarness) -> None:
+        for name in ("a", "b", "c"):
+            cluster.create_topic(name)
+        counts = {"a": 10_000, "b": 3, "c": 2}
+        topics = [CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=n) for name, n in counts.items()]
+        request = CreatePartitionsRequest(topics=topics, timeout_ms=5000, validate_only=True)
+        results = cluster.ask(request, CreatePartitionsResponse).results
+        assert [result.error_code for result in results] == [0, 44, 0]
 
     def test_what_is_refused(self, cluster: ClusterHarness) -> None:
         assert self.add(cluster, 2)[0] == UNKNOWN_TOPIC

@@ -15,6 +15,7 @@ from pykclient.errors import (
     InvalidRequestError,
     InvalidTopicError,
     NotControllerError,
+    PolicyViolationError,
     ReassignmentInProgressError,
     RequestTimedOutError,
     TopicDeletionDisabledError,
@@ -24,7 +25,11 @@ from pykclient.errors import (
 from pykclient.protocol.messages.create_partitions import CreatePartitionsRequest
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest
 from pykclient.protocol.wire import ZERO_UUID
-from pykclient.testing.controller.replica_placement import assign_replicas_to_brokers
+from pykclient.testing.controller.replica_placement import (
+    MAX_PARTITIONS_PER_BATCH,
+    TOO_MANY_PARTITIONS,
+    assign_replicas_to_brokers,
+)
 from pykclient.testing.coordination.kafka_coordination_client import KafkaCoordinationClient
 from pykclient.testing.coordination.znodes import ReplicaAssignment, TopicAssignment
 from pykclient.testing.delayed_operation import DelayedOperation, DelayedOperationPurgatory
@@ -39,6 +44,8 @@ if TYPE_CHECKING:
 #: In a request: use the cluster's default.
 _DEFAULT: Final = -1
 _MAX_DEFAULT_REPLICATION_FACTOR: Final = 3
+#: Java's QuorumController writes no more metadata records for a request.
+_MAX_RECORDS: Final = 10_000
 
 # Kafka's wording.
 _NO_SUCH_TOPIC: Final = "This server does not host this topic-partition."
@@ -52,6 +59,11 @@ class TopicOutcome(NamedTuple):
     num_partitions: int = -1
     replication_factor: int = -1
     config: Mapping[str, str] | None = None
+
+
+class _PlannedTopic(NamedTuple):
+    assignment: TopicAssignment
+    config: dict[str, str]
 
 
 Respond = Callable[[Mapping[str, TopicOutcome]], None]
@@ -98,20 +110,63 @@ class AdminManager:
             if not self._controller.is_active:
                 respond(_not_controller(names))
                 return
-            outcomes: dict[str, TopicOutcome] = {}
-            for topic in topics:
-                if names.count(topic.name) > 1:
-                    outcomes[topic.name] = TopicOutcome(InvalidRequestError("Duplicate topic name."))
-                    continue
-                try:
-                    outcomes[topic.name] = self._create_topic(topic, validate_only)
-                except BrokerError as error:
-                    outcomes[topic.name] = TopicOutcome(error)
+            try:
+                outcomes = self._create_topics(topics, validate_only)
+            except PolicyViolationError as error:
+                respond(dict.fromkeys(names, TopicOutcome(error)))
+                return
             self._answer_when_known(timeout_ms, validate_only, outcomes, respond, self._is_created)
 
         self._controller.put("CreateTopics", process, lambda: respond(_not_controller(names)))
 
-    def _create_topic(self, topic: CreateTopicsRequest.CreatableTopic, validate_only: bool) -> TopicOutcome:
+    def _create_topics(
+        self, topics: Sequence[CreateTopicsRequest.CreatableTopic], validate_only: bool
+    ) -> dict[str, TopicOutcome]:
+        """Create the topics that can be created, and return the result of each.
+
+        Raises:
+            PolicyViolationError: the request is for too many partitions; none of its topics is created.
+        """
+        if sum(map(self._num_partitions, topics)) > MAX_PARTITIONS_PER_BATCH:
+            raise PolicyViolationError(TOO_MANY_PARTITIONS)
+        names = [topic.name for topic in topics]
+        outcomes: dict[str, TopicOutcome] = {}
+        planned: dict[str, _PlannedTopic] = {}
+        for topic in topics:
+            try:
+                if names.count(topic.name) > 1:
+                    raise InvalidRequestError("Duplicate topic name.")
+                plan = self._planned_topic(topic, planned)
+            except BrokerError as error:
+                outcomes[topic.name] = TopicOutcome(error)
+                continue
+            planned[topic.name] = plan
+            topic_id = ZERO_UUID if validate_only else plan.assignment.topic_id
+            replicas = plan.assignment.partitions
+            outcomes[topic.name] = TopicOutcome(None, topic_id, len(replicas), len(replicas[0].replicas), plan.config)
+        # Java's controller writes a record for each topic, setting and partition.
+        if sum(1 + len(plan.config) + len(plan.assignment.partitions) for plan in planned.values()) > _MAX_RECORDS:
+            raise PolicyViolationError("Unable to perform excessively large batch operation.")
+        for name, plan in () if validate_only else planned.items():
+            self._store.create_topic(name, plan.assignment, plan.config)
+        return outcomes
+
+    def _num_partitions(self, topic: CreateTopicsRequest.CreatableTopic) -> int:
+        """Return the number of partitions that a topic asks for; at least 0."""
+        if topic.assignments:
+            return len(topic.assignments)
+        if topic.num_partitions == _DEFAULT:
+            return self._broker.config.get_int("num.partitions")
+        return max(0, topic.num_partitions)
+
+    def _planned_topic(
+        self, topic: CreateTopicsRequest.CreatableTopic, planned: Mapping[str, _PlannedTopic]
+    ) -> _PlannedTopic:
+        """Return the topic to create, which must not collide with one that exists or is ``planned``.
+
+        Raises:
+            BrokerError: the topic cannot be created.
+        """
         name = topic.name
         topic_names.validate(name)
         if name == topic_names.CLUSTER_METADATA_TOPIC_NAME:
@@ -119,7 +174,7 @@ class AdminManager:
         existing = self._store.all_topics()
         if name in existing:
             raise TopicExistsError(f"Topic '{name}' already exists.")
-        other = topic_names.colliding(name, existing)
+        other = topic_names.colliding(name, [*existing, *planned])
         if other is not None:
             raise InvalidTopicError(f"Topic '{name}' collides with existing topic: {other}")
         nulls = [config.name for config in topic.configs if config.value is None]
@@ -128,24 +183,19 @@ class AdminManager:
         config = {config.name: config.value for config in topic.configs if config.value is not None}
         log_config.validate(config, has_message_formats=self._broker.cluster.profile.has_message_formats)
         partitions = self._manual_assignment(topic) if topic.assignments else self._automatic_assignment(topic)
-        topic_id = ZERO_UUID if validate_only else UUID(int=self._broker.rng.getrandbits(128), version=4)
-        if not validate_only:
-            replicas = {index: ReplicaAssignment(ids) for index, ids in partitions.items()}
-            self._store.create_topic(name, TopicAssignment(topic_id, replicas), config)
-        return TopicOutcome(None, topic_id, len(partitions), len(partitions[0]), config)
+        topic_id = UUID(int=self._broker.rng.getrandbits(128), version=4)
+        replicas = {index: ReplicaAssignment(ids) for index, ids in partitions.items()}
+        return _PlannedTopic(TopicAssignment(topic_id, replicas), config)
 
     def _automatic_assignment(self, topic: CreateTopicsRequest.CreatableTopic) -> dict[int, tuple[int, ...]]:
         context, config = self._controller.context, self._broker.config
         brokers = [context.live_brokers[id] for id in sorted(context.live_broker_ids)]
-        num_partitions = topic.num_partitions
-        if num_partitions == _DEFAULT:
-            num_partitions = config.get_int("num.partitions")
         replication_factor = topic.replication_factor
         if replication_factor == _DEFAULT:
             replication_factor = config.get_int("default.replication.factor")
             if replication_factor == _DEFAULT:
                 replication_factor = min(_MAX_DEFAULT_REPLICATION_FACTOR, len(brokers))
-        return assign_replicas_to_brokers(brokers, num_partitions, replication_factor, self._broker.rng)
+        return assign_replicas_to_brokers(brokers, self._num_partitions(topic), replication_factor, self._broker.rng)
 
     def _manual_assignment(self, topic: CreateTopicsRequest.CreatableTopic) -> dict[int, tuple[int, ...]]:
         if topic.replication_factor != _DEFAULT:
@@ -210,21 +260,38 @@ class AdminManager:
                 respond(_not_controller(names))
                 return
             outcomes: dict[str, TopicOutcome] = {}
+            # Java's controller makes partitions up to its limit, and answers UNKNOWN_SERVER_ERROR for the rest.
+            room = MAX_PARTITIONS_PER_BATCH
             for topic in topics:
                 if names.count(topic.name) > 1:
                     outcomes[topic.name] = TopicOutcome(InvalidRequestError("Duplicate topic name."))
                     continue
                 try:
-                    outcomes[topic.name] = self._create_partitions(topic, validate_only)
+                    existing, added = self._planned_partitions(topic)
+                    if len(added) > room:
+                        raise PolicyViolationError(TOO_MANY_PARTITIONS)
                 except BrokerError as error:
                     outcomes[topic.name] = TopicOutcome(error)
+                    continue
+                room -= len(added)
+                if not validate_only:
+                    extended = TopicAssignment(existing.topic_id, {**existing.partitions, **added})
+                    self._store.set_topic_assignment(topic.name, extended)
+                outcomes[topic.name] = TopicOutcome(
+                    None, existing.topic_id, topic.count, len(existing.partitions[0].replicas)
+                )
             self._answer_when_known(timeout_ms, validate_only, outcomes, respond, self._is_created)
 
         self._controller.put("CreatePartitions", process, lambda: respond(_not_controller(names)))
 
-    def _create_partitions(
-        self, topic: CreatePartitionsRequest.CreatePartitionsTopic, validate_only: bool
-    ) -> TopicOutcome:
+    def _planned_partitions(
+        self, topic: CreatePartitionsRequest.CreatePartitionsTopic
+    ) -> tuple[TopicAssignment, dict[int, ReplicaAssignment]]:
+        """Return a topic as it is, and the partitions to add.
+
+        Raises:
+            BrokerError: they cannot be added.
+        """
         existing = self._store.topic_assignment(topic.name)
         if existing is None or self._controller.context.is_topic_queued_up_for_deletion(topic.name):
             raise UnknownTopicOrPartitionError
@@ -259,10 +326,7 @@ class AdminManager:
             partitions = assign_replicas_to_brokers(
                 brokers, added, replication_factor, self._broker.rng, start_partition=count, start_index=start
             )
-        if not validate_only:
-            extended = {**existing.partitions, **{index: ReplicaAssignment(ids) for index, ids in partitions.items()}}
-            self._store.set_topic_assignment(topic.name, TopicAssignment(existing.topic_id, extended))
-        return TopicOutcome(None, existing.topic_id, topic.count, replication_factor)
+        return existing, {index: ReplicaAssignment(ids) for index, ids in partitions.items()}
 
     def _is_created(self, topic: str, outcome: TopicOutcome) -> bool:
         return is_led(self._broker.metadata_cache, topic, outcome.num_partitions)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Final
 
 from pykclient.errors import InvalidPartitionsError, InvalidReplicationFactorError, PolicyViolationError
 from pykclient.types import Node
 
-#: Java's ReplicationControlManager creates no more at a time.
-MAX_PARTITIONS_PER_BATCH = 10_000
+#: Java's ReplicationControlManager creates no more for a request.
+MAX_PARTITIONS_PER_BATCH: Final = 10_000
+TOO_MANY_PARTITIONS: Final = "Excessively large number of partitions per request."
 
 
 def assign_replicas_to_brokers(
@@ -33,7 +35,7 @@ def assign_replicas_to_brokers(
     if num_partitions <= 0:
         raise InvalidPartitionsError("Number of partitions was set to an invalid non-positive value.")
     if num_partitions > MAX_PARTITIONS_PER_BATCH:
-        raise PolicyViolationError("Excessively large number of partitions per request.")
+        raise PolicyViolationError(TOO_MANY_PARTITIONS)
     if replication_factor <= 0:
         raise InvalidReplicationFactorError("Replication factor must be larger than 0, or -1 to use the default value.")
     if replication_factor > len(brokers):
