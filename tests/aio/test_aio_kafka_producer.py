@@ -128,7 +128,7 @@ def test_a_record_that_is_awaited_takes_few_calls(cluster: EmbeddedCluster) -> N
                 counts.append(calls)
             return min(counts)  # some cycles publish metrics as well
 
-    assert run(main()) <= (133 if implementation.NAME == "c" else 217)
+    assert run(main()) <= (103 if implementation.NAME == "c" else 217)
 
 
 def test_a_single_record_is_sent_before_the_loop_goes_on(cluster: EmbeddedCluster) -> None:
