@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -13,11 +12,12 @@ import pytest
 
 from pykclient import AcknowledgeType, ConsumerRecord, KafkaConsumer, KafkaProducer, KafkaShareConsumer, TopicPartition
 from pykclient.aio import AIOKafkaConsumer
-from pykclient.errors import IllegalArgumentError, KafkaError, WakeupError
+from pykclient.errors import IllegalArgumentError, WakeupError
 from pykclient.metrics import MetricName
 from pykclient.metrics.kafka_metric import KafkaMetric
 from pykclient.testing import EmbeddedCluster
 from pykclient.types import OffsetAndMetadata
+from tests.support.odd_calls import Refusals, call_of, check_text, odd_calls
 from tests.support.odd_values import HOSTILE
 
 pytestmark = pytest.mark.filterwarnings(
@@ -170,46 +170,6 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield running
 
 
-Call = Callable[[Any], Any]
-
-
-def call_of(method: str, *args: Any, **given: Any) -> Call:
-    """Return a function that calls ``method`` of a client."""
-    return lambda client: getattr(client, method)(*args, **given)
-
-
-def odd_calls(calls: dict[str, dict[str, Any]], skip: str) -> Iterator[tuple[str, Call]]:
-    """Yield a method and a call of it for each of its arguments and each odd value."""
-    for method, valid in calls.items():
-        for name in valid if method != skip else ():
-            rest = {other: value for other, value in valid.items() if other != name and not other.startswith("*")}
-            for value in ODD:
-                is_several = name.startswith("*")
-                yield method, call_of(method, value, **rest) if is_several else call_of(method, **rest, **{name: value})
-
-
-def check_text(error: KafkaError) -> None:
-    """An error is short, and shows no value that may be a secret."""
-    text = str(error)
-    assert len(text) < 1000
-    assert "secret" not in text
-
-
-class Refusals:
-    """Counts the calls that are refused because of an argument. Other errors of Kafka are all right."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    @contextlib.contextmanager
-    def counted(self) -> Iterator[None]:
-        try:
-            yield
-        except KafkaError as error:
-            self.count += isinstance(error, IllegalArgumentError)
-            check_text(error)
-
-
 def assign_again(consumer: Any, method: str) -> None:
     """Undo a call of ``method`` that has changed the assignment."""
     if method in {"subscribe", "assign"} and consumer.assignment() != {TP}:
@@ -226,7 +186,7 @@ def test_a_consumer(cluster: EmbeddedCluster) -> None:
     ) as consumer:
         consumer.assign([TP])
         refusals = Refusals()
-        for method, call in odd_calls(CALLS, skip="close"):
+        for method, call in odd_calls(CALLS, ODD, skip="close"):
             consumer.wakeup()  # so that no call that is all right waits
             with refusals.counted():
                 call(consumer)
@@ -255,7 +215,7 @@ def test_a_share_consumer(cluster: EmbeddedCluster) -> None:
         bootstrap_servers=cluster.bootstrap_servers, group_id="odd-share", share_acknowledgement_mode="explicit"
     ) as consumer:
         refusals = Refusals()
-        calls = [call for _, call in odd_calls(SHARE_CALLS, skip="close")]
+        calls = [call for _, call in odd_calls(SHARE_CALLS, ODD, skip="close")]
         fields: dict[str, Any] = {"topic": "orders", "partition": 0, "offset": 0, "type": AcknowledgeType.ACCEPT}
         for value in HOSTILE:
             calls.append(call_of("acknowledge", RECORD, value))
@@ -288,7 +248,7 @@ def test_an_asyncio_consumer(cluster: EmbeddedCluster) -> None:
         ) as consumer:
             consumer.assign([TP])
             refusals = Refusals()
-            for method, call in odd_calls(AIO_CALLS, skip="stop"):
+            for method, call in odd_calls(AIO_CALLS, ODD, skip="stop"):
                 with refusals.counted():
                     called = call(consumer)
                     if asyncio.iscoroutine(called):

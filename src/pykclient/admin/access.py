@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -256,6 +257,7 @@ def quota_filter(values: object) -> list[ClientQuotaFilterComponent]:
             raise IllegalArgumentError(f"components[{index}] must be a ClientQuotaFilterComponent")
         expect.text(component.entity_type, f"the type in components[{index}]")
         expect.optional_text(component.name, f"the name in components[{index}]")
+        expect.flag(component.matches_any, f"matches_any in components[{index}]")
     return found
 
 
@@ -307,10 +309,16 @@ def quota_changes(values: object) -> dict[Entity, dict[str, float | None]]:
             raise IllegalArgumentError(f"alterations name {dict(key)} twice")
         found[key] = {}
         for quota, value in expect.mapping(pair[1], "the quotas of an entity", "values by name").items():
-            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
-                raise IllegalArgumentError(f"quota {quota!r} is {shown(value)}; it must be a number or None")
-            found[key][expect.text(quota, "the name of a quota")] = None if value is None else float(value)
+            name = expect.text(quota, "the name of a quota")
+            found[key][name] = None if value is None else _quota(value, f"quota {name!r}")
     return found
+
+
+def _quota(value: object, what: str) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        with contextlib.suppress(OverflowError):
+            return float(value)
+    raise IllegalArgumentError(f"{what} is {shown(value)}; it must be a number or None")
 
 
 # --- SCRAM credentials ---

@@ -119,11 +119,12 @@ class Admin(AdminBase):
 
     def list_topics(self, *, timeout_ms: int | None = None, list_internal: bool = False) -> list[TopicListing]:
         """Return the topics that this client may describe; with ``list_internal``, also those of Kafka itself."""
+        with_internal = expect.flag(list_internal, "list_internal")
         response = self._run("list_topics", timeout_ms, lambda it: topics.all_metadata(it, "list_topics"))
         return [
             TopicListing(topic.name, topics.topic_id_or_none(topic.topic_id), topic.is_internal)
             for topic in response.topics
-            if topic.name is not None and (list_internal or not topic.is_internal)
+            if topic.name is not None and (with_internal or not topic.is_internal)
         ]
 
     def describe_topics(
@@ -244,7 +245,7 @@ class Admin(AdminBase):
         timeout_ms: int | None = None,
     ) -> Results[ConfigResource, dict[str, ConfigEntry]]:
         """Return the configurations of resources: all keys, or those in ``configs`` of a resource."""
-        wanted = configs.resources(resources)
+        wanted = {resource: configs.keys_of(resource) for resource in configs.resources(resources)}
         synonyms = expect.flag(include_synonyms, "include_synonyms")
         texts = expect.flag(include_documentation, "include_documentation")
         results = self._run(
@@ -400,7 +401,7 @@ class Admin(AdminBase):
         """
         states_asked = [GroupState.build_from(state) for state in expect.items(states, "states", "states")]
         types_asked = [GroupType.build_from(kind) for kind in expect.items(types, "types", "types")]
-        protocols = set(expect.items(protocol_types, "protocol_types", "protocol types"))
+        protocols = expect.texts(protocol_types, "protocol_types")
         results = self._run(
             "list_groups", timeout_ms, lambda it: groups.list_groups(it, None, states_asked, types_asked)
         )

@@ -23,7 +23,7 @@ from pykclient.admin.operation import CallContext, Operation
 from pykclient.admin.results import Results
 from pykclient.admin.topics import all_metadata, topic_id_or_none
 from pykclient.admin.values import TopicPartitionReplica, UpdateFeatureType, authorized_operations
-from pykclient.argument_values import shown
+from pykclient.argument_values import elements, shown
 from pykclient.errors import IllegalArgumentError, KafkaError, KafkaStorageError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.network.telemetry.client_instance_id import enabled
@@ -285,17 +285,24 @@ class RaftVoterEndpoint(NamedTuple):
     port: int
 
 
+def _listener(endpoint: object, what: str) -> AddRaftVoterRequest.Listener:
+    fields = elements(endpoint)
+    if fields is None or len(fields) != 3:
+        raise IllegalArgumentError(f"{what} is {shown(endpoint)}; it must be a RaftVoterEndpoint")
+    return AddRaftVoterRequest.Listener(
+        name=expect.text(fields[0], f"the name of {what}"),
+        host=expect.text(fields[1], f"the host of {what}"),
+        port=expect.number(fields[2], f"the port of {what}", 1, 65535),
+    )
+
+
 def add_raft_voter(
     context: CallContext, cluster_id: str | None, voter_id: int, directory_id: UUID, endpoints: object
 ) -> Operation[None]:
     """Add a voter to the quorum of controllers (KIP-853)."""
     listeners = [
-        AddRaftVoterRequest.Listener(
-            name=expect.text(name, "the name of an endpoint"),
-            host=expect.text(host, "the host of an endpoint"),
-            port=expect.number(port, "the port of an endpoint", 1, 65535),
-        )
-        for name, host, port in expect.items(endpoints, "endpoints", "RaftVoterEndpoint")
+        _listener(endpoint, f"endpoints[{index}]")
+        for index, endpoint in enumerate(expect.items(endpoints, "endpoints", "RaftVoterEndpoint"))
     ]
 
     def request(timeout_ms: int) -> AddRaftVoterRequest:

@@ -34,6 +34,7 @@ class Change(NamedTuple):
 
 
 Changes = Mapping[ConfigResource, Sequence[Change]]
+Keys = Mapping[ConfigResource, Sequence[str] | None]
 
 
 def _lookup(of_nodes: Container[ConfigResourceType] = _OF_BROKERS) -> LookupStrategy[ConfigResource]:
@@ -69,13 +70,27 @@ def resources(values: object) -> list[ConfigResource]:
 # --- describing ---
 
 
+def all_keys(resources: Iterable[ConfigResource]) -> Keys:
+    """Return what to describe all keys of some resources."""
+    return dict.fromkeys(resources)
+
+
+def keys_of(resource: ConfigResource) -> list[str] | None:
+    """Return the keys that the ``configs`` of a resource name, in a list or a dict; None for all.
+
+    Raises:
+        IllegalArgumentError: they are no names.
+    """
+    return None if resource.configs is None else expect.texts(resource.configs, f"configs of {resource}")
+
+
 def describe_configs(
     context: CallContext,
-    wanted: Sequence[ConfigResource],
+    wanted: Keys,
     include_synonyms: bool,
     include_documentation: bool = False,
 ) -> Operation[Results[ConfigResource, Described]]:
-    """Describe the configurations of resources; of the keys in ``configs``, unless that is None."""
+    """Describe the configurations of resources, by the keys to describe; None is for all."""
 
     def request(keys: Sequence[ConfigResource], _timeout_ms: int) -> DescribeConfigsRequest:
         return DescribeConfigsRequest(
@@ -83,9 +98,7 @@ def describe_configs(
                 DescribeConfigsRequest.DescribeConfigsResource(
                     resource_type=resource.resource_type.value,
                     resource_name=resource.name,
-                    configuration_keys=None
-                    if resource.configs is None
-                    else [expect.text(key, f"a key of {resource}") for key in resource.configs],
+                    configuration_keys=wanted[resource],
                 )
                 for resource in keys
             ],
@@ -96,7 +109,7 @@ def describe_configs(
     handler: ItemsHandler[ConfigResource, Any] = ItemsHandler(
         "describe_configs", _lookup(), request, _answers_of("results")
     )
-    return (yield from context.run(handler, wanted))
+    return (yield from context.run(handler, list(wanted)))
 
 
 def _answers_of(field: str) -> Any:
@@ -141,7 +154,7 @@ def changes_of(resource: ConfigResource) -> list[Change]:
     Raises:
         IllegalArgumentError: it is no dict, or a value is of the wrong type.
     """
-    configs = expect.mapping(resource.configs or {}, f"configs of {resource}", "values by key")
+    configs = expect.optional_mapping(resource.configs, f"configs of {resource}", "values by key")
     changes = []
     for key, given in configs.items():
         name = expect.text(key, f"a key of {resource}")
@@ -193,9 +206,7 @@ def replace_configs(
     for resource, made in changes.items():
         if any(change.op is not AlterConfigOp.SET for change in made):
             raise UnsupportedVersionError(f"brokers before Kafka 2.3 can only set keys, for {resource}")
-    described = yield from describe_configs(
-        context, [ConfigResource(resource.resource_type, resource.name) for resource in changes], False
-    )
+    described = yield from describe_configs(context, all_keys(changes), False)
     complete: dict[ConfigResource, dict[str, str | None]] = {}
     for resource, description in described.succeeded.items():
         kept = {

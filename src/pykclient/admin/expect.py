@@ -6,11 +6,11 @@ wrong place may be a secret.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from pykclient.argument_values import elements, shown
+from pykclient.argument_values import checked_flag, elements, shown
 from pykclient.argument_values import number as number
 from pykclient.argument_values import text as text
 from pykclient.errors import IllegalArgumentError
@@ -20,21 +20,12 @@ INT32: Final = (1 << 31) - 1
 INT64: Final = (1 << 63) - 1
 INT16: Final = (1 << 15) - 1
 
+flag: Final = checked_flag
+
 
 def optional_text(value: object, what: str) -> str | None:
     """Return ``text(value, what)``, or None for None."""
     return None if value is None else text(value, what)
-
-
-def flag(value: object, what: str) -> bool:
-    """Return a truth value.
-
-    Raises:
-        IllegalArgumentError: it is not a ``bool``.
-    """
-    if not isinstance(value, bool):
-        raise IllegalArgumentError(f"{what} is {shown(value)}; it must be True or False")
-    return value
 
 
 def timeout(timeout_ms: object) -> int | None:
@@ -60,6 +51,11 @@ def items(values: object, what: str, of: str) -> list[Any]:
     return found
 
 
+def optional_items(values: object, what: str, of: str) -> list[Any]:
+    """Return ``items(values, what, of)``, or no elements for None."""
+    return [] if values is None else items(values, what, of)
+
+
 def texts(values: object, what: str) -> list[str]:
     """Return a list of names, each once, in order."""
     names = items(values, what, "names")
@@ -77,13 +73,18 @@ def mapping(values: object, what: str, of: str) -> Mapping[Any, Any]:
     return values
 
 
+def optional_mapping(values: object, what: str, of: str) -> Mapping[Any, Any]:
+    """Return ``mapping(values, what, of)``, or an empty one for None."""
+    return {} if values is None else mapping(values, what, of)
+
+
 def partition(value: object, what: str) -> TopicPartition:
     """Return a TopicPartition; any pair of a topic and a partition will do.
 
     Raises:
         IllegalArgumentError: it is no such pair.
     """
-    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable) or len(pair := tuple(value)) != 2:
+    if (pair := elements(value)) is None or len(pair) != 2:
         raise IllegalArgumentError(f"{what} is {shown(value)}; it must be a TopicPartition")
     return TopicPartition(text(pair[0], f"the topic of {what}"), number(pair[1], f"the partition of {what}"))
 

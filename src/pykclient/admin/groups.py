@@ -456,8 +456,8 @@ def members_to_remove(values: object) -> list[MemberToRemove]:
     for index, member in enumerate(found):
         if not isinstance(member, MemberToRemove):
             raise IllegalArgumentError(f"members[{index}] is {shown(member)}; it must be a MemberToRemove")
-        if not member.member_id and member.group_instance_id is None:
-            raise IllegalArgumentError(f"members[{index}] has neither a member_id nor a group_instance_id")
         for value in (member.member_id, member.group_instance_id, member.reason):
             expect.optional_text(value, f"an id or reason of members[{index}]")
+        if not member.member_id and member.group_instance_id is None:
+            raise IllegalArgumentError(f"members[{index}] has neither a member_id nor a group_instance_id")
     return list(dict.fromkeys(found))

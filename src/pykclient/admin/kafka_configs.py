@@ -10,10 +10,12 @@ from pykclient.admin.admin_base import AdminBase
 from pykclient.admin.configs import (
     Change,
     Described,
+    all_keys,
     alter_configs,
     changes_of,
     config_entries,
     describe_configs,
+    keys_of,
     list_config_resources,
     replace_configs,
     resources,
@@ -53,7 +55,7 @@ class ConfigCalls(AdminBase):
             ClusterAuthorizationError: not authorized to describe the configuration of a broker.
             KafkaError: any other error of a resource.
         """
-        wanted = resources(config_resources)
+        wanted = {resource: keys_of(resource) for resource in resources(config_resources)}
         chosen = ConfigFilterType.build_from(config_filter)
         with_synonyms = expect.flag(include_synonyms, "include_synonyms")
         results = self._run("describe_configs", None, lambda it: describe_configs(it, wanted, with_synonyms))
@@ -117,14 +119,14 @@ class ConfigCalls(AdminBase):
         if incremental is False:
             raise IllegalArgumentError("resetting single keys needs incremental changes: leave out incremental=False")
         given = resources(config_resources)
-        bare = [ConfigResource(resource.resource_type, resource.name) for resource in given if not resource.configs]
+        named = {resource: keys_of(resource) or [] for resource in given}
+        bare = all_keys(resource for resource, keys in named.items() if not keys)
         modified = self._run("describe_configs", None, lambda it: describe_configs(it, bare, False)).all()
         changed = {}
-        for resource in given:
-            keys: Iterable[str] = [expect.text(key, f"a key of {resource}") for key in resource.configs or ()]
+        for resource, keys in named.items():
             if resource in modified:
                 entries = config_entries(modified[resource]).values()
-                keys = [entry.name for entry in entries if entry.source.is_modified() and not entry.is_read_only]
+                keys[:] = [entry.name for entry in entries if entry.source.is_modified() and not entry.is_read_only]
             changed[resource] = [Change(key, AlterConfigOp.DELETE, None) for key in keys]
         return self._alter("reset_configs", changed, validate_only, raise_on_unknown, True)
 
@@ -137,10 +139,13 @@ class ConfigCalls(AdminBase):
         incremental: bool | None,
     ) -> dict[str, dict[str, str]]:
         is_trial = expect.flag(validate_only, "validate_only")
+        refuses_unknown = expect.flag(raise_on_unknown, "raise_on_unknown")
+        if incremental is not None:
+            incremental = expect.flag(incremental, "incremental")
 
         def begin(context: CallContext) -> Operation[Results[ConfigResource, Any]]:
-            if raise_on_unknown:
-                known = yield from describe_configs(context, [_bare(resource) for resource in changed], False)
+            if refuses_unknown:
+                known = yield from describe_configs(context, all_keys(changed), False)
                 for resource, described in known.all().items():
                     can_be_set = {config.name for config in described.configs if not config.read_only}
                     unknown = {change.key for change in changed[resource]} - can_be_set
@@ -162,10 +167,6 @@ class ConfigCalls(AdminBase):
             shown = "OK" if error is None else shown_error(error)
             found.setdefault(resource.resource_type.name.lower(), {})[resource.name] = shown
         return found
-
-
-def _bare(resource: ConfigResource) -> ConfigResource:
-    return ConfigResource(resource.resource_type, resource.name)
 
 
 def _plain_configs(described: Described, chosen: ConfigFilterType) -> dict[str, dict[str, Any]]:

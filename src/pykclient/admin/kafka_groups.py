@@ -78,10 +78,9 @@ class GroupCalls(AdminBase):
             UnsupportedVersionError: the brokers are too old for a filter.
         """
         brokers = None if broker_ids is None else broker_id_arguments(broker_ids, "broker_ids")
-        states = [
-            GroupState.build_from(state) for state in expect.items(states_filter or (), "states_filter", "states")
-        ]
-        types = [GroupType.build_from(kind) for kind in expect.items(types_filter or (), "types_filter", "types")]
+        states_asked = expect.optional_items(states_filter, "states_filter", "states")
+        states = [GroupState.build_from(state) for state in states_asked]
+        types = [GroupType.build_from(kind) for kind in expect.optional_items(types_filter, "types_filter", "types")]
         results = self._run("list_groups", None, lambda it: list_groups(it, brokers, states, types))
         return [plain(group) for groups in results.all().values() for group in groups]
 

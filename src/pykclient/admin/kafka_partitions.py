@@ -80,13 +80,14 @@ class PartitionCalls(AdminBase):
             KafkaError: any other error of a partition, unless ``raise_errors`` is false.
         """
         kind = ElectionType.build_from(election_type)
+        raises = expect.flag(raise_errors, "raise_errors")
 
         def begin(context: CallContext) -> Operation[ElectLeadersResponse]:
             partitions = yield from partitions_by_topic(context, topic_partitions)
             return (yield from elect_leaders(context, kind, partitions))
 
         response = self._run("elect_leaders", timeout_ms, begin)
-        for topic in response.replica_election_results if raise_errors else ():
+        for topic in response.replica_election_results if raises else ():
             for result in topic.partition_result:
                 error = error_of(result.error_code, result.error_message)
                 if error is not None and not isinstance(error, errors.ElectionNotNeededError):

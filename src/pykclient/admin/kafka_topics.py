@@ -80,14 +80,15 @@ class TopicCalls(AdminBase):
             IllegalArgumentError: an argument is wrong.
             KafkaError: any other error of a topic.
         """
-        if expect.flag(validate_only, "validate_only") and expect.flag(wait_for_metadata, "wait_for_metadata"):
+        is_trial = expect.flag(validate_only, "validate_only")
+        waits = expect.flag(wait_for_metadata, "wait_for_metadata")
+        raises = expect.flag(raise_errors, "raise_errors")
+        if is_trial and waits:
             raise IllegalArgumentError("with validate_only there is nothing to wait for: leave out wait_for_metadata")
         creatable = creatable_topics(new_topics)
-        results = self._run(
-            "create_topics", timeout_ms, lambda context: create_topics(context, creatable, validate_only)
-        )
-        raise_first(results, also_broker_errors=raise_errors)
-        if wait_for_metadata:
+        results = self._run("create_topics", timeout_ms, lambda context: create_topics(context, creatable, is_trial))
+        raise_first(results, also_broker_errors=raises)
+        if waits:
             self.wait_for_topics(list(creatable))
         found = []
         for name in creatable:
@@ -146,8 +147,9 @@ class TopicCalls(AdminBase):
             KafkaError: any other error of a topic.
         """
         keys = topic_keys(topics)
+        raises = expect.flag(raise_errors, "raise_errors")
         results = self._run("delete_topics", timeout_ms, lambda context: delete_topics(context, keys))
-        raise_first(results, also_broker_errors=raise_errors)
+        raise_first(results, also_broker_errors=raises)
         found = []
         for key in keys:
             if key in results.failed:
@@ -191,12 +193,13 @@ class TopicCalls(AdminBase):
         """
         wanted = new_partitions(topic_partitions)
         is_trial = expect.flag(validate_only, "validate_only")
+        raises = expect.flag(raise_errors, "raise_errors")
 
         def begin(context: CallContext) -> Operation[Results[str, Any]]:
             return create_partitions(context, wanted, is_trial)
 
         results = self._run("create_partitions", timeout_ms, begin)
-        raise_first(results, also_broker_errors=raise_errors)
+        raise_first(results, also_broker_errors=raises)
         return CreatePartitionsResponse(
             results=[
                 results.succeeded[name]

@@ -198,8 +198,8 @@ def _creatable(
     name: str, num_partitions: object, replication_factor: object, assignments: object, configs: object
 ) -> CreateTopicsRequest.CreatableTopic:
     about = f"of topic {name!r}"
-    replicas = expect.mapping(assignments or {}, f"assignments {about}", "broker ids by partition")
-    values = expect.mapping(configs or {}, f"configs {about}", "values by key")
+    replicas = expect.optional_mapping(assignments, f"assignments {about}", "broker ids by partition")
+    values = expect.optional_mapping(configs, f"configs {about}", "values by key")
     return _Topic(
         name=name,
         num_partitions=expect.number(num_partitions, f"num_partitions {about}", -1),
@@ -229,8 +229,10 @@ def config_value(value: object, what: str) -> str | None:
     """
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(value)
+    if isinstance(value, float):
+        return repr(float(value))
+    if isinstance(value, int):
+        return repr(expect.number(value, what, -expect.INT64 - 1, expect.INT64))
     return expect.optional_text(value, what)
 
 

@@ -118,10 +118,11 @@ def transaction_filter(producer_ids: object, states: object, duration_ms: object
     Raises:
         IllegalArgumentError: an argument is wrong.
     """
-    ids = expect.items(producer_ids or (), "producer_id_filters", "producer ids")
+    ids = expect.optional_items(producer_ids, "producer_id_filters", "producer ids")
+    asked = expect.optional_items(states, "state_filters", "states")
     return TransactionFilter(
         [expect.number(id, "a producer id", 0, expect.INT64) for id in ids],
-        [TransactionState.build_from(state) for state in expect.items(states or (), "state_filters", "states")],
+        [TransactionState.build_from(state) for state in asked],
         None if duration_ms is None else expect.number(duration_ms, "duration_filter_ms", 0, expect.INT64),
         expect.optional_text(pattern, "transactional_id_pattern"),
     )

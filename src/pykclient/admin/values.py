@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import Enum, IntEnum
 from typing import Any, NamedTuple, Self
 
+from pykclient.argument_values import number, shown, text, whole_number
 from pykclient.errors import IllegalArgumentError
 from pykclient.types import TopicPartition
 
 
-def _name(value: object) -> str:
-    return str(value).strip().upper().replace("-", "_")
+def _name(value: str) -> str:
+    return value.strip().upper().replace("-", "_")
+
+
+def _member(kind: Any, value: object) -> Any:
+    """Return the member with this value or name, in capitals or not, or ``value`` itself if it is a member.
+
+    Raises:
+        IllegalArgumentError: there is none.
+    """
+    plain: object = None
+    if isinstance(value, str):
+        plain = str.__str__(value)
+    else:
+        with contextlib.suppress(TypeError):  # it is no number
+            plain = whole_number(value)
+    for member in kind:
+        if plain == member.value or (isinstance(plain, str) and _name(plain) == member.name):
+            return member
+    names = ", ".join(member.name for member in kind)
+    raise IllegalArgumentError(f"there is no {kind.__name__} {shown(value)}; there are {names}")
 
 
 class _IntKind(IntEnum):
@@ -24,10 +45,8 @@ class _IntKind(IntEnum):
         Raises:
             IllegalArgumentError: there is none.
         """
-        for member in cls:
-            if val == member.value or (isinstance(val, str) and _name(val) == member.name):
-                return member
-        raise IllegalArgumentError(f"there is no {cls.__name__} {val!r}; there are {_names(cls)}")
+        member: Self = _member(cls, val)
+        return member
 
     @classmethod
     def value_for(cls, val: object) -> int:
@@ -43,19 +62,13 @@ class _TextKind(str, Enum):  # noqa: UP042 - kafka-python's; their str() differs
         Raises:
             IllegalArgumentError: there is none.
         """
-        for member in cls:
-            if val == member.value or (isinstance(val, str) and _name(val) == member.name):
-                return member
-        raise IllegalArgumentError(f"there is no {cls.__name__} {val!r}; there are {_names(cls)}")
+        member: Self = _member(cls, val)
+        return member
 
     @classmethod
     def value_for(cls, val: object) -> str:
         """Return the text of the member that ``build_from`` returns."""
         return str(cls.build_from(val).value)
-
-
-def _names(kind: Iterable[Enum]) -> str:
-    return ", ".join(member.name for member in kind)
 
 
 class _Value:
@@ -96,8 +109,8 @@ class NewTopic:
         self.name = name
         self.num_partitions = num_partitions
         self.replication_factor = replication_factor
-        self.replica_assignments = replica_assignments or {}
-        self.topic_configs = topic_configs or {}
+        self.replica_assignments = {} if replica_assignments is None else replica_assignments
+        self.topic_configs = {} if topic_configs is None else topic_configs
 
     def __repr__(self) -> str:
         return f"NewTopic({self.name!r}, {self.num_partitions}, {self.replication_factor})"
@@ -499,10 +512,10 @@ class ScramMechanism(_IntKind):
 
 
 class UserScramCredentialDeletion:
-    """A SCRAM credential to delete."""
+    """A SCRAM credential to delete. Raises IllegalArgumentError if an argument is wrong."""
 
     def __init__(self, user: str, mechanism: ScramMechanism | int | str) -> None:
-        self.user = user
+        self.user = text(user, "user")
         self.mechanism = ScramMechanism.build_from(mechanism)
 
     def __repr__(self) -> str:
@@ -512,10 +525,13 @@ class UserScramCredentialDeletion:
 class UserScramCredentialUpsertion:
     """A SCRAM credential to create or replace.
 
-    Only the salted password is kept and sent; ``salt`` is random by default.
+    Only the salted password is kept and sent; ``salt`` is random by default. Raises IllegalArgumentError if an argument
+    is wrong.
     """
 
     DEFAULT_ITERATIONS = 4096
+    #: Brokers accept fewer; more would keep the caller busy for long.
+    MAX_ITERATIONS = 131_072
 
     def __init__(
         self,
@@ -525,13 +541,16 @@ class UserScramCredentialUpsertion:
         iterations: int | None = None,
         salt: bytes | None = None,
     ) -> None:
-        self.user = user
+        self.user = text(user, "user")
         self.mechanism = ScramMechanism.build_from(mechanism)
         if self.mechanism is ScramMechanism.UNKNOWN:
             raise IllegalArgumentError("the SCRAM mechanism must not be UNKNOWN")
-        self.iterations = self.DEFAULT_ITERATIONS if iterations is None else iterations
+        given = self.DEFAULT_ITERATIONS if iterations is None else iterations
+        self.iterations = number(given, "iterations", 1, self.MAX_ITERATIONS)
         self.salt = os.urandom(24) if salt is None else salt
-        secret = password.encode() if isinstance(password, str) else password
+        if not isinstance(self.salt, bytes):
+            raise IllegalArgumentError(f"salt is {shown(salt)}; it must be bytes")
+        secret = text(password, "password").encode() if isinstance(password, str) else password
         if not isinstance(secret, bytes):
             raise IllegalArgumentError("the password must be bytes or a str")
         self.salted_password = hashlib.pbkdf2_hmac(self.mechanism.hash_name, secret, self.salt, self.iterations)
