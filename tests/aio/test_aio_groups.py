@@ -390,6 +390,42 @@ def test_a_rebalance_during_unsubscribe_and_assign(cluster: EmbeddedCluster) -> 
     run(main())
 
 
+@pytest.mark.parametrize("how", ["topics", "pattern", "by the listener"])
+def test_a_subscription_right_after_unsubscribe_holds(cluster: EmbeddedCluster, how: str) -> None:
+    group = Group(cluster)
+
+    async def main() -> None:
+        listener = Noting()
+        gate = asyncio.Event()
+        async with group.listening(listener) as consumer:
+
+            def subscribe() -> None:
+                if how == "pattern":
+                    consumer.subscribe(pattern=group.topic, listener=listener)
+                else:
+                    consumer.subscribe([group.topic], listener=listener)
+
+            async def revoked() -> None:
+                if how == "by the listener":
+                    listener.on_revoked = None
+                    subscribe()
+                await gate.wait()
+
+            await take(consumer, 40)
+            listener.on_revoked = revoked
+            consumer.unsubscribe()  # commits, and calls the listener, which takes its time
+            if how != "by the listener":
+                subscribe()
+            await until(lambda: listener.calls[-1] == ("revoked", [0, 1]))
+            gate.set()
+            await until(lambda: listener.calls[-1] == ("assigned", [0, 1]))
+            assert consumer.assignment() == set(group.tps)
+            consumer.seek(group.tps[0], 7)
+            assert (await consumer.getone(group.tps[0])).offset == 7
+
+    run(main())
+
+
 def test_a_loop_gets_no_records_of_a_partition_that_is_revoked_meanwhile(cluster: EmbeddedCluster) -> None:
     """Another task's call lets the rebalance begin while the loop still has records that it took before."""
     group = Group(cluster, 2, 300)

@@ -201,9 +201,9 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             return
         consumer.failure = None  # of the last subscription
         if wanted is not None:
-            consumer.consumer.subscribe_pattern(wanted, listener)
+            consumer.subscribe(partial(consumer.consumer.subscribe_pattern, wanted, listener))
         else:
-            consumer.consumer.subscribe(names, listener)
+            consumer.subscribe(partial(consumer.consumer.subscribe, names, listener))
         consumer.driver.wake()
 
     def unsubscribe(self) -> None:
@@ -246,7 +246,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         consumer.refuse_in_callback(method, asyncio.current_task())
         consumer.failure = None  # of the last subscription
         consumer.components.are_records_at_hand = False
-        consumer.submit(operation())
+        consumer.change(operation())
         consumer.driver.wake()
 
     def subscription(self) -> frozenset[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,6 +76,7 @@ class ThreadlessConsumer(StepsRunner):
         self._retry_backoff_ms: int = config["retry.backoff.ms"]
         self._is_ending = False
         self._operations: deque[Steps[Any]] = deque()
+        self._changes = 0  # operations in progress or waiting that replace the subscription
         self._task: asyncio.Task[None] | None = None  # runs the rest of an operation
         self._is_stepping = False  # in steps of an operation, and so in calls of the application's code
         self._calls: list[frozenset[TopicPartition] | None] = []  # the partitions that calls wait for; None: all
@@ -237,6 +238,34 @@ class ThreadlessConsumer(StepsRunner):
         if not self.is_operating:
             self._run_operations()
 
+    def change(self, steps: Steps[None]) -> None:
+        """Run an operation that replaces the subscription, as ``submit`` does.
+
+        Raises:
+            Exception: that of ``submit``.
+        """
+        self._changes += 1
+        self.submit(self._changing(steps))
+
+    def subscribe(self, subscribe: Callable[[], None]) -> None:
+        """Call ``subscribe``: now, or after the operations that replace the subscription before.
+
+        At once would be too early for them: an ``unsubscribe`` that still commits would take the new subscription away.
+
+        Raises:
+            Exception: that of ``subscribe``, if it is called now. Later errors are failures.
+        """
+        if self._changes:
+            self.change(_call(subscribe))
+        else:
+            subscribe()
+
+    def _changing(self, steps: Steps[None]) -> Steps[None]:
+        try:
+            yield from steps
+        finally:
+            self._changes -= 1
+
     def _run_operations(self) -> None:
         while self._operations and self._task is None:
             steps = self._operations.popleft()
@@ -346,3 +375,10 @@ class ThreadlessConsumer(StepsRunner):
         missing = [tp for tp in partitions if not self._subscriptions.is_assigned(tp)]
         if missing:
             raise IllegalStateError(f"Partitions {set(missing)} are not assigned")
+
+
+def _call(function: Callable[[], None]) -> Steps[None]:
+    """Return steps that call a function."""
+    function()
+    return
+    yield
