@@ -20,6 +20,8 @@ _OFFSETS_LOG: Final = TopicPartition("__consumer_offsets", 0)
 _TRANSACTION_LOG: Final = TopicPartition("__transaction_state", 0)
 #: An offset that no worker commits.
 _FOREIGN_OFFSET: Final = 1_000
+#: A group without members.
+_OTHER_GROUP: Final = "drill"
 _STABLE_TIMEOUT_MS: Final = 400
 _COMMIT_TIMEOUT_MS: Final = 1_500
 #: The transaction version from which on each transaction has an epoch of its own (KIP-890).
@@ -31,7 +33,7 @@ _IMPATIENT: Final[Mapping[str, int]] = MappingProxyType({"delivery.timeout.ms": 
 
 
 class Drills:
-    """The drills, on a healthy cluster without workers. Each leaves a transaction that no worker began.
+    """The drills, on a healthy cluster without workers. Most leave a transaction that no worker began.
 
     Thread: owner of the simulation, in an actor.
     """
@@ -43,7 +45,14 @@ class Drills:
         self._source, self._target = pipeline.sources[0], pipeline.targets[0]
 
     def run(self) -> None:
-        """Run one drill, chosen by the seed."""
+        """Run a drill of each kind, chosen by the seed."""
+        for drills in (self._of_applications(), self._of_brokers()):
+            drill = self._pipeline.simulation.new_rng().choice(drills)
+            self._pipeline.note("drill", drill.__name__)
+            drill()
+
+    def _of_applications(self) -> list[Callable[[], None]]:
+        """Return the drills in which producers or members are late, or ask for what they must not get."""
         drills: list[Callable[[], None]] = [
             self._open_offsets,
             self._former_member,
@@ -56,9 +65,14 @@ class Drills:
             drills.append(self._timed_out)
         if self._pipeline.schedule.transaction_version >= _FENCES_LATE_MARKERS:
             drills.append(self._late_marker)
-        drill = self._pipeline.simulation.new_rng().choice(drills)
-        self._pipeline.note("drill", drill.__name__)
-        drill()
+        return drills
+
+    def _of_brokers(self) -> list[Callable[[], None]]:
+        """Return the drills in which the end of a transaction meets something else."""
+        drills: list[Callable[[], None]] = [self._offset_of_an_older_transaction]
+        if self._pipeline.schedule.settings.replication_factor > 1:
+            drills += [self._marker_of_a_former_coordinator, self._marker_without_replicas]
+        return drills
 
     # --- drills ------------------------------------------------------------------------------------------------------
 
@@ -125,22 +139,16 @@ class Drills:
         self._begin(producer)
         self._verify_transactions(False)
         control.release()
-        producer.commit_transaction()
+        self._commit(producer)
         self._verify_transactions(True)
-        transaction = self._pipeline.transactions[-1]
-        transaction.outcome = True
-        self._pipeline.drill_values += [value for values in transaction.values.values() for value in values]
         producer.close()
 
     def _late_marker(self) -> None:
         """A marker that arrives after the coordinator has repeated it does not end the next transaction."""
         producer = self._producer()
         self._begin(producer)
-        transaction = self._pipeline.transactions[-1]
         control = self._cluster.faults.hold("WRITE_TXN_MARKERS", party="broker-*", times=1)
-        producer.commit_transaction()
-        transaction.outcome = True
-        self._pipeline.drill_values += [value for values in transaction.values.values() for value in values]
+        self._commit(producer)
         self._begin(producer)
         control.release()
         self._clock.sleep_ms(_DOWN_MS)
@@ -196,6 +204,66 @@ class Drills:
                 break
         producer.close()
 
+    def _offset_of_an_older_transaction(self) -> None:
+        """The commit of a transaction does not replace an offset that was committed after the transaction sent its."""
+        reader = self._consumer(**{"group.id": _OTHER_GROUP})
+        producer = self._producer()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({self._source: _FOREIGN_OFFSET}, ConsumerGroupMetadata(_OTHER_GROUP))
+        reader.commit({self._source: _FOREIGN_OFFSET + 1})
+        producer.commit_transaction()
+        self._check_last_sent(reader)
+        self._move(_OFFSETS_LOG)
+        self._check_last_sent(reader)
+        producer.close()
+        reader.close()
+
+    def _marker_of_a_former_coordinator(self) -> None:
+        """A marker that arrives after the next coordinator has written its own does not end the next transaction."""
+        producer = self._producer()
+        self._begin(producer)
+        control = self._cluster.faults.hold("WRITE_TXN_MARKERS", party="broker-*", times=1)
+        self._commit(producer)
+        self._pipeline.await_("a marker is on its way", lambda: bool(control.held))
+        self._move(_TRANSACTION_LOG)
+        self._pipeline.await_("the next coordinator has ended it", lambda: self._pipeline.is_stable(self._target))
+        self._begin(producer)
+        control.release()
+        self._clock.sleep_ms(_DOWN_MS)
+        producer.abort_transaction()
+        producer.close()
+
+    def _marker_without_replicas(self) -> None:
+        """The records of a transaction are not shown while its marker is on the leader alone.
+
+        If that leader dies, the next one knows of no marker, and takes back what it was the end of.
+        """
+        target = self._target
+        self._pipeline.await_("the target has replicas", lambda: len(self._cluster.isr(target)) > 1)
+        reader = self._consumer()
+        producer = self._producer()
+        self._begin(producer)
+        stable = reader.end_offsets([target])
+        control = self._cluster.faults.hold("WRITE_TXN_MARKERS", party="broker-*", times=1)
+        self._commit(producer)
+        self._pipeline.await_("a marker is on its way", lambda: bool(control.held))
+        leader = self._cluster.leader(target)
+        assert leader is not None
+        end_offset = self._end_offset(leader)
+        for other in self._cluster.nodes:
+            if other != leader:
+                self._cluster.faults.cut(leader, other)
+        control.release()
+        self._pipeline.await_("the leader has the marker", lambda: self._end_offset(leader) > end_offset)
+        found = reader.end_offsets([target])
+        # Once the others are out of the ISR, the leader may go on without them.
+        if found != stable and len(self._cluster.isr(target)) > 1:
+            raise InvariantError(f"the last stable offset is {found} and was {stable}: the marker is on one replica")
+        self._pipeline.faults.heal()
+        self._pipeline.await_("the marker has its replicas", lambda: self._pipeline.is_stable(target))
+        producer.close()
+        reader.close()
+
     # --- their parts -------------------------------------------------------------------------------------------------
 
     @property
@@ -231,7 +299,7 @@ class Drills:
             except KafkaTimeoutError:
                 continue
 
-    def _consumer(self) -> KafkaConsumer[bytes, bytes]:
+    def _consumer(self, **settings: Any) -> KafkaConsumer[bytes, bytes]:
         return KafkaConsumer.in_environment(
             self._pipeline.simulation.environment("drill-reader"),
             self._common()
@@ -242,7 +310,8 @@ class Drills:
                 "isolation.level": "read_committed",
                 "request.timeout.ms": 1_000,
                 "default.api.timeout.ms": 60_000,
-            },
+            }
+            | settings,
         )
 
     def _begin(self, producer: KafkaProducer[bytes, bytes]) -> None:
@@ -250,6 +319,13 @@ class Drills:
         producer.begin_transaction()
         self._pipeline.begin_foreign()
         self._send(producer).get()
+
+    def _commit(self, producer: KafkaProducer[bytes, bytes]) -> None:
+        """Commit the transaction that was noted last."""
+        producer.commit_transaction()
+        transaction = self._pipeline.transactions[-1]
+        transaction.outcome = True
+        self._pipeline.drill_values += [value for values in transaction.values.values() for value in values]
 
     def _send_late(self, producer: KafkaProducer[bytes, bytes]) -> Control:
         """Send a record that does not arrive in time; return what still holds its requests."""
@@ -272,6 +348,13 @@ class Drills:
             if partition is not None and partition.log is not None:
                 partition.log.producer_state.verifies_transactions = verifies
 
+    def _end_offset(self, broker: int) -> int:
+        """Return where the target's log ends on a broker."""
+        partition = self._cluster.broker(broker).replica_manager.partition(self._target)
+        assert partition is not None
+        assert partition.log is not None
+        return partition.log.log_end_offset
+
     def _check_unstable(self, reader: KafkaConsumer[bytes, bytes]) -> None:
         try:
             found = reader.committed(self._source, timeout_ms=_STABLE_TIMEOUT_MS)
@@ -280,6 +363,11 @@ class Drills:
         raise InvariantError(
             f"the offset {found} of {self._source} is told while a transaction that commits one is open"
         )
+
+    def _check_last_sent(self, reader: KafkaConsumer[bytes, bytes]) -> None:
+        found = reader.committed(self._source)
+        if found != _FOREIGN_OFFSET + 1:
+            raise InvariantError(f"offset {found} of {self._source} is committed, not the last one that was sent")
 
     def _check_committed(self, reader: KafkaConsumer[bytes, bytes], before: Any) -> None:
         found = reader.committed(self._source)

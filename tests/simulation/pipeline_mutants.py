@@ -220,6 +220,24 @@ MUTANTS = (
         "        producer_epoch=read.producer_epoch,\n",
         "        producer_epoch=0,\n",
     ),
+    Mutant(
+        "a marker of a former coordinator is accepted",
+        _ENTRY,
+        "        if entry.coordinator_epoch > marker.coordinator_epoch and ",
+        "        if entry.coordinator_epoch is None and ",
+    ),
+    Mutant(
+        "a transaction counts as stable before its marker is replicated",
+        "testing/log/producer_state_manager",
+        "        self._unreplicated[completed.first_offset] = completed.last_offset\n",
+        "",
+    ),
+    Mutant(
+        "the commit of a transaction brings back an older offset",
+        "testing/group/group_offsets",
+        "            if known is None or known.record_offset < offset.record_offset:\n",
+        "            if True:\n",
+    ),
     *(mutant for mutant in TRANSACTION_MUTANTS if mutant.name in _OF_PRODUCERS),
 )
 

@@ -32,6 +32,7 @@ _DELIVERIES: Final = 3
 #: The time in which a healthy cluster delivers a record that is available.
 _PROMPT_MS: Final = 500
 _POLL_MS: Final = 20
+_FETCH_WAIT_MS: Final = 100
 
 
 class ShareDrills:
@@ -48,7 +49,7 @@ class ShareDrills:
         self._names = 0
 
     def run(self) -> None:
-        """Run one drill, chosen by the seed."""
+        """Run one drill, chosen by the seed, and one that needs a leader that has delivered records before."""
         drills: list[Callable[[], None]] = [
             self._expired,
             self._renewed,
@@ -65,6 +66,9 @@ class ShareDrills:
         self._world.note("drill", drill.__name__)
         self._prepare()
         drill()
+        if len(self._cluster.nodes) > 1:
+            self._world.note("drill", self._returning_leader.__name__)
+            self._returning_leader()
 
     # --- drills ------------------------------------------------------------------------------------------------------
 
@@ -266,6 +270,22 @@ class ShareDrills:
         self._expect_nothing(third)
         self._close(third)
 
+    def _returning_leader(self) -> None:
+        """A leader that was replaced meanwhile does not deliver again what was accepted from another one."""
+        self._send(b"returned")
+        former = self._leader(_PARTITION)
+        assert former is not None
+        first = self._consumer()
+        first.acknowledge(self._take(first), AcknowledgeType.RELEASE)
+        self._expect_none(self._commit(first))
+        self._move(_PARTITION)
+        second = self._consumer()
+        second.acknowledge(self._take(second), AcknowledgeType.ACCEPT)
+        self._expect_none(self._commit(second))
+        self._move(_PARTITION, former)
+        self._expect_nothing(second)
+        self._close(first, second)
+
     # --- their parts -------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
@@ -301,7 +321,7 @@ class ShareDrills:
         settings = self._common() | {
             "group.id": _GROUP,
             "share.acknowledgement.mode": "explicit",
-            "fetch.max.wait.ms": 100,
+            "fetch.max.wait.ms": _FETCH_WAIT_MS,
             "default.api.timeout.ms": 2_000,
         }
         if bootstrap_servers:
@@ -314,6 +334,8 @@ class ShareDrills:
         for _ in range(2):
             self._expect_nothing(first)
             self._expect_nothing(second)
+        # A fetch that the last poll has left with the broker would take the record that is sent next.
+        self._clock.sleep_ms(2 * _FETCH_WAIT_MS)
         return first, second
 
     def _send(self, *values: bytes) -> None:
@@ -371,10 +393,10 @@ class ShareDrills:
     def _leader(self, tp: TopicPartition) -> int | None:
         return self._cluster.leader(tp)
 
-    def _move(self, tp: TopicPartition) -> None:
-        """Give a partition another leader, if it has more than one replica."""
+    def _move(self, tp: TopicPartition, to: int | None = None) -> None:
+        """Give a partition another leader: ``to``, or any, if it has more than one replica."""
         leader = self._leader(tp)
-        others = [id for id in self._cluster.isr(tp) if id != leader]
+        others = [id for id in self._cluster.isr(tp) if id != leader and to in (id, None)]
         if others:
             self._world.faults.move_leader(tp, others[0])
             self._world.await_(f"{tp} is led by another broker", lambda: self._leads(tp) == [others[0]])

@@ -17,13 +17,13 @@ import hashlib
 import random
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from pykclient.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from pykclient.consumer.share.acknowledge_type import AcknowledgeType
 from pykclient.consumer.share.kafka_share_consumer import KafkaShareConsumer
-from pykclient.errors import KafkaError
+from pykclient.errors import KafkaError, NotLeaderOrFollowerError
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.testing.simulation import Simulation
 from pykclient.testing.simulation.checks import InvariantError
@@ -60,6 +60,10 @@ SHARE_APIS: Final = (
 
 #: The steps that leave all leaders where they are, and lose no response after which a record stays acquired.
 _OF_MEMBERS: Final = (CRASH, HANG, SHARE_DROP_REQUEST, SHARE_DROP_RESPONSE, SHARE_HOLD, SHARE_ERROR)
+
+#: The error codes of acceptances that are written, and of those that may be.
+_IS_WRITTEN: Final = (0,)
+_MAY_BE_WRITTEN: Final = (0, NotLeaderOrFollowerError.code)
 
 _HEALING_MS: Final = 60_000
 _LOOK_MS: Final = 50
@@ -480,15 +484,18 @@ class ShareWorld:
     def _check_accepted(self) -> None:
         """Check that each record was accepted with success, where no leader was lost that might have known.
 
-        Whether the member got the response does not matter.
+        Whether the member got the response does not matter. If the last member crashes while its acceptance is being
+        written, the leader forgets the group and calls itself fenced, and the acceptance may be written all the same.
         """
         if any(step.what not in (*_OF_MEMBERS, SHARE_MOVE) for step in self.schedule.steps):
             return
+        crashed = {member.name for member in self.former}
         accepted: set[tuple[int, int]] = set()
         for api in ("SHARE_FETCH", "SHARE_ACKNOWLEDGE"):
             for request in self.cluster.history.matching(api=api):
-                if not (request.client_id or "").startswith(DRILL):
-                    accepted.update(_accepted(request))
+                client_id = request.client_id or ""
+                if not client_id.startswith(DRILL):
+                    accepted.update(_accepted(request, _MAY_BE_WRITTEN if client_id in crashed else _IS_WRITTEN))
         for tp, offset in self._values:
             if (tp.partition, offset) not in accepted:
                 raise InvariantError(f"{tp} {offset} is not delivered any more, and was never accepted with success")
@@ -516,8 +523,8 @@ def _has_acknowledgements(request: RequestRecord) -> bool:
     return any(partition.acknowledgement_batches for topic in body.topics for partition in topic.partitions)
 
 
-def _accepted(request: RequestRecord) -> Iterator[tuple[int, int]]:
-    """Yield the partition and offset of each record that a request has accepted."""
+def _accepted(request: RequestRecord, codes: Container[int]) -> Iterator[tuple[int, int]]:
+    """Yield the partition and offset of each record that a request has accepted, with one of these error codes."""
     response: Any = request.response
     if response is None or response.error_code:
         return
@@ -525,7 +532,7 @@ def _accepted(request: RequestRecord) -> Iterator[tuple[int, int]]:
         partition.partition_index
         for topic in response.responses
         for partition in topic.partitions
-        if getattr(partition, "acknowledge_error_code", partition.error_code)
+        if getattr(partition, "acknowledge_error_code", partition.error_code) not in codes
     }
     for topic in cast("Any", request.body).topics:
         for partition in topic.partitions:

@@ -28,6 +28,7 @@ _OF_BROKERS = (
     "a new coordinator forgets changes since the last snapshot",
     "records that were acquired are missing after a change of leaders",
     "members acknowledge what others have acquired",
+    "a record is acknowledged again after that is written",
     "the leader epoch is not checked",
     "records of aborted transactions are delivered",
     "the records of a closed session stay acquired",
@@ -120,6 +121,12 @@ MUTANTS = (
         "testing/share/share_partition_manager",
         "            self.release_session(session, lambda _: None)\n",
         "            pass\n",
+    ),
+    Mutant(
+        "a former leader goes on",
+        "testing/share/share_partition_manager",
+        "            self._forget(key)\n\n    def _forget",
+        "            pass\n\n    def _forget",
     ),
 )
 

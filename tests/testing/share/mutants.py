@@ -77,6 +77,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "    if False:\n",
     ),
     Mutant(
+        "a record is acknowledged again while that is being written",
+        _PARTITION,
+        "    if state.pending is not None:\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "a record is acknowledged again after that is written",
+        _PARTITION,
+        '        raise InvalidRecordStateError(f"The {what} cannot be acknowledged. The {what} is not acquired.")\n',
+        "        return\n",
+    ),
+    Mutant(
         "records that were acquired are missing after a change of leaders",
         _RECORDS,
         "            if self._gap_start_offset == _NO_GAP and first > next_offset:\n",

@@ -61,6 +61,32 @@ def test_a_member_cannot_acknowledge_what_it_has_lost(cluster: ShareHarness) -> 
     assert cluster.stored().batches == [StateBatch(0, 0, RecordState.AVAILABLE, 1)]
 
 
+def test_a_record_is_not_acknowledged_again_while_that_is_written(cluster: ShareHarness) -> None:
+    """A member may repeat a request over a new connection, before the broker is done with the first one."""
+    cluster.produce("a")
+    cluster.fetch_some()
+    first = cluster.send_fetch((0, 0, [ACCEPT]))
+    assert not first.done
+    assert cluster.acknowledge((0, 0, [RELEASE])) == InvalidRecordStateError.code
+    cluster.answer(first)
+    assert cluster.stored().batches == [StateBatch(0, 0, RecordState.ACKNOWLEDGED, 1)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [(ACCEPT, RecordState.ACKNOWLEDGED), (REJECT, RecordState.ARCHIVED), (RELEASE, RecordState.AVAILABLE)],
+)
+def test_a_record_is_not_acknowledged_again_after_that_is_written(
+    cluster: ShareHarness, kind: int, state: RecordState
+) -> None:
+    cluster.produce(*"ab")
+    cluster.fetch_some()
+    assert cluster.acknowledge((1, 1, [kind])) == 0
+    for again in (ACCEPT, RELEASE, REJECT):
+        assert cluster.acknowledge((1, 1, [again])) == InvalidRecordStateError.code
+    assert cluster.stored().batches == [StateBatch(1, 1, state, 1)]
+
+
 def test_a_renewed_lock_lasts_as_long_again(cluster: ShareHarness) -> None:
     cluster.produce(*"ab")
     cluster.fetch_some()
