@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from pykclient.consumer.kafka_consumer import KafkaConsumer
-from pykclient.errors import NoOffsetForPartitionError, UnknownTopicOrPartitionError
+from pykclient.errors import (
+    KafkaTimeoutError,
+    LogTruncationError,
+    NoOffsetForPartitionError,
+    UnknownTopicOrPartitionError,
+)
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.testing import EmbeddedCluster
 from pykclient.types import OffsetAndMetadata, TopicPartition
@@ -260,3 +265,33 @@ def test_a_higher_leader_epoch_in_the_deleted_topic(method: str, release: str | 
             cluster.create_topic("t", partitions=1, replication_factor=3)
             produce(servers, "t", *numbered("new", 10))
             assert read(consumer, 10) == numbered("new", 10)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "none"])
+def test_an_offset_with_an_epoch_that_the_partition_has_not_reached(
+    any_kafka: AnyKafka, topic: str, group_id: str, reset: str
+) -> None:
+    """The Java client reads nothing of such a partition any more."""
+    any_kafka.create_topic(topic)
+    tp = TopicPartition(topic, 0)
+    produce(any_kafka.bootstrap_servers, topic, b"0", b"1", b"2")
+    settings = {
+        "bootstrap_servers": any_kafka.bootstrap_servers,
+        "group_id": group_id,
+        "enable_auto_commit": False,
+        "auto_offset_reset": reset,
+    }
+    with KafkaConsumer[bytes, bytes](settings) as consumer:
+        consumer.commit({tp: OffsetAndMetadata(1, "", 7)})
+    with KafkaConsumer[bytes, bytes](settings) as consumer:
+        consumer.assign([tp])
+        with pytest.raises(KafkaTimeoutError, match=r"metadata has leader epoch 0, but a commit, .* had epoch 7"):
+            consumer.position(tp, timeout_ms=500)
+        assert "the leader is unknown: metadata has leader epoch 0" in consumer.explain()
+    with KafkaConsumer[bytes, bytes](settings, metadata_max_age_ms=1_000) as consumer:
+        consumer.assign([tp])
+        if reset == "none":
+            with pytest.raises(LogTruncationError, match="an unknown offset"):
+                consumer.poll(30_000)
+        else:
+            assert [record.value for record in consumer.poll(30_000)[tp]] == [b"0", b"1", b"2"]

@@ -282,11 +282,14 @@ def test_a_lower_epoch_that_metadata_keeps_telling_is_believed(caplog: pytest.Lo
 def test_a_lower_epoch_is_believed_after_the_age_at_which_metadata_expires() -> None:
     metadata = make()  # with metadata.max.age.ms=1000
     update(metadata, topic("t", epoch=10))
+    assert metadata.why_leader_is_unknown(T0) is None
     assert metadata.update_last_seen_epoch_if_newer(T0, 11)
     ask_for(metadata, 10, 500)
     assert metadata.current_leader(T0) == LeaderAndEpoch(None, 11)
+    assert "leader epoch 10, but" in (metadata.why_leader_is_unknown(T0) or "")
     ask_for(metadata, 10, 0, start_ms=1_000)
     assert metadata.current_leader(T0) == LeaderAndEpoch(NODES[0], 10)
+    assert metadata.why_leader_is_unknown(T0) is None
 
 
 def test_a_broker_that_is_behind_is_never_believed(caplog: pytest.LogCaptureFixture) -> None:

@@ -435,8 +435,11 @@ class ClassicConsumer:
             yield Round(Timer(self._clock, min(timer.remaining_ms, self._retry_backoff_ms)))
             timer.update()
             if timer.expired and self._subscriptions.valid_position(tp) is None:
-                reason = None if self._coordinator is None else self._coordinator.last_error
-                raise timeout_error(self._client, f"the position of {tp}", timer.timeout_ms, reason)
+                raise timeout_error(self._client, f"the position of {tp}", timer.timeout_ms, self._why_no_position(tp))
+
+    def _why_no_position(self, tp: TopicPartition) -> Exception | str | None:
+        error = None if self._coordinator is None else self._coordinator.last_error
+        return error or self._metadata.why_leader_is_unknown(tp)
 
     def seek(
         self, tp: TopicPartition, offset: int, leader_epoch: int | None = None, topic_id: UUID | None = None

@@ -91,6 +91,10 @@ def _group(coordinator: ConsumerCoordinator | ShareCoordinator, protocol: str, n
     return lines
 
 
+def _because(why: str | None) -> str:
+    return "" if why is None else f": {why}"
+
+
 def _partitions(components: ConsumerComponents) -> list[str]:
     """Return a line for each assigned partition, those without a position and those with the largest lag first."""
     is_committed = components.fetch_config.isolation_level == READ_COMMITTED
@@ -107,7 +111,7 @@ def _partitions(components: ConsumerComponents) -> list[str]:
         if state.paused:
             line += ", paused"
         elif leader is None:
-            line += ", the leader is unknown"
+            line += f", the leader is unknown{_because(components.metadata.why_leader_is_unknown(tp))}"
         elif not state.is_fetchable:
             line += f", not fetched ({state.fetch_state})"
         else:

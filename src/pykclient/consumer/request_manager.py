@@ -75,9 +75,9 @@ class Connections(Protocol):
     def connection_report(self) -> str: ...
 
 
-def timeout_error(client: Connections, what: str, timeout_ms: int, reason: Exception | None) -> KafkaTimeoutError:
+def timeout_error(client: Connections, what: str, timeout_ms: int, reason: Exception | str | None) -> KafkaTimeoutError:
     """Return the error of an operation of the application whose time is over."""
     why = client.connection_report() or reason or "no answer came; the brokers may be overloaded or paused"
     error = KafkaTimeoutError(f"{what} was not done within {timeout_ms} ms: {why}")
-    error.__cause__ = reason
+    error.__cause__ = reason if isinstance(reason, Exception) else None
     return error

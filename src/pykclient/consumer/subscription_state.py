@@ -610,10 +610,10 @@ class SubscriptionState:
             divergent = OffsetAndMetadata(end_offset, "", leader_epoch) if known else None
             truncation = LogTruncation(tp, request_position, divergent)
         self._log.warning(
-            "The log of %s was truncated below the position %s; it now agrees up to offset %d",
+            "The log of %s was truncated below the position %s; it now agrees up to %s",
             tp,
             request_position,
-            end_offset,
+            f"offset {end_offset}" if known else "an unknown offset, as it has no such leader epoch",
         )
         return truncation
 

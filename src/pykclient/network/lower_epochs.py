@@ -70,7 +70,8 @@ class LowerEpochs:
         if not is_behind and lower.responses >= _RESPONSES and for_ms >= self._believed_after_ms:
             text = (
                 "Metadata has had leader epoch %d of %s for %d ms, although epoch %d was seen before: the topic was "
-                "probably deleted and created again, so epoch %d counts from now on"
+                "probably deleted and created again, or a commit or seek() had a wrong epoch. So epoch %d counts from "
+                "now on"
             )
             notes.append((logging.WARNING, text, (epoch, partition, for_ms, known, epoch)))
             return True
@@ -82,8 +83,9 @@ class LowerEpochs:
                 notes.append((logging.WARNING, text, (epoch, partition, known)))
             else:
                 text += (
-                    "Either brokers are cut off from the cluster, or the topic was deleted and created again. The "
-                    "known leader is kept until this ends, or until it has lasted for %d ms"
+                    "Either brokers are cut off from the cluster, or the topic was deleted and created again, or a "
+                    "commit or seek() had a wrong epoch. The known leader is kept until this ends, or until it has "
+                    "lasted for %d ms"
                 )
                 notes.append((logging.WARNING, text, (epoch, partition, known, self._believed_after_ms)))
         else:

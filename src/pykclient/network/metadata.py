@@ -185,6 +185,19 @@ class Metadata:
             leader = None if metadata.leader_id is None else self._snapshot.node_by_id(metadata.leader_id)
             return LeaderAndEpoch(leader, metadata.leader_epoch)
 
+    def why_leader_is_unknown(self, partition: TopicPartition) -> str | None:
+        """Return why ``current_leader`` names no leader, although metadata has one; None otherwise."""
+        with self._lock:
+            metadata = self._snapshot.partition_metadata(partition)
+            known = self._last_seen_leader_epochs.get(partition)
+        if metadata is None or known is None or metadata.leader_epoch == known:
+            return None
+        return (
+            f"metadata has leader epoch {metadata.leader_epoch}, but a commit, a seek() or a broker had epoch {known}. "
+            "The leader is unknown until metadata has that epoch, or has not had it for a minute or "
+            "metadata.max.age.ms, whichever is less"
+        )
+
     # --- when to ask -----------------------------------------------------------------------------------------------
 
     def time_to_allow_update(self, now_ms: int) -> int:
