@@ -14,7 +14,7 @@ from pykclient.errors import KafkaError, NotLeaderOrFollowerError
 from pykclient.implementation import NAME, python_form
 from pykclient.producer.future import NO_OFFSET, NO_TIMESTAMP, FutureRecordMetadata, ProduceRequestResult
 from pykclient.types import TopicPartition
-from tests.aio.loops import run
+from tests.aio.loops import run, some_iterations
 
 TP = TopicPartition("t", 3)
 
@@ -137,6 +137,62 @@ def test_a_batch_that_was_split_and_whose_parts_end_in_another_order() -> None:
         first.done()
         assert [future.result().offset for future in futures[:2]] == [10, 11]
         assert [type(future.exception()) for future in futures[2:]] == [KafkaError] * 2
+
+    run(main())
+
+
+async def waited_for(resumed: list[Any], count: int) -> tuple[ProduceRequestResult, list[asyncio.Task[Any]]]:
+    """Return the result of a batch, and a task that waits for each of its records."""
+    result = ProduceRequestResult(TP)
+    futures = [asyncio.get_running_loop().create_future() for _ in range(count)]
+    for index, future in enumerate(futures):
+        attach(record(result, index), future, True, resumed)
+
+    async def wait(future: asyncio.Future[Any]) -> Any:
+        return await future
+
+    tasks = [asyncio.ensure_future(wait(future)) for future in futures]
+    await asyncio.sleep(0)
+    return result, tasks
+
+
+def test_a_task_that_waits_for_the_only_record_is_left_to_the_caller() -> None:
+    async def main() -> None:
+        resumed: list[Any] = []
+        result, (task,) = await waited_for(resumed, 1)
+        result.set(70, NO_TIMESTAMP)
+        result.done()
+        await some_iterations()
+        assert not task.done()
+        ((future, wakeup, context),) = resumed
+        assert future.done()
+        asyncio.get_running_loop().call_soon(wakeup, future, context=context)
+        assert await task == RecordMetadata("t", 3, TP, 70, 1_000, CREATE_TIME)
+
+    run(main())
+
+
+@pytest.mark.parametrize("case", ["two records", "an error", "cancelled", "nobody waits", "two wait"])
+def test_other_tasks_are_left_to_the_loop(case: str) -> None:
+    async def main() -> None:
+        resumed: list[Any] = []
+        result, tasks = await waited_for(resumed, 2 if case == "two records" else 1)
+        if case == "two wait":
+            tasks[0]._fut_waiter.add_done_callback(lambda _: None)  # type: ignore[attr-defined]
+        if case in ("cancelled", "nobody waits"):
+            tasks[0].cancel()
+            await asyncio.sleep(0)
+        if case == "nobody waits":
+            result = ProduceRequestResult(TP)
+            attach(record(result, 0), asyncio.get_running_loop().create_future(), True, resumed)
+        error = NotLeaderOrFollowerError("moved")
+        result.set(70, NO_TIMESTAMP, (lambda _: error) if case == "an error" else None)
+        result.done()
+        assert not resumed
+        await asyncio.wait(tasks, timeout=30)
+        assert all(task.done() for task in tasks)
+        if case == "an error":
+            assert isinstance(tasks[0].exception(), NotLeaderOrFollowerError)
 
     run(main())
 

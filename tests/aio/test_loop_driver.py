@@ -176,6 +176,62 @@ def test_a_turn_is_held_back_while_records_are_appended(parts: Parts) -> None:
     run(main())
 
 
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize(("place", "at_once"), [("io", True), ("task", False), ("two", False), ("failed", False)])
+def test_a_task_goes_on_right_after_the_turn_that_settles_its_future(
+    parts: Parts, loop: str, place: str, at_once: bool
+) -> None:
+    """It does so if the turn is a callback of the loop, and no other task waits for it; else as asyncio has it."""
+    drivers: list[LoopDriver] = []
+
+    async def main() -> None:
+        driver = parts.driver()
+        drivers.append(driver)
+        driver.start()
+        await until(lambda: parts.turns == 1)
+        running = asyncio.get_running_loop()
+        futures = [running.create_future() for _ in range(2 if place == "two" else 1)]
+        order: list[str] = []
+
+        async def wait(future: asyncio.Future[None]) -> None:
+            await future
+            order.append("task")
+
+        tasks = [asyncio.ensure_future(wait(future)) for future in futures]
+        await asyncio.sleep(0)
+
+        def settle() -> None:
+            parts.on_poll = parts.on_step = bool
+            running.call_soon(order.append, "next iteration")
+            for future in futures:
+                ((wakeup, context),) = future._callbacks
+                future.remove_done_callback(wakeup)
+                driver.resumed.append((future, wakeup, context))
+                future.set_result(None)
+            if place == "failed":
+                raise SystemExit("from a plugin")
+
+        if place == "task":
+            parts.on_step = settle
+            driver.wake()
+            driver.turn_if_woken()
+            assert order == []
+        else:
+            parts.on_poll = settle
+            parts.far.send(b"data")
+        await asyncio.gather(*tasks)
+        assert order[0] == ("task" if at_once else "next iteration")
+        assert order.count("task") == len(tasks)
+        driver.release()
+
+    if place == "failed":
+        with pytest.raises(SystemExit):
+            run(main(), loop)
+    else:
+        run(main(), loop)
+    assert drivers[0].resumed == []
+
+
 def test_it_is_overdue_if_the_loop_runs_no_turn_for_long(parts: Parts) -> None:
     async def main() -> None:
         clock = MockClock()

@@ -9,6 +9,7 @@ cdef class AwaitedRecords:
     cdef PyObject **pairs  # each record, and behind it its future; owned
     cdef Py_ssize_t count, capacity
     cdef bint has_acks
+    cdef list resumed
     cdef int keep(self, FutureState record, object future) except -1
     cdef int leave_to_python(self) except -1
 

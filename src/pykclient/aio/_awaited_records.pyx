@@ -31,8 +31,9 @@ cdef class AwaitedRecords:
     """
 
 
-    def __init__(self, bint has_acks):
+    def __init__(self, bint has_acks, list resumed=None):
         self.has_acks = has_acks
+        self.resumed = resumed
 
     def __dealloc__(self):
         cdef Py_ssize_t index
@@ -79,6 +80,12 @@ cdef class AwaitedRecords:
         if result.parts is not None or result.error_for is not None or future.get_loop().is_closed():
             self.leave_to_python()
             return
+        if self.resumed is not None and self.count == 1:
+            callbacks = future._callbacks
+            if callbacks and len(callbacks) == 1:
+                wakeup, context = callbacks[0]
+                future.remove_done_callback(wakeup)
+                self.resumed.append((future, wakeup, context))
         topic_partition = result.topic_partition
         topic, partition = topic_partition
         base_offset = result.base_offset

@@ -20,10 +20,12 @@ cdef class AwaitedSends:
     cdef SendState producer
     cdef object create_future, is_running, memory
     cdef unsigned long thread
+    cdef list resumed
     cdef bint has_acks
 
-    def __init__(self, producer, loop, create_future, bint has_acks, memory):
+    def __init__(self, producer, loop, create_future, bint has_acks, memory, list resumed not None):
         self.memory = memory
+        self.resumed = resumed
         self.producer = producer
         self.create_future = create_future
         self.is_running = loop.is_running
@@ -96,7 +98,7 @@ cdef class AwaitedSends:
         if entry is not None and type((<tuple>entry)[1]) is AwaitedRecords:
             awaited = <AwaitedRecords>(<tuple>entry)[1]
         else:
-            awaited = AwaitedRecords(self.has_acks)
+            awaited = AwaitedRecords(self.has_acks, self.resumed if may_start_batch else None)
             listeners.append((record, awaited, False))
         awaited.keep(record, future)
         return future

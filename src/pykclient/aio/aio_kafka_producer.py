@@ -16,7 +16,7 @@ from pykclient.aio.awaited_sends import AwaitedSends
 from pykclient.aio.batch_builder import BatchBuilder
 from pykclient.aio.client_view import ProducerClientView
 from pykclient.aio.errors import MissingTopicError, ProducerClosed
-from pykclient.aio.loop_driver import LoopDriver
+from pykclient.aio.loop_driver import LoopDriver, Resumption
 from pykclient.aio.loop_environment import LoopEnvironment
 from pykclient.aio.loop_waits import LoopWaits, MemoryLine, one_iteration
 from pykclient.aio.producer_settings import producer_config
@@ -211,7 +211,8 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
         has_plugins = not (self._key_serializer is self._value_serializer is BYTES and parts.interceptors is None)
         self._has_plugins = has_plugins
         if not has_plugins:
-            self._send_at_once = AwaitedSends(producer, loop, self._create_future, self._has_acks, memory).send
+            sends = AwaitedSends(producer, loop, self._create_future, self._has_acks, memory, driver.resumed)
+            self._send_at_once = sends.send
         self._incomplete = parts.accumulator.register.incomplete
         self._producer = producer
 
@@ -271,7 +272,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
         """
         future = self._send_at_once(topic, value, key, partition, timestamp_ms, headers, False)
         if future is None and not self._is_late():
-            future = self._send_now(topic, value, key, partition, timestamp_ms, headers)
+            future = self._send_now(topic, value, key, partition, timestamp_ms, headers, None)
         if future is not None:
             return future
         return await self._send(topic, value, key, partition, timestamp_ms, headers)
@@ -297,7 +298,8 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
             try:
                 future = self._send_at_once(topic, value, key, partition, timestamp_ms, headers, True)
                 if future is None:
-                    future = self._send_now(topic, value, key, partition, timestamp_ms, headers)
+                    resumed = driver.resumed
+                    future = self._send_now(topic, value, key, partition, timestamp_ms, headers, resumed)
             finally:
                 # With more batches, this record may go together with others.
                 driver.go_on(at_once=future is not None and len(self._incomplete) == 1)
@@ -319,6 +321,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
         partition: int | None,
         timestamp_ms: int | None,
         headers: Headers | None,
+        resumed: list[Resumption] | None,
     ) -> RecordFuture | None:
         """Append a record, as ``_send`` does; return None, and have done nothing, if that may have to wait."""
         producer = self._producer
@@ -331,7 +334,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
         except (MustWait, TopicIsMissing):
             return None
         future = self._create_future()
-        attach(appended, future, self._has_acks)
+        attach(appended, future, self._has_acks, resumed)
         return future
 
     async def _send(

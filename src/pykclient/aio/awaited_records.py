@@ -11,6 +11,7 @@ from pykclient.implementation import use_compiled
 from pykclient.producer.future import NO_OFFSET, NO_TIMESTAMP
 
 if TYPE_CHECKING:
+    from pykclient.aio.loop_driver import Resumption
     from pykclient.producer.future import FutureRecordMetadata, ProduceRequestResult
 
 
@@ -22,13 +23,15 @@ class AwaitedRecords:
     """Records of one batch and their futures, as a listener of the batch's result.
 
     A producer has one such listener per batch instead of one per record. With ``acks=0`` there is no position, and the
-    futures get None. Thread: the loop's.
+    futures get None. The future of a record that is alone in its batch, and that one task waits for, has its callback
+    put into ``resumed`` instead of into the loop's queue, if that is given. Thread: the loop's.
     """
 
-    __slots__ = ("_futures", "_has_acks", "_records")
+    __slots__ = ("_futures", "_has_acks", "_records", "_resumed")
 
-    def __init__(self, has_acks: bool) -> None:
+    def __init__(self, has_acks: bool, resumed: list[Resumption] | None = None) -> None:
         self._has_acks = has_acks
+        self._resumed = resumed
         self._records: list[FutureRecordMetadata] = []
         self._futures: list[RecordFuture] = []
 
@@ -36,17 +39,26 @@ class AwaitedRecords:
         self._records.append(record)
         self._futures.append(future)
 
-    def __call__(self, first: FutureRecordMetadata) -> None:  # noqa: ARG002 - the first of the records
+    def __call__(self, first: FutureRecordMetadata) -> None:
+        if self._resumed is not None and len(self._records) == 1 and first.value is not None:
+            future = self._futures[0]
+            callbacks = None if future.get_loop().is_closed() else future._callbacks
+            if callbacks and len(callbacks) == 1:
+                wakeup, context = callbacks[0]
+                future.remove_done_callback(wakeup)
+                self._resumed.append((future, wakeup, context))
         settle(self._records, self._futures, self._has_acks)
 
 
-def attach(record: FutureRecordMetadata, future: RecordFuture, has_acks: bool) -> None:
+def attach(
+    record: FutureRecordMetadata, future: RecordFuture, has_acks: bool, resumed: list[Resumption] | None = None
+) -> None:
     """Set ``future`` when ``record``, which is not done, has succeeded or failed."""
     listeners = record.locate()[0].listeners
     if listeners and type(listeners[-1][1]) is AwaitedRecords:
         listeners[-1][1].add(record, future)
         return
-    awaited = AwaitedRecords(has_acks)
+    awaited = AwaitedRecords(has_acks, resumed)
     awaited.add(record, future)
     record.add_listener(awaited)
 

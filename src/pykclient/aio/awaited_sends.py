@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pykclient.aio.awaited_records import RecordFuture
 from pykclient.aio.loop_waits import MemoryLine
 from pykclient.implementation import use_compiled
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.types import Headers
+
+if TYPE_CHECKING:
+    from pykclient.aio.loop_driver import Resumption
 
 
 class AwaitedSends:
@@ -28,6 +31,7 @@ class AwaitedSends:
         create_future: Callable[[], RecordFuture],
         has_acks: bool,
         memory: MemoryLine,
+        resumed: list[Resumption],
     ) -> None: ...
 
     def send(
@@ -42,7 +46,8 @@ class AwaitedSends:
     ) -> RecordFuture | None:
         """Append a common record, and return an asyncio future for it; None if nothing has happened.
 
-        Only with ``may_start_batch`` a record may start a batch: the caller then leaves the thread to the loop.
+        Only with ``may_start_batch`` a record may start a batch: the caller then leaves the thread to the loop, and
+        waits for the future, so that ``AwaitedRecords`` may put it into ``resumed``.
         """
         return None
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Protocol
+from contextvars import Context
+from typing import Any, Final, Protocol
 
 from pykclient.clock import Clock
 from pykclient.network.client_request import ClientResponse
@@ -19,6 +20,10 @@ _LONGEST_RUN_MS: Final = 5
 
 #: The longest timer: a turn that comes early does no harm.
 _LONGEST_WAIT_MS: Final = 3_600_000
+
+
+#: A future that is done, and the callback and the context with which a task waits for it.
+Resumption = tuple[asyncio.Future[Any], Callable[[asyncio.Future[Any]], object], Context]
 
 
 class Decider(Protocol):
@@ -63,7 +68,8 @@ class LoopDriver:
     wait is the loop's: the loop watches the selector's descriptor, and a *turn* does the rest, without ever blocking. A
     turn comes when the descriptor is readable, when the timer is due, and in the next iteration of the loop after
     ``wake``, unless ``turn_if_woken`` has it before. After each turn ``on_turn`` is called: only a turn can bring what
-    coroutines wait for.
+    coroutines wait for. What goes on because of a turn does so in the loop's next iteration; only a task in ``resumed``
+    does right after a turn that the loop has begun.
 
     The loop keeps the driver alive until the decider has closed. So a client that is dropped without being closed can
     still send what is left. Thread: the loop's.
@@ -85,6 +91,7 @@ class LoopDriver:
         "_timer",
         "closed",
         "is_held",
+        "resumed",
         "turns",
     )
 
@@ -114,6 +121,8 @@ class LoopDriver:
         self.is_held = False
         #: Done once the decider has closed.
         self.closed: asyncio.Future[None] = loop.create_future()
+        #: Tasks whose future the current turn has settled, and that the loop does not know of.
+        self.resumed: list[Resumption] = []
         #: The number of turns so far.
         self.turns = 0
 
@@ -150,7 +159,7 @@ class LoopDriver:
         self.is_held = False
         if self._is_woken:
             if at_once and not self._is_turning and not self.closed.done():
-                self._turn(False)
+                self._turn_in_task()
             else:
                 self._loop.call_soon(self._turn_after_wake)
 
@@ -159,20 +168,47 @@ class LoopDriver:
 
         A request is so on its way while the loop looks for other work.
         """
-        if not self._is_turning:
-            self._turn_after_wake()
+        if self._is_woken and not self._is_turning and not self.closed.done():
+            self._turn_in_task()
 
     # --- turns -----------------------------------------------------------------------------------------------------
 
     def _turn_after_wake(self) -> None:
         if self._is_woken and not self.closed.done():
-            self._turn(False)
+            self._turn_in_loop(False)
 
     def _turn_after_wait(self) -> None:
         self._timer = None
         if self._descriptor is None:
             self._watch()
-        self._turn(True)
+        self._turn_in_loop(True)
+
+    def _turn_in_loop(self, with_io: bool) -> None:
+        """Have a turn as a callback of the loop, and then let a single task in ``resumed`` go on: no other is running.
+
+        The loop would take another iteration for it, and find nothing else to do.
+        """
+        try:
+            self._turn(with_io)
+            if len(self.resumed) == 1:
+                future, wakeup, context = self.resumed.pop()
+                context.run(wakeup, future)
+        finally:
+            if self.resumed:
+                self._resume_soon()
+
+    def _turn_in_task(self) -> None:
+        """Have a turn while a task is running, or the loop is closed."""
+        try:
+            self._turn(False)
+        finally:
+            if self.resumed:
+                self._resume_soon()
+
+    def _resume_soon(self) -> None:
+        while self.resumed:
+            future, wakeup, context = self.resumed.pop(0)
+            self._loop.call_soon(wakeup, future, context=context)
 
     def _turn(self, with_io: bool) -> None:
         """Do what is due: the I/O, unless the loop has found none, and the decisions that follow."""
@@ -198,7 +234,7 @@ class LoopDriver:
     def close_at_once(self) -> None:
         """Have a turn now, for a decider that was told to close by force. The loop may have been closed already."""
         if not self._decider.is_closed:
-            self._turn(False)
+            self._turn_in_task()
 
     def _run_rounds(self, with_io: bool) -> int:
         """Run rounds until there is nothing to do at once, or enough are done; return for how many ms to wait."""
@@ -243,7 +279,7 @@ class LoopDriver:
 
     def _watch(self) -> None:
         self._descriptor = descriptor = self._selector.fileno()
-        self._loop.add_reader(descriptor, self._turn, True)
+        self._loop.add_reader(descriptor, self._turn_in_loop, True)
 
     def _unwatch(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
