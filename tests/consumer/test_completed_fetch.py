@@ -18,9 +18,10 @@ from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, Fe
 from pykclient.consumer.fetch_metrics import FetchMetricsAggregator, FetchMetricsManager
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.errors import IllegalStateError, KafkaError
+from pykclient.implementation import python_form
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
-from pykclient.record import Compression, CompressionType, MemoryRecordsBuilder
+from pykclient.record import Compression, CompressionType, MemoryRecordsBuilder, record_cursor
 from pykclient.record.arrow import record_batch
 from pykclient.record.columns import Columns
 from pykclient.record.default_record_batch import write_empty_header
@@ -282,6 +283,7 @@ def test_the_error_of_a_signal_handler_that_calls_the_consumer_ends_the_call(
 
     The records must not be returned: nobody would know that the next call begins with them.
     """
+    monkeypatch.setattr(record_cursor, "decode_batches", python_form(record_cursor.decode_batches))
     fetch = completed(batch(0, [b"a", b"b"]) + batch(2, [b"c", b"d"]))
     calls: list[object] = []
 

@@ -83,6 +83,11 @@ def test_states_that_need_a_position(target: FetchState) -> None:
         _in_state(INITIALIZING)._move(target, None)
 
 
+def fetchable(state: SubscriptionState) -> list[TopicPartition]:
+    """Return the fetchable partitions, those that have waited longest first."""
+    return [tp for tp in state.assigned_partitions_list() if state.fetch_node_id(tp) is not None]
+
+
 def test_only_a_valid_position_moves_on() -> None:
     state = assigned(TP0)
     with pytest.raises(IllegalStateError, match="INITIALIZING"):
@@ -178,9 +183,9 @@ def test_added_partitions_wait_for_the_listener() -> None:
     state.assign_from_subscribed_awaiting_callback([TP0, TP1], [TP1])
     for tp in (TP0, TP1):
         state.seek(tp, 0)
-    assert state.fetchable_partitions(lambda _: True) == [TP0]
+    assert fetchable(state) == [TP0]
     state.enable_partitions_awaiting_callback([TP1])
-    assert state.fetchable_partitions(lambda _: True) == [TP0, TP1]
+    assert fetchable(state) == [TP0, TP1]
 
 
 def test_manual_assignment() -> None:
@@ -203,9 +208,9 @@ def test_manual_assignment() -> None:
 
 def test_seek_and_reset() -> None:
     state = assigned(TP0)
-    assert not state.has_all_fetch_positions()
+    assert state.without_position
     state.seek(TP0, 5)
-    assert state.has_all_fetch_positions()
+    assert not state.without_position
     assert state.all_consumed() == {TP0: OffsetAndMetadata(5)}
     state.request_offset_reset(TP0)
     assert state.is_offset_reset_needed(TP0)
@@ -360,7 +365,7 @@ def test_those_that_delivered_come_last() -> None:
     assigned_before = state.assigned_partitions_list()
     state.move_partition_to_end(assigned_before[0])
     expected = [*assigned_before[1:], assigned_before[0]]
-    assert state.fetchable_partitions(lambda _: True) == expected
+    assert fetchable(state) == expected
     assert list(state.fetchable_partitions_of(1)) == expected
     state.move_partition_to_end(TopicPartition("c", 0))
 

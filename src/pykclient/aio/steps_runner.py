@@ -50,7 +50,7 @@ class StepsRunner:
 
     def wake_if_due(self) -> None:
         """Have a turn soon if there is something to send."""
-        if self._client.managers.are_due(self._clock.now_ms()):
+        if self._clock.now_ms() >= self._client.managers.due_ms:
             self.driver.wake()
 
     async def run(self, steps: Steps[T], awaited: Awaitable[Any] | None = None) -> T:

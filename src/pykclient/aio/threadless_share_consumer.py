@@ -122,7 +122,7 @@ class ThreadlessShareConsumer(StepsRunner):
 
     def call_ended(self) -> None:
         """Send what a call has left, and let others go on that wait for it."""
-        if self.callers or self._is_ending or self._client.managers.are_due(self._clock.now_ms()):
+        if self.callers or self._is_ending or self._clock.now_ms() >= self._client.managers.due_ms:
             self.driver.wake()
 
     def _do(self, asked: Asked) -> Any:

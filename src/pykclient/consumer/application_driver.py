@@ -40,12 +40,13 @@ class ApplicationDriver:
         self._metadata = metadata
         self._clock = clock
         self._application_code: AbstractContextManager[None] = application_code or nullcontext()
-        self._wakeup = False
+        #: True from ``wakeup`` until that is raised.
+        self.is_woken = False
         self._wakeup_disabled = False
 
     def wakeup(self) -> None:
         """Make the step in progress, or else the next one, raise WakeupError. Safe in a signal handler."""
-        self._wakeup = True
+        self.is_woken = True
         self._client.awaits_records = False  # in this order; see step
         self._client.wakeup()
 
@@ -55,8 +56,8 @@ class ApplicationDriver:
 
     def maybe_trigger_wakeup(self) -> None:
         """Raise WakeupError if ``wakeup`` was called since it was last raised."""
-        if self._wakeup and not self._wakeup_disabled:
-            self._wakeup = False
+        if self.is_woken and not self._wakeup_disabled:
+            self.is_woken = False
             raise WakeupError("wakeup() was called")
 
     def step(
@@ -89,7 +90,7 @@ class ApplicationDriver:
                 # A wakeup that comes earlier is seen here. A later one takes this back before it ends the wait. So no
                 # wakeup is lost because it arrives together with an empty response.
                 client.awaits_records = True
-                if self._wakeup:
+                if self.is_woken:
                     client.awaits_records = False
             timer.update(client.poll(wait_ms, timer.now_ms))
             client.awaits_records = client.is_broken = False
@@ -104,7 +105,7 @@ class ApplicationDriver:
         """
         client = self._client
         now_ms = self._clock.now_ms()
-        if if_any and not client.managers.are_due(now_ms) and not client.has_pending_requests():
+        if if_any and now_ms < client.managers.due_ms and not client.has_pending_requests():
             return
         with client.lease:
             client.is_broken = True

@@ -191,13 +191,13 @@ class ClassicConsumer:
             KafkaError: a broker returned an error, or bytes are unreadable, and no record comes before that.
         """
         fetch = Fetch()
-        self._undelivered.begin(fetch)
-        if not self._undelivered.is_empty:
+        if self._undelivered.begin(fetch):
             self.rewind_invalid_waiting()
             self._undelivered.take(fetch, max_records or self._max_poll_records, partitions)
             if fetch.num_records:
                 return fetch
-        self._fetches.raise_unsupported()
+        if self._fetches.unsupported is not None:
+            self._fetches.raise_unsupported()
         return self._fetch_collector.collect_fetch(self._fetch_buffer, fetch, max_records, partitions)
 
     def collect_more(
@@ -300,15 +300,19 @@ class ClassicConsumer:
         self._consumer_metrics.record_poll_start(timer.now_ms)
         try:
             while True:
-                self._driver.maybe_trigger_wakeup()
+                if self._driver.is_woken:
+                    self._driver.maybe_trigger_wakeup()
                 if self._coordinator is None:
                     self._sole_reader.poll()
-                    self.update_fetch_positions()
+                    if self._offsets.can_skip_update_fetch_positions():
+                        self._has_all_fetch_positions = True
+                    else:
+                        self.update_fetch_positions()
                 else:
                     call_ms = 0 if self._fetches.has_news else timer.remaining_ms  # with records, it will not wait
                     yield from self.update_assignment_metadata_if_needed(call_ms=call_ms)
                 fetch = collect()
-                is_empty = fetch.is_empty
+                is_empty = not fetch.num_records and not fetch.position_advanced  # as Fetch.is_empty
                 if is_empty:
                     self.create_fetch_requests()
                     due_ms = self.time_to_next_poll()
@@ -400,7 +404,7 @@ class ClassicConsumer:
             return True
         self._offsets.validate_positions_if_needed()
         self._drop_deleted_records()
-        self._has_all_fetch_positions = self._subscriptions.has_all_fetch_positions()
+        self._has_all_fetch_positions = not self._subscriptions.without_position
         if self._has_all_fetch_positions:
             return True
         initialized = initialize and (

@@ -10,6 +10,7 @@ from pykclient.caused_errors import caused_by, innermost
 from pykclient.consumer.fetch_config import READ_COMMITTED
 from pykclient.errors import IllegalStateError, KafkaError, RecordDeserializationError
 from pykclient.record import columns as record_columns
+from pykclient.record import record_cursor
 from pykclient.record.checksum import crc32c
 from pykclient.record.columns import ColumnCursor
 from pykclient.record.memory_records import MemoryRecords
@@ -51,6 +52,8 @@ class CompletedFetch:
         "_bytes_read",
         "_cursor",
         "_failure",
+        "_inside",
+        "_left",
         "_log",
         "_metric_aggregator",
         "_position",
@@ -92,6 +95,8 @@ class CompletedFetch:
         self.size_in_bytes = 0 if records is None else len(records)
         self._records = MemoryRecords(records) if records else MemoryRecords.EMPTY
         self._position = 0  # in _records: where _upcoming begins, or will begin
+        # Where the next record begins in the batch at _position, and how many it has left; 0 if it was not begun.
+        self._inside = self._left = 0
         self._upcoming: RecordBatch | None = None
         self._batch: RecordBatch | None = None
         self._batch_end = 0  # the offset after the last batch that was read without being the current one
@@ -146,11 +151,56 @@ class CompletedFetch:
             RecordDeserializationError: a deserializer failed.
             KafkaError: the bytes are not valid records.
         """
-        result: list[ConsumerRecord[Any, Any]] = []
+        # Without the call of CursorOwner.__new__, which is Python code.
+        owner = tuple.__new__(CursorOwner, (*self.partition, deserializers.key, deserializers.value))
+        if self._cursor is not None or self._failure is not None:
+            return self._read_by_cursors(config, owner, max_records, [])
+        # The offset first: if a signal handler raises below, it no longer fits the position, and all this is dropped.
+        (
+            records,
+            self.next_fetch_offset,
+            position,
+            self._inside,
+            self._left,
+            size_bytes,
+            epoch,
+            batch_end,
+            is_at_end,
+            failure,
+        ) = record_cursor.decode_batches(
+            self._records.buffer,
+            self._position,
+            self._inside,
+            self._left,
+            self.next_fetch_offset,
+            crc32c if config.check_crcs else None,
+            not (self._aborted_transactions or self._aborted_producer_ids) or config.isolation_level != READ_COMMITTED,
+            owner,
+            max_records,
+        )
+        self._records_read += len(records)
+        self._bytes_read += size_bytes
+        if records or position > self._position:
+            self.last_epoch = epoch if epoch >= 0 else None
+            if position > self._position:
+                self._move_to(position, batch_end, is_at_end)
+        if failure is not None:
+            if records and isinstance(failure, KafkaError):
+                return records
+            if isinstance(failure, RecordDeserializationError):
+                raise _of_deserializer(failure) from (failure.__cause__ or failure)
+            raise failure
+        if len(records) == max_records or self.is_consumed:
+            return records  # nearly always
+        self._left = 0
+        return self._read_by_cursors(config, owner, max_records, records)
+
+    def _read_by_cursors(
+        self, config: FetchConfig, owner: CursorOwner, max_records: int, result: list[ConsumerRecord[Any, Any]]
+    ) -> list[ConsumerRecord[Any, Any]]:
+        """Add records to ``result`` until it has ``max_records``, batch by batch."""
 
         def open_cursor(batch: RecordBatch) -> Cursor:
-            # Without the call of CursorOwner.__new__, which is Python code.
-            owner = tuple.__new__(CursorOwner, (*self.partition, deserializers.key, deserializers.value))
             # The broker sends whole batches; the position may be inside the first.
             return batch.cursor(owner, self.next_fetch_offset, config.max_decompressed_bytes)
 
@@ -160,8 +210,16 @@ class CompletedFetch:
             result = result + records if result else records
             return len(records)
 
-        self._read_on(config, max_records, open_cursor, read, is_columnar=False)
+        self._read_on(config, max_records, open_cursor, read, count=len(result), is_columnar=False)
         return result
+
+    def _move_to(self, position: int, batch_end: int, is_at_end: bool) -> None:
+        """Continue with the batch at ``position``, after batches that were read without being the current one."""
+        self._position = position
+        self._upcoming = self._batch = None
+        self._batch_end = batch_end
+        if is_at_end:
+            self._end()
 
     def fetch_columns(self, config: FetchConfig, columns: Columns, max_rows: int, end_offset: int = MAX_INT64) -> int:
         """Add the next records to ``columns``, at most ``max_rows`` and no more than they hold; return the number.
@@ -229,8 +287,7 @@ class CompletedFetch:
                 try:
                     count += read(cursor, wanted - count)
                 except RecordDeserializationError as error:  # a retry may succeed
-                    cause = error.__cause__ or error
-                    raise caused_by(error, innermost(cause)) from cause
+                    raise _of_deserializer(error) from (error.__cause__ or error)
                 except IllegalStateError:
                     raise
                 except KafkaError as error:
@@ -255,14 +312,13 @@ class CompletedFetch:
         if self._failure is not None:
             return 0, False
         rows, size_bytes = columns.rows, columns.size_bytes
-        aborts = config.isolation_level == READ_COMMITTED and (self._aborted_transactions or self._aborted_producer_ids)
         topic, partition = self.partition
         position, self.next_fetch_offset, is_inside, is_at_end, epoch, batch_end = record_columns.decode_batches(
             self._records.buffer,
             self._position,
             self.next_fetch_offset,
             crc32c if config.check_crcs else None,
-            not aborts,
+            not (self._aborted_transactions or self._aborted_producer_ids) or config.isolation_level != READ_COMMITTED,
             topic,
             partition,
             columns,
@@ -271,13 +327,10 @@ class CompletedFetch:
         )
         self._records_read += columns.rows - rows
         self._bytes_read += columns.size_bytes - size_bytes
+        self._left = 0
         if position > self._position:
-            self._position = position
-            self._upcoming = self._batch = None
-            self._batch_end = batch_end
             self.last_epoch = epoch if epoch >= 0 else None
-            if is_at_end:
-                self._end()
+            self._move_to(position, batch_end, is_at_end)
         return columns.rows - rows, is_inside
 
     # --- batches ---------------------------------------------------------------------------------------------------
@@ -395,3 +448,8 @@ class CompletedFetch:
 
     def __repr__(self) -> str:
         return f"CompletedFetch({self.partition}, {self.size_in_bytes} bytes from {self.next_fetch_offset})"
+
+
+def _of_deserializer(error: RecordDeserializationError) -> RecordDeserializationError:
+    """Return the error of a deserializer for the application, which may catch it by the class of its cause."""
+    return caused_by(error, innermost(error.__cause__ or error))

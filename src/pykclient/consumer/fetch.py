@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from pykclient.record.columns import Columns
 
 
+#: The end offsets of a fetch without any. Nothing changes them.
+_NOWHERE: Mapping[TopicPartition, int] = {}
+
+
 class AnyFetch:
     """The data that one poll takes, as records or columns.
 
@@ -30,7 +34,7 @@ class AnyFetch:
         self.position_advanced = False
         self.returned = False
         #: For some partitions, the offset of the first record that is not taken.
-        self.until: Mapping[TopicPartition, int] = until or {}
+        self.until: Mapping[TopicPartition, int] = until or _NOWHERE
 
     @property
     def is_empty(self) -> bool:
@@ -48,7 +52,11 @@ class Fetch(AnyFetch):
     __slots__ = ("has_waited", "records")
 
     def __init__(self) -> None:
-        super().__init__()
+        # As AnyFetch.__init__, without its call.
+        self.first_positions = {}
+        self.num_records = 0
+        self.is_full = self.position_advanced = self.returned = False
+        self.until = _NOWHERE
         self.records: dict[TopicPartition, list[ConsumerRecord[Any, Any]]] = {}
         self.has_waited = False
 

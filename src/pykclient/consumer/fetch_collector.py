@@ -84,10 +84,15 @@ class FetchCollector:
         Raises:
             KafkaError: a broker returned an error, or bytes are unreadable.
         """
-        config = self._config
+        config, deserializers = self._config, self._deserializers
 
         def take(completed: CompletedFetch, wanted: int) -> None:
-            fetch.add(completed.partition, completed.fetch_records(config, self._deserializers, wanted))
+            records = completed.fetch_records(config, deserializers, wanted)
+            if fetch.records:
+                fetch.add(completed.partition, records)
+            elif records:  # the same, without the call
+                fetch.records[completed.partition] = records
+                fetch.num_records = len(records)
 
         limit = config.max_poll_records if max_records is None else max_records
         self._collect(fetch_buffer, fetch, limit, take, partitions)

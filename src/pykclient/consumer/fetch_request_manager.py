@@ -103,14 +103,15 @@ class FetchRequestManager:
         self._all_busy_at: tuple[int, int, int] | None = None
         self._checked_replicas = (-1, -1)
         self._sessions_end = False
-        self._unsupported: UnsupportedVersionError | None = None
+        #: The error of a node that is too old to fetch from, for ``raise_unsupported``.
+        self.unsupported: UnsupportedVersionError | None = None
 
     def has_available_fetches(self, partitions: Collection[TopicPartition] | None = None) -> bool:
         """Return whether the buffer holds records that a poll would return, or an error that it would raise.
 
         ``partitions`` are the only ones that the poll asks for; None means all.
         """
-        return self._unsupported is not None or self._fetch_buffer.has_completed_fetches(
+        return self.unsupported is not None or self._fetch_buffer.has_completed_fetches(
             lambda fetch: (
                 self._subscriptions.is_fetchable(fetch.partition)
                 and (partitions is None or fetch.partition in partitions)
@@ -120,7 +121,7 @@ class FetchRequestManager:
     @property
     def has_news(self) -> bool:
         """True if there is buffered data that no poll has begun to return, or an error for the next poll."""
-        return self._unsupported is not None or not self._fetch_buffer.is_empty
+        return self.unsupported is not None or not self._fetch_buffer.is_empty
 
     # --- requests --------------------------------------------------------------------------------------------------
 
@@ -391,7 +392,7 @@ class FetchRequestManager:
         """Handle a failed request: start a new session, and read its partitions from their leaders."""
         if isinstance(error, UnsupportedVersionError):
             # Retrying cannot help. Without an error (as in Java) the topic would look empty.
-            self._unsupported = UnsupportedVersionError(f"cannot read from {node.host}:{node.port}: {error}")
+            self.unsupported = UnsupportedVersionError(f"cannot read from {node.host}:{node.port}: {error}")
         try:
             handler = self._session_handlers[node.id]
             handler.handle_error(error)
@@ -410,7 +411,7 @@ class FetchRequestManager:
 
     def raise_unsupported(self) -> None:
         """Raise UnsupportedVersionError, once, if a node is too old to fetch from."""
-        error, self._unsupported = self._unsupported, None
+        error, self.unsupported = self.unsupported, None
         if error is not None:
             raise error
 

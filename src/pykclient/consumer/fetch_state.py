@@ -238,15 +238,6 @@ class TopicPartitionState:
             raise IllegalStateError(f"a partition that is {self.fetch_state} has no position to advance")
         self.position = position
 
-    def advance_to(self, offset: int, offset_epoch: int | None) -> None:
-        """Advance the offset past delivered records; the leader and the topic stay."""
-        position = self.position
-        if position is None or not self.fetch_state.has_valid_position:
-            raise IllegalStateError(f"a partition that is {self.fetch_state} has no position to advance")
-        # Without the call of FetchPosition.__new__, which is Python code.
-        _, _, leader, topic_id = position
-        self.position = tuple.__new__(FetchPosition, (offset, offset_epoch, leader, topic_id))
-
     def lag_and_lead(self, isolation_level: int) -> tuple[int | None, int | None]:
         """Return the records from the position to the readable end, and from the start of the log to the position.
 

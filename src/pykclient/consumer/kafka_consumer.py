@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from pykclient import explanation
 from pykclient.argument_values import checked_flag
+from pykclient.clock import FOREVER_MS, Timer
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.arrow_reader import ArrowReader
@@ -253,12 +254,20 @@ class KafkaConsumer(ConsumerFace[K, V]):
             AuthenticationError: a broker refused the credentials.
             KafkaError: the rebalance listener failed, or a record batch is unreadable.
         """
-        with self._guard:
+        with self._guard as outer:
             if timeout_ms is None:  # the types forbid it; in other methods None means the default timeout
                 raise IllegalArgumentError("poll() takes a number of milliseconds, not None")
             moves = update_offsets is True or checked_flag(update_offsets, "update_offsets")
-            self._guard.require_outermost()
-            fetch = self._run(self._consumer.poll(self._timer(timeout_ms), consumer_arguments.max_records(max_records)))
+            if outer is not None:
+                self._guard.require_outermost()
+            if max_records is not None:
+                max_records = consumer_arguments.max_records(max_records)
+            # Without the calls of _timer for nearly all values.
+            if type(timeout_ms) is int and 0 <= timeout_ms < FOREVER_MS:
+                timer = Timer(self._clock, timeout_ms)
+            else:
+                timer = self._timer(timeout_ms)
+            fetch = self._run(self._consumer.poll(timer, max_records))
             records: dict[TopicPartition, list[ConsumerRecord[K, V]]] = fetch.records
             if not moves:
                 self._consumer.take_back(fetch)

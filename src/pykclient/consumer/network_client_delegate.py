@@ -352,7 +352,7 @@ class NetworkClientDelegate:
     def has_pending_requests(self, node: Node | None = None) -> bool:
         """Return whether requests have no response yet. Without a node, this needs no lease."""
         if node is None:
-            return self._client.has_in_flight_requests() or bool(self._arrived) or bool(self._unsent)
+            return self._client.in_flight_request_count() > 0 or bool(self._arrived) or bool(self._unsent)
         return self.pending_request_count(node) > 0
 
     @property

@@ -136,7 +136,7 @@ class OffsetsRequestManager:
         error, self._reset_error = self._reset_error, None
         if error is not None:
             raise error
-        if self._subscriptions.has_all_fetch_positions():
+        if not self._subscriptions.without_position:
             return
         strategies: dict[TopicPartition, AutoOffsetResetStrategy] = {}
         timestamps: dict[TopicPartition, int] = {}

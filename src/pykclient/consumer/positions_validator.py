@@ -35,7 +35,7 @@ class PositionsValidator:
         """
         self.maybe_throw_error()
         self.validate_positions_on_metadata_change()
-        if self._subscriptions.has_all_fetch_positions():
+        if not self._subscriptions.without_position:
             return {}
         return self._subscriptions.partitions_needing_validation(self._clock.now_ms())
 
@@ -94,7 +94,7 @@ class PositionsValidator:
         """
         if self._error is not None:
             self.maybe_throw_error()
-        return self._metadata_version == self._metadata.update_version and self._subscriptions.has_all_fetch_positions()
+        return self._metadata_version == self._metadata.update_version and not self._subscriptions.without_position
 
     def maybe_set_error(self, error: Exception) -> None:
         if self._error is None:

@@ -18,13 +18,14 @@ class RequestManagers:
     ``send(request, is_background)`` queues a request. Thread: the holder of the I/O lease.
     """
 
-    __slots__ = ("_all", "_background", "_due_ms", "_send")
+    __slots__ = ("_all", "_background", "_send", "due_ms")
 
     def __init__(self, send: Callable[[UnsentRequest, bool], object]) -> None:
         self._send = send
         self._all: tuple[RequestManager, ...] = ()
         self._background: tuple[RequestManager, ...] = ()
-        self._due_ms = 0
+        #: When a manager may have something to do.
+        self.due_ms = 0
 
     def add(self, *managers: RequestManager) -> None:
         self._all += managers
@@ -43,16 +44,13 @@ class RequestManagers:
                 for request in result.requests:
                     self._send(request, manager.runs_in_background)
         if not background:
-            self._due_ms = now_ms + wait_ms
+            self.due_ms = now_ms + wait_ms
         return wait_ms
 
     def poll_soon(self) -> None:
-        """Make ``are_due`` return True, because the application has given a manager something to do."""
-        self._due_ms = 0
-
-    def are_due(self, now_ms: int) -> bool:
-        """Return whether a manager may have something to do since the last poll."""
-        return now_ms >= self._due_ms
+        """Make managers due, because the application has given one something to do."""
+        #: When a manager may have something to do.
+        self.due_ms = 0
 
     def reset(self) -> None:
         """Reset all managers."""

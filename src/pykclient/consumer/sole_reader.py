@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.subscription_state import SubscriptionState, TopicPattern
+from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.network.cluster import Cluster
 from pykclient.types import TopicPartition
-
-#: Metadata version, pattern, topics and assignment id.
-_Source = tuple[int, TopicPattern | None, frozenset[str], int]
 
 
 class SoleReader:
@@ -23,17 +20,22 @@ class SoleReader:
     def __init__(self, metadata: ConsumerMetadata, subscriptions: SubscriptionState) -> None:
         self._metadata = metadata
         self._subscriptions = subscriptions
-        #: The input of the last assignment.
-        self._made_from: _Source | None = None
+        #: The metadata version and the subscription's number at the last assignment.
+        self._made_from: tuple[int, int] | None = None
 
     def poll(self) -> None:
         """Update the assignment if metadata or the subscription has changed."""
         subscriptions = self._subscriptions
-        if not subscriptions.has_auto_assigned_partitions():
-            return
-        if self._source() == self._made_from:
-            return
         version = self._metadata.update_version
+        if (version, subscriptions.request_id) == self._made_from:
+            return
+        if subscriptions.has_auto_assigned_partitions():
+            self._assign()
+        # A version that arrived meanwhile is handled by the next poll.
+        self._made_from = version, subscriptions.request_id
+
+    def _assign(self) -> None:
+        subscriptions = self._subscriptions
         cluster = self._metadata.fetch()
         if subscriptions.has_pattern_subscription():
             self._match_pattern(cluster)
@@ -42,17 +44,6 @@ class SoleReader:
         found = {TopicPartition(t, info.partition) for t in topics for info in cluster.partitions_for_topic(t)}
         if held | found != subscriptions.assigned_partitions():
             subscriptions.assign_from_subscribed(sorted(held | found))
-        # A version that arrived meanwhile is handled by the next poll.
-        self._made_from = version, *self._source()[1:]
-
-    def _source(self) -> _Source:
-        subscriptions = self._subscriptions
-        return (
-            self._metadata.update_version,
-            subscriptions.subscribed_pattern(),
-            subscriptions.subscription(),
-            subscriptions.assignment_id,
-        )
 
     def _is_deleted(self, tp: TopicPartition) -> bool:
         position = self._subscriptions.position_or_none(tp)

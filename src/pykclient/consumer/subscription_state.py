@@ -68,11 +68,15 @@ class SubscriptionState:
         self._rebalance_listener: Any = None
         #: A number that changes with each assignment.
         self.assignment_id = 0
+        #: A number that changes whenever the subscription or the assignment may have changed.
+        self.request_id = 0
         #: A number that changes whenever a preferred read replica is set.
         self.lease_id = 0
         #: A number that changes whenever a partition may have become fetchable, or fetchable from another node.
         self.changes = 0
         self._index = PartitionIndex()
+        #: The assigned partitions that lack a valid position.
+        self.without_position = self._index.without_position
         self.missing = MissingOffsets(self._index)
         #: Put other partitions first in the next requests.
         self.move_partition_to_end = self._index.move_to_end
@@ -90,6 +94,7 @@ class SubscriptionState:
         """Replace the assignment. Partitions that stay keep their state."""
         known = self._index.assignment
         self.assignment_id += 1
+        self.request_id += 1
         assignment = {tp: known.get(tp) or TopicPartitionState() for tp in partitions}
         for state in assignment.values():
             # Set by a rebalance that a wakeup in the listener interrupted: the partition was not revoked.
@@ -122,6 +127,7 @@ class SubscriptionState:
     # --- subscription --------------------------------------------------------------------------------------------
 
     def _set_type(self, subscription_type: str) -> None:
+        self.request_id += 1
         if self._type == NONE:
             self._type = subscription_type
         elif self._type != subscription_type:
@@ -156,6 +162,7 @@ class SubscriptionState:
     def _change_subscription(self, topics: frozenset[str]) -> bool:
         if topics == self._subscription:
             return False
+        self.request_id += 1
         self._subscription = topics
         self._refile_all()
         return True
@@ -208,9 +215,6 @@ class SubscriptionState:
     def subscription(self) -> frozenset[str]:
         """Return the topics subscribed to; empty with manual assignment."""
         return self._subscription if self.has_auto_assigned_partitions() else frozenset()
-
-    def subscribed_pattern(self) -> TopicPattern | None:
-        return self._pattern
 
     def broker_pattern(self) -> SubscriptionPattern | None:
         """Return the pattern that the brokers match, if that is the subscription. Thread: any."""
@@ -320,10 +324,6 @@ class SubscriptionState:
             self._refile_all()
 
     # --- fetchable partitions ------------------------------------------------------------------------------------
-
-    def fetchable_partitions(self, is_available: Callable[[TopicPartition], bool]) -> list[TopicPartition]:
-        """Return the fetchable partitions that ``is_available`` accepts, those that have waited longest first."""
-        return [tp for tp, state in self._index if state.group_node is not None and is_available(tp)]
 
     def fetch_node_ids(self) -> list[int]:
         """Return the ids of the nodes with partitions to fetch; NO_NODE is one of them if a leader is unknown."""
@@ -445,7 +445,11 @@ class SubscriptionState:
     def advance(self, tp: TopicPartition, offset: int, offset_epoch: int | None) -> None:
         """Advance the position past delivered records; its leader and topic stay."""
         state = self._index.assignment.get(tp) or self._assigned(tp)
-        state.advance_to(offset, offset_epoch)
+        position = state.position
+        if position is None or not state.fetch_state.has_valid_position:
+            raise IllegalStateError(f"a partition that is {state.fetch_state} has no position to advance")
+        # Without the call of FetchPosition.__new__, which is Python code.
+        state.position = tuple.__new__(FetchPosition, (offset, offset_epoch, position[2], position[3]))
         if state.group_node is not None:  # as PartitionIndex.touch, without its call
             self._index.changed.setdefault(state.group_node, {})[tp] = None
 
@@ -458,9 +462,6 @@ class SubscriptionState:
                 epoch = UNKNOWN_EPOCH if position.offset_epoch is None else position.offset_epoch
                 consumed[tp] = OffsetAndMetadata(position.offset, "", epoch)
         return consumed
-
-    def has_all_fetch_positions(self) -> bool:
-        return not self._index.without_position
 
     def initializing_partitions(self) -> set[TopicPartition]:
         return {tp for tp, state in self._index.without_position.items() if state.should_initialize}

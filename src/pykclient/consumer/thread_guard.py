@@ -166,8 +166,8 @@ class ThreadGuard:
             holder = holder.outer
         return holder
 
-    def __enter__(self) -> None:
-        """Enter the guard, and recover from an interrupted call.
+    def __enter__(self) -> object:
+        """Enter the guard, and recover from an interrupted call. Return the call whose callback made this one, or None.
 
         Raises:
             ConcurrentModificationError: another thread is inside.
@@ -189,6 +189,7 @@ class ThreadGuard:
                 self._check_not_returning(entry)
                 self.recover(False)
             self._is_broken = True
+        return entry.outer
 
     def _check_not_returning(self, entry: _Entry) -> None:
         """Leave, and raise an error, if the last call is about to return its leftovers.

@@ -81,14 +81,18 @@ class UndeliveredRecords:
 
     # --- the fetch that is being returned ----------------------------------------------------------------------------
 
-    def begin(self, fetch: AnyFetch) -> None:
-        """Hold commits back to the start of ``fetch``, until it is marked as returned."""
+    def begin(self, fetch: AnyFetch) -> bool:
+        """Hold commits back to the start of ``fetch``, until it is marked as returned.
+
+        Return whether records wait for a loop.
+        """
         while self._chunks and not self._chunks[0].left:
             self._chunks.popleft()
         fetch.first_positions.clear()  # from an earlier attempt that found nothing
         error = sys.exc_info()[1]
         self._handled = None if error is None else id(error)
         self._fetch = fetch
+        return bool(self._chunks)
 
     def hold_back_last(self) -> None:
         """Exclude the records that the application got last from commits if an exception is being handled.

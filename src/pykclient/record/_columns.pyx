@@ -8,9 +8,10 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
+from pykclient.record._batch_layout cimport HEADER_SIZE, Header, is_cut_off, read_header
 from pykclient.record._record_layout cimport Fields, add, read_bytes, read_record
 
 from pykclient.record.columns import decode_rows as decode_rows_python
@@ -19,15 +20,6 @@ cdef enum:
     # Length, attributes, timestamp, offset, key, value and headers have at least one byte each.
     SMALLEST_RECORD = 7
     MAX_INLINE = 12
-    # Of a batch.
-    LOG_OVERHEAD = 12
-    HEADER_SIZE_UP_TO_MAGIC = 17
-    HEADER_SIZE = 61
-    SMALLEST_BATCH = 14  # of any format, without the overhead
-    COMPRESSION_MASK = 0x07
-    LOG_APPEND_TIME_FLAG = 0x08
-    TRANSACTIONAL_FLAG = 0x10
-    CONTROL_FLAG = 0x20
 
 
 # --- bytearrays that grow ------------------------------------------------------------------------------------------
@@ -471,27 +463,6 @@ def decode_rows(object cursor, object columns, Py_ssize_t max_rows, int64_t end_
 
 # --- batches into columns ------------------------------------------------------------------------------------------
 
-cdef inline uint32_t read_uint32(const uint8_t *at) noexcept nogil:
-    return <uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3]
-
-
-cdef inline int64_t read_int64(const uint8_t *at) noexcept nogil:
-    return <int64_t>(<uint64_t>read_uint32(at) << 32 | read_uint32(at + 4))
-
-
-cdef bint is_cut_off(const uint8_t *start, Py_ssize_t left) noexcept:
-    """Return whether ``left`` bytes are not enough for another batch. False for what the Python version must handle."""
-    cdef int32_t size
-    if left < LOG_OVERHEAD:
-        return True
-    size = <int32_t>read_uint32(start + 8)
-    if size < SMALLEST_BATCH:
-        return False
-    if left < HEADER_SIZE_UP_TO_MAGIC:
-        return True
-    return start[16] <= 2 and <Py_ssize_t>size + LOG_OVERHEAD > left
-
-
 def decode_batches(
     object records,
     Py_ssize_t pos,
@@ -508,10 +479,10 @@ def decode_batches(
     cdef Batch batch
     cdef Rows rows
     cdef const uint8_t *start
-    cdef Py_ssize_t size, count
-    cdef int64_t base_offset, offset, batch_end = 0
-    cdef int attributes
-    cdef int32_t epoch, last_epoch = -1, run_epoch = 0
+    cdef Header header
+    cdef Py_ssize_t count
+    cdef int64_t offset, batch_end = 0
+    cdef int32_t last_epoch = -1, run_epoch = 0
     cdef int timestamp_type, run_type = 0
     cdef Py_ssize_t run_rows = 0
     cdef bint is_inside = False, is_at_end
@@ -520,32 +491,22 @@ def decode_batches(
         batch.source = <const uint8_t *>view.buf
         begin_rows(&rows, columns, max_rows, next_offset, end_offset, records)
         try:
-            while rows.left > 0 and rows.next_offset < end_offset and view.len - pos >= HEADER_SIZE:
+            while rows.left > 0 and rows.next_offset < end_offset:
                 start = batch.source + pos
-                size = read_uint32(start + 8)
-                size += LOG_OVERHEAD
-                attributes = start[22]
-                base_offset = read_int64(start)
-                batch.remaining = <int32_t>read_uint32(start + 57)
-                if size < HEADER_SIZE or size > view.len - pos or start[16] != 2 or batch.remaining <= 0:
-                    break
-                if attributes & (COMPRESSION_MASK | CONTROL_FLAG):
-                    break
-                if attributes & TRANSACTIONAL_FLAG and not takes_transactional:
+                if not read_header(start, view.len - pos, takes_transactional, &header):
                     break
                 if checksum is not None:
-                    if <uint32_t>checksum(records[pos + 21 : pos + size]) != read_uint32(start + 17):
+                    if <uint32_t>checksum(records[pos + 21 : pos + header.size]) != header.checksum:
                         break
-                if not 0 <= base_offset < INT64_MAX - INT32_MAX or start[23] & 0x80:
-                    break
-                if base_offset >= end_offset:
+                if header.base_offset >= end_offset:
                     break
                 batch.at = start + HEADER_SIZE
-                batch.end = start + size
-                batch.base_offset = base_offset
-                batch.base_timestamp = read_int64(start + 27)
-                batch.has_append_time = attributes & LOG_APPEND_TIME_FLAG
-                batch.append_time = read_int64(start + 35)
+                batch.end = start + header.size
+                batch.remaining = header.count
+                batch.base_offset = header.base_offset
+                batch.base_timestamp = header.base_timestamp
+                batch.has_append_time = header.has_append_time
+                batch.append_time = header.max_timestamp
                 count = rows.count
                 offset = rows.next_offset
                 read_rows(&batch, &rows)
@@ -554,21 +515,20 @@ def decode_batches(
                     # A cursor handles a batch from which nothing was read.
                     rows.next_offset = offset
                     break
-                epoch = <int32_t>read_uint32(start + 12)
                 if count:
                     timestamp_type = 1 if batch.has_append_time else 0
-                    if run_rows and (epoch != run_epoch or timestamp_type != run_type):
+                    if run_rows and (header.leader_epoch != run_epoch or timestamp_type != run_type):
                         columns.add_run((topic, partition, run_epoch, run_type), run_rows)
                         run_rows = 0
-                    run_epoch = epoch
+                    run_epoch = header.leader_epoch
                     run_type = timestamp_type
                     run_rows += count
                 if batch.remaining:
                     is_inside = count > 0
                     break
-                last_epoch = epoch
-                batch_end = base_offset + <int32_t>read_uint32(start + 23) + 1
-                pos += size
+                last_epoch = header.leader_epoch
+                batch_end = header.next_offset
+                pos += header.size
         finally:
             finish_rows(&rows, columns, records)
             if run_rows:

@@ -10,10 +10,11 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT64_MAX, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
 from pykclient._consumer_record cimport RecordObject, new_record
+from pykclient.record._batch_layout cimport HEADER_SIZE, Header, is_cut_off, read_header
 from pykclient.record._record_layout cimport Fields, add, read_bytes, read_record
 
 from pykclient.record.record_cursor import _deserialization_error, decode_into as decode_into_python
@@ -22,6 +23,14 @@ cdef extern from *:
     PyObject *Py_NewRef(object value)
     bint PyObject_IS_GC(object value)
     void PyObject_GC_Track(object record)
+
+
+cdef struct Place:
+    const uint8_t *at  # the next record
+    const uint8_t *end  # of the batch
+    Py_ssize_t remaining  # the number of records from there on
+    Py_ssize_t bytes_read
+    int64_t next_offset  # records with lower offsets are left out
 
 
 cdef tuple _headers(Fields *fields):
@@ -51,32 +60,30 @@ cdef tuple _headers(Fields *fields):
 def decode_into(object cursor, Py_ssize_t max_records, list records not None):
     """Append the next records of ``cursor``; leave broken and unusual records to the Python form."""
     cdef Py_buffer buffer
-    cdef object batch_header = cursor._common_fields
+    cdef Place place
     cdef object data = cursor._data, next_offset = cursor.next_offset, failure = None
-    cdef Py_ssize_t pos = cursor._pos, remaining = cursor._remaining
+    cdef Py_ssize_t remaining = cursor._remaining
     cdef Py_ssize_t wanted = min(max_records, remaining)
     if data is None:
         data = cursor._data = cursor._batch.record_view(cursor._limit)
     if -1 <= next_offset <= INT64_MAX:
+        base_offset, base_timestamp, append_time, timestamp_type, epoch = cursor._common_fields
         PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
         try:
-            pos, remaining, next_offset, bytes_read, failure = decode(
-                <const uint8_t *>buffer.buf,
-                buffer.len,
-                pos,
-                remaining,
-                wanted,
-                next_offset,
-                batch_header,
-                cursor._owner,
-                records,
+            place.at = <const uint8_t *>buffer.buf + <Py_ssize_t>cursor._pos
+            place.end = <const uint8_t *>buffer.buf + buffer.len
+            place.remaining = remaining
+            place.bytes_read = 0
+            place.next_offset = next_offset
+            failure = decode(
+                &place, wanted, base_offset, base_timestamp, append_time, timestamp_type, epoch, cursor._owner, records
             )
+            cursor._pos = place.at - <const uint8_t *>buffer.buf
         finally:
             PyBuffer_Release(&buffer)
-        cursor._pos = pos
-        cursor._remaining = remaining
-        cursor.next_offset = next_offset
-        cursor.bytes_read += bytes_read
+        cursor._remaining = remaining = place.remaining
+        cursor.next_offset = place.next_offset
+        cursor.bytes_read += place.bytes_read
         cursor.records_read += len(records)
         cursor.exhausted = remaining == 0
         if failure is not None:
@@ -85,29 +92,102 @@ def decode_into(object cursor, Py_ssize_t max_records, list records not None):
         decode_into_python(cursor, max_records - len(records), records)
 
 
-cdef tuple decode(
-    const uint8_t *start,
-    Py_ssize_t size,
+def decode_batches(
+    object buffer,
     Py_ssize_t pos,
+    Py_ssize_t inside,
     Py_ssize_t remaining,
-    Py_ssize_t max_records,
     int64_t next_offset,
-    tuple batch_header,
+    object checksum,
+    bint takes_transactional,
+    object owner,
+    Py_ssize_t max_records,
+):
+    cdef Py_buffer view
+    cdef Place place
+    cdef Header header
+    cdef const uint8_t *start
+    cdef list records = []
+    cdef Py_ssize_t begun_with
+    cdef int32_t epoch = -1
+    cdef int64_t batch_end = 0
+    cdef object failure = None, timestamp_type, append_time
+    cdef bint is_at_end
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        place.bytes_read = 0
+        place.next_offset = next_offset
+        while len(records) < max_records:
+            start = <const uint8_t *>view.buf + pos
+            if not read_header(start, view.len - pos, takes_transactional, &header):
+                break
+            if not remaining:
+                if checksum is not None:
+                    if <uint32_t>checksum(buffer[pos + 21 : pos + header.size]) != header.checksum:
+                        break
+                inside = HEADER_SIZE
+                remaining = header.count
+            begun_with = len(records)
+            place.at = start + inside
+            place.end = start + header.size
+            place.remaining = remaining
+            timestamp_type = 1 if header.has_append_time else 0
+            append_time = header.max_timestamp if header.has_append_time else None
+            failure = decode(
+                &place,
+                max_records - begun_with,
+                header.base_offset,
+                header.base_timestamp,
+                append_time,
+                timestamp_type,
+                None if header.leader_epoch == -1 else header.leader_epoch,
+                owner,
+                records,
+            )
+            epoch = header.leader_epoch
+            remaining = place.remaining
+            if remaining:
+                inside = place.at - start
+                break
+            batch_end = header.next_offset
+            pos += header.size
+        is_at_end = not remaining and is_cut_off(<const uint8_t *>view.buf + pos, view.len - pos)
+        return (
+            records,
+            place.next_offset,
+            pos,
+            inside,
+            remaining,
+            place.bytes_read,
+            epoch,
+            batch_end,
+            is_at_end,
+            failure,
+        )
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef object decode(
+    Place *place,
+    Py_ssize_t max_records,
+    int64_t base_offset,
+    int64_t base_timestamp,
+    object log_append_time,
+    object timestamp_type,
+    object epoch,
     object owner,
     list records,
 ):
-    """Append up to ``max_records`` records from ``pos`` on, without offsets below ``next_offset``.
+    """Append up to ``max_records`` records of a batch, and move ``place`` past them.
 
-    ``remaining`` is the number of records from ``pos`` on. Return the point where decoding stopped, as ``(pos,
-    remaining, next_offset, bytes_read, failure)``. If fewer than ``max_records`` were appended and some remain, the
-    point is before a record that the Python form must decode, or before one whose deserializer raised. In the latter
-    case, ``failure`` is the error to raise.
+    If fewer were appended and some remain, ``place`` is before a record that the Python form must decode, or before one
+    whose deserializer raised. In the latter case, return the error to raise, otherwise None.
     """
-    cdef int64_t base_offset, base_timestamp
-    cdef object log_append_time, timestamp_type, epoch
-    base_offset, base_timestamp, log_append_time, timestamp_type, epoch = batch_header
-    cdef const uint8_t *end = start + size
-    cdef const uint8_t *at = start + pos
+    cdef const uint8_t *end = place.end
+    cdef const uint8_t *at = place.at
+    cdef Py_ssize_t remaining = place.remaining
+    cdef int64_t next_offset = place.next_offset
     cdef Fields fields
     cdef int64_t offset, time, last_time = 0
     cdef Py_ssize_t bytes_read = 0, last_size = -1
@@ -208,4 +288,8 @@ cdef tuple decode(
             bytes_read += fields.end - at
         at = fields.end
         remaining -= 1
-    return at - start, remaining, next_offset, bytes_read, failure
+    place.at = at
+    place.remaining = remaining
+    place.next_offset = next_offset
+    place.bytes_read += bytes_read
+    return failure

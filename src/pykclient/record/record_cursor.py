@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Protocol
 
 from pykclient.errors import KafkaError, RecordDeserializationError
 from pykclient.implementation import use_compiled
 from pykclient.record.default_record import bytes_remain, ended_early, read_headers, size_mismatch
-from pykclient.record.record_batch import CursorOwner, Record
+from pykclient.record.record_batch import Buffer, CursorOwner, Record
 from pykclient.record.varint import rest_of_varint, rest_of_varlong
 from pykclient.serialization import definition_of
 from pykclient.types import ConsumerRecord, TopicPartition
@@ -268,6 +268,43 @@ def decode_into(cursor: RecordCursor, max_records: int, records: list[ConsumerRe
         cursor.bytes_read += bytes_read
         cursor.records_read += len(records) - records_before
         cursor.exhausted = remaining == 0
+
+
+#: ``(records, next_offset, pos, inside, remaining, bytes_read, epoch, batch_end, is_at_end, failure)``
+DecodedBatches = tuple[list[ConsumerRecord[Any, Any]], int, int, int, int, int, int, int, bool, BaseException | None]
+
+
+def decode_batches(
+    buffer: memoryview,
+    pos: int,
+    inside: int,
+    remaining: int,
+    next_offset: int,
+    checksum: Callable[[Buffer], int] | None,
+    takes_transactional: bool,
+    owner: CursorOwner,
+    max_records: int,
+) -> DecodedBatches:
+    """Return up to ``max_records`` records of the batches from ``pos`` on, starting with ``next_offset``.
+
+    It stops before a batch or record that is not ordinary, and a cursor reads that one. Ordinary batches are
+    uncompressed data in the current format, with the right checksum. The compiled form reads them; this one leaves all
+    batches to cursors.
+
+    Args:
+        inside, remaining: the results of the last call if it ended inside the batch at ``pos``. ``remaining`` is 0 if
+            it did not.
+        checksum: computes a batch's checksum; None does not check it.
+        takes_transactional: whether batches of transactions are ordinary.
+
+    Returns:
+        The records; the offset after the last one; the position after the last batch that was read to its end; where
+        the next record of the batch at that position begins, and how many it still has, if it was begun; the size of
+        the records in bytes; the leader epoch of the batch read last; the offset after the last batch that was read to
+        its end; whether there is known to be no whole batch at the position; and the error of a deserializer, for the
+        record at which this stopped.
+    """
+    return [], next_offset, pos, 0, 0, 0, -1, 0, False, None
 
 
 class RecordIteratorCursor:
