@@ -326,14 +326,14 @@ _PROGRESS = (
     Mutant(
         "automatic commits are never due",
         "consumer/coordinator/commit_request_manager",
-        "            if timer.expired or begins_with(timer.remaining_ms, call_ms, interval_ms):\n",
+        "            if wait_ms <= 0 or begins_with(wait_ms, call_ms, interval_ms):\n",
         "            if False:\n",
     ),
     Mutant(
         "after a failure nothing is committed automatically any more",
         "consumer/coordinator/commit_request_manager",
-        "            self._next_auto_commit.update_and_reset(self._config.retry_backoff_ms)\n",
-        "            self._next_auto_commit.update_and_reset(1 << 40)\n",
+        "            self._next_auto_commit_ms = self._clock.now_ms() + self._config.retry_backoff_ms\n",
+        "            self._next_auto_commit_ms = 1 << 60\n",
     ),
     Mutant(
         "a new topic is not matched with the pattern",
@@ -406,7 +406,7 @@ _CONSUMER_GROUPS = tuple(
         (
             "a member whose application does not poll stays",
             "consumer/coordinator/consumer_membership",
-            "            if not self._poll_timer.expired or state is PREPARE_LEAVING or state is LEAVING:\n",
+            "            if now_ms < self._poll_end_ms or state is PREPARE_LEAVING or state is LEAVING:\n",
             "            if True:\n",
         ),
         (

@@ -80,7 +80,8 @@ class ApplicationDriver:
         timer.update()
         with client.lease:
             client.is_broken = True
-            client.complete_answered()
+            if client.answered:
+                client.complete_answered()
             wait_ms, remaining_ms = client.managers.poll(timer.now_ms), timer.remaining_ms
             if wait_ms > remaining_ms or (for_records and ends_with(wait_ms, remaining_ms)):
                 wait_ms = remaining_ms
@@ -94,7 +95,7 @@ class ApplicationDriver:
                     client.awaits_records = False
             timer.update(client.poll(wait_ms, timer.now_ms))
             client.awaits_records = client.is_broken = False
-        if wakeup:
+        if wakeup and self.is_woken:
             self.maybe_trigger_wakeup()
         self._metadata.maybe_throw_any_exception()
 

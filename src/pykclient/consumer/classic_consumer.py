@@ -315,11 +315,12 @@ class ClassicConsumer:
                 is_empty = not fetch.num_records and not fetch.position_advanced  # as Fetch.is_empty
                 if is_empty:
                     self.create_fetch_requests()
-                    due_ms = self.time_to_next_poll()
-                    wait = timer if ends_with(due_ms, timer.remaining_ms) else Timer(self._clock, due_ms)
+                    due_ms, remaining_ms = self.time_to_next_poll(), timer.remaining_ms
+                    wait = timer if ends_with(due_ms, remaining_ms) else Timer(self._clock, due_ms)
                     self._client.awaits_partitions = not self._subscriptions.num_assigned_partitions()
                     yield Round(wait, self._fetches.has_available_fetches, for_records=True)
-                    timer.update(wait.now_ms)
+                    if wait is not timer:
+                        timer.update(wait.now_ms)
                     if self._fetches.has_news:
                         fetch = collect()
                         is_empty = fetch.is_empty

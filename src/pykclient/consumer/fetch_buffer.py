@@ -19,39 +19,40 @@ class FetchBuffer:
     Thread: application.
     """
 
-    __slots__ = ("_completed", "_log", "_queued", "next_in_line_fetch", "removals")
+    __slots__ = ("_log", "_queued", "completed", "next_in_line_fetch", "removals")
 
     def __init__(self, log_context: LogContext) -> None:
         self._log = log_context.logger(__name__)
-        self._completed: deque[CompletedFetch] = deque()
-        self._queued: set[CompletedFetch] = set()  # the members of _completed, for fast lookup
+        #: The queue. Only this class changes it.
+        self.completed: deque[CompletedFetch] = deque()
+        self._queued: set[CompletedFetch] = set()  # the members of completed, for fast lookup
         self.next_in_line_fetch: CompletedFetch | None = None
         #: A number that changes whenever a fetch leaves the queue.
         self.removals = 0
 
     @property
     def is_empty(self) -> bool:
-        return not self._completed
+        return not self.completed
 
     def has_completed_fetches(self, predicate: Callable[[CompletedFetch], bool]) -> bool:
-        return any(map(predicate, self._completed))
+        return any(map(predicate, self.completed))
 
     def add(self, fetch: CompletedFetch) -> None:
-        self._completed.append(fetch)
+        self.completed.append(fetch)
         self._queued.add(fetch)
 
     def add_all(self, fetches: Sequence[CompletedFetch]) -> None:
-        self._completed.extend(fetches)
+        self.completed.extend(fetches)
         self._queued.update(fetches)
 
     def peek(self) -> CompletedFetch | None:
-        return self._completed[0] if self._completed else None
+        return self.completed[0] if self.completed else None
 
     def poll(self) -> CompletedFetch | None:
-        if not self._completed:
+        if not self.completed:
             return None
         self.removals += 1
-        fetch = self._completed.popleft()
+        fetch = self.completed.popleft()
         self._queued.discard(fetch)
         return fetch
 
@@ -61,7 +62,7 @@ class FetchBuffer:
 
     def newest_first(self) -> Iterator[CompletedFetch]:
         """Yield all fetches that have data, from the last to be returned to the first."""
-        yield from reversed(self._completed)
+        yield from reversed(self.completed)
         if self.next_in_line_fetch is not None and not self.next_in_line_fetch.is_consumed:
             yield self.next_in_line_fetch
 
@@ -69,12 +70,12 @@ class FetchBuffer:
         """Drop the data of all other partitions."""
         self.removals += 1
         kept: deque[CompletedFetch] = deque()
-        for fetch in self._completed:
+        for fetch in self.completed:
             if fetch.partition in partitions:
                 kept.append(fetch)
             else:
                 self._drop(fetch)
-        self._completed = kept
+        self.completed = kept
         self._queued = set(kept)
         if self.next_in_line_fetch is not None and self.next_in_line_fetch.partition not in partitions:
             self._drop(self.next_in_line_fetch)
@@ -83,7 +84,7 @@ class FetchBuffer:
     def reset(self) -> None:
         """Drop everything, in whatever state it is."""
         self.removals += 1
-        self._completed = deque()
+        self.completed = deque()
         self._queued = set()
         self.next_in_line_fetch = None
 

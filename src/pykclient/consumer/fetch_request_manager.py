@@ -99,8 +99,8 @@ class FetchRequestManager:
         self._resting_nodes: dict[int, tuple[int, int]] = {}
         self._last_buffered: dict[int, CompletedFetch] = {}  # by node id; see _has_buffered
         # The changes of subscriptions, metadata and buffer at which each node with partitions was found to have a
-        # request in flight or buffered data; None: a request may be due.
-        self._all_busy_at: tuple[int, int, int] | None = None
+        # request in flight or buffered data, and whether the next in line had no more; None: a request may be due.
+        self._all_busy_at: tuple[int, int, int, bool] | None = None
         self._checked_replicas = (-1, -1)
         self._sessions_end = False
         #: The error of a node that is too old to fetch from, for ``raise_unsupported``.
@@ -121,7 +121,7 @@ class FetchRequestManager:
     @property
     def has_news(self) -> bool:
         """True if there is buffered data that no poll has begun to return, or an error for the next poll."""
-        return self.unsupported is not None or not self._fetch_buffer.is_empty
+        return self.unsupported is not None or bool(self._fetch_buffer.completed)
 
     # --- requests --------------------------------------------------------------------------------------------------
 
@@ -142,8 +142,9 @@ class FetchRequestManager:
         """
         subscriptions = self._subscriptions
         line = self._fetch_buffer.next_in_line_fetch
-        changes = subscriptions.changes, self._metadata.update_version, self._fetch_buffer.removals
-        if changes == self._all_busy_at and (line is None or not line.is_consumed):
+        is_line_over = line is None or line.is_consumed
+        changes = subscriptions.changes, self._metadata.update_version, self._fetch_buffer.removals, is_line_over
+        if changes == self._all_busy_at:
             return 0
         self._all_busy_at = None
         if self._metrics_manager.assignment_id != subscriptions.assignment_id:

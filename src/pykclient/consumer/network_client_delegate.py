@@ -95,7 +95,10 @@ class NetworkClientDelegate:
         self.managers = RequestManagers(self.add)
         self._arrived: deque[_Pending] = deque()  # any thread
         self._unsent: dict[Node | None, deque[_Pending]] = {}  # None: for the least loaded node
-        self._answered: deque[_Pending] = deque()
+        #: Requests to be completed. Only this class changes it.
+        self.answered: deque[_Pending] = deque()
+        #: Return whether the last connection to a node failed or was lost. Needs no lease: it is a single lookup.
+        self.connection_failed = client.connection_failed
         self._pending_disconnects: deque[Node] = deque()  # any thread
         self._pending_connects: deque[Node] = deque()  # any thread
         #: Records the time between polls, and until requests are sent; None with the classic group protocol.
@@ -110,7 +113,7 @@ class NetworkClientDelegate:
     def add(self, unsent: UnsentRequest, is_background: bool) -> None:
         """Queue a request, which the next poll sends if its node is ready."""
         timeout_ms = self.default_request_timeout_ms if unsent.timeout_ms is None else unsent.timeout_ms
-        self._arrived.append(_Pending(unsent, self._clock.now_ms(), timeout_ms, is_background, self._answered))
+        self._arrived.append(_Pending(unsent, self._clock.now_ms(), timeout_ms, is_background, self.answered))
 
     def disconnect_async(self, node: Node) -> None:
         """Close the connection to ``node`` in the next poll, which fails its requests."""
@@ -164,13 +167,14 @@ class NetworkClientDelegate:
         client = self._client
         if self.metrics is not None:
             self.metrics.record_poll(now_ms)
-        self._take_arrived()  # a disconnect fails them too
+        if self._arrived:
+            self._take_arrived()  # a disconnect fails them too
         while self._pending_disconnects:
             self._disconnect(self._pending_disconnects.popleft())
         while self._pending_connects:
             client.ready(self._pending_connects.popleft(), now_ms)
         timeout_ms = min(timeout_ms, self.try_send(now_ms) if self._unsent else self._max_poll_timeout_ms)
-        if self._answered:
+        if self.answered:
             timeout_ms = 0
         elif not (self.awaits_partitions or client.in_flight_request_count()):
             # No response will end the wait, and nodes may come out of their connection backoff.
@@ -180,7 +184,7 @@ class NetworkClientDelegate:
     def _complete_all(self, now_ms: int, *, background: bool = False) -> None:
         if self._unsent:
             self._check_disconnects()  # before ready() is called again, which clears failures
-        if self._answered:
+        if self.answered:
             self.complete_answered(background=background)
         if self._unsent or self._arrived:
             self.try_send(now_ms)
@@ -215,12 +219,12 @@ class NetworkClientDelegate:
 
     def complete_answered(self, *, background: bool = False) -> None:
         """Complete requests; with ``background``, only those of managers that run in the background."""
-        for _ in range(len(self._answered)):
-            pending = self._answered.popleft()
+        for _ in range(len(self.answered)):
+            pending = self.answered.popleft()
             if pending.is_background or not background:
                 pending.complete()
             else:
-                self._answered.append(pending)
+                self.answered.append(pending)
 
     def try_send(self, now_ms: int) -> int:
         """Pass requests for ready nodes to the client; return the longest wait that the other nodes' backoff allows."""
@@ -282,7 +286,7 @@ class NetworkClientDelegate:
     def _check_disconnects(self) -> None:
         # The client reports the requests that it has sent. These are requests that it does not have yet.
         for node in list(self._unsent):
-            if node is not None and self._client.connection_failed(node):
+            if node is not None and self.connection_failed(node):
                 error = self._client.authentication_error(node)
                 for pending in self._unsent.pop(node):
                     pending.fail_disconnected(node.id_string, "the connection was lost", error)
@@ -310,7 +314,7 @@ class NetworkClientDelegate:
         """Drop all connections and requests, in whatever state an exception has left them. Thread: application."""
         with self.lease:
             self._client.drop_connections()
-            for queue in (self._arrived, self._answered, self._pending_disconnects, self._pending_connects):
+            for queue in (self._arrived, self.answered, self._pending_disconnects, self._pending_connects):
                 queue.clear()
             self._unsent = {}
             self.managers.reset()
@@ -320,7 +324,7 @@ class NetworkClientDelegate:
 
     def is_unavailable(self, node: Node) -> bool:
         """Return whether ``node`` is disconnected and in its backoff. Needs no lease: these are single lookups."""
-        return self._client.connection_failed(node) and self._client.connection_delay_ms(node, self._clock.now_ms()) > 0
+        return self.connection_failed(node) and self._client.connection_delay_ms(node, self._clock.now_ms()) > 0
 
     def maybe_throw_auth_failure(self, node: Node) -> None:
         """Raise the AuthenticationError of the connection to ``node``, if it has one."""

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pykclient import errors
-from pykclient.clock import FOREVER_MS, Clock, Timer
+from pykclient.clock import FOREVER_MS, Clock
 from pykclient.consumer.application_events import ApplicationCall
 from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.coordinated_consumer import CoordinatedConsumer, Offsets
@@ -122,9 +122,12 @@ class CommitRequestManager:
         self._consumer = consumer
         self._events = events
         self._commit_sensor = commit_sensor
-        self._next_auto_commit = Timer(clock, consumer.auto_commit_interval_ms)
-        self._commits: list[_Commit] = []  # without an outcome, in the order of the calls
-        self._fenced = False
+        self.auto_commit_enabled = consumer.auto_commit_enabled
+        self._next_auto_commit_ms = clock.now_ms() + consumer.auto_commit_interval_ms
+        #: The commits without an outcome, in the order of the calls.
+        self.pending: list[_Commit] = []
+        #: True once another consumer has taken over this member's instance id.
+        self.is_fenced = False
         # Partitions that the coordinator did not know, and the metadata's version at that time. Only newer metadata can
         # show whether they were deleted, or the coordinator does not know them yet.
         self._refused: dict[TopicPartition, int] = {}
@@ -163,30 +166,26 @@ class CommitRequestManager:
 
     def _add(self, offsets: Offsets, timeout_ms: int | None) -> _Commit:
         commit = _Commit(offsets, self._topic_ids(offsets), self._coordinator.failures, timeout_ms)
-        self._commits.append(commit)
+        self.pending.append(commit)
         self._client.managers.poll_soon()
         return commit
 
     def raise_if_fenced(self) -> None:
         """Raise FencedInstanceIdError if another consumer has taken over this member's instance id."""
-        if self._fenced:
+        if self.is_fenced:
             raise fenced_error(self._config)
 
     @property
     def awaits_answers(self) -> bool:
         """True while an asynchronous commit is in flight or waits for the coordinator."""
-        return any(commit.is_async and not commit.is_done for commit in self._commits)
+        return any(commit.is_async and not commit.is_done for commit in self.pending)
 
     @property
     def awaits_coordinator(self) -> bool:
         """True while an asynchronous commit is not sent yet."""
-        return any(commit.is_async and not (commit.is_done or commit.in_flight) for commit in self._commits)
+        return any(commit.is_async and not (commit.is_done or commit.in_flight) for commit in self.pending)
 
     # --- automatic commits ---------------------------------------------------------------------------------------
-
-    @property
-    def auto_commit_enabled(self) -> bool:
-        return self._consumer.auto_commit_enabled
 
     def time_to_next_auto_commit(self) -> int:
         """Return how long a wait for records may take.
@@ -195,12 +194,11 @@ class CommitRequestManager:
         """
         if not self._consumer.auto_commit_interval_ms:
             return FOREVER_MS
-        self._next_auto_commit.update()
-        return self._next_auto_commit.remaining_ms
+        return max(0, self._next_auto_commit_ms - self._clock.now_ms())
 
     def reschedule_auto_commit(self) -> None:
         """Restart the interval."""
-        self._next_auto_commit.update_and_reset(self._consumer.auto_commit_interval_ms)
+        self._next_auto_commit_ms = self._clock.now_ms() + self._consumer.auto_commit_interval_ms
 
     def maybe_auto_commit_async(self, now_ms: int, call_ms: int = 0) -> bool:
         """Commit the consumed offsets if the interval has passed, and return True then.
@@ -208,10 +206,9 @@ class CommitRequestManager:
         Also do so if the interval would end in the middle of a call that waits for ``call_ms``.
         """
         if self.auto_commit_enabled:
-            timer, interval_ms = self._next_auto_commit, self._consumer.auto_commit_interval_ms
-            timer.update(now_ms)
-            if timer.expired or begins_with(timer.remaining_ms, call_ms, interval_ms):
-                timer.reset(interval_ms)
+            wait_ms, interval_ms = self._next_auto_commit_ms - now_ms, self._consumer.auto_commit_interval_ms
+            if wait_ms <= 0 or begins_with(wait_ms, call_ms, interval_ms):
+                self._next_auto_commit_ms = now_ms + interval_ms
                 self.raise_if_fenced()
                 self._add(self.consumed(), None).is_periodic = True
                 return True
@@ -245,7 +242,7 @@ class CommitRequestManager:
                 self._log.debug("Committed automatically: %s", shown(offsets))
         elif isinstance(error, RetriableCommitFailedError):
             self._log.debug("Automatic commit failed for now: %s", error)
-            self._next_auto_commit.update_and_reset(self._config.retry_backoff_ms)
+            self._next_auto_commit_ms = self._clock.now_ms() + self._config.retry_backoff_ms
         else:
             self._log.warning("Automatic commit of %s failed: %s", shown(offsets), error)
 
@@ -253,21 +250,21 @@ class CommitRequestManager:
 
     def poll(self, now_ms: int) -> PollResult:
         """Return the commits to send now, and end those whose time is over."""
-        if not self._commits:
+        if not self.pending:
             return NOTHING
         requests: list[UnsentRequest] = []
-        wait_ms = min([self._advance(commit, now_ms, requests) for commit in self._commits])
-        self._commits = [commit for commit in self._commits if not commit.is_done]
+        wait_ms = min([self._advance(commit, now_ms, requests) for commit in self.pending])
+        self.pending = [commit for commit in self.pending if not commit.is_done]
         return PollResult(wait_ms, requests)
 
     def reset(self) -> None:
         """Fail what is in flight. The calls that waited for synchronous commits have ended."""
-        for commit in self._commits:
+        for commit in self.pending:
             if not commit.is_async:
                 commit.is_done = True
             elif commit.in_flight and not commit.is_done:
                 self._end(commit, DisconnectError("an exception interrupted the call that was using the connection"))
-        self._commits = [commit for commit in self._commits if not commit.is_done]
+        self.pending = [commit for commit in self.pending if not commit.is_done]
 
     def _advance(self, commit: _Commit, now_ms: int, requests: list[UnsentRequest]) -> int:
         """Add the commit's next attempt to ``requests`` if it is due; return the milliseconds until it must go on."""
@@ -351,7 +348,7 @@ class CommitRequestManager:
         if commit.is_async and isinstance(error, RetriableError):
             error = _retriable(error)
         if isinstance(error, FencedInstanceIdError) and commit.is_async:
-            self._fenced = True
+            self.is_fenced = True
         if commit.callback is not None:
             self._events.add(self._tell(commit, error))
         else:

@@ -97,6 +97,9 @@ class ConsumerCoordinator:
         self.heartbeat_thread = HeartbeatThreadOwner(
             config, log_context, client, self.membership, lookup, clock, environment
         )
+        # The subscription and the metadata that the last poll has seen.
+        self._seen_request_id = self._seen_version = -1
+        self._is_member = False
         self._metadata.request_update(True)
 
     def measure_events(self, metrics: AsyncConsumerMetrics) -> None:
@@ -112,7 +115,7 @@ class ConsumerCoordinator:
     @property
     def coordinator_unknown(self) -> bool:
         """True if there is no coordinator with a usable or pending connection."""
-        return self.lookup.unknown
+        return self.lookup.check_and_get() is None
 
     def ensure_coordinator_ready(self, timer: Timer) -> Steps[bool]:
         """Find the coordinator if it is unknown; return False if the timer expires first.
@@ -138,14 +141,21 @@ class ConsumerCoordinator:
         does not show that the application is alive, as it happens between its calls. What is due in the middle of the
         application's call, which lasts ``call_ms`` at most, may be done early.
         """
-        is_member = self._subscriptions.has_auto_assigned_partitions()
+        if self._subscriptions.request_id != self._seen_request_id:
+            self._subscription_changed()
+        is_member = self._is_member
         if is_member:
-            self.member.check_subscription()
             self._poll_heartbeat(timer.now_ms, call_ms, is_called=is_called)
-        self.member.metadata_updated()
-        yield from self.run_commit_callbacks()
+        version = self._metadata.update_version
+        if version != self._seen_version:
+            self.member.metadata_updated()
+            self._seen_version = version
+        commits = self._commits
+        if commits.pending or commits.is_fenced or self.events:
+            yield from self.run_commit_callbacks()
         if is_member:
-            if not (yield from self._poll_group(timer)):
+            is_steady = self.heartbeat_thread.thread is not None and self.lookup.check_and_get() is not None
+            if (not is_steady or self.member.is_rebalancing) and not (yield from self._poll_group(timer)):
                 return False
         else:
             # With manual assignment, the coordinator is only looked up when needed. If no node is ready, a fetch cannot
@@ -153,9 +163,16 @@ class ConsumerCoordinator:
             if self._metadata.update_requested and not self.client.has_ready_nodes(timer.now_ms):
                 yield from metadata_update(self._metadata, timer)
             yield self._round()
-        if self._commits.maybe_auto_commit_async(timer.now_ms, call_ms):
+        if commits.auto_commit_enabled and commits.maybe_auto_commit_async(timer.now_ms, call_ms):
             yield self._round()
         return True
+
+    def _subscription_changed(self) -> None:
+        request_id = self._subscriptions.request_id
+        self._is_member = self._subscriptions.has_auto_assigned_partitions()
+        if self._is_member:
+            self.member.check_subscription()
+        self._seen_request_id = request_id
 
     def auto_commit_between_calls(self, now_ms: int) -> bool:
         """Commit automatically if that is due, in a consumer that an event loop drives between the application's calls.
@@ -221,10 +238,12 @@ class ConsumerCoordinator:
 
         Raises the error that ended the heartbeats; joining starts them again.
         """
-        if not self.heartbeat_thread.started:
+        thread = self.heartbeat_thread.thread
+        if thread is None:
             return
-        failure = self.heartbeat_thread.take_failure()
-        if failure is not None:
+        if thread.failure is not None:
+            failure = self.heartbeat_thread.take_failure()
+            assert failure is not None
             self.member.heartbeat_thread_failed(failure)
             raise failure
         self.member.raise_failure()

@@ -10,7 +10,7 @@ import base64
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from pykclient.clock import FOREVER_MS, Timer
+from pykclient.clock import FOREVER_MS
 from pykclient.consumer.coordinator.consumer_member_state import (
     ACKNOWLEDGING,
     FATAL,
@@ -91,7 +91,7 @@ class ConsumerMembership(SignalledState):
         #: Chosen once for the life of the consumer (KIP-1082).
         self.member_id = _new_member_id(rng)
         # The lock of SignalledState guards all below.
-        self._state = UNSUBSCRIBED
+        self.state: MemberState = UNSUBSCRIBED
         self._incarnation = 0
         self._epoch = JOIN_GROUP_EPOCH
         self._last_generation = NO_GENERATION
@@ -102,8 +102,8 @@ class ConsumerMembership(SignalledState):
         self._lost_generation: int | None = None
         self._lost_in_rebalance = False
         self._leaves_for_good = False  # a static member that gives its instance id up
-        self._poll_timer = Timer(clock, config.rebalance_timeout_ms)
         self._last_poll_ms = clock.now_ms()
+        self._poll_end_ms = self._last_poll_ms + config.rebalance_timeout_ms
         self._last_send_ms: int | None = None
         self._is_late = False  # LEAVING because the application has not polled
         self._in_flight = False
@@ -115,11 +115,6 @@ class ConsumerMembership(SignalledState):
         self._rebalance_end_ms: int | None = None
 
     # --- questions; single reads need no lock ------------------------------------------------------------------------
-
-    @property
-    def state(self) -> MemberState:
-        """The state of the member."""
-        return self._state
 
     @property
     def generation(self) -> Generation:
@@ -153,7 +148,7 @@ class ConsumerMembership(SignalledState):
     def snapshot(self) -> tuple[Generation, MemberState]:
         """Return generation and state of the same moment."""
         with self._lock:
-            return self._generation(), self._state
+            return self._generation(), self.state
 
     @property
     def rebalance_in_progress(self) -> bool:
@@ -218,7 +213,7 @@ class ConsumerMembership(SignalledState):
     def is_current(self, incarnation: int) -> bool:
         """Return whether the member is still reconciling in the membership ``incarnation``."""
         with self._lock:
-            return self._incarnation == incarnation and self._state is RECONCILING
+            return self._incarnation == incarnation and self.state is RECONCILING
 
     # --- the application ---------------------------------------------------------------------------------------------
 
@@ -229,9 +224,8 @@ class ConsumerMembership(SignalledState):
         """
         with self._lock:
             self._last_poll_ms = now_ms
-            self._poll_timer.update(now_ms)
-            self._poll_timer.reset(self._config.rebalance_timeout_ms)
-            is_early = self._state is STABLE and not (self._in_flight or self._failures)
+            self._poll_end_ms = now_ms + self._config.rebalance_timeout_ms
+            is_early = self.state is STABLE and not (self._in_flight or self._failures)
             if is_early and begins_with(self._due_ms - now_ms, call_ms, self._interval_ms):
                 self._due_ms = now_ms
                 return True
@@ -240,11 +234,11 @@ class ConsumerMembership(SignalledState):
     def begin_joining(self) -> None:
         """Join the group, after the application has subscribed or has lost all partitions of the last membership."""
         with self._lock:
-            self._state = move(self._state, JOINING)
+            self.state = move(self.state, JOINING)
             self._begin_incarnation()
             self._is_late = False
             self._leaves_for_good = False
-            self._poll_timer.update_and_reset(self._config.rebalance_timeout_ms)
+            self._poll_end_ms = self._clock.now_ms() + self._config.rebalance_timeout_ms
             self._due_ms = 0
             self._signal()
 
@@ -254,10 +248,10 @@ class ConsumerMembership(SignalledState):
         Return the duration of the rebalance in milliseconds, or None if the membership has ended meanwhile.
         """
         with self._lock:
-            if self._incarnation != incarnation or self._state is not RECONCILING:
+            if self._incarnation != incarnation or self.state is not RECONCILING:
                 return None
             self._owned = owned
-            self._state = move(self._state, ACKNOWLEDGING)
+            self.state = move(self.state, ACKNOWLEDGING)
             self._due_ms = 0
             self._lost_because = self._lost_generation = None
             self._signal()
@@ -273,10 +267,10 @@ class ConsumerMembership(SignalledState):
         only for lack of a poll.
         """
         with self._lock:
-            if not self._state.sends_heartbeats or self._state is LEAVING:
+            if not self.state.sends_heartbeats or self.state is LEAVING:
                 return False
-            if self._state is not PREPARE_LEAVING:
-                self._state = move(self._state, PREPARE_LEAVING)
+            if self.state is not PREPARE_LEAVING:
+                self.state = move(self.state, PREPARE_LEAVING)
             return True
 
     def leave(self, operation: str) -> bool:
@@ -287,20 +281,20 @@ class ConsumerMembership(SignalledState):
         """
         with self._lock:
             self._last_generation = NO_GENERATION
-            if self._state is UNSUBSCRIBED:
+            if self.state is UNSUBSCRIBED:
                 return False
-            if not self._state.sends_heartbeats:
-                self._state = move(self._state, UNSUBSCRIBED)
+            if not self.state.sends_heartbeats:
+                self.state = move(self.state, UNSUBSCRIBED)
                 return False
-            if self._state is not LEAVING:
-                if self._state is not PREPARE_LEAVING:
-                    self._state = move(self._state, PREPARE_LEAVING)
-                self._state = move(self._state, LEAVING)
+            if self.state is not LEAVING:
+                if self.state is not PREPARE_LEAVING:
+                    self.state = move(self.state, PREPARE_LEAVING)
+                self.state = move(self.state, LEAVING)
             self._begin_incarnation()
             self._is_late = False
             self._leaves_for_good = operation == LEAVE_GROUP
             if operation == REMAIN_IN_GROUP and self._config.group_instance_id is None:
-                self._state = move(self._state, UNSUBSCRIBED)
+                self.state = move(self.state, UNSUBSCRIBED)
                 return False
             self._signal()
             return True
@@ -341,11 +335,10 @@ class ConsumerMembership(SignalledState):
             return self._time_to_next_event(now_ms)
 
     def _time_to_next_event(self, now_ms: int) -> int:
-        if not self._state.sends_heartbeats:
+        if not self.state.sends_heartbeats:
             return FOREVER_MS
-        self._poll_timer.update(now_ms)
         # A member that is about to leave has nothing to do when the time to poll is over.
-        left_ms = FOREVER_MS if self._state is PREPARE_LEAVING else self._poll_timer.remaining_ms
+        left_ms = FOREVER_MS if self.state is PREPARE_LEAVING else max(0, self._poll_end_ms - now_ms)
         due_ms = max(self._due_ms, self._not_before_ms)
         if self._in_flight and due_ms <= now_ms:
             return left_ms  # the response ends the wait
@@ -354,13 +347,12 @@ class ConsumerMembership(SignalledState):
     def is_late(self, now_ms: int, lost_because: str) -> bool:
         """Return whether the application has not polled for ``max.poll.interval.ms``, and begin to leave if so."""
         with self._lock:
-            self._poll_timer.update(now_ms)
-            state = self._state
-            if not self._poll_timer.expired or state is PREPARE_LEAVING or state is LEAVING:
+            state = self.state
+            if now_ms < self._poll_end_ms or state is PREPARE_LEAVING or state is LEAVING:
                 return False
             if not state.sends_heartbeats:
                 return False
-            self._state = move(move(state, PREPARE_LEAVING), LEAVING)
+            self.state = move(move(state, PREPARE_LEAVING), LEAVING)
             self._is_late = True
             self._note_loss(lost_because)
             self._begin_incarnation()
@@ -372,7 +364,7 @@ class ConsumerMembership(SignalledState):
         With ``is_due``, do not wait for the interval. A heartbeat that is returned counts as sent.
         """
         with self._lock:
-            state = self._state
+            state = self.state
             if state is LEAVING:
                 return self._last_beat(now_ms), FOREVER_MS
             if not state.sends_heartbeats:
@@ -390,8 +382,8 @@ class ConsumerMembership(SignalledState):
             self._sent(now_ms)
             self._due_ms = now_ms + self._interval_ms
             if state is ACKNOWLEDGING:
-                self._state = move(state, STABLE if self._has_target() else RECONCILING)
-                if self._state is RECONCILING:
+                self.state = move(state, STABLE if self._has_target() else RECONCILING)
+                if self.state is RECONCILING:
                     self._rebalance_start_ms = now_ms
             return beat, self._time_to_next_event(now_ms)
 
@@ -399,7 +391,7 @@ class ConsumerMembership(SignalledState):
         is_static = self._config.group_instance_id is not None and not self._leaves_for_good
         epoch = LEAVE_GROUP_STATIC_EPOCH if is_static else LEAVE_GROUP_EPOCH
         beat = Beat(self._incarnation, self.member_id, epoch, LEAVING, NO_ASSIGNMENT)
-        self._state = move(LEAVING, STALE if self._is_late else UNSUBSCRIBED)
+        self.state = move(LEAVING, STALE if self._is_late else UNSUBSCRIBED)
         self._sent(now_ms)
         self._in_flight = False
         return beat
@@ -411,9 +403,9 @@ class ConsumerMembership(SignalledState):
     def skip_beat(self) -> bool:
         """Note that there is no coordinator to send heartbeats to. Return True if this ends the attempt to leave."""
         with self._lock:
-            if self._state is not LEAVING:
+            if self.state is not LEAVING:
                 return False
-            self._state = move(LEAVING, STALE if self._is_late else UNSUBSCRIBED)
+            self.state = move(LEAVING, STALE if self._is_late else UNSUBSCRIBED)
             return True
 
     def answered(
@@ -431,11 +423,11 @@ class ConsumerMembership(SignalledState):
             self._interval_ms = interval_ms
             if self._due_ms:  # otherwise another one is due at once
                 self._due_ms = (self._last_send_ms or 0) + interval_ms
-            if self._state is not LEAVING and self._state.sends_heartbeats:
+            if self.state is not LEAVING and self.state.sends_heartbeats:
                 self._epoch = epoch
                 if epoch > JOIN_GROUP_EPOCH:
                     self._last_generation = self._generation()
-                if assignment is not None and self._state is not PREPARE_LEAVING:
+                if assignment is not None and self.state is not PREPARE_LEAVING:
                     self._take_target(assignment)
             self._signal()
             return True
@@ -443,7 +435,7 @@ class ConsumerMembership(SignalledState):
     def confirmed(self, beat: Beat, epoch: int, interval_ms: int) -> bool:
         """Process an answer that changes nothing. Return False, and do nothing, if it changes something."""
         with self._lock:
-            if beat.incarnation != self._incarnation or self._state is not STABLE or not self._due_ms:
+            if beat.incarnation != self._incarnation or self.state is not STABLE or not self._due_ms:
                 return False
             if (epoch, interval_ms) != (self._epoch, self._interval_ms):
                 return False
@@ -453,14 +445,14 @@ class ConsumerMembership(SignalledState):
 
     def _take_target(self, assignment: Mapping[UUID, frozenset[int]]) -> None:
         self._target = self._target.next(assignment)
-        state = self._state
+        state = self.state
         if self._has_target():
             if state is RECONCILING or state is JOINING:
-                self._state = move(state, STABLE)
+                self.state = move(state, STABLE)
                 self._rebalance_start_ms = None
                 self._due_ms = 0  # the last heartbeat may have had partitions that are not to be taken over any more
         elif state is not RECONCILING and state is not ACKNOWLEDGING:
-            self._state = move(state, RECONCILING)
+            self.state = move(state, RECONCILING)
             self._rebalance_start_ms = self._clock.now_ms()
 
     def _has_target(self) -> bool:
@@ -498,7 +490,7 @@ class ConsumerMembership(SignalledState):
 
     def _ended(self, beat: Beat, state: MemberState, lost_because: str, failure: KafkaError | None) -> bool:
         with self._lock:
-            if beat.incarnation != self._incarnation or not self._state.sends_heartbeats:
+            if beat.incarnation != self._incarnation or not self.state.sends_heartbeats:
                 return False
             self._failure = failure
             self._end(state, lost_because)
@@ -506,10 +498,10 @@ class ConsumerMembership(SignalledState):
 
     def _end(self, state: MemberState, lost_because: str) -> None:
         # A member that is about to leave has nothing to leave any more.
-        if self._state is LEAVING:
-            self._state = move(LEAVING, STALE if self._is_late else UNSUBSCRIBED)
+        if self.state is LEAVING:
+            self.state = move(LEAVING, STALE if self._is_late else UNSUBSCRIBED)
         else:
-            self._state = move(self._state, UNSUBSCRIBED if self._state is PREPARE_LEAVING else state)
+            self.state = move(self.state, UNSUBSCRIBED if self.state is PREPARE_LEAVING else state)
         self._note_loss(lost_because)
         self._begin_incarnation()
         self._signal()

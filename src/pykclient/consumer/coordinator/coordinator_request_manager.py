@@ -126,7 +126,7 @@ class CoordinatorRequestManager:
     def check_and_get(self) -> Node | None:
         """Return the coordinator, or None if it is unknown or its connection is lost."""
         node = self._node
-        if node is not None and self._client.is_unavailable(node):
+        if node is not None and self._client.connection_failed(node) and self._client.is_unavailable(node):
             self.mark_unknown("the connection is lost", is_disconnected=True)
             return None
         if node is not None and self._outage_log.since_ms is not None:
@@ -181,7 +181,7 @@ class CoordinatorRequestManager:
         """Return a lookup if one is needed and its backoff is over."""
         if self._is_asking or not (self._is_wanted or self._membership.state.sends_heartbeats):
             return NOTHING
-        if not self.unknown:
+        if self.check_and_get() is not None:
             self._is_wanted = False
             return NOTHING
         backoff_ms = self._lookup_not_before_ms - now_ms

@@ -44,7 +44,7 @@ class GroupMembership(SignalledState):
         self._log = log_context.logger(__name__)
         # The lock of SignalledState guards all below.
         self.heartbeat = Heartbeat(config, clock, retry_backoff)
-        self._state = UNJOINED
+        self.state: MemberState = UNJOINED
         self._generation = NO_GENERATION
         self._rejoin_needed = True
         self._rejoin_reason = ""
@@ -55,10 +55,6 @@ class GroupMembership(SignalledState):
         self._last_rebalance_end_ms: int | None = None
 
     # --- questions; single reads, which need no lock -----------------------------------------------------------------
-
-    @property
-    def state(self) -> MemberState:
-        return self._state
 
     @property
     def generation(self) -> Generation:
@@ -108,11 +104,11 @@ class GroupMembership(SignalledState):
 
     @property
     def rebalance_in_progress(self) -> bool:
-        return self._state is PREPARING_REBALANCE or self._state is COMPLETING_REBALANCE
+        return self.state is PREPARING_REBALANCE or self.state is COMPLETING_REBALANCE
 
     def generation_if_stable(self) -> Generation | None:
         with self._lock:
-            return self._generation if self._state is STABLE else None
+            return self._generation if self.state is STABLE else None
 
     def generation_for_fetches(self) -> Generation | None:
         """Return None: lookups of committed offsets name no generation of the classic protocol."""
@@ -121,7 +117,7 @@ class GroupMembership(SignalledState):
     def snapshot(self) -> tuple[Generation, MemberState]:
         """Return generation and state of the same moment."""
         with self._lock:
-            return self._generation, self._state
+            return self._generation, self.state
 
     # --- the rebalance -----------------------------------------------------------------------------------------------
 
@@ -144,7 +140,7 @@ class GroupMembership(SignalledState):
     def begin_rebalance(self) -> tuple[Generation, str]:
         """Start a rebalance; return the generation and reason for JoinGroup."""
         with self._lock:
-            self._state = move(self._state, PREPARING_REBALANCE)
+            self.state = move(self.state, PREPARING_REBALANCE)
             if self._last_rebalance_start_ms is None:  # failed attempts belong to the same rebalance
                 self._last_rebalance_start_ms = self._clock.now_ms()
             return self._generation, self._rejoin_reason
@@ -152,9 +148,9 @@ class GroupMembership(SignalledState):
     def joined(self, generation: Generation) -> bool:
         """Process the JoinGroup response. Return False if the application has left the group meanwhile."""
         with self._lock:
-            if self._state is not PREPARING_REBALANCE:
+            if self.state is not PREPARING_REBALANCE:
                 return False
-            self._state = move(self._state, COMPLETING_REBALANCE)
+            self.state = move(self.state, COMPLETING_REBALANCE)
             self._generation = generation
             self.heartbeat.reset_timeouts()
             self._signal()  # heartbeats are needed now
@@ -172,9 +168,9 @@ class GroupMembership(SignalledState):
         It is not complete if a heartbeat has ended the membership meanwhile.
         """
         with self._lock:
-            if self._generation != sent or self._state is not COMPLETING_REBALANCE:
+            if self._generation != sent or self.state is not COMPLETING_REBALANCE:
                 return False, 0
-            self._state = move(self._state, STABLE)
+            self.state = move(self.state, STABLE)
             self._rejoin_reason = ""
             self._rejoin_needed = False
             self._lost_because = self._lost_generation = None
@@ -198,7 +194,7 @@ class GroupMembership(SignalledState):
     def request_rejoin_if_stable(self, short_reason: str) -> bool:
         """Rejoin because the group rebalances; return False if this member is already rebalancing."""
         with self._lock:
-            if self._state is not STABLE:
+            if self.state is not STABLE:
                 return False
             self._rejoin_reason = short_reason
             self._rejoin_needed = True
@@ -230,14 +226,14 @@ class GroupMembership(SignalledState):
     ) -> bool:
         """Do the same as ``reset_and_rejoin``, unless a rebalance has started since ``sent`` was the generation."""
         with self._lock:
-            if self._generation != sent and self._state is PREPARING_REBALANCE:
+            if self._generation != sent and self.state is PREPARING_REBALANCE:
                 return False
             self._reset(reason, reset_member_id, lost_because)
         self._log.info("Membership reset%s: %s", "" if reset_member_id else ", keeping the member id", reason)
         return True
 
     def _reset(self, reason: str, reset_member_id: bool, lost_because: str | None) -> None:
-        self._state = move(self._state, UNJOINED)
+        self.state = move(self.state, UNJOINED)
         if lost_because is not None:
             self._lost_because = lost_because
             self._lost_generation = self._generation.generation_id

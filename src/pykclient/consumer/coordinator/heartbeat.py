@@ -1,8 +1,8 @@
-"""The timers of a membership: the next heartbeat, the session, and the poll interval (Java: Heartbeat)."""
+"""The times of a membership: the next heartbeat, the ends of the session and of the poll interval (Java: Heartbeat)."""
 
 from __future__ import annotations
 
-from pykclient.clock import FOREVER_MS, Clock, Timer
+from pykclient.clock import Clock
 from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.due_times import begins_with
 from pykclient.errors import ConfigError
@@ -17,11 +17,12 @@ class Heartbeat:
 
     __slots__ = (
         "_attempts",
+        "_clock",
         "_config",
-        "_heartbeat_timer",
-        "_poll_timer",
+        "_due_ms",
+        "_poll_end_ms",
         "_retry_backoff",
-        "_session_timer",
+        "_session_end_ms",
         "in_flight",
         "last_poll_ms",
         "last_send_ms",
@@ -35,74 +36,62 @@ class Heartbeat:
             )
         self._config = config
         self._retry_backoff = retry_backoff
-        self._heartbeat_timer = Timer(clock, config.heartbeat_interval_ms)
-        self._session_timer = Timer(clock, config.session_timeout_ms)
-        self._poll_timer = Timer(clock, config.rebalance_timeout_ms)
+        self._clock = clock
+        self._due_ms = self._session_end_ms = self._poll_end_ms = 0
         self._attempts = 0
-        self.in_flight = False
         self.last_send_ms: int | None = None
         self.last_poll_ms = clock.now_ms()
+        self.reset_timeouts()
 
     def poll(self, now_ms: int, call_ms: int = 0) -> bool:
         """Record that the application has called ``poll``; return True if a heartbeat has become due by that."""
-        self._poll_timer.update(now_ms)
         self.last_poll_ms = now_ms
-        self._poll_timer.reset(self._config.rebalance_timeout_ms)
-        timer = self._heartbeat_timer
-        timer.update(now_ms)
+        self._poll_end_ms = now_ms + self._config.rebalance_timeout_ms
         is_early = not (self.in_flight or self._attempts) and begins_with(
-            timer.remaining_ms, call_ms, self._config.heartbeat_interval_ms
+            max(0, self._due_ms - now_ms), call_ms, self._config.heartbeat_interval_ms
         )
         if is_early:
-            timer.reset(0)
+            self._due_ms = now_ms
         return is_early
 
     def sent_heartbeat(self, now_ms: int) -> None:
         self.last_send_ms = now_ms
         self.in_flight = True
-        self._heartbeat_timer.update(now_ms)
-        self._heartbeat_timer.reset(self._config.heartbeat_interval_ms)
+        self._due_ms = now_ms + self._config.heartbeat_interval_ms
 
     def fail_heartbeat(self) -> None:
         """Record that the last heartbeat failed: the next one comes after a backoff instead of the interval."""
-        self._heartbeat_timer.update()
         self.in_flight = False
-        self._heartbeat_timer.reset(self._retry_backoff.backoff(self._attempts))
+        self._due_ms = self._clock.now_ms() + self._retry_backoff.backoff(self._attempts)
         self._attempts += 1
 
     def receive_heartbeat(self) -> None:
         """Record a response from the coordinator, which keeps the session alive."""
-        self._session_timer.update()
         self.in_flight = False
         self._attempts = 0
-        self._session_timer.reset(self._config.session_timeout_ms)
+        self._session_end_ms = self._clock.now_ms() + self._config.session_timeout_ms
 
     def reset_timeouts(self) -> None:
         """Restart all timers, because the group was joined."""
+        now_ms = self._clock.now_ms()
         self.in_flight = False
-        self._session_timer.update_and_reset(self._config.session_timeout_ms)
-        self._poll_timer.update_and_reset(self._config.rebalance_timeout_ms)
-        self._heartbeat_timer.update_and_reset(self._config.heartbeat_interval_ms)
+        self._session_end_ms = now_ms + self._config.session_timeout_ms
+        self._poll_end_ms = now_ms + self._config.rebalance_timeout_ms
+        self._due_ms = now_ms + self._config.heartbeat_interval_ms
 
     def reset_session_timeout(self) -> None:
         """Restart the session, because a coordinator was found."""
-        self._session_timer.update_and_reset(self._config.session_timeout_ms)
+        self._session_end_ms = self._clock.now_ms() + self._config.session_timeout_ms
 
     def should_heartbeat(self, now_ms: int) -> bool:
-        self._heartbeat_timer.update(now_ms)
-        return self._heartbeat_timer.expired
+        return now_ms >= self._due_ms
 
     def session_timeout_expired(self, now_ms: int) -> bool:
-        self._session_timer.update(now_ms)
-        return self._session_timer.expired
+        return now_ms >= self._session_end_ms
 
     def poll_timeout_expired(self, now_ms: int) -> bool:
-        self._poll_timer.update(now_ms)
-        return self._poll_timer.expired
+        return now_ms >= self._poll_end_ms
 
     def time_to_next_event(self, now_ms: int) -> int:
         """Return the milliseconds until something is due, if no response comes first."""
-        timers = (self._heartbeat_timer, self._session_timer, self._poll_timer)
-        for timer in timers:
-            timer.update(now_ms)
-        return min(FOREVER_MS, *(timer.remaining_ms for timer in timers))
+        return max(0, min(self._due_ms, self._session_end_ms, self._poll_end_ms) - now_ms)

@@ -125,29 +125,25 @@ class HeartbeatThreadOwner:
         self._arguments = (config, log_context, client, membership, coordinator, clock, environment)
         #: Tests replace it with a thread that they step themselves.
         self.new_thread: Callable[..., HeartbeatThread] = HeartbeatThread
-        self._thread: HeartbeatThread | None = None
-
-    @property
-    def started(self) -> bool:
-        """True from the start of the thread until it is closed or its failure is taken."""
-        return self._thread is not None
+        #: The thread, from its start until it is closed or its failure is taken.
+        self.thread: HeartbeatThread | None = None
 
     def start(self) -> None:
         """Start the thread unless there is one."""
-        if self._thread is None:
-            self._thread = self.new_thread(*self._arguments)
-            self._thread.start()
+        if self.thread is None:
+            self.thread = self.new_thread(*self._arguments)
+            self.thread.start()
 
     def take_failure(self) -> Exception | None:
         """Return the exception that ended the thread, once; ``start`` then starts another thread."""
-        if self._thread is None or self._thread.failure is None:
+        if self.thread is None or self.thread.failure is None:
             return None
-        thread, self._thread = self._thread, None
+        thread, self.thread = self.thread, None
         return thread.failure
 
     def close(self) -> None:
         """End the thread, and wait until it has ended."""
-        thread, self._thread = self._thread, None
+        thread, self.thread = self.thread, None
         if thread is None:
             return
         thread.close()
@@ -156,7 +152,7 @@ class HeartbeatThreadOwner:
 
     def abandon(self) -> bool:
         """Let the thread end by itself, as nothing will close it; return whether there is one."""
-        thread = self._thread
+        thread = self.thread
         if thread is None:
             return False
         thread.abandon()

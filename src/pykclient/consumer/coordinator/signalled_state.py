@@ -14,12 +14,8 @@ class SignalledState:
         self._clock = clock
         self._lock = threading.Lock()  # guards: what the subclass names, and the counter
         self._condition = clock.new_condition(self._lock)
-        self._signals = 0
-
-    @property
-    def signals(self) -> int:
-        """A counter that rises with every change that the heartbeat thread must see."""
-        return self._signals
+        #: A counter that rises with every change that the heartbeat thread must see. A single read needs no lock.
+        self.signals = 0
 
     def signal(self) -> None:
         """Make the heartbeat thread check again."""
@@ -27,7 +23,7 @@ class SignalledState:
             self._signal()
 
     def _signal(self) -> None:
-        self._signals += 1
+        self.signals += 1
         self._condition.notify_all()
 
     def wait_for_signal(self, seen: int, timeout_ms: int) -> None:
@@ -36,5 +32,5 @@ class SignalledState:
         The caller reads ``seen`` before it decides to wait, so that it cannot miss a signal in between.
         """
         with self._lock:
-            if self._signals == seen:
+            if self.signals == seen:
                 self._clock.wait(self._condition, timeout_ms)
