@@ -163,6 +163,7 @@ def test_what_is_due_shortly_before_a_call_ends_is_left_to_the_next_call(
 
     class Due:
         runs_in_background = False
+        pending = True
 
         def poll(self, _now_ms: int) -> PollResult:
             return PollResult(due_ms)

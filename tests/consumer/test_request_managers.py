@@ -21,6 +21,7 @@ class Manager:
 
     def __init__(self, *results: PollResult, runs_in_background: bool = False) -> None:
         self.runs_in_background = runs_in_background
+        self.pending = True
         self.results = list(results)
         self.polled_ms: list[int] = []
         self.resets = 0
@@ -58,6 +59,17 @@ def test_requests_in_order_and_the_least_wait() -> None:
     assert (application.polled_ms, background.polled_ms) == ([2], [2, 3])
     managers.reset()
     assert (application.resets, background.resets) == (1, 1)
+
+
+def test_a_manager_with_nothing_pending_is_not_polled() -> None:
+    managers = RequestManagers(lambda *_: None)
+    manager = Manager(PollResult(50))
+    managers.add(manager)
+    manager.pending = False
+    assert managers.poll(1000) == FOREVER_MS
+    manager.pending = True
+    assert managers.poll(1001) == 50
+    assert manager.polled_ms == [1001]
 
 
 def test_managers_are_due_when_their_wait_is_over_or_there_is_something_to_do() -> None:

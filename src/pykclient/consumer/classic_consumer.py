@@ -81,6 +81,7 @@ class ClassicConsumer:
         self._retry_backoff_ms: int = components.config["retry.backoff.ms"]
         self._request_timeout_ms: int = components.config["request.timeout.ms"]
         self._has_all_fetch_positions = False
+        self._no_wait = Timer(components.clock, 0)
         self.is_closing = False
         self.column_memory = ColumnMemory()
         self._closed: set[str] = set()  # the closed parts, for a close() after an interrupted one
@@ -310,7 +311,13 @@ class ClassicConsumer:
                         self.update_fetch_positions()
                 else:
                     call_ms = 0 if self._fetches.has_news else timer.remaining_ms  # with records, it will not wait
-                    yield from self.update_assignment_metadata_if_needed(call_ms=call_ms)
+                    # As update_assignment_metadata_if_needed, without its generator.
+                    self._no_wait.now_ms = timer.now_ms
+                    has_assignment = yield from self._coordinator.poll(self._no_wait, call_ms=call_ms)
+                    if self._offsets.can_skip_update_fetch_positions():
+                        self._has_all_fetch_positions = True
+                    else:
+                        self.update_fetch_positions(initialize=has_assignment)
                 fetch = collect()
                 is_empty = not fetch.num_records and not fetch.position_advanced  # as Fetch.is_empty
                 if is_empty:
@@ -341,21 +348,18 @@ class ClassicConsumer:
             self._client.awaits_partitions = False
             self._consumer_metrics.record_poll_end(self._clock.now_ms())
 
-    def update_assignment_metadata_if_needed(self, *, is_called: bool = True, call_ms: int = 0) -> Steps[None]:
+    def update_assignment_metadata_if_needed(self, *, is_called: bool = True) -> Steps[None]:
         """Advance group membership and position lookups, without waiting for either.
 
-        Partitions that have a position are fetched meanwhile. The poll's next round calls this again before
+        Partitions that have a position are fetched meanwhile. The poll's next round does this again before
         ``max.poll.interval.ms`` expires, also while there is no coordinator. ``is_called`` is False if no call of the
-        application waits for records, so that this does not show that the application is alive. Otherwise the call
-        waits for ``call_ms`` at most.
+        application waits for records, so that this does not show that the application is alive.
         """
         has_assignment = True
         if self._coordinator is None:
             self._sole_reader.poll()
         else:
-            has_assignment = yield from self._coordinator.poll(
-                Timer(self._clock, 0), is_called=is_called, call_ms=call_ms
-            )
+            has_assignment = yield from self._coordinator.poll(Timer(self._clock, 0), is_called=is_called)
         self.update_fetch_positions(initialize=has_assignment)
 
     def update_between_calls(self) -> None:

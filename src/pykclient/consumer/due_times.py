@@ -28,4 +28,5 @@ def begins_with(wait_ms: int, remaining_ms: int, interval_ms: int) -> bool:
 
     That is so if it is early by a third of its interval at most.
     """
-    return wait_ms <= interval_ms // _PARTS_OF_INTERVAL and not ends_with(wait_ms, remaining_ms)
+    # The rest is ``not ends_with(wait_ms, remaining_ms)``, without its call.
+    return wait_ms <= interval_ms // _PARTS_OF_INTERVAL and remaining_ms > wait_ms + wait_ms // _PARTS_OF_WAIT

@@ -91,7 +91,7 @@ class FetchRequestManager:
         self._config = fetch_config
         self._fetch_buffer = fetch_buffer
         self._metrics_manager = metrics_manager
-        self._requests: list[UnsentRequest] = []  # for the next poll
+        self.pending: list[UnsentRequest] = []  # for the next poll
         self._session_handlers: dict[int, FetchSessionHandler] = {}
         self._nodes_with_pending_fetch_requests: set[int] = set()
         # Nodes whose last response held only errors: the time until which they are skipped, and the metadata version
@@ -111,6 +111,8 @@ class FetchRequestManager:
 
         ``partitions`` are the only ones that the poll asks for; None means all.
         """
+        if not self._fetch_buffer.completed:
+            return self.unsupported is not None
         return self.unsupported is not None or self._fetch_buffer.has_completed_fetches(
             lambda fetch: (
                 self._subscriptions.is_fetchable(fetch.partition)
@@ -127,9 +129,9 @@ class FetchRequestManager:
 
     def poll(self, _now_ms: int) -> PollResult:
         """Return the requests that were created since the last poll."""
-        if not self._requests:
+        if not self.pending:
             return NOTHING
-        requests, self._requests = self._requests, []
+        requests, self.pending = self.pending, []
         return PollResult(requests=requests)
 
     def create_fetch_requests(self) -> int:
@@ -191,7 +193,7 @@ class FetchRequestManager:
         builder = FetchRequestBuilder(self._config, data, renewal)
         request = UnsentRequest(builder, node)
         request.future.add_listener(partial(on_success, node, data), partial(on_failure, node, data))
-        self._requests.append(request)
+        self.pending.append(request)
         self._client.managers.poll_soon()
         return request.future
 
@@ -419,7 +421,7 @@ class FetchRequestManager:
     def reset(self) -> None:
         """Drop all requests, sessions and buffered data after an exception that may have struck anywhere."""
         self._fetch_buffer.reset()
-        self._requests = []
+        self.pending = []
         self._all_busy_at = None
         self._nodes_with_pending_fetch_requests = set()
         self._session_handlers = {}

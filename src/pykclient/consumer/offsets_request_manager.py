@@ -81,6 +81,7 @@ class OffsetsRequestManager:
     """
 
     runs_in_background = False
+    pending = True
 
     def __init__(
         self,

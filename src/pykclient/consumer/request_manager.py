@@ -59,6 +59,10 @@ class RequestManager(Protocol):
     def runs_in_background(self) -> bool:
         """Return whether the heartbeat thread also polls this manager. A constant of the class."""
 
+    @property
+    def pending(self) -> object:
+        """What the manager works on: if it is false, ``poll`` would return NOTHING, and need not be called."""
+
     def poll(self, now_ms: int) -> PollResult:
         """Return the requests that are due at ``now_ms``, and how long to wait for the next. Raises nothing."""
 

@@ -38,6 +38,8 @@ class RequestManagers:
         """
         wait_ms = FOREVER_MS
         for manager in self._background if background else self._all:
+            if not manager.pending:
+                continue
             result = manager.poll(now_ms)
             if result is not NOTHING:
                 wait_ms = min(wait_ms, result.wait_ms)

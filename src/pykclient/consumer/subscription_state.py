@@ -59,7 +59,8 @@ class SubscriptionState:
         self._log_context = log_context
         self._log = log_context.logger(__name__)
         self._default_reset_strategy = default_reset_strategy
-        self._type = NONE
+        # The second: by the group, or by this consumer without a group.
+        self._type, self.is_auto_assigned = NONE, False
         self._pattern: TopicPattern | None = None
         self._broker_pattern: SubscriptionPattern | None = None
         self._assigned_topic_ids: frozenset[UUID] = frozenset()
@@ -129,6 +130,7 @@ class SubscriptionState:
     def _set_type(self, subscription_type: str) -> None:
         self.request_id += 1
         if self._type == NONE:
+            self.is_auto_assigned = subscription_type != USER_ASSIGNED
             self._type = subscription_type
         elif self._type != subscription_type:
             raise IllegalStateError(
@@ -179,7 +181,7 @@ class SubscriptionState:
 
     def unsubscribe(self) -> None:
         """Drop the subscription and the assignment."""
-        self._type = NONE
+        self._type, self.is_auto_assigned = NONE, False
         self._pattern = self._broker_pattern = None
         self._assigned_topic_ids = frozenset()
         self._subscription = self._group_subscription = frozenset()
@@ -206,7 +208,7 @@ class SubscriptionState:
         return self._type == NONE
 
     def has_auto_assigned_partitions(self) -> bool:
-        return self._type in (AUTO_TOPICS, AUTO_PATTERN, BROKER_PATTERN)
+        return self.is_auto_assigned
 
     def matches_subscribed_pattern(self, topic: str) -> bool:
         pattern = self._pattern
@@ -214,7 +216,7 @@ class SubscriptionState:
 
     def subscription(self) -> frozenset[str]:
         """Return the topics subscribed to; empty with manual assignment."""
-        return self._subscription if self.has_auto_assigned_partitions() else frozenset()
+        return self._subscription if self.is_auto_assigned else frozenset()
 
     def broker_pattern(self) -> SubscriptionPattern | None:
         """Return the pattern that the brokers match, if that is the subscription. Thread: any."""

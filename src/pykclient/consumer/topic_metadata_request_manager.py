@@ -57,7 +57,7 @@ class TopicMetadataRequestManager:
     ) -> None:
         self._client = client
         self._principal = principal  # for messages
-        self._lookups: list[_Lookup] = []
+        self.pending: list[_Lookup] = []
         self._backoff = ExponentialBackoff(
             retry_backoff_ms, RETRY_BACKOFF_EXP_BASE, retry_backoff_max_ms, RETRY_BACKOFF_JITTER, rng
         )
@@ -79,26 +79,26 @@ class TopicMetadataRequestManager:
             what = f"topic {names[0]!r}" if len(names) == 1 else f"topics {', '.join(names)}"
             builder = MetadataRequestBuilder.for_topic_names(topics, allow_auto_topic_creation)
             lookup = _Lookup(builder, what, timeout_ms)
-        self._lookups.append(lookup)
+        self.pending.append(lookup)
         self._client.managers.poll_soon()
         lookup.future.add_listener(lambda _: self._end(lookup), lambda _: self._end(lookup))
         return lookup.future
 
     def _end(self, lookup: _Lookup) -> None:
-        if lookup in self._lookups:
-            self._lookups.remove(lookup)
+        if lookup in self.pending:
+            self.pending.remove(lookup)
 
     def poll(self, now_ms: int) -> PollResult:
         """Return the lookups to send now, and fail those whose time is over."""
-        if not self._lookups:
+        if not self.pending:
             return NOTHING
         requests: list[UnsentRequest] = []
-        wait_ms = min(self._advance(lookup, now_ms, requests) for lookup in self._lookups.copy())
+        wait_ms = min(self._advance(lookup, now_ms, requests) for lookup in self.pending.copy())
         return PollResult(wait_ms, requests)
 
     def reset(self) -> None:
         """Forget all lookups: an exception has ended the call that waited for them."""
-        self._lookups = []
+        self.pending = []
 
     def _advance(self, lookup: _Lookup, now_ms: int, requests: list[UnsentRequest]) -> int:
         """Add the lookup's next attempt to ``requests`` if it is due; return the milliseconds until it must go on."""

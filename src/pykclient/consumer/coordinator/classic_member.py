@@ -107,7 +107,7 @@ class ClassicMember:
     @property
     def is_rebalancing(self) -> bool:
         """True if this member must join, or complete a join in progress."""
-        if not self._subscriptions.has_auto_assigned_partitions():
+        if not self._subscriptions.is_auto_assigned:
             return False
         return self.rebalance.is_pending or self.protocol.rejoin_needed()
 

@@ -133,6 +133,7 @@ class ClassicMembershipManager:
     """
 
     runs_in_background = False
+    pending = True
 
     def __init__(
         self,

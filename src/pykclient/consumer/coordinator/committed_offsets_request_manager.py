@@ -95,7 +95,7 @@ class CommittedOffsetsRequestManager:
         self._clock = clock
         self._retry_backoff = retry_backoff
         self._consumer = consumer
-        self._lookups: list[_Lookup] = []
+        self.pending: list[_Lookup] = []
 
     def fetch(self, partitions: Collection[TopicPartition], timeout_ms: int) -> RequestFuture[CommittedOffsets]:
         """Look up the committed offset of each partition. Give the future up to end this.
@@ -141,24 +141,24 @@ class CommittedOffsetsRequestManager:
 
     def forget(self) -> None:
         """Let the lookups in progress serve no later calls: their responses may be from before a later commit."""
-        self._lookups = [lookup for lookup in self._lookups if lookup.waiting]
-        for lookup in self._lookups:
+        self.pending = [lookup for lookup in self.pending if lookup.waiting]
+        for lookup in self.pending:
             lookup.is_outdated = True
 
     @property
     def last_error(self) -> Exception | None:
         """The error of a lookup in progress."""
-        return next((lookup.last_error for lookup in self._lookups if lookup.last_error is not None), None)
+        return next((lookup.last_error for lookup in self.pending if lookup.last_error is not None), None)
 
     def _ask(self, partitions: Collection[TopicPartition]) -> _Lookup:
         question = frozenset(partitions), self._membership.generation_if_stable()
-        found = (lookup for lookup in self._lookups if lookup.question == question and not lookup.is_outdated)
+        found = (lookup for lookup in self.pending if lookup.question == question and not lookup.is_outdated)
         lookup = next(found, None)
         if lookup is None:
             lookup = _Lookup(question)
             # The others have become pointless, unless tasks of an event loop wait for them.
-            self._lookups = [other for other in self._lookups if other.waiting]
-            self._lookups.append(lookup)
+            self.pending = [other for other in self.pending if other.waiting]
+            self.pending.append(lookup)
         lookup.is_wanted = True
         if not lookup.in_flight:
             self._client.managers.poll_soon()
@@ -168,15 +168,15 @@ class CommittedOffsetsRequestManager:
 
     def poll(self, now_ms: int) -> PollResult:
         """Return the attempts that are due, and end the calls whose time is over."""
-        if not self._lookups:
+        if not self.pending:
             return NOTHING
         requests: list[UnsentRequest] = []
-        wait_ms = min([self._advance(lookup, now_ms, requests) for lookup in self._lookups.copy()])
+        wait_ms = min([self._advance(lookup, now_ms, requests) for lookup in self.pending.copy()])
         return PollResult(wait_ms, requests) if requests or wait_ms < FOREVER_MS else NOTHING
 
     def reset(self) -> None:
         """Forget the lookups in progress. The calls that waited for them have ended."""
-        self._lookups = []
+        self.pending = []
 
     def _advance(self, lookup: _Lookup, now_ms: int, requests: list[UnsentRequest]) -> int:
         """Add the lookup's next attempt to ``requests`` if it is due; return the milliseconds until it must go on."""
@@ -257,8 +257,8 @@ class CommittedOffsetsRequestManager:
         lookup.future.raise_error(error)
 
     def _drop(self, lookup: _Lookup) -> None:
-        if lookup in self._lookups:
-            self._lookups.remove(lookup)
+        if lookup in self.pending:
+            self.pending.remove(lookup)
 
     # --- offsets -----------------------------------------------------------------------------------------------------
 

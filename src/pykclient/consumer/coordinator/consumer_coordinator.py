@@ -224,7 +224,7 @@ class ConsumerCoordinator:
         wait_ms = self._commits.time_to_next_auto_commit()
         if wait_ms > 0:
             return wait_ms
-        is_member = self._subscriptions.has_auto_assigned_partitions()
+        is_member = self._subscriptions.is_auto_assigned
         return FOREVER_MS if is_member and (self.rejoin_needed_or_pending() or self.coordinator_unknown) else 0
 
     def update_pattern_subscription(self, cluster: Cluster) -> None:

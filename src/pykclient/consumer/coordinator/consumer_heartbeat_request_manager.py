@@ -55,6 +55,7 @@ class ConsumerHeartbeatRequestManager:
     """
 
     runs_in_background = True
+    pending = True
 
     #: The name of the request in logs.
     request_name = "ConsumerGroupHeartbeat"

@@ -98,6 +98,7 @@ class ConsumerMembershipManager:
     """
 
     runs_in_background = False
+    pending = True
     waits_for_others = False  # the coordinator holds no response of this protocol back
 
     def __init__(self, context: MemberContext, membership: ConsumerMembership, commits: CommitRequestManager) -> None:
@@ -174,7 +175,7 @@ class ConsumerMembershipManager:
     @property
     def is_rebalancing(self) -> bool:
         """True while this member joins, or the application must reconcile or give up partitions."""
-        if not self._subscriptions.has_auto_assigned_partitions():
+        if not self._subscriptions.is_auto_assigned:
             return False
         return self.membership.state is JOINING or self.needs_application
 

@@ -80,6 +80,7 @@ class CoordinatorRequestManager:
     """
 
     runs_in_background = True
+    pending = True
 
     def __init__(
         self,

@@ -35,6 +35,7 @@ class HeartbeatRequestManager:
     """
 
     runs_in_background = True
+    pending = True
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ class LeaveGroupRequestManager:
         self._clock = clock
         self._retry_backoff = retry_backoff
         self._is_joining = is_joining
-        self._leaving: _Leaving | None = None
+        self.pending: _Leaving | None = None
 
     @property
     def waits_for_others(self) -> bool:
@@ -93,7 +93,7 @@ class LeaveGroupRequestManager:
             self._log.info("Leaving the group as member %s: %s", sent.member_id, reason)
             builder = LeaveGroupBuilder(self._config.group_id, sent.member_id, reason)
             leaving = _Leaving(builder, waits_for_others=self.waits_for_others, is_closing=is_closing)
-        self._leaving = leaving
+        self.pending = leaving
         self._membership.reset_and_rejoin(
             "consumer pro-actively leaving the group", reset_member_id=True, lost_because=lost_because
         )
@@ -101,7 +101,7 @@ class LeaveGroupRequestManager:
 
     def poll(self, now_ms: int) -> PollResult:
         """Return LeaveGroup if it is due."""
-        leaving = self._leaving
+        leaving = self.pending
         if leaving is None:
             return NOTHING
         if leaving.in_flight:
@@ -120,8 +120,8 @@ class LeaveGroupRequestManager:
 
     def reset(self) -> None:
         """Send LeaveGroup again, if it was in flight."""
-        if self._leaving is not None:
-            self._leaving.in_flight = False
+        if self.pending is not None:
+            self.pending.in_flight = False
 
     def _request(self, leaving: _Leaving, node: Node, *, is_own: bool) -> PollResult:
         request = UnsentRequest(leaving.builder, node)
@@ -152,6 +152,6 @@ class LeaveGroupRequestManager:
             leaving.waits_for_others = False  # the first connection stays open, and better late than not at all
 
     def _end(self, leaving: _Leaving, error: Exception | None) -> None:
-        if self._leaving is leaving:
-            self._leaving = None
+        if self.pending is leaving:
+            self.pending = None
         leaving.future.settle(error)

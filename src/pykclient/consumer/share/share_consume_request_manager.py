@@ -77,6 +77,7 @@ class ShareConsumeRequestManager:
     """
 
     runs_in_background = True
+    pending = True
 
     def __init__(
         self,
