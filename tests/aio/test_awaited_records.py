@@ -141,10 +141,20 @@ def test_a_batch_that_was_split_and_whose_parts_end_in_another_order() -> None:
     run(main())
 
 
-async def waited_for(resumed: list[Any], count: int) -> tuple[ProduceRequestResult, list[asyncio.Task[Any]]]:
+class OtherFuture(asyncio.Future[Any]):
+    """A future as a loop may have its own, which does not show who waits for it."""
+
+    @property
+    def _callbacks(self) -> Any:
+        raise AttributeError
+
+
+async def waited_for(
+    resumed: list[Any], count: int, kind: type[asyncio.Future[Any]] = asyncio.Future
+) -> tuple[ProduceRequestResult, list[asyncio.Task[Any]]]:
     """Return the result of a batch, and a task that waits for each of its records."""
     result = ProduceRequestResult(TP)
-    futures = [asyncio.get_running_loop().create_future() for _ in range(count)]
+    futures = [kind(loop=asyncio.get_running_loop()) for _ in range(count)]
     for index, future in enumerate(futures):
         attach(record(result, index), future, True, resumed)
 
@@ -172,11 +182,14 @@ def test_a_task_that_waits_for_the_only_record_is_left_to_the_caller() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("case", ["two records", "an error", "cancelled", "nobody waits", "two wait"])
+@pytest.mark.parametrize(
+    "case", ["two records", "an error", "cancelled", "nobody waits", "two wait", "another kind of future"]
+)
 def test_other_tasks_are_left_to_the_loop(case: str) -> None:
     async def main() -> None:
         resumed: list[Any] = []
-        result, tasks = await waited_for(resumed, 2 if case == "two records" else 1)
+        kind = OtherFuture if case == "another kind of future" else asyncio.Future
+        result, tasks = await waited_for(resumed, 2 if case == "two records" else 1, kind)
         if case == "two wait":
             tasks[0]._fut_waiter.add_done_callback(lambda _: None)  # type: ignore[attr-defined]
         if case in ("cancelled", "nobody waits"):

@@ -81,7 +81,7 @@ cdef class AwaitedRecords:
             self.leave_to_python()
             return
         if self.resumed is not None and self.count == 1:
-            callbacks = future._callbacks
+            callbacks = getattr(future, "_callbacks", None)  # see the Python form
             if callbacks and len(callbacks) == 1:
                 wakeup, context = callbacks[0]
                 future.remove_done_callback(wakeup)

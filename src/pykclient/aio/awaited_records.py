@@ -42,7 +42,8 @@ class AwaitedRecords:
     def __call__(self, first: FutureRecordMetadata) -> None:
         if self._resumed is not None and len(self._records) == 1 and first.value is not None:
             future = self._futures[0]
-            callbacks = None if future.get_loop().is_closed() else future._callbacks
+            # A loop may have futures of its own, without this.
+            callbacks = None if future.get_loop().is_closed() else getattr(future, "_callbacks", None)
             if callbacks and len(callbacks) == 1:
                 wakeup, context = callbacks[0]
                 future.remove_done_callback(wakeup)
