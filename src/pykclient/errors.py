@@ -423,7 +423,7 @@ class DuplicateSequenceError(BrokerError, code=46, name="DUPLICATE_SEQUENCE_NUMB
 
 
 class InvalidProducerEpochError(ApplicationRecoverableError, BrokerError, code=47, name="INVALID_PRODUCER_EPOCH"):
-    """A newer producer with the same transactional.id has started; this producer is fenced."""
+    """The producer's epoch is over: a newer one with its transactional.id has started, or its transaction timed out."""
 
 
 class InvalidTxnStateError(BrokerError, code=48, name="INVALID_TXN_STATE"):

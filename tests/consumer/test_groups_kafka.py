@@ -178,6 +178,8 @@ def test_an_instance_id_that_is_used_twice(any_kafka: AnyKafka, topic: str, join
     poll_until(second.assignment, second)
     with pytest.raises(FencedInstanceIdError, match="'a'"):
         poll_until(lambda: False, first)
+    with pytest.raises(FencedInstanceIdError, match="'a'"):
+        first.commit({TopicPartition(topic, 0): 1})
     second.poll(100)
     assert second.assignment()
 

@@ -53,6 +53,21 @@ def test_what_is_no_pattern(pattern: object) -> None:
         SubscriptionPattern(pattern)  # type: ignore[arg-type]
 
 
+def test_a_pattern_that_cannot_be_sent() -> None:
+    """A request with half of a surrogate pair cannot be encoded, and the heartbeat would be tried again and again."""
+    with pytest.raises(IllegalArgumentError, match=r"'x\\ud800' cannot be sent"):
+        SubscriptionPattern("x\ud800")
+
+
+@pytest.mark.parametrize("pattern", [SubscriptionPattern("a.*"), re.compile("a.*")])
+def test_a_pattern_in_the_place_of_topics(pattern: object) -> None:
+    with (
+        KafkaConsumer[bytes, bytes](bootstrap_servers="127.0.0.1:1", group_id="g") as consumer,
+        pytest.raises(IllegalArgumentError, match=r"subscribe\(pattern=\.\.\.\)"),
+    ):
+        consumer.subscribe(pattern)  # type: ignore[arg-type]
+
+
 def test_equality() -> None:
     assert SubscriptionPattern("a") == SubscriptionPattern("a") != SubscriptionPattern("b")
     assert len({SubscriptionPattern("a"), SubscriptionPattern("a")}) == 1

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import KafkaError, TopicAuthorizationError
+from pykclient.producer.kafka_producer import KafkaProducer
+from pykclient.testing import EmbeddedCluster
 from pykclient.types import TopicPartition
 from tests.consumer.coordinator.harness import Listener
 from tests.consumer.fake_broker import FakeCluster
@@ -51,3 +54,21 @@ def test_the_automatic_commit_fails(cluster: FakeCluster, monkeypatch: pytest.Mo
         consumer.subscribe(["t"])
         assert consumer.poll(2_000)
         assert cluster.broker.received.count("JoinGroupRequest") == 2
+
+
+def test_closing_does_not_warn_of_a_commit_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The automatic commit of ``unsubscribe`` has no answer yet, and there is nothing else to commit."""
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t")
+        with KafkaProducer[bytes, bytes](bootstrap_servers=cluster.bootstrap_servers) as producer:
+            producer.send("t", b"1")
+        consumer = KafkaConsumer[bytes, bytes](
+            "t", bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
+        )
+        assert consumer.poll(10_000)
+        held = cluster.faults.hold("OffsetCommit")
+        consumer.unsubscribe()
+        cluster.wait_for(lambda: held.held)
+        consumer.close(timeout_ms=0)
+        held.remove()
+    assert "Not committed" not in caplog.text

@@ -65,7 +65,8 @@ def topics(values: Collection[str]) -> list[str]:
         raise IllegalArgumentError(f"topics must be a list of names, not the string {name}; write [{name}]")
     names = elements(values)
     if names is None:
-        raise IllegalArgumentError(f"topics must be a list of names, not {shown(values)}")
+        hint = "; pass a pattern as subscribe(pattern=...)" if hasattr(values, "pattern") else ""
+        raise IllegalArgumentError(f"topics must be a list of names, not {shown(values)}{hint}")
     return [topic(name) for name in names]
 
 

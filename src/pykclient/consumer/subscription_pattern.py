@@ -35,12 +35,16 @@ class SubscriptionPattern:
         """Create a pattern.
 
         Raises:
-            IllegalArgumentError: it is empty, or has what Python's expressions have and RE2/J does not: lookaheads,
-                lookbehinds, backreferences, conditions, atomic groups, possessive quantifiers, comments, and the flags
-                a, L, u and x.
+            IllegalArgumentError: it is empty, has half of a surrogate pair, or has what Python's expressions have and
+                RE2/J does not: lookaheads, lookbehinds, backreferences, conditions, atomic groups, possessive
+                quantifiers, comments, and the flags a, L, u and x.
         """
         if not isinstance(pattern, str) or not pattern:
             raise IllegalArgumentError(f"a SubscriptionPattern needs a regular expression, not {shown(pattern)}")
+        try:
+            pattern.encode()
+        except UnicodeEncodeError as error:
+            raise IllegalArgumentError(f"the pattern {pattern!r} cannot be sent to the brokers: {error}") from error
         bare = _ESCAPED_OR_CLASS.sub("_", pattern)
         for part, what in _NOT_IN_RE2:
             if part.search(bare):

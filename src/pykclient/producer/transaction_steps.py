@@ -465,10 +465,11 @@ class TxnOffsetCommitStep(TxnStep):
                 if isinstance(error, GroupAuthorizationError):
                     error = group_denied(self.principal, self._group.group_id or "")
                 elif isinstance(error, _LEFT_BEHIND):
+                    why = str(error).rstrip(".")
                     left_behind = CommitFailedError(
                         f"the group {self._group.group_id!r} has rebalanced since group_metadata() was read in "
                         f"generation {self._group.generation_id}, so other members may own the partitions now: "
-                        f"{error}. Abort the transaction, and continue with the partitions that poll() assigns"
+                        f"{why}. Abort the transaction, and continue with the partitions that poll() assigns"
                     )
                     left_behind.__cause__ = error
                     error = left_behind

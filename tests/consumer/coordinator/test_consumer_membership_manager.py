@@ -786,7 +786,8 @@ def test_a_commit_of_an_unknown_member_fences_it(member: Member) -> None:
         member.coordinator.commit_sync({TP0: OffsetAndMetadata(3)}, member.group.timer())
     assert member.state == "FENCED"
     text = str(raised.value)
-    for figure in ("Its generation was 1, and is none now", " s ago (max.poll.interval.ms=60000)", "now 500"):
+    generation = "rejoin the group. Its generation was 1, and is none now"
+    for figure in (generation, " s ago (max.poll.interval.ms=60000)", "now 500"):
         assert figure in text
     assert "consumer.session.timeout.ms" in text
     assert " session.timeout.ms" not in text, "this protocol refuses that setting"

@@ -500,7 +500,9 @@ class CommitRequestManager:
                 f"offsets cannot be committed while group {self._config.group_id!r} rebalances; call poll() to "
                 f"complete the rebalance, then commit again what is still assigned"
             )
-        return self.commit_failed_error()
+        fenced = fenced_error(self._config)
+        # Another rebalance would take the instance id back from the consumer that has it now.
+        return fenced if self._membership.lost_because == str(fenced) else self.commit_failed_error()
 
     def commit_failed_error(self, cause: str | None = None, sent: Generation | None = None) -> CommitFailedError:
         """Return an error that says why the membership ended, with the figures and settings that matter.
@@ -510,6 +512,7 @@ class CommitRequestManager:
         config, membership = self._config, self._membership
         idle_s = (self._clock.now_ms() - membership.last_poll_ms) / 1000
         why = membership.lost_because or cause or "it has not joined yet, or the application has left the group"
+        why = why.rstrip(".")
         before = membership.lost_generation if sent is None else sent.generation_id
         now = membership.generation.generation_id
         timeout = f"session.timeout.ms (now {config.session_timeout_ms})"

@@ -400,7 +400,8 @@ class ConsumerCoordinator:
             raise
         except KafkaTimeoutError as error:
             why = error.__cause__ or "no answer"
-            self._log.warning("Not committed in the time there was: %s (%s)", shown(offsets), why)
+            if offsets:  # otherwise, it is an earlier commit that has no answer
+                self._log.warning("Not committed in the time there was: %s (%s)", shown(offsets), why)
         except KafkaError as error:
             self._log.warning("The last automatic commit of %s failed: %s", shown(offsets), error)
 

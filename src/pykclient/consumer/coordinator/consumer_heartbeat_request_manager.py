@@ -305,8 +305,9 @@ class ConsumerHeartbeatRequestManager:
                 f"the brokers do not have the assignor group.remote.assignor={config.group_remote_assignor!r}: {error}"
             )
         if isinstance(error, errors.InvalidRegularExpressionError):
+            why = str(error).rstrip(".")
             return errors.InvalidRegularExpressionError(
-                f"the brokers cannot match {self._subscriptions.broker_pattern()}: {error}. Its syntax is that of RE2/J"
+                f"the brokers cannot match {self._subscriptions.broker_pattern()}: {why}. Its syntax is that of RE2/J"
             )
         if isinstance(error, errors.GroupMaxSizeReachedError):
             return errors.GroupMaxSizeReachedError(
