@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from pykclient.aio import awaited_records
 from pykclient.aio.awaited_records import attach
 from pykclient.aio.structs import CREATE_TIME, LOG_APPEND_TIME, RecordMetadata
-from pykclient.errors import KafkaError, NotLeaderOrFollowerError
+from pykclient.errors import KafkaError, NotLeaderOrFollowerError, TransactionAbortedError
 from pykclient.implementation import NAME, python_form
 from pykclient.producer.future import NO_OFFSET, NO_TIMESTAMP, FutureRecordMetadata, ProduceRequestResult
 from pykclient.types import TopicPartition
@@ -220,3 +221,23 @@ def test_futures_of_a_closed_loop_are_left_alone() -> None:
     result = run(main())
     result.set(1, NO_TIMESTAMP)
     result.done()
+
+
+@pytest.mark.parametrize(("error", "is_reported"), [(TransactionAbortedError("it"), False), (KafkaError("it"), True)])
+def test_errors_that_nobody_looks_at(error: KafkaError, is_reported: bool) -> None:
+    """asyncio reports them, except for records of a transaction that the application has aborted."""
+    reports = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reports.append(context["exception"]))
+        result = ProduceRequestResult(TP)
+        futures = attached(result, 2)
+        result.set(NO_OFFSET, NO_TIMESTAMP, lambda _: error)
+        result.done()
+        with pytest.raises(type(error)):
+            await futures[0]
+        del futures, result
+        gc.collect()
+
+    run(main())
+    assert [type(report) for report in reports] == [type(error)] * is_reported

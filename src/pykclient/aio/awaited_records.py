@@ -7,6 +7,7 @@ from copy import copy
 from typing import TYPE_CHECKING
 
 from pykclient.aio.structs import CREATE_TIME, LOG_APPEND_TIME, RecordMetadata
+from pykclient.errors import TransactionAbortedError
 from pykclient.implementation import use_compiled
 from pykclient.producer.future import NO_OFFSET, NO_TIMESTAMP
 
@@ -78,7 +79,11 @@ def settle(records: list[FutureRecordMetadata], futures: list[RecordFuture], has
         if not result.completed:
             attach(record, future, has_acks)
         elif result.error_for is not None:
-            future.set_exception(_own(result.error_for(index)))
+            error = result.error_for(index)
+            future.set_exception(_own(error))
+            if isinstance(error, TransactionAbortedError):
+                # The application aborts, and need not look at the futures: asyncio must not complain if nobody does.
+                future.exception()
         else:
             future.set_result(metadata_of(result, index, record.timestamp_ms) if has_acks else None)
 
