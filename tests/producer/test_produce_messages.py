@@ -63,6 +63,30 @@ def test_requests(version: int, transactional_id: str | None) -> None:
     assert request.topic_data == generated.topic_data
 
 
+@pytest.mark.parametrize("size", [0, 57, 58, 59, 300, 952, 953, 954, 1100, 16_309, 16_310, 16_311, 20_000])
+@pytest.mark.parametrize("client_id", [None, "", "mé"])
+def test_requests_of_one_batch(size: int, client_id: str | None) -> None:
+    """The frame is the generated message's, whatever is left from the last request of the producer."""
+    template = ProduceTemplate("tx" if size % 2 else None, 1, 30_000)
+    for version in (13, 12, 13):
+        for name, partition in (("a", 0), ("a", 2**31 - 1), ("bé", 7)):
+            for id in (5, 2**31 - 1):
+                batch = batch_of(name, partition, size)
+                builder = ProduceRequestBuilder(BatchesRequest(template, {name: [batch]}, IDS))
+                frame = b"".join(builder.encode(version, id, client_id))
+                assert frame == b"".join(RequestBuilder(builder.build(version)).encode(version, id, client_id))
+
+
+def test_a_producer_whose_topic_is_recreated() -> None:
+    template = ProduceTemplate(None, -1, 30_000)
+    frames = []
+    for topic_id in IDS.values():
+        request = BatchesRequest(template, {"t": [batch_of("t", 0, 10)]}, {"t": topic_id})
+        frames.append(b"".join(ProduceRequestBuilder(request).encode(13, 1, "me")))
+        assert topic_id.bytes in frames[-1]
+    assert len({len(frame) for frame in frames}) == 1
+
+
 def response_of(version: int, **fields: Any) -> ProduceResponse:
     """Return a response whose last partition has ``fields``."""
 
@@ -184,11 +208,30 @@ def test_a_response_of_one_written_batch(version: int) -> None:
     assert found.throttle_time_ms == 5
     ((name, topic_id, partitions),) = found.written
     assert (name, topic_id) == (("", IDS["a"]) if version >= 13 else ("a", ZERO_UUID))
-    assert [written[:5] for written in partitions] == [(3, 0, 2**40, -1, -1)]
+    assert partitions == [(3, 0, 2**40, -1, -1, 1, 0, 0)]
+
+
+def sole_builder(name: str) -> ProduceRequestBuilder:
+    """Return the builder of a request for one partition of a topic, which has been encoded."""
+    request = BatchesRequest(ProduceTemplate(None, -1, 30_000), {name: [batch_of(name, 3, 10)]}, IDS)
+    builder = ProduceRequestBuilder(request)
+    builder.encode(13, 77, "me")
+    return builder
+
+
+def test_a_response_for_the_topic_of_the_request_has_its_name() -> None:
+    frame = encode_response(one_partition(13), 13, 77).getvalue()[4:]
+    for name, expected in (("a", "a"), ("bé", "")):
+        found = sole_builder(name).parse_response(frame, 13)
+        assert isinstance(found, WrittenResponse)
+        ((topic, topic_id, partitions),) = found.written
+        assert (topic, topic_id) == (expected, IDS["a"])
+        assert partitions == [(3, 0, 2**40, -1, -1, 1, 0, 0)]
 
 
 def test_each_byte_of_a_response_of_one_batch_matters() -> None:
     """A response of the same length with anything else in it is read as the generated message reads it."""
+    builder = sole_builder("bé")
     frame = encode_response(one_partition(13), 13, 77).getvalue()[4:]
     for position in range(4, len(frame)):
         for value in (0, 1, 2, 3, 0x7F, 0xFF):
@@ -196,3 +239,4 @@ def test_each_byte_of_a_response_of_one_batch_matters() -> None:
             broken[position] = value
             expected = results_of(RequestBuilder(ProduceRequest()).parse_response, broken, 13)
             assert results_of(ProduceRequestBuilder(ProduceRequest()).parse_response, broken, 13) == expected
+            assert results_of(builder.parse_response, broken, 13) == expected

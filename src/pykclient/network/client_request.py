@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pykclient.errors import IllegalStateError
 from pykclient.protocol.api_keys import ApiKeys
-from pykclient.protocol.headers import parse_response
+from pykclient.protocol.headers import encode_request, parse_response
 
 if TYPE_CHECKING:
     from pykclient.errors import AuthenticationError, KafkaError
@@ -69,6 +69,10 @@ class RequestBuilder:
     def build(self, version: int) -> Request:  # noqa: ARG002 - for subclasses
         """Return the request for ``version``, which is in the allowed range."""
         return self.message
+
+    def encode(self, version: int, correlation_id: int, client_id: str | None) -> Sequence[BytesLike]:
+        """Return the frame of the request for ``version`` as buffers, which must not change until they are sent."""
+        return encode_request(self.build(version), version, correlation_id, client_id).buffers()
 
     def parse_response(self, frame: BytesLike, version: int) -> Response:
         """Return the response in ``frame``, which begins with the correlation id.

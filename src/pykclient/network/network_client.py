@@ -42,7 +42,6 @@ from pykclient.network.selectable import Selectable, SocketAddress, check_addres
 from pykclient.network.signal_errors import raise_if_of_signal_handler
 from pykclient.network.throttling import ThrottleTimes, should_client_throttle
 from pykclient.protocol.api_keys import ApiKeys
-from pykclient.protocol.headers import encode_request
 from pykclient.protocol.messages.api_versions import ApiVersionsResponse
 from pykclient.types import Node
 
@@ -212,7 +211,8 @@ class NetworkClient:
         callback: Callable[[ClientResponse], None] | None = None,
     ) -> ClientRequest:
         timeout_ms = self._request_timeout_ms if request_timeout_ms is None else request_timeout_ms
-        id, client_id = self._next_correlation_id(), self._config.client_id
+        id, client_id = self._correlation_id, self._config.client_id
+        self._correlation_id = id + 1 if id < _MAX_CORRELATION_ID else 0
         return ClientRequest(node_id, request_builder, id, client_id, created_ms, expect_response, timeout_ms, callback)
 
     def _next_correlation_id(self) -> int:
@@ -251,8 +251,7 @@ class NetworkClient:
             versions = self._api_versions.get(node_id)
             if versions is not None:  # None: versions are not discovered, or this request discovers them
                 version = versions.latest_usable_version(builder.api_key, builder.oldest_allowed_version, version)
-            message = builder.build(version)
-            writer = encode_request(message, version, request.correlation_id, request.client_id)
+            buffers = builder.encode(version, request.correlation_id, request.client_id)
         except Exception as error:  # noqa: BLE001 - a builder may raise anything; only its own request may suffer
             raise_if_of_signal_handler(error)
             self._not_sent(request, is_internal, version, now_ms, error)
@@ -260,13 +259,15 @@ class NetworkClient:
         if self._log.logger.isEnabledFor(logging.DEBUG):
             name = ApiKeys.name_of(builder.api_key)
             self._log.debug("Sending %s v%d, id %d, to %s", name, version, request.correlation_id, self._name(node_id))
-        send = NetworkSend(node_id, writer.buffers(), request.expect_response)
+        send = NetworkSend(node_id, buffers, request.expect_response)
         self._in_flight.add(InFlightRequest(request, version, is_internal, send, now_ms))
         self._transmit(send, request.request_timeout_ms, now_ms)
         return True
 
     def _transmit(self, send: NetworkSend, timeout_ms: int, now_ms: int) -> None:
-        self._next_timeout_ms = min(self._next_timeout_ms, now_ms + timeout_ms)
+        due_ms = now_ms + timeout_ms
+        if due_ms < self._next_timeout_ms:  # noqa: PLR1730 - min() is a call
+            self._next_timeout_ms = due_ms
         try:
             self._selector.send(send)
         except BaseException as error:
@@ -328,7 +329,8 @@ class NetworkClient:
         metadata_ms = self._schedule.quiet_until_ms - now_ms
         if metadata_ms <= 0:
             metadata_ms = self._updater.maybe_update(now_ms)
-        wait_ms = min(timeout_ms, metadata_ms, self._request_timeout_ms)
+        wait_ms = timeout_ms if timeout_ms < metadata_ms else metadata_ms
+        wait_ms = wait_ms if wait_ms < self._request_timeout_ms else self._request_timeout_ms
         telemetry = self.telemetry
         if telemetry is not None:
             telemetry_ms = telemetry.quiet_until_ms - now_ms
@@ -384,9 +386,10 @@ class NetworkClient:
             try:
                 if in_flight is None:
                     raise RemoteProtocolError("it sent a response, but no request is in flight")
-                if in_flight.request.request_builder.renewal is not None and self._renew(in_flight, frame, now_ms):
+                builder = in_flight.request.request_builder
+                if builder.renewal is not None and self._renew(in_flight, frame, now_ms):
                     continue
-                if in_flight.settle(frame, now_ms):
+                if builder.settle is not None and in_flight.settle(frame, now_ms):
                     self._in_flight.complete_next(node_id)
                     self._settled += 1
                     self._throttle_times.record(0, now_ms)

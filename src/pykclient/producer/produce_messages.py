@@ -30,17 +30,48 @@ _PARTITION = Struct(">ihqqqBBB")
 _NOTHING_ELSE = (1, 0, 0)
 #: A whole response with topic ids and one partition: correlation id, tagged fields, the length of a list of one topic,
 #: its id, the length of a list of one partition, the partition, tagged fields, throttle time and tagged fields.
-_ONE_PARTITION = Struct(">4xBB16xBihqqqBBBBiB")
-_OFFSET_OF_TOPIC_ID = 6
-#: The values around the partition's first five fields and the throttle time, if its batch was written.
-_ONE_HEAD = (0, 2, 2)
+_ONE_PARTITION = Struct(">4xBB16sBihqqqBBBBiB")
+#: The values behind the partition's first five fields, if its batch was written.
 _ONE_TAIL = (*_NOTHING_ELSE, 0)
+
+#: The numbers of tagged fields at the end of a request: of the last partition, of its topic, and of the request.
+_NO_TAGS = bytes(3)
+#: Shorter records are copied behind the fields before them, as by ``Writer``.
+_COPY_BELOW = 1024
+
+
+class _OnePartition:
+    """All that two requests for one partition of a topic have in common. Immutable. Thread: any."""
+
+    __slots__ = ("client_id", "encoded_id", "fields", "layout", "name", "short_layout", "topic_id", "version")
+
+    def __init__(
+        self, template: ProduceTemplate, name: str, topic_id: UUID, version: int, client_id: str | None
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.encoded_id = topic_id.bytes
+        self.version = version
+        self.client_id = client_id
+        w = Writer()
+        w.nullable_string(client_id, False)
+        w.tags(None)
+        w.pack(template.layout, template.encoded)
+        w.array_length(1, True)
+        w.uuid(topic_id)
+        w.array_length(1, True)
+        #: What lies between the correlation id and the partition.
+        self.fields = w.getvalue()
+        #: Size, API key, version, correlation id, the fields, partition, and the length of its records in two bytes.
+        self.layout = Struct(f">ihhi{len(self.fields)}siBB")
+        #: The same with one byte for the length.
+        self.short_layout = Struct(f">ihhi{len(self.fields)}siB")
 
 
 class ProduceTemplate:
     """The fields that all produce requests of a producer share, also as bytes of the flexible versions."""
 
-    __slots__ = ("acks", "encoded", "layout", "timeout_ms", "transactional_id")
+    __slots__ = ("_one_partition", "acks", "encoded", "layout", "timeout_ms", "transactional_id")
 
     def __init__(self, transactional_id: str | None, acks: int, timeout_ms: int) -> None:
         self.transactional_id = transactional_id
@@ -52,6 +83,14 @@ class ProduceTemplate:
         w.int32(timeout_ms)
         self.encoded = w.getvalue()
         self.layout = Struct(f"{len(self.encoded)}s")
+        self._one_partition: _OnePartition | None = None  # of the last request
+
+    def of_one_partition(self, name: str, topic_id: UUID, version: int, client_id: str | None) -> _OnePartition:
+        """Return what requests for one partition of a topic have in common. Thread: io."""
+        one = self._one_partition
+        if one is None or one.topic_id is not topic_id or one.version != version or one.client_id != client_id:
+            one = self._one_partition = _OnePartition(self, name, topic_id, version, client_id)
+        return one
 
 
 class BatchesRequest(ProduceRequest):
@@ -104,6 +143,15 @@ class BatchesRequest(ProduceRequest):
             w.tags(None)
         w.tags(None)
 
+    def sole_batch(self, version: int, client_id: str | None) -> tuple[_OnePartition, ProducerBatch] | None:
+        """Return the only batch, and what its request has in common with others; None if there are several."""
+        if len(self._topics) == 1:
+            ((name, batches),) = self._topics.items()
+            if len(batches) == 1:
+                one = self._template.of_one_partition(name, self._topic_ids[name], version, client_id)
+                return one, batches[0]
+        return None
+
 
 class WrittenResponse(ProduceResponse):
     """A ProduceResponse by which all batches were written. Thread: io."""
@@ -122,16 +170,18 @@ class WrittenResponse(ProduceResponse):
         self.unknown_tags = None
 
     @classmethod
-    def of_one_partition(cls, frame: BytesLike) -> WrittenResponse | None:
+    def of_one_partition(cls, frame: BytesLike, one: _OnePartition | None) -> WrittenResponse | None:
         """Return a response with topic ids that is as long as one for one partition; None if ``read_written`` must.
 
-        With one record at a time, all responses are of this kind. One call unpacks them.
+        With one record at a time, all responses are of this kind, and belong to a request with ``one``. One call
+        unpacks them.
         """
         fields = _ONE_PARTITION.unpack(frame)
-        if fields[:3] != _ONE_HEAD or fields[4] or fields[8:12] != _ONE_TAIL or fields[13]:
+        if fields[0] or fields[1] != 2 or fields[3] != 2 or fields[5] or fields[9:13] != _ONE_TAIL or fields[14]:
             return None
-        topic_id = Reader(frame, _OFFSET_OF_TOPIC_ID).uuid()
-        return cls([("", topic_id, [fields[3:11]])], fields[12])
+        if one is not None and fields[2] == one.encoded_id:
+            return cls([(one.name, one.topic_id, [fields[4:12]])], fields[13])
+        return cls([("", Reader(fields[2]).uuid(), [fields[4:12]])], fields[13])
 
     @classmethod
     def read_written(cls, r: Reader, version: int) -> WrittenResponse | None:
@@ -158,19 +208,47 @@ class WrittenResponse(ProduceResponse):
 
 
 class ProduceRequestBuilder(RequestBuilder):
-    """Reads most responses without an object for each batch. Thread: io."""
+    """Writes most requests, and reads most responses, without an object for each batch. Thread: io."""
 
-    __slots__ = ()
+    __slots__ = ("_one_partition",)
 
     def __init__(self, message: ProduceRequest, min_version: int | None = None, max_version: int | None = None) -> None:
         self.message = message
         self.api_key = _PRODUCE
         self.oldest_allowed_version = _OLDEST if min_version is None else min_version
         self.latest_allowed_version = _LATEST if max_version is None else max_version
+        self._one_partition: _OnePartition | None = None  # set if the request is for one partition
+
+    def encode(self, version: int, correlation_id: int, client_id: str | None) -> Sequence[BytesLike]:
+        """Return the frame. One call packs all but the records, if they are one batch and not many."""
+        message = self.message
+        if version >= _FIRST_WITH_TOPIC_IDS and isinstance(message, BatchesRequest):
+            sole = message.sole_batch(version, client_id)
+            if sole is not None:
+                one, batch = sole
+                records = batch.records
+                size = len(records)
+                length = size + 1  # as a compact type has it
+                partition = batch.topic_partition.partition
+                if length < 1 << 14:
+                    self._one_partition = one
+                    layout, fields = one.layout, one.fields
+                    if length >= 1 << 7:
+                        size += layout.size - 1  # without the size itself, and with _NO_TAGS
+                        low, high = length & 0x7F | 0x80, length >> 7
+                        head = layout.pack(size, _PRODUCE, version, correlation_id, fields, partition, low, high)
+                    else:
+                        layout = one.short_layout
+                        size += layout.size - 1
+                        head = layout.pack(size, _PRODUCE, version, correlation_id, fields, partition, length)
+                    if length > _COPY_BELOW:
+                        return (head, records, _NO_TAGS)
+                    return (b"".join((head, records, _NO_TAGS)),)
+        return super().encode(version, correlation_id, client_id)
 
     def parse_response(self, frame: BytesLike, version: int) -> Response:
         if version >= _FIRST_WITH_TOPIC_IDS and len(frame) == _ONE_PARTITION.size:
-            written = WrittenResponse.of_one_partition(frame)
+            written = WrittenResponse.of_one_partition(frame, self._one_partition)
             if written is not None:
                 return written
         if version >= ProduceResponse.FLEXIBLE_FROM:
