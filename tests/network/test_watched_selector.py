@@ -8,6 +8,7 @@ import random
 import select
 import selectors
 import socket
+import struct
 import threading
 
 import pytest
@@ -169,6 +170,76 @@ def test_a_system_without_a_descriptor_is_told(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(io.UnsupportedOperation, match="needs a system with epoll or kqueue"):
         selector.fileno()
     selector.close()
+
+
+def settled(selector: Selector) -> None:
+    """Poll until nothing is left to do."""
+    while is_readable(selector):
+        selector.poll(0)
+
+
+def test_a_connection_that_always_has_data_leaves_others_their_turn(selector: Selector, server: Server) -> None:
+    """The compiled poller reads from the connection that was the only one with data, and does not look at others."""
+    busy, other = connect(selector, server, "0"), connect(selector, server, "1")
+    settled(selector)
+    for _ in range(3):
+        busy.sendall(frame(b"busy"))
+        assert is_readable(selector, PATIENCE_S)
+        selector.poll(0)
+    other.sendall(frame(b"other"))
+    polls = 0
+    while ("1", b"other") not in [(id, bytes(payload)) for id, payload in selector.completed_receives]:
+        assert polls <= 17
+        busy.sendall(frame(b"busy"))
+        assert is_readable(selector, PATIENCE_S)
+        selector.poll(0)
+        polls += 1
+    settled(selector)
+    assert not selector.disconnected
+
+
+@pytest.mark.parametrize("ending", ["nothing", "part", "end", "reset", "muted", "wakeup", "closed"])
+def test_a_poll_without_data_where_there_was_some(selector: Selector, server: Server, ending: str) -> None:
+    """Whatever has become of the connection that had data the last times, a poll reports it as if it had not."""
+    sock = connect(selector, server)
+    settled(selector)
+    for _ in range(3):
+        sock.sendall(frame(b"data"))
+        assert is_readable(selector, PATIENCE_S)
+        selector.poll(0)
+    if ending == "part":
+        sock.sendall(frame(b"more")[:5])
+        assert is_readable(selector, PATIENCE_S)
+    elif ending == "end":
+        sock.close()
+        assert is_readable(selector, PATIENCE_S)
+    elif ending == "reset":
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.close()
+        assert is_readable(selector, PATIENCE_S)
+    elif ending == "muted":
+        selector.mute("0")
+        sock.sendall(frame(b"more"))
+    elif ending == "wakeup":
+        selector.wakeup()
+        assert is_readable(selector, PATIENCE_S)
+    elif ending == "closed":
+        selector.close_channel("0")
+    selector.poll(0)
+    assert not selector.completed_receives
+    assert list(selector.disconnected) == (["0"] if ending in ("end", "reset") else [])
+    assert not is_readable(selector)
+    if ending == "part":
+        sock.sendall(frame(b"more")[5:])
+    elif ending == "muted":
+        selector.unmute("0")
+    elif ending in ("nothing", "wakeup"):
+        sock.sendall(frame(b"more"))
+    else:
+        return
+    assert is_readable(selector, PATIENCE_S)
+    selector.poll(0)
+    assert [bytes(receive.payload) for receive in selector.completed_receives] == [b"more"]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -101,6 +101,7 @@ cdef extern from *:
 
 cdef enum:
     MOST_EVENTS = 256
+    MOST_GUESSES = 16  # in succession: other channels must have their turn
 
 cdef int read_event = READ, write_event = WRITE
 
@@ -122,6 +123,10 @@ cdef class EpollPoller:
     cdef bint is_watched  # True if the wait is someone else's, so that waking always takes a ring
     cdef epoll_event[MOST_EVENTS] found
     cdef Watched *first  # of the list of those with events
+    # Where another one waits, and for one connection at a time, the poller need not ask which of them is readable.
+    cdef Watched *last_single  # the only one in the last events; NULL: there were none or several
+    cdef Watched *likely  # the only one in the last events and in those before
+    cdef int guesses
     cdef dict watches  # by file descriptor
     cdef list later  # (stream, channel) whose frames the next select writes
     cdef Connection **outgoing  # their connections
@@ -182,6 +187,8 @@ cdef class EpollPoller:
         cdef Watch one = self.watches.pop(fd)
         if one.watched.connection != NULL:
             one.watched.connection.watched = NULL
+        if self.last_single == &one.watched:
+            self.last_single = self.likely = NULL
         watch(self.epoll, EPOLL_CTL_DEL, fd, 0, NULL)
 
     cdef int control(self, int operation, int fd, Watch one, int events) except -1:
@@ -247,6 +254,8 @@ cdef class EpollPoller:
         self.ahead = ahead
         self.later = []
         self.ends_wait = False
+        if not writes and not waits and self.is_watched and self.guess():
+            return self.events()
         if not writes and (self.probe() or not waits or load_number(&self.woken)):
             return self.events()
         while True:
@@ -262,6 +271,19 @@ cdef class EpollPoller:
                 return result
             writes = 0
 
+    cdef bint guess(self) noexcept:
+        """Read from the connection that was the only readable one, the last times; return True if that is all to do.
+
+        If it has nothing, that is no harm: it is then reported as readable, as if a part of a frame had come.
+        """
+        cdef Connection *connection = NULL if self.likely == NULL else self.likely.connection
+        if connection == NULL or not connection.ready or connection.standing != NULL:
+            return False
+        if self.guesses == MOST_GUESSES or not self.likely.interest & EPOLLIN or load_number(&self.woken):
+            return False
+        self.guesses += 1
+        return self.handle(self.likely, EPOLLIN, True)
+
     cdef bint probe(self) except -1:
         """Look for events without waiting. Return True if there is something to report.
 
@@ -276,7 +298,11 @@ cdef class EpollPoller:
                 PyErr_SetFromErrno(OSError)
             return False
         for index in range(count):
-            has_news |= self.handle(&self.found[index], True)
+            has_news |= self.handle(<Watched *>pointer_of(&self.found[index]), self.found[index].events, True)
+        watched = <Watched *>pointer_of(&self.found[0]) if count == 1 else NULL
+        self.likely = watched if watched == self.last_single else NULL
+        self.last_single = watched
+        self.guesses = 0
         watched = self.first
         while watched != NULL and not has_begun:
             has_begun = has_begun_large(watched.connection)
@@ -321,7 +347,7 @@ cdef class EpollPoller:
             count = wait_for_events(self.epoll, self.found, MOST_EVENTS, <int>timeout_ms)
             is_over = not waits or count <= 0
             for index in range(count):
-                if self.handle(&self.found[index], False):
+                if self.handle(<Watched *>pointer_of(&self.found[index]), self.found[index].events, False):
                     is_over = True
             if is_over:
                 break
@@ -350,9 +376,11 @@ cdef class EpollPoller:
             connection.watched,
         )
 
-    cdef bint handle(self, epoll_event *event, bint probes) noexcept nogil:
-        """Do the I/O for an event. Return False if there is nothing to report yet: only a part of a frame was moved."""
-        cdef Watched *watched = <Watched *>pointer_of(event)
+    cdef bint handle(self, Watched *watched, uint32_t happened, bint probes) noexcept nogil:
+        """Do the I/O for an event. Return False if there is nothing to report yet: only a part of a frame was moved.
+
+        Without ``watched`` it is that of ``wakeup``.
+        """
         cdef Connection *connection
         cdef bint has_news
         cdef int events = 0
@@ -360,9 +388,9 @@ cdef class EpollPoller:
             hush(self.event)
             return True
         # As in the standard library, an error counts as both.
-        if event.events & ~EPOLLOUT and watched.interest & EPOLLIN:
+        if happened & ~EPOLLOUT and watched.interest & EPOLLIN:
             events |= read_event
-        if event.events & ~EPOLLIN and watched.interest & EPOLLOUT:
+        if happened & ~EPOLLIN and watched.interest & EPOLLOUT:
             events |= write_event
         watched.events |= events
         if not watched.has_events:
@@ -386,7 +414,7 @@ cdef class EpollPoller:
                 renew(connection)
             has_news |= has_read_news(connection)
         if connection.is_blocked:
-            if not event.events & ~EPOLLIN:
+            if not happened & ~EPOLLIN:
                 return has_news
             write_ahead(connection)
             if not connection.unwritten:
