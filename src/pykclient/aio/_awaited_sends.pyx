@@ -49,7 +49,7 @@ cdef class AwaitedSends:
         if path is None or not is_plain(key) or not is_plain(value):
             return None
         # Asking asyncio for the running loop would cost a system call before Python 3.12.
-        if PyThread_get_thread_ident() != self.thread or not self.is_running():
+        if not may_start_batch and (PyThread_get_thread_ident() != self.thread or not self.is_running()):
             return None
         route = path.route(topic)
         if route is None:

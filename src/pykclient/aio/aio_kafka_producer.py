@@ -7,6 +7,7 @@ import warnings
 from asyncio import _get_running_loop, get_running_loop  # the first returns None where the second raises
 from collections.abc import Awaitable, Callable, Mapping, Sized
 from functools import partial
+from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
@@ -116,6 +117,8 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
         self._closed = False
         # From ``start`` on:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: int
+        self._is_running: Callable[[], bool]  # True while the loop runs
         self._create_future: Callable[[], RecordFuture]
         self._driver: LoopDriver
         self._waits: LoopWaits
@@ -206,6 +209,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
             raise
         environment.forget_hosts()
         self._loop, self._driver, self._waits, self._memory = loop, driver, waits, memory
+        self._thread, self._is_running = get_ident(), loop.is_running
         self._create_future = _future_factory(loop)
         self._key_serializer, self._value_serializer = parts.key_serializer, parts.value_serializer
         has_plugins = not (self._key_serializer is self._value_serializer is BYTES and parts.interceptors is None)
@@ -292,7 +296,8 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
             Exception: those of ``send``, and the error that the record failed with.
         """
         future = None
-        if self._producer is not None and _get_running_loop() is self._loop:
+        # asyncio's own question for the running loop costs a system call before Python 3.12.
+        if self._producer is not None and get_ident() == self._thread and self._is_running():
             driver = self._driver
             driver.is_held = True
             try:

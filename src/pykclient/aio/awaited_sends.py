@@ -47,7 +47,8 @@ class AwaitedSends:
         """Append a common record, and return an asyncio future for it; None if nothing has happened.
 
         Only with ``may_start_batch`` a record may start a batch: the caller then leaves the thread to the loop, and
-        waits for the future, so that ``AwaitedRecords`` may put it into ``resumed``.
+        waits for the future, so that ``AwaitedRecords`` may put it into ``resumed``. Such a caller has checked that the
+        loop runs on this thread.
         """
         return None
 
