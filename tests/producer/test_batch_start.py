@@ -47,7 +47,7 @@ TIMES = ("created_ms", "last_attempt_ms", "_max_timestamp", "_base_timestamp", "
 
 def seen_after(producer: KafkaProducer[Any, Any], form: Any) -> list[Any]:
     """Send the records while nothing drives the sender, and return the state of all queues and of the memory."""
-    eventually(lambda: producer._driver._take(NOBODY))
+    eventually(lambda: producer._components.sender_thread.take(NOBODY))
     producer.send(TOPIC, b"first", partition=0)  # from now on the compiled send() knows the topic
     futures = [form(producer, TOPIC, **record) for record in RECORDS]
     accumulator = producer._accumulator
@@ -69,7 +69,7 @@ def seen_after(producer: KafkaProducer[Any, Any], form: Any) -> list[Any]:
                 state.pop("compression", None)
                 memory = state.pop("memory", None)
                 state["borrowed"] = memory and memory.size
-    producer._components.sender_thread.holder = None
+    del producer._components.sender_thread.holder
     return seen
 
 
@@ -87,13 +87,13 @@ def test_batches_are_started_alike(make: Make, settings: dict[str, Any]) -> None
 def test_a_new_batch_wakes_the_sender_if_it_would_look_too_late(make: Make, next_look_ms: int) -> None:
     """The sender's next look may be further away than 64 bits can tell."""
     producer, _ = make(**{**LINGERING, "max.block.ms": 5000})
-    eventually(lambda: producer._driver._take(NOBODY))
+    eventually(lambda: producer._components.sender_thread.take(NOBODY))
     producer.send(TOPIC, b"first", partition=0)
     producer._driver._news = False
     producer._accumulator.waiting.next_look_ms = next_look_ms
     producer.send(TOPIC, b"second", partition=1)
     assert producer._driver._news is (next_look_ms > 0)
-    producer._components.sender_thread.holder = None
+    del producer._components.sender_thread.holder
 
 
 def test_a_call_that_interrupts_another_starts_no_batch(make: Make) -> None:

@@ -8,14 +8,11 @@ and parks.
 
 from __future__ import annotations
 
-import threading
-
 from pykclient.clock import Clock
 from pykclient.log_context import LogContext
 from pykclient.network.kafka_client import KafkaClient
 from pykclient.producer.sender import Sender
 from pykclient.producer.sender_thread import Awaited, SenderThread
-from pykclient.reentry import HERE
 
 #: While callers drive, the sender's thread checks this often whether they have left anything undone.
 _CHECK_MS = 5
@@ -47,7 +44,6 @@ class SenderDriver:
         "_last_poll_ms",
         "_last_waiter",
         "_lends",
-        "_lock",
         "_log",
         "_news",
         "_next_step_ms",
@@ -73,7 +69,6 @@ class SenderDriver:
         self._clock = clock
         self._log = log_context.logger(__name__)
         self._lends = lends
-        self._lock = threading.Lock()  # guards: taking the lease, which is SenderThread.holder
         self._signal = clock.new_signal()  # ends the rest of the sender's thread
         self._news = True  # a step is due, whatever the time is
         self._stepped_by: int | None = None  # the caller that has stepped in ``send``, if nothing happened since
@@ -85,14 +80,6 @@ class SenderDriver:
         self._last_waiter: int | None = None  # the thread that last waited for a result
 
     # --- the lease ---------------------------------------------------------------------------------------------
-
-    def _take(self, ident: int) -> bool:
-        """Take the lease if it is free. The caller gives it up even if an exception ends this method."""
-        thread = self._thread
-        with HERE.mark, self._lock:
-            if thread.holder is None:
-                thread.holder = ident
-        return thread.holder == ident
 
     def wakeup(self) -> None:
         """Have somebody step the sender at once: the driver that waits for the network, or the parked thread."""
@@ -124,7 +111,7 @@ class SenderDriver:
             self._log.debug("The producer's I/O thread starts")
             while not self._sender.is_closed:
                 self.run_once()
-            while not self._take(thread.current_ident()):  # a caller is closing the sender
+            while not thread.take(thread.current_ident()):  # a caller is closing the sender
                 self._signal.wait(_CHECK_MS)
             self._log.debug("The producer's I/O thread ends")
         except thread.killed_by:
@@ -143,7 +130,7 @@ class SenderDriver:
             if self._sender.is_completing_transaction:
                 self.wakeup()  # it may have waited for these callbacks
         now_ms = self._clock.now_ms()
-        if thread.holder is not None or not self._is_due(now_ms) or not self._take(thread.current_ident()):
+        if thread.holder is not None or not self._is_due(now_ms) or not thread.take(thread.current_ident()):
             self._signal.wait(self._rest_ms(now_ms))
             return
         # An exception that is not an Exception ends this thread, which then still holds the lease.
@@ -153,7 +140,7 @@ class SenderDriver:
             self._cycle(now_ms)
         except Exception as error:  # noqa: BLE001 - the thread must go on
             self._clock.sleep_ms(self._poll_failed(error))
-        thread.holder = None
+        del thread.holder
 
     def _is_due(self, now_ms: int) -> bool:
         """Return True if there is something to do that no caller is about to do."""
@@ -199,7 +186,7 @@ class SenderDriver:
         ident = thread.current_ident()
         self._last_waiter = ident
         try:
-            if not self._take(ident):
+            if not thread.take(ident):
                 return False
             while not result.completed and not self._sender.is_closed:
                 now_ms = self._clock.now_ms()
@@ -220,7 +207,7 @@ class SenderDriver:
                 self._is_unfinished = False
         finally:
             if thread.holder == ident:
-                thread.holder = None  # no call before this, so that no exception can prevent it
+                del thread.holder  # no call before this, so that no exception can prevent it
                 if (
                     self._news
                     or self._is_unfinished
@@ -242,7 +229,7 @@ class SenderDriver:
         if ident != self._last_waiter or not self._lends or thread.holder is not None:
             return False
         try:
-            if not self._take(ident):
+            if not thread.take(ident):
                 return False
             now_ms = self._clock.now_ms()
             self._begin_cycle(now_ms)
@@ -253,7 +240,7 @@ class SenderDriver:
             self._is_unfinished = False
         finally:
             if thread.holder == ident:
-                thread.holder = None
+                del thread.holder
                 if self._news or self._is_unfinished or thread.results or self._sender.is_closed:
                     self._signal.set()
         return True

@@ -33,12 +33,16 @@ class CallersDriver(Protocol):
 class SenderThread:
     """Tells whether the current thread is the sender's or drives it, and why the thread has failed. Thread: any."""
 
+    #: The thread that drives the sender now, and so holds the lease; the holder ends that with ``del``. ``take`` and
+    #: ``del`` are each a single step, which neither another thread nor a signal handler can divide.
+    holder: int | None = None
+
     __slots__ = (
+        "__dict__",
         "_wakeup",
         "current_ident",
         "driver",
         "failure",
-        "holder",
         "ident",
         "interruption",
         "killed_by",
@@ -65,8 +69,6 @@ class SenderThread:
         self.killed_by = killed_by
         #: Lets threads of the application drive the sender; None until the sender's thread runs.
         self.driver: CallersDriver | None = None
-        #: The thread that drives the sender now, and so holds the lease.
-        self.holder: int | None = None
         #: Batches completed on threads of the application: the sender's thread calls their listeners.
         self.results: deque[Any] = deque()
         #: Guards the results of batches: see ProduceRequestResult.
@@ -82,6 +84,11 @@ class SenderThread:
             self.driver.wakeup()
         else:
             self._wakeup()
+
+    def take(self, ident: int) -> bool:
+        """Make ``ident`` the holder of the lease, if that is free; return True if it holds the lease."""
+        holder: int = self.__dict__.setdefault("holder", ident)
+        return holder == ident
 
     def begin(self) -> None:
         """Make the current thread the sender's."""
