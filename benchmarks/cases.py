@@ -10,10 +10,11 @@ class Bench(NamedTuple):
     """A case that all clients run in turn.
 
     ``kind`` is produce, consume, busy (produce beside a CPU-bound thread), busy-consume, latency (one record at a
-    time), transactions (of 100 records), flushes (one after each 100 records), idle-producer or idle-consumer. The
-    latencies of transactions and flushes are those of the calls that end them. With ``defaults``, clients keep their
-    default settings except for ``batch.size``, and confluent-kafka's program calls ``poll(0)`` after every thousand
-    records.
+    time), transactions (of 100 records), flushes (one after each 100 records), idle-producer, idle-consumer (without a
+    group), or idle-group-classic and idle-group-consumer (the only member of a group by that protocol, with automatic
+    commits). The latencies of transactions and flushes are those of the calls that end them. With ``defaults``, clients
+    keep their default settings except for ``batch.size``, and confluent-kafka's program calls ``poll(0)`` after every
+    thousand records.
     """
 
     kind: str
@@ -91,10 +92,13 @@ _RECORDS = {
     "flushes": {100: 30_000},
     "idle-producer": {100: 5},
     "idle-consumer": {100: 5},
+    # A heartbeat every 3 or 5 s, and a commit every 5 s.
+    "idle-group-classic": {100: 15},
+    "idle-group-consumer": {100: 15},
 }
 
 #: Kinds with the same number for each client: seconds, single records, or few at a time.
-WHOLE = ("latency", "transactions", "flushes", "idle-producer", "idle-consumer")
+WHOLE = ("latency", "transactions", "flushes", *(kind for kind in _RECORDS if kind.startswith("idle")))
 
 KINDS = tuple(_RECORDS)
 SIZES = (100, 1000, 10_000)

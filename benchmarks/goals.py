@@ -147,6 +147,18 @@ GOALS = (
     _same_as_with_3("partitions-poll", "`poll`, 1,000 partitions, CPU", _POLL_MANY),
     _at_most("keys-cpu", "`send` with keys, 1,000 partitions, CPU", "pykclient", _KEYS_MANY, _CPU, 0.6),
     _absolute("idle-consumer", "idle consumer", "pykclient", Bench("idle-consumer"), _SHARE, 0.06, "% of a core"),
+    *(
+        _absolute(
+            f"idle-group-{protocol}",
+            f"idle consumer in a group, {protocol} protocol",
+            "pykclient",
+            Bench(f"idle-group-{protocol}"),
+            _SHARE,
+            0.06,
+            "% of a core",
+        )
+        for protocol in ("classic", "consumer")
+    ),
     _absolute("rss-send-batch", "`send_batch`, peak memory", _COLUMNS, PRODUCE, _RSS, 100, "MB"),
     _at_most("rss-send", "`send`, peak memory", "pykclient", PRODUCE, _RSS, 1.0),
     _at_most("rss-poll", "`poll`, peak memory", "pykclient", CONSUME, _RSS, 1.0),

@@ -164,6 +164,8 @@ TABLES = {
         [
             TableRow("producer", Bench("idle-producer"), "cpu_share"),
             TableRow("consumer", Bench("idle-consumer"), "cpu_share"),
+            TableRow("consumer in a group, classic protocol", Bench("idle-group-classic"), "cpu_share"),
+            TableRow("consumer in a group, consumer protocol", Bench("idle-group-consumer"), "cpu_share"),
         ],
         0.01,
     ),

@@ -19,6 +19,7 @@ from benchmarks.clients.measuring import (
     consume_all,
     idle,
     in_groups,
+    joined,
     one_at_a_time,
     produce_all,
 )
@@ -30,7 +31,7 @@ class ConfluentKafka:
     name = "confluent-kafka"
     distribution = "confluent-kafka"
     environment: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    kinds: ClassVar[tuple[str, ...]] = KafkaPython.kinds
+    kinds: ClassVar[tuple[str, ...]] = (*KafkaPython.kinds, "idle-group-consumer")
     share = 1.0
     share_of_many = 1.0
     only_plain = False
@@ -175,6 +176,24 @@ class ConfluentKafka:
         consumer = self._consumer(case)
         while consumer.consume(1000, 1.0):
             pass
+        sample = idle(case, lambda: consumer.consume(1000, 1.0))
+        consumer.close()
+        return sample
+
+    def idle_group_classic(self, case: Case) -> Sample:
+        return self._idle_member(case, "classic")
+
+    def idle_group_consumer(self, case: Case) -> Sample:
+        return self._idle_member(case, "consumer")
+
+    def _idle_member(self, case: Case, protocol: str) -> Sample:
+        import confluent_kafka
+
+        consumer = confluent_kafka.Consumer(
+            {**case.connection, "group.id": f"{case.topic}-{self.name}-{protocol}", "group.protocol": protocol}
+        )
+        consumer.subscribe([case.topic])
+        joined(lambda: consumer.consume(1000, 1.0), consumer.assignment)
         sample = idle(case, lambda: consumer.consume(1000, 1.0))
         consumer.close()
         return sample

@@ -21,6 +21,7 @@ from benchmarks.clients.measuring import (
     consume_all,
     idle,
     in_groups,
+    joined,
     keys,
     one_at_a_time,
     payloads,
@@ -46,7 +47,7 @@ class KafkaPython:
     environment: ClassVar[Mapping[str, str]] = MappingProxyType({})
     kinds: ClassVar[tuple[str, ...]] = (
         *("produce", "consume", "busy", "busy-consume", "latency", "transactions", "flushes"),
-        *("idle-producer", "idle-consumer"),
+        *("idle-producer", "idle-consumer", "idle-group-classic"),
     )
     share = 0.1
     share_of_many = 0.3
@@ -142,6 +143,17 @@ class KafkaPython:
         consumer.close()
         return sample
 
+    def idle_group_classic(self, case: Case) -> Sample:
+        return self._idle_member(case)
+
+    def _idle_member(self, case: Case, **options: Any) -> Sample:
+        consumer: Any = self._kafka.KafkaConsumer(**connection(case), group_id=f"{case.topic}-{self.name}", **options)
+        consumer.subscribe([case.topic])
+        joined(lambda: consumer.poll(1000), consumer.assignment)
+        sample = idle(case, lambda: consumer.poll(1000))
+        consumer.close()
+        return sample
+
     def idle_producer(self, case: Case) -> Sample:
         producer = self._producer(case)
         producer.send(case.topic, b"x").get(30)
@@ -155,10 +167,14 @@ class Pykclient(KafkaPython):
 
     name = "pykclient"
     distribution = "pykclient"
+    kinds: ClassVar[tuple[str, ...]] = (*KafkaPython.kinds, "idle-group-consumer")
     share = 1.0
     share_of_many = 1.0
     runs_with_defaults = True
     module = "pykclient"
+
+    def idle_group_consumer(self, case: Case) -> Sample:
+        return self._idle_member(case, group_protocol="consumer")
 
 
 class PykclientInPython(Pykclient):

@@ -7,7 +7,7 @@ import random
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 from benchmarks.cases import TRANSACTION_RECORDS, Case
@@ -22,6 +22,9 @@ BUFFER_MEMORY = 32 << 20
 _POOL_BYTES = 4 << 20
 _KEYS = 10_000
 _CHUNK = 1000
+
+#: The bound of joining a group, and the time of the first two commits and heartbeats.
+_JOIN_S, _ROUTINE_S = 60, 11
 
 
 class Sample(NamedTuple):
@@ -222,6 +225,22 @@ def idle(case: Case, poll: Callable[[], Any]) -> Sample:
     while time.perf_counter() < until_s:
         poll()
     return watch.stop(case.records)
+
+
+def joined(poll: Callable[[], Any], assignment: Callable[[], Collection[Any]]) -> None:
+    """Poll until the group has assigned partitions, and then until heartbeats and commits are routine.
+
+    Raises:
+        TimeoutError: there is no assignment after a minute.
+    """
+    until_s = time.perf_counter() + _JOIN_S
+    while not assignment():
+        if time.perf_counter() > until_s:
+            raise TimeoutError(f"the group has assigned nothing within {_JOIN_S} s")
+        poll()
+    until_s = time.perf_counter() + _ROUTINE_S
+    while time.perf_counter() < until_s:
+        poll()
 
 
 class NeverResting:

@@ -106,21 +106,21 @@ class Timer:
     Thread: owner.
     """
 
-    __slots__ = ("_clock", "_deadline_ms", "_start_ms", "now_ms", "timeout_ms")
+    __slots__ = ("_clock", "_start_ms", "deadline_ms", "now_ms", "timeout_ms")
 
     def __init__(self, clock: Clock, timeout_ms: int) -> None:
         self._clock = clock
         self.now_ms = self._start_ms = now_ms = clock.now_ms()
         self.timeout_ms = timeout_ms = timeout_ms if timeout_ms > 0 else 0
         deadline_ms = now_ms + timeout_ms
-        self._deadline_ms = deadline_ms if deadline_ms < FOREVER_MS else FOREVER_MS
+        self.deadline_ms = deadline_ms if deadline_ms < FOREVER_MS else FOREVER_MS
 
     def reset(self, timeout_ms: int) -> None:
         """Restart with ``timeout_ms`` from the last seen instant. Negative values count as 0."""
         self.timeout_ms = timeout_ms = timeout_ms if timeout_ms > 0 else 0
         self._start_ms = now_ms = self.now_ms
         deadline_ms = now_ms + timeout_ms
-        self._deadline_ms = deadline_ms if deadline_ms < FOREVER_MS else FOREVER_MS
+        self.deadline_ms = deadline_ms if deadline_ms < FOREVER_MS else FOREVER_MS
 
     def update(self, now_ms: int | None = None) -> None:
         """Set the current instant. Time never goes back."""
@@ -138,15 +138,15 @@ class Timer:
 
     @property
     def remaining_ms(self) -> int:
-        return max(0, self._deadline_ms - self.now_ms)
+        return max(0, self.deadline_ms - self.now_ms)
 
     @property
     def expired(self) -> bool:
-        return self.now_ms >= self._deadline_ms
+        return self.now_ms >= self.deadline_ms
 
     @property
     def not_expired(self) -> bool:
-        return self.now_ms < self._deadline_ms
+        return self.now_ms < self.deadline_ms
 
     def sleep_ms(self, duration_ms: int) -> None:
         """Sleep for ``duration_ms`` or the remaining time, whichever is less; then update."""

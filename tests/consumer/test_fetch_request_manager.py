@@ -225,7 +225,7 @@ def test_without_new_metadata_a_node_is_asked_again_after_a_backoff() -> None:
     code = errors.NotLeaderOrFollowerError.code
     for tps in ((TP0, TP1), (TP0,), (TP0,)):
         harness.fetch({tp: partition_data(tp, error_code=code) for tp in tps}, session_id=123)
-        assert harness.fetches.has_resting_nodes
+        assert harness.fetches.resting_nodes
         harness.clock.advance(69)
         assert harness.fetches.create_fetch_requests() == 0
         harness.clock.advance(1)
@@ -233,7 +233,7 @@ def test_without_new_metadata_a_node_is_asked_again_after_a_backoff() -> None:
     harness.fetch(
         {TP0: partition_data(TP0, error_code=code), TP1: partition_data(TP1, batch(0, [b"a"]))}, session_id=123
     )
-    assert not harness.fetches.has_resting_nodes
+    assert not harness.fetches.resting_nodes
     assert harness.fetches.create_fetch_requests() == 1
 
 

@@ -76,13 +76,14 @@ class ApplicationDriver:
             WakeupError: ``wakeup`` was called; not with ``wakeup=False``.
             KafkaError: metadata has an error for the application.
         """
-        client = self._client
-        timer.update()
+        client, deadline_ms = self._client, timer.deadline_ms
+        timer.now_ms = now_ms = max(timer.now_ms, self._clock.now_ms())
         with client.lease:
             client.is_broken = True
             if client.answered:
                 client.complete_answered()
-            wait_ms, remaining_ms = client.managers.poll(timer.now_ms), timer.remaining_ms
+            wait_ms = client.managers.poll(now_ms)
+            remaining_ms = deadline_ms - now_ms if now_ms < deadline_ms else 0
             if wait_ms > remaining_ms or (for_records and ends_with(wait_ms, remaining_ms)):
                 wait_ms = remaining_ms
             if is_done is not None and is_done():
@@ -93,7 +94,7 @@ class ApplicationDriver:
                 client.awaits_records = True
                 if self.is_woken:
                     client.awaits_records = False
-            timer.update(client.poll(wait_ms, timer.now_ms))
+            timer.now_ms = max(now_ms, client.poll(wait_ms, now_ms))
             client.awaits_records = client.is_broken = False
         if wakeup and self.is_woken:
             self.maybe_trigger_wakeup()

@@ -124,26 +124,27 @@ def client_instance_id(
 class ApplicationEvents:
     """A queue of steps, to be run outside the I/O lease in the order in which they were added. Thread: application."""
 
-    __slots__ = ("_queue", "metrics")
+    __slots__ = ("metrics", "queue")
 
     def __init__(self) -> None:
-        self._queue: deque[Steps[None]] = deque()
+        #: The steps. Only this class changes it.
+        self.queue: deque[Steps[None]] = deque()
         self.metrics: AsyncConsumerMetrics | None = None
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return len(self.queue)
 
     def __bool__(self) -> bool:
-        return bool(self._queue)
+        return bool(self.queue)
 
     def add(self, steps: Steps[None]) -> None:
-        self._queue.append(steps if self.metrics is None else self.metrics.measured(steps))
+        self.queue.append(steps if self.metrics is None else self.metrics.measured(steps))
 
     def clear(self) -> None:
         """Drop all steps, without running them."""
-        self._queue.clear()
+        self.queue.clear()
 
     def steps(self) -> Steps[None]:
         """Run all steps in the queue. Raises what they raise; the remaining steps stay in the queue."""
-        while self._queue:
-            yield from self._queue.popleft()
+        while self.queue:
+            yield from self.queue.popleft()

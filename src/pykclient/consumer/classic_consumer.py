@@ -199,6 +199,9 @@ class ClassicConsumer:
                 return fetch
         if self._fetches.unsupported is not None:
             self._fetches.raise_unsupported()
+        line = self._fetch_buffer.next_in_line_fetch
+        if not self._fetch_buffer.completed and (line is None or line.is_consumed):
+            return fetch
         return self._fetch_collector.collect_fetch(self._fetch_buffer, fetch, max_records, partitions)
 
     def collect_more(
@@ -310,7 +313,9 @@ class ClassicConsumer:
                     else:
                         self.update_fetch_positions()
                 else:
-                    call_ms = 0 if self._fetches.has_news else timer.remaining_ms  # with records, it will not wait
+                    # With records, it will not wait.
+                    has_news = self._fetch_buffer.completed or self._fetches.unsupported is not None
+                    call_ms = 0 if has_news else max(0, timer.deadline_ms - timer.now_ms)
                     # As update_assignment_metadata_if_needed, without its generator.
                     self._no_wait.now_ms = timer.now_ms
                     has_assignment = yield from self._coordinator.poll(self._no_wait, call_ms=call_ms)
@@ -322,13 +327,13 @@ class ClassicConsumer:
                 is_empty = not fetch.num_records and not fetch.position_advanced  # as Fetch.is_empty
                 if is_empty:
                     self.create_fetch_requests()
-                    due_ms, remaining_ms = self.time_to_next_poll(), timer.remaining_ms
+                    due_ms, remaining_ms = self.time_to_next_poll(), max(0, timer.deadline_ms - timer.now_ms)
                     wait = timer if ends_with(due_ms, remaining_ms) else Timer(self._clock, due_ms)
                     self._client.awaits_partitions = not self._subscriptions.num_assigned_partitions()
                     yield Round(wait, self._fetches.has_available_fetches, for_records=True)
                     if wait is not timer:
                         timer.update(wait.now_ms)
-                    if self._fetches.has_news:
+                    if self._fetch_buffer.completed or self._fetches.unsupported is not None:
                         fetch = collect()
                         is_empty = fetch.is_empty
                 if not is_empty:
@@ -342,7 +347,7 @@ class ClassicConsumer:
                         self._log.debug("No more fetches for now, as records are returned first: %s", error)
                     return fetch
                 self._undelivered.end()
-                if timer.expired:
+                if timer.now_ms >= timer.deadline_ms:
                     return fetch
         finally:
             self._client.awaits_partitions = False
@@ -373,7 +378,7 @@ class ClassicConsumer:
     def time_to_next_poll(self) -> int:
         """Return the milliseconds that a wait for records may take before the next round of a poll is due."""
         timeout_ms = FOREVER_MS if self._coordinator is None else self._coordinator.time_to_next_poll()
-        if not self._has_all_fetch_positions or self._fetches.has_resting_nodes:
+        if not self._has_all_fetch_positions or self._fetches.resting_nodes:
             # A position lookup or a fetch may be in backoff, which no response would end.
             timeout_ms = min(timeout_ms, self._retry_backoff_ms)
         return timeout_ms
@@ -384,7 +389,8 @@ class ClassicConsumer:
         Raises:
             AuthenticationError: a broker refused the credentials.
         """
-        if not self._positions_validator.has_seen_metadata:
+        validator = self._positions_validator
+        if validator.recreated or validator.metadata_version != self._metadata.update_version:
             self._offsets.validate_positions_on_metadata_change()
             self._drop_deleted_records()
         self._fetches.create_fetch_requests()

@@ -180,7 +180,7 @@ class CompletedFetch:
         )
         self._records_read += len(records)
         self._bytes_read += size_bytes
-        if records or position > self._position:
+        if records or position > self._position or failure is not None:
             self.last_epoch = epoch if epoch >= 0 else None
             if position > self._position:
                 self._move_to(position, batch_end, is_at_end)

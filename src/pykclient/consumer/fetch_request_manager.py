@@ -94,9 +94,9 @@ class FetchRequestManager:
         self.pending: list[UnsentRequest] = []  # for the next poll
         self._session_handlers: dict[int, FetchSessionHandler] = {}
         self._nodes_with_pending_fetch_requests: set[int] = set()
-        # Nodes whose last response held only errors: the time until which they are skipped, and the metadata version
-        # then.
-        self._resting_nodes: dict[int, tuple[int, int]] = {}
+        #: Nodes whose last response held only errors: the time until which they are skipped, which no response can end,
+        #: and the metadata version then.
+        self.resting_nodes: dict[int, tuple[int, int]] = {}
         self._last_buffered: dict[int, CompletedFetch] = {}  # by node id; see _has_buffered
         # The changes of subscriptions, metadata and buffer at which each node with partitions was found to have a
         # request in flight or buffered data, and whether the next in line had no more; None: a request may be due.
@@ -119,11 +119,6 @@ class FetchRequestManager:
                 and (partitions is None or fetch.partition in partitions)
             )
         )
-
-    @property
-    def has_news(self) -> bool:
-        """True if there is buffered data that no poll has begun to return, or an error for the next poll."""
-        return self.unsupported is not None or bool(self._fetch_buffer.completed)
 
     # --- requests --------------------------------------------------------------------------------------------------
 
@@ -152,17 +147,17 @@ class FetchRequestManager:
         if self._metrics_manager.assignment_id != subscriptions.assignment_id:
             self._metrics_manager.update_assignment(subscriptions)
         has_leases = subscriptions.has_leases
-        is_all_busy = not has_leases and not self._resting_nodes
+        is_all_busy = not has_leases and not self.resting_nodes
         if has_leases:
             subscriptions.expire_preferred_read_replicas(self._clock.now_ms())
             self._drop_preferred_read_replicas_that_are_gone()
-        if self._resting_nodes:
+        if self.resting_nodes:
             self._wake_nodes(self._clock.now_ms())
         # Collect all nodes before building the first request. Building a request advances its session, so it must be
         # sent; an error of another node would lose it.
         nodes: list[Node] = []
         for node_id in subscriptions.fetch_node_ids():
-            if node_id in self._nodes_with_pending_fetch_requests or node_id in self._resting_nodes:
+            if node_id in self._nodes_with_pending_fetch_requests or node_id in self.resting_nodes:
                 continue
             if node_id == NO_NODE:
                 is_all_busy = False
@@ -233,16 +228,11 @@ class FetchRequestManager:
         self._last_buffered.pop(node_id, None)
         return False
 
-    @property
-    def has_resting_nodes(self) -> bool:
-        """Return whether a node is skipped during a backoff, which no response will end."""
-        return bool(self._resting_nodes)
-
     def _wake_nodes(self, now_ms: int) -> None:
         version = self._metadata.update_version
-        self._resting_nodes = {
+        self.resting_nodes = {
             node_id: (until_ms, then)
-            for node_id, (until_ms, then) in self._resting_nodes.items()
+            for node_id, (until_ms, then) in self.resting_nodes.items()
             if now_ms < until_ms and version == then
         }
 
@@ -253,7 +243,7 @@ class FetchRequestManager:
         another until metadata arrives, as in Java.
         """
         until_ms = self._clock.now_ms() + self._config.retry_backoff_ms
-        self._resting_nodes[node_id] = (until_ms, self._metadata.update_version)
+        self.resting_nodes[node_id] = (until_ms, self._metadata.update_version)
 
     def _available_node(self, node_id: int) -> Node | None:
         """Return the node, or None if a request to it would fail immediately.

@@ -23,9 +23,11 @@ class PositionsValidator:
         self._subscriptions = context.subscriptions
         self._metadata = context.metadata
         self._api_versions = context.api_versions
-        self._metadata_version = -1
+        #: The metadata that positions were compared with last.
+        self.metadata_version = -1
         self._error: Exception | None = None
-        self._recreated: set[TopicPartition] = set()
+        #: What ``take_recreated`` would return.
+        self.recreated: set[TopicPartition] = set()
 
     def refresh_and_get_partitions_to_validate(self) -> dict[TopicPartition, FetchPosition]:
         """Return the positions whose leader has changed, except those in backoff.
@@ -39,17 +41,12 @@ class PositionsValidator:
             return {}
         return self._subscriptions.partitions_needing_validation(self._clock.now_ms())
 
-    @property
-    def has_seen_metadata(self) -> bool:
-        """True if there is no metadata to compare positions with, and ``take_recreated`` has nothing to return."""
-        return self._metadata_version == self._metadata.update_version and not self._recreated
-
     def validate_positions_on_metadata_change(self) -> None:
         """Compare all positions with the topic ids and leaders in the metadata, once per update."""
         version = self._metadata.update_version
-        if version == self._metadata_version:
+        if version == self.metadata_version:
             return
-        self._metadata_version = version
+        self.metadata_version = version
         snapshot = self._metadata.fetch_metadata_snapshot()
         recreated: dict[str, dict[TopicPartition, FetchPosition]] = {}
         for tp in self._subscriptions.assigned_partitions_list():
@@ -66,7 +63,7 @@ class PositionsValidator:
 
         for topic, positions in recreated.items():
             self._warn_of_new_topic(topic, positions)
-            self._recreated.update(positions)
+            self.recreated.update(positions)
 
     def _warn_of_new_topic(self, topic: str, positions: Mapping[TopicPartition, FetchPosition]) -> None:
         known = ", ".join(f"{tp}: {position.offset}" for tp, position in sorted(positions.items()))
@@ -83,7 +80,7 @@ class PositionsValidator:
 
     def take_recreated(self) -> set[TopicPartition]:
         """Return the partitions that were reset because their topic was created again, once."""
-        recreated, self._recreated = self._recreated, set()
+        recreated, self.recreated = self.recreated, set()
         return recreated
 
     def can_skip_update_fetch_positions(self) -> bool:
@@ -94,7 +91,7 @@ class PositionsValidator:
         """
         if self._error is not None:
             self.maybe_throw_error()
-        return self._metadata_version == self._metadata.update_version and not self._subscriptions.without_position
+        return self.metadata_version == self._metadata.update_version and not self._subscriptions.without_position
 
     def maybe_set_error(self, error: Exception) -> None:
         if self._error is None:

@@ -361,7 +361,7 @@ class TestStates:
         commits, called = Commits(), Called()
         commits.manager.commit_async(at(1), called)
         answer(commits.request(), commit({TP0: 0}))
-        commits.events._queue *= 2
+        commits.events.queue *= 2
         commits.group.driver.run(commits.events.steps())
         assert len(called) == 1
 

@@ -420,7 +420,8 @@ class CommitRequestManager:
 
     def _is_recreated(self, tp: TopicPartition, topic_id: uuid.UUID | None) -> bool:
         known = self._consumer.metadata.topic_ids.get(tp.topic)
-        return topic_id is not None and known is not None and known != topic_id
+        # Comparing UUIDs is slow, and nearly always they are one.
+        return known is not topic_id and topic_id is not None and known is not None and known != topic_id
 
     def _refuse(self, partitions: Iterable[TopicPartition]) -> errors.UnknownTopicOrPartitionError:
         """Record that the coordinator does not know these partitions; return the error to raise.

@@ -151,7 +151,7 @@ class ConsumerCoordinator:
             self.member.metadata_updated()
             self._seen_version = version
         commits = self._commits
-        if commits.pending or commits.is_fenced or self.events:
+        if commits.pending or commits.is_fenced or self.events.queue:
             yield from self.run_commit_callbacks()
         if is_member:
             is_steady = self.heartbeat_thread.thread is not None and self.lookup.check_and_get() is not None

@@ -83,6 +83,7 @@ class ConsumerHeartbeatRequestManager:
         # No timer ends before this time, unless there is a signal.
         self._next_event_ms = 0
         self._seen_signals = -1
+        self._rest = PollResult()  # the result until that time
         #: An error for the application's next poll that does not end the membership.
         self.failure: KafkaError | None = None
 
@@ -122,7 +123,8 @@ class ConsumerHeartbeatRequestManager:
         is_changed = subscriptions.subscription() != sent.subscription or subscriptions.broker_pattern() != sent.pattern
         signals = membership.signals
         if now_ms < self._next_event_ms and signals == self._seen_signals and not is_changed:
-            return PollResult(self._next_event_ms - now_ms)
+            self._rest.wait_ms = self._next_event_ms - now_ms
+            return self._rest
         self._leave_if_late(now_ms)
         beat, rest_ms = membership.next_beat(now_ms, is_due=is_changed)
         self._next_event_ms = now_ms + rest_ms

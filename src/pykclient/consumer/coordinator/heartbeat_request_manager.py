@@ -57,6 +57,7 @@ class HeartbeatRequestManager:
         # No timer ends before this time, unless there is a signal.
         self._next_event_ms = 0
         self._seen_signals = -1
+        self._rest = PollResult()  # the result until that time
         self._refused_with: tuple[type[errors.BrokerError], ...] = ()  # the error of the last answer, if it was one
         #: The error that ended the membership and that no retry will mend, for the application's next poll.
         self.failure: KafkaError | None = None
@@ -68,7 +69,8 @@ class HeartbeatRequestManager:
             return NOTHING
         signals = membership.signals
         if now_ms < self._next_event_ms and signals == self._seen_signals:
-            return PollResult(self._next_event_ms - now_ms)
+            self._rest.wait_ms = self._next_event_ms - now_ms
+            return self._rest
         node = self._coordinator.check_and_get()
         if node is None:
             return NOTHING
