@@ -403,9 +403,10 @@ def test_many_records_fill_the_same_batches(twins: tuple[Twin, Twin]) -> None:
         todo.append(("send", number % 50 == 0, TOPIC, bytes(rng.randrange(200)), key))
         if number % 400 == 0:
             todo.append(("complete", number % 800 == 0))
-    config = {"batch.size": 4000, "buffer.memory": 10_000_000, "enable.idempotence": False}
-    python, c = (run(twin, config, todo, 3, 0) for twin in twins)
-    assert c == python
+    for memory in (10_000_000, 20_000):  # with less, batches start small and borrow
+        config = {"batch.size": 4000, "buffer.memory": memory, "enable.idempotence": False}
+        python, c = (run(twin, config, todo, 3, 0) for twin in twins)
+        assert c == python
 
 
 def test_a_batch_without_room_is_closed_and_noted_for_the_sender(twins: tuple[Twin, Twin]) -> None:
@@ -451,3 +452,23 @@ def test_ordinary_records_are_not_left_to_the_twin(twins: tuple[Twin, Twin], mon
     assert len(world.futures) == 4 + 48 + 1
     monkeypatch.undo()
     world.end()
+
+
+def test_borrowing_is_not_left_to_the_twin(twins: tuple[Twin, Twin], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where memory is short, most batches outgrow their first memory."""
+    world = World(twins[1], {"batch.size": 4000, "buffer.memory": 7000}, 1, 0)
+    pool = world.parts.accumulator._pool
+    for partition in (0, 1):
+        world.send(False, TOPIC, b"v", None, None, partition)
+    left: list[Any] = []
+    monkeypatch.setattr(type(world.producer), "_do_send", lambda *arguments: left.append(arguments))
+    free = [pool.available_memory]
+    for _ in range(10):
+        world.send(True, TOPIC, bytes(150), None, None, 1)
+        free.append(pool.available_memory)
+    assert not left
+    assert len(world.futures) == 2 + 10
+    assert len(set(free)) > 2  # it borrowed more than once
+    monkeypatch.undo()
+    world.end()
+    assert pool.available_memory == pool.total_memory

@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t
 
 from pykclient.producer._queue_state cimport Mutex
+from pykclient.record._append_state cimport AppendState
 
 
 cdef class Loan:
@@ -21,6 +22,16 @@ cdef class PoolState:
     cdef public dict _free
     cdef public object _waiters
     cdef public object returned
+    cdef public int64_t waiting_elsewhere
 
 
+cdef class BorrowedMemory(Loan):
+    cdef readonly PoolState _pool
+
+
+cdef class Lender:
+    cdef readonly PoolState _pool
+
+
+cdef bint borrow_for_record(AppendState builder) except -1
 cdef bint lend_at_once(PoolState pool, Loan loan, int64_t size) except -1

@@ -73,8 +73,8 @@ cdef class BatchState:
         return self._builder.num_records
 
     @property
-    def borrows(self):
-        return self._builder.memory is not None
+    def borrowed(self):
+        return self._builder.memory
 
     @property
     def is_full(self):

@@ -17,10 +17,11 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport int64_t, uint8_t
 
+from pykclient.producer._pool_state cimport borrow_for_record
 from pykclient.producer._queue_state cimport QueueState, StickyPartitionInfo
 from pykclient.producer._record_fields cimport BatchState, FutureState, is_shared, new_future
 from pykclient.producer.partitioner._murmur_hash cimport murmur2_of
-from pykclient.record._append_state cimport append_record, size_of, takes_default_records
+from pykclient.record._append_state cimport LACKS_MEMORY, append_record, size_of, takes_default_records
 from pykclient.record._record_writing cimport size_of_bytes
 
 from pykclient.producer.partitioner.hashing import POSITIVE
@@ -197,6 +198,8 @@ cdef class SendPath:
                 batch = queue.batches[count - 1]
                 if takes_default_records(batch._builder):
                     size = append_record(batch._builder, timestamp, key, value, headers, headers_size)
+                    if size == LACKS_MEMORY and borrow_for_record(batch._builder):
+                        size = append_record(batch._builder, timestamp, key, value, headers, headers_size)
                     if size == 0:
                         batch.is_open = False
                         place.starts_batch = True

@@ -317,8 +317,9 @@ class BatchRegister:
     def _conclude(self, batch: ProducerBatch, deallocate: Callable[[Loan], object]) -> None:
         is_held = batch.state in _HELD
         if is_held:
-            if batch.borrows:
-                batch.give_back_memory()
+            borrowed: Loan | None = batch.borrowed
+            if borrowed is not None:
+                deallocate(borrowed)
             if batch.loan is not None:
                 deallocate(batch.loan)
         elif batch.state == state.SENT:

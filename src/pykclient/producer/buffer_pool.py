@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pykclient.clock import Clock, Signal
 from pykclient.errors import BufferExhaustedError, IllegalArgumentError, KafkaError
+from pykclient.producer.pool_state import BorrowedMemory as BorrowedMemory
 from pykclient.producer.pool_state import Loan as Loan
 from pykclient.producer.pool_state import PoolState
 from pykclient.reentry import HERE
@@ -56,42 +57,6 @@ class Waiter:
         self.is_gone = False
 
 
-class BorrowedMemory(Loan):
-    """The memory that a batch has borrowed beyond its buffer, as it grew.
-
-    Thread: owner (the thread that holds the lock of the batch's queue, then the sender).
-    """
-
-    __slots__ = ("_pool",)
-
-    def __init__(self, pool: BufferPool) -> None:
-        # As in Loan, without the call: there may be one for each batch.
-        self.buffer = None
-        self.size = 0
-        self.belongs_to_batch = False
-        self.queued = 0
-        self._pool = pool
-
-    def __del__(self) -> None:
-        # An exception can end an append before its new batch is in a queue. No lock may be taken here. Even
-        # ``__init__`` may not have completed.
-        if getattr(self, "size", 0):
-            self._pool.returned.append(self)
-
-    def borrow(self, size: int, if_plenty: bool = False) -> bool:
-        """Borrow ``size`` more bytes without waiting.
-
-        Return False if too few bytes are free, or other threads wait for memory. With ``if_plenty``, half of all memory
-        must stay free.
-        """
-        return self._pool.lend_more(self, size, self._pool.total_memory // 2 if if_plenty else 0)
-
-    def give_back(self, kept: int = 0) -> None:
-        """Return all borrowed memory but ``kept`` bytes to the pool."""
-        if self.size > kept:
-            self._pool.take_back(self, kept)
-
-
 class BufferPool(PoolState):
     """A pool of ``total_memory`` bytes, lent in buffers.
 
@@ -112,7 +77,7 @@ class BufferPool(PoolState):
     Thread: any.
     """
 
-    __slots__ = ("_clock", "_metrics", "_on_wait", "poolable_size", "waiting_elsewhere")
+    __slots__ = ("_clock", "_metrics", "_on_wait", "poolable_size")
 
     def __init__(
         self,
@@ -128,8 +93,6 @@ class BufferPool(PoolState):
         self._clock = clock
         self._metrics = metrics
         self._on_wait = on_wait
-        #: The number of callers that wait for memory in a line of their own.
-        self.waiting_elsewhere = 0
 
     def allocate(self, loan: Loan, size: int, max_block_ms: int, to_borrow: int = 0) -> bytearray:
         """Lend ``size`` bytes to ``loan``, waiting at most ``max_block_ms`` for them.

@@ -165,10 +165,6 @@ class ProducerBatch(BatchState):
         if not self._builder.is_closed:  # a closed builder accepts none, and its bytes may be in flight
             self._builder.abort()
 
-    def give_back_memory(self) -> None:
-        """Return the memory borrowed beyond the buffer to the pool."""
-        self._builder.give_back_memory()
-
     # --- sending -----------------------------------------------------------------------------------------------
 
     def close(self) -> None:

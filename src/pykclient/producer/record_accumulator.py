@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,9 +23,10 @@ from pykclient.producer.accumulator_state import (
 )
 from pykclient.producer.batch_register import BatchRegister
 from pykclient.producer.batch_start import SMALLEST_CAPACITY, BatchStart
-from pykclient.producer.buffer_pool import BorrowedMemory, BufferPool, Loan
+from pykclient.producer.buffer_pool import BufferPool, Loan
 from pykclient.producer.future import OnDelivery, ProduceRequestResult
 from pykclient.producer.partition_load import PartitionLoad
+from pykclient.producer.pool_state import Lender
 from pykclient.producer.partitioner.built_in import BuiltInPartitioner, StickyPartitionInfo
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.row_backlog import RowBacklog
@@ -91,7 +91,7 @@ class RecordAccumulator:
         self._compression_type = config.compression.type
         self._is_compressed = self._compression_type is not CompressionType.NONE
         self._pool = buffer_pool
-        self._lender = partial(BorrowedMemory, buffer_pool)
+        self._lender = Lender(buffer_pool)
         #: Makes the memory of completed batches available to threads that wait for some.
         self.memory_returned = buffer_pool.loans_returned
         self._backlog = row_backlog

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pykclient.implementation import use_compiled
 from pykclient.record.append_state import AppendState as AppendState  # the compiled form uses its compiled form
@@ -79,9 +79,9 @@ class BatchState:
         return self._builder.num_records
 
     @property
-    def borrows(self) -> bool:
-        """True if the batch may have borrowed memory beyond its loan."""
-        return self._builder.memory is not None
+    def borrowed(self) -> Any:
+        """The memory that the batch has borrowed beyond its loan; None before it first needs some."""
+        return self._builder.memory
 
     @property
     def is_full(self) -> bool:

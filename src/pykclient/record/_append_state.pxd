@@ -78,6 +78,7 @@ cdef class AppendState:
     cdef int64_t base_timestamp
     cdef bint has_last_offset
     cdef int64_t last_offset
+    cdef int64_t refused_size  # of the record for which `append_record` last lacked memory
 
 
 cdef int64_t append_record(

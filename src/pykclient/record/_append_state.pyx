@@ -105,7 +105,7 @@ cdef int64_t append_record(
 ) except -1:
     """Append a record of plain bytes with its headers, whose size is known.
 
-    Return its size in bytes, 0 if the batch has no room for it, or LACKS_MEMORY if the twin must borrow memory first.
+    Return its size in bytes, 0 if the batch has no room for it, or LACKS_MEMORY if memory must be borrowed first.
     """
     cdef int64_t base_timestamp = state.base_timestamp if state.has_base_timestamp else timestamp
     cdef int64_t offset = state.last_offset + 1 if state.has_last_offset else state.base_offset
@@ -127,6 +127,7 @@ cdef int64_t append_record(
         if <int64_t>(state._uncompressed_size * state._size_factor) + size > state._room:
             return 0
         if size > state._size_limit - state._uncompressed_size:
+            state.refused_size = size
             return LACKS_MEMORY
     end = state._position + size
     if end > PyByteArray_GET_SIZE(state._records):
