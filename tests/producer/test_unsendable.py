@@ -41,12 +41,12 @@ BREAKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "build": lambda patch: patch.setattr(
         ProducerBatch,
         "records",
-        property(only_for_bad(raises, ProducerBatch.records.fget)),  # type: ignore[attr-defined]
+        property(only_for_bad(raises, ProducerBatch.records.__get__)),
     ),
     "encode": lambda patch: patch.setattr(
         ProducerBatch,
         "records",
-        property(only_for_bad(lambda _: 5, ProducerBatch.records.fget)),  # type: ignore[attr-defined]
+        property(only_for_bad(lambda _: 5, ProducerBatch.records.__get__)),
     ),
 }
 

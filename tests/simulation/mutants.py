@@ -56,8 +56,8 @@ _PRODUCER = (
     Mutant(
         "a retry gets a new sequence number",
         "producer/record_accumulator",
-        "                if manager is not None and first.base_sequence == NO_SEQUENCE:",
-        "                if manager is not None:\n                    manager.remove_in_flight_batch(first)",
+        "            if manager is not None and first.base_sequence == NO_SEQUENCE:",
+        "            if manager is not None:\n                manager.remove_in_flight_batch(first)",
     ),
     Mutant(
         "an expired batch leaves its numbers resolved",

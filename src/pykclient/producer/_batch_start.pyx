@@ -29,9 +29,9 @@ from pykclient.producer.waiting_queues import FULL
 from pykclient.record import MemoryRecordsBuilder
 from pykclient.record.compression import NO_COMPRESSION
 from pykclient.record.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
-from pykclient.reentry import is_interrupting as _is_interrupting
+from pykclient.reentry import HERE
 
-cdef object is_interrupting = _is_interrupting
+cdef object here = HERE
 cdef object queued = QUEUED, full_due_ms = FULL
 cdef tuple no_arguments = ()
 cdef int64_t smallest_capacity = SMALLEST_CAPACITY, no_offset = NO_OFFSET
@@ -150,7 +150,7 @@ cdef FutureState start_batch(
     cdef bint is_due
     cdef Py_ssize_t count
     wakes[0] = False
-    if start is None or path.is_transactional or path.is_closed or path.refuses or is_interrupting():
+    if start is None or path.is_transactional or path.is_closed or path.refuses or here.mark._is_owned():
         return None
     if number < 0:
         found = route.partitioner.current()

@@ -18,6 +18,11 @@ cdef class QueueState:
     cdef readonly object batches
     cdef readonly Mutex lock
     cdef public int64_t last_batch_bytes
+    cdef public int64_t due_ms
+    cdef public object leader
+    cdef public object leader_epoch
+    cdef public object snapshot
+    cdef public object topic_info
 
 
 cdef class StickyPartitionInfo:

@@ -1,4 +1,4 @@
-# The fields of batches and futures, for the compiled modules that append records.
+# The fields of batches, futures and sequence numbers, for the compiled modules that use them.
 
 from libc.stdint cimport int64_t
 
@@ -62,6 +62,17 @@ cdef class FutureState:
 
 
 cdef FutureState new_future(BatchState batch, int64_t timestamp, object key, object value, int64_t size)
+
+
+cdef class TxnPartitionState:
+    cdef public list in_flight
+    cdef public object producer_id_and_epoch
+    cdef public object topic_partition
+    cdef public int64_t last_acked_offset
+    cdef public int64_t last_acked_sequence
+    cdef public int64_t last_numbered_ms
+    cdef public int64_t next_sequence
+    cdef public bint is_known_to_broker
 
 
 cdef class SharedDelivery:

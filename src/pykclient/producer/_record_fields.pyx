@@ -73,6 +73,13 @@ cdef class BatchState:
         return self._builder.num_records
 
     @property
+    def records(self):
+        cdef AppendState builder = self._builder
+        if builder.is_closed and type(builder._buffer) is bytearray:
+            return memoryview(builder._buffer)[: builder._position]
+        return (<object>builder).build()
+
+    @property
     def borrowed(self):
         return self._builder.memory
 
@@ -129,6 +136,10 @@ cdef FutureState new_future(BatchState batch, int64_t timestamp, object key, obj
     if size > batch.max_record_size:
         batch.max_record_size = size
     return future
+
+
+cdef class TxnPartitionState:
+    """The fields of a TxnPartitionEntry."""
 
 
 cdef class SharedDelivery:

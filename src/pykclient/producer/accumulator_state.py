@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from pykclient.clock import FOREVER_MS
 from pykclient.network.cluster import Cluster
@@ -15,10 +15,7 @@ from pykclient.producer.partitioner.built_in import BuiltInPartitioner
 from pykclient.producer.producer_batch import ProducerBatch, RowsInBatch
 from pykclient.producer.queue_state import QueueState
 from pykclient.record import Compression
-from pykclient.types import Node, TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.network.metadata_snapshot import MetadataSnapshot
+from pykclient.types import TopicPartition
 
 #: The future; True if the sender has a new batch or a full one to see to; True if the record was not appended, because
 #: it would have started a new batch and the caller asked to choose the partition again in that case. A plain tuple,
@@ -81,9 +78,11 @@ class QueuesOfNode(Protocol):
 
     #: True if the node could take no request at the last check.
     is_blocked: bool
+    #: True if the last drain left batches that are due.
+    has_due_rest: bool
 
     @property
-    def waiting(self) -> Container[PartitionQueue]: ...
+    def waiting(self) -> Collection[PartitionQueue]: ...
 
     def remove(self, queue: PartitionQueue) -> None: ...
 
@@ -91,8 +90,9 @@ class QueuesOfNode(Protocol):
 class PartitionQueue(QueueState):
     """The batches of one partition, oldest first; only the last may be open."""
 
-    __slots__ = ("due_ms", "leader", "leader_epoch", "node", "snapshot", "topic_info")
+    __slots__ = ("node",)
     batches: deque[ProducerBatch]
+    topic_info: TopicInfo
 
     def __init__(self, topic_partition: TopicPartition, topic_info: TopicInfo) -> None:
         super().__init__(topic_partition, deque())
@@ -102,9 +102,9 @@ class PartitionQueue(QueueState):
         self.node: QueuesOfNode | None = None
         self.due_ms = FOREVER_MS
         # The partition's leader according to ``snapshot``: looking it up costs as much as a batch's other lookups.
-        self.snapshot: MetadataSnapshot | None = None
-        self.leader: Node | None = None
-        self.leader_epoch: int | None = None
+        self.snapshot = None
+        self.leader = None
+        self.leader_epoch = None
 
     def all_batches_full(self) -> bool:
         return not self.batches or self.batches[-1].is_full

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from pykclient.network.client_request import RequestBuilder
+from pykclient.producer.future import NO_OFFSET, NO_TIMESTAMP
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pykclient.protocol.wire import ZERO_UUID, Reader, Writer
@@ -22,6 +23,9 @@ _OLDEST, _LATEST = ApiKeys.versions(_PRODUCE)
 
 #: The first version that identifies topics by id (KIP-516).
 _FIRST_WITH_TOPIC_IDS = 13
+
+#: For ``leader_id`` and ``leader_epoch``: the response has none.
+NO_LEADER = -1
 
 #: A partition's part of a flexible response: index, error code, base offset, log append time, log start offset, the
 #: lengths of the lists of invalid records and of the error message, and the number of tagged fields.
@@ -66,6 +70,45 @@ class _OnePartition:
         self.layout = Struct(f">ihhi{len(self.fields)}siBB")
         #: The same with one byte for the length.
         self.short_layout = Struct(f">ihhi{len(self.fields)}siB")
+
+
+class PartitionResponse:
+    """The result for one partition: its part of the response, or an error that stands for a missing response.
+
+    Java: ProduceResponse.PartitionResponse.
+    """
+
+    __slots__ = (
+        "base_offset",
+        "error_code",
+        "error_message",
+        "leader_epoch",
+        "leader_id",
+        "log_append_time_ms",
+        "log_start_offset",
+        "record_errors",
+    )
+
+    def __init__(
+        self,
+        error_code: int,
+        base_offset: int = NO_OFFSET,
+        log_append_time_ms: int = NO_TIMESTAMP,
+        log_start_offset: int = NO_OFFSET,
+        error_message: str | None = None,
+        record_errors: Mapping[int, str | None] | None = None,
+        leader_id: int = NO_LEADER,
+        leader_epoch: int = NO_LEADER,
+    ) -> None:
+        self.error_code = error_code
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+        self.error_message = error_message
+        #: The error message per invalid record, by the record's index in the batch (KIP-467).
+        self.record_errors = record_errors
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
 
 
 class ProduceTemplate:

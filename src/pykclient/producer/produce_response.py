@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from pykclient import errors
 from pykclient.clock import Clock
@@ -29,9 +30,8 @@ from pykclient.network.authorization_errors import idempotence_denied, topics_de
 from pykclient.network.client_request import ClientResponse
 from pykclient.network.metadata import LeaderIdAndEpoch
 from pykclient.producer.batch_state import ANSWERED
-from pykclient.producer.partition_response import NO_LEADER, PartitionResponse
-from pykclient.producer.produce_messages import WrittenResponse
-from pykclient.producer.produce_warnings import ProduceWarnings
+from pykclient.producer.batch_walks import succeed_written
+from pykclient.producer.produce_messages import NO_LEADER, PartitionResponse, WrittenResponse
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.types import Node, TopicPartition
 
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from pykclient.protocol.messages.produce import ProduceResponse
 
 _NO_ERROR = 0
+
+#: The most partitions that a line of the log names.
+_MOST_NAMED: Final = 10
 
 
 class ProduceResponseHandler:
@@ -169,17 +172,15 @@ class ProduceResponseHandler:
         if isinstance(body, WrittenResponse):
             for name, topic_id, written in body.written:
                 topic_name = name or topic_names.get(topic_id, "")
-                for index, _, base_offset, log_append_time_ms, _, _, _, _ in written:
-                    batch = unanswered.pop((topic_name, index), None)
-                    if batch is None:
-                        strangers.append(f"{topic_name or topic_id}-{index}")
-                    elif not self._register.succeed(batch, base_offset, log_append_time_ms):
-                        self._note_late(batch)
+                unknown, late = succeed_written(self._register, unanswered, topic_name, written)
+                strangers += [f"{topic_name or topic_id}-{index}" for index in unknown]
+                for batch in late:
+                    self._note_late(batch)
         for topic in body.responses:
             name = topic.name or topic_names.get(topic.topic_id, "")
             for partition in topic.partition_responses:
-                batch = unanswered.pop((name, partition.index), None)
-                if batch is None:
+                failed = unanswered.pop((name, partition.index), None)
+                if failed is None:
                     strangers.append(f"{name or topic.topic_id}-{partition.index}")
                     continue
                 part = PartitionResponse(
@@ -192,7 +193,7 @@ class ProduceResponseHandler:
                     partition.current_leader.leader_id,
                     partition.current_leader.leader_epoch,
                 )
-                self._complete_batch(batch, part, now_ms, new_leaders)
+                self._complete_batch(failed, part, now_ms, new_leaders)
         if new_leaders:
             nodes = [Node(end.node_id, end.host, end.port, end.rack) for end in body.node_endpoints if end.node_id >= 0]
             self._metadata.update_partition_leadership(new_leaders, nodes)
@@ -329,3 +330,63 @@ def _errors_by_record(error: Exception, response: PartitionResponse) -> Callable
         by_index[index] = type(error)(text) if len(named) == 1 else InvalidRecordError(text)
     rest = KafkaError("the record was not written, because its batch contains an invalid record")
     return lambda index: by_index.get(index, rest)
+
+
+class ProduceWarnings:
+    """Gathers the warnings about the batches of one response, and logs one line for each kind of error.
+
+    While brokers restart, thousands of partitions may have no leader for some seconds. A line for each of them and each
+    attempt would hide all others. Thread: io.
+    """
+
+    __slots__ = ("_log", "_missing", "_retried", "noted")
+
+    def __init__(self, log: logging.Logger | logging.LoggerAdapter[logging.Logger]) -> None:
+        self._log = log
+        self._retried: dict[type[Exception], tuple[Exception, list[ProducerBatch]]] = {}
+        self._missing: list[TopicPartition] = []
+        #: True if there is anything to ``write``.
+        self.noted = False
+
+    def retry(self, batch: ProducerBatch, error: Exception) -> None:
+        """Note that a batch is retried because of ``error``."""
+        self.noted = True
+        self._retried.setdefault(type(error), (error, []))[1].append(batch)
+
+    def missing(self, partition: TopicPartition) -> None:
+        """Note that a broker does not know a partition."""
+        self.noted = True
+        self._missing.append(partition)
+
+    def write(self) -> None:
+        """Log what was noted, and forget it."""
+        self.noted = False
+        retried, self._retried = self._retried, {}
+        missing, self._missing = self._missing, []
+        for error, batches in retried.values():
+            if len(batches) == 1:
+                (batch,) = batches
+                self._log.warning("Retrying %s after attempt %d: %s", batch, batch.attempts, error)
+            else:
+                self._log.warning(
+                    "Retrying the batches of %d partitions, after up to %d attempts, because of %s: %s (%s)",
+                    len(batches),
+                    max(batch.attempts for batch in batches),
+                    type(error).__name__,
+                    error,
+                    _listed([batch.topic_partition for batch in batches]),
+                )
+        if len(missing) == 1:
+            self._log.warning("Partition %s does not exist, or this user is not authorized to describe it", missing[0])
+        elif missing:
+            self._log.warning(
+                "%d partitions do not exist, or this user is not authorized to describe them: %s",
+                len(missing),
+                _listed(missing),
+            )
+
+
+def _listed(partitions: Sequence[TopicPartition]) -> str:
+    more = len(partitions) - _MOST_NAMED
+    named = ", ".join(map(str, partitions[:_MOST_NAMED]))
+    return f"{named} and {more} more" if more > 0 else named

@@ -179,11 +179,6 @@ class ProducerBatch(BatchState):
     def is_closed(self) -> bool:
         return self._builder.is_closed
 
-    @property
-    def records(self) -> Buffer:
-        """A view of the bytes to send."""
-        return self._builder.build()
-
     def set_producer_state(
         self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool = False
     ) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pykclient.implementation import use_compiled
 from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.network.metadata_snapshot import MetadataSnapshot
+    from pykclient.types import Node
 
 
 def new_lock() -> threading.Lock:
@@ -18,7 +22,22 @@ def new_lock() -> threading.Lock:
 class QueueState:
     """The state of a queue. The compiled form stores numbers as C integers."""
 
-    __slots__ = ("batches", "last_batch_bytes", "lock", "topic_partition")
+    __slots__ = (
+        "batches",
+        "due_ms",
+        "last_batch_bytes",
+        "leader",
+        "leader_epoch",
+        "lock",
+        "snapshot",
+        "topic_info",
+        "topic_partition",
+    )
+    due_ms: int
+    leader: Node | None
+    leader_epoch: int | None
+    snapshot: MetadataSnapshot | None
+    topic_info: Any
 
     def __init__(self, topic_partition: TopicPartition, batches: deque[Any]) -> None:
         self.topic_partition = topic_partition

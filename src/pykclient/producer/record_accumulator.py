@@ -23,11 +23,12 @@ from pykclient.producer.accumulator_state import (
 )
 from pykclient.producer.batch_register import BatchRegister
 from pykclient.producer.batch_start import SMALLEST_CAPACITY, BatchStart
+from pykclient.producer.batch_walks import Drain, drain_queues
 from pykclient.producer.buffer_pool import BufferPool, Loan
 from pykclient.producer.future import OnDelivery, ProduceRequestResult
 from pykclient.producer.partition_load import PartitionLoad
-from pykclient.producer.pool_state import Lender
 from pykclient.producer.partitioner.built_in import BuiltInPartitioner, StickyPartitionInfo
+from pykclient.producer.pool_state import Lender
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.row_backlog import RowBacklog
 from pykclient.producer.sender_thread import SenderThread
@@ -508,60 +509,62 @@ class RecordAccumulator:
 
         ``of_node`` then tells whether batches that are due are left behind.
         """
-        ready: list[ProducerBatch] = []
-        manager = self._transaction_manager
-        waiting = self.waiting
-        muted = waiting.muted
-        take = self.register.take
-        mark = HERE.mark
+        drain = Drain(of_node, max_size, now_ms)
         of_node.has_due_rest = False
-        size = 0
-        drained_queues: list[PartitionQueue] = []
-        for queue in of_node.waiting:
-            if queue.topic_partition in muted:
-                continue
-            batches = queue.batches
-            with mark, queue.lock:
-                if not batches:
-                    continue
-                first = batches[0]
-                if first.retry_backoff_ms and first.backoff_end_ms > now_ms:
-                    continue
-                if ready and size + first.estimated_size_in_bytes > max_size:
-                    of_node.has_due_rest = True
-                    break  # a single batch may be larger: compression can be worse than estimated
-                if manager is not None and manager.should_stop_drain(first):
-                    continue  # Java stops here, so that one such partition blocks the whole node
-                take(first)
-                batches.popleft()
-                if batches:
-                    waiting.changed(queue)
-                    if len(batches) > 1 or batches[0].is_full:
-                        of_node.has_due_rest = True
-            drained_queues.append(queue)
-            if self._config.guarantee_message_order:
-                waiting.mute(queue, first)
-            try:
-                # No other thread touches a drained batch. A numbered one may have been written under its number.
-                if manager is not None and first.base_sequence == NO_SEQUENCE:
-                    manager.number(first, now_ms)
-                first.close()
-            except Exception as error:  # noqa: BLE001 - a codec's, or no memory for it
-                raise_if_of_signal_handler(error)
-                # Otherwise the batch would be neither queued nor in flight, and never complete, like those drained
-                # before it.
-                self.unsendable.append((first, error))
-                continue
-            if self._is_compressed:
-                CompressionRatioEstimator.update_estimation(
-                    first.topic_partition.topic, self._compression_type, first.compression_ratio
-                )
-            queue.last_batch_bytes = batch_size = first.size_in_bytes
-            size += batch_size
-            first.drained_ms = max(first.drained_ms, now_ms)
-            ready.append(first)
-        waiting.served(of_node, drained_queues)
-        return ready
+        drain_queues(self, drain)
+        self.waiting.served(of_node, drain.queues)
+        return drain.ready
+
+    def drain_queue(self, queue: PartitionQueue, drain: Drain) -> bool:
+        """Drain the first batch of ``queue`` if it may be sent now; return False if the request has no room for it."""
+        waiting = self.waiting
+        if queue.topic_partition in waiting.muted:
+            return True
+        manager = self._transaction_manager
+        batches = queue.batches
+        with HERE.mark, queue.lock:
+            if not batches:
+                return True
+            first = batches[0]
+            if first.retry_backoff_ms and first.backoff_end_ms > drain.now_ms:
+                return True
+            if drain.ready and drain.size + first.estimated_size_in_bytes > drain.max_size:
+                drain.of_node.has_due_rest = True
+                return False  # a single batch may be larger: compression can be worse than estimated
+            if manager is not None and manager.should_stop_drain(first):
+                return True  # Java stops here, so that one such partition blocks the whole node
+            self.register.take(first)
+            batches.popleft()
+            if batches:
+                waiting.changed(queue)
+                if len(batches) > 1 or batches[0].is_full:
+                    drain.of_node.has_due_rest = True
+        drain.queues.append(queue)
+        if self._config.guarantee_message_order:
+            waiting.mute(queue, first)
+        try:
+            # No other thread touches a drained batch. A numbered one may have been written under its number.
+            if manager is not None and first.base_sequence == NO_SEQUENCE:
+                manager.number(first, drain.now_ms)
+            first.close()
+        except Exception as error:  # noqa: BLE001 - a codec's, or no memory for it
+            self.fail_to_close(first, error)
+            return True
+        if self._is_compressed:
+            CompressionRatioEstimator.update_estimation(
+                first.topic_partition.topic, self._compression_type, first.compression_ratio
+            )
+        queue.last_batch_bytes = size = first.size_in_bytes
+        drain.size += size
+        first.drained_ms = max(first.drained_ms, drain.now_ms)
+        drain.ready.append(first)
+        return True
+
+    def fail_to_close(self, batch: ProducerBatch, error: Exception) -> None:
+        """Leave ``batch`` to the sender, which fails it, unless ``error`` is that of a signal handler."""
+        raise_if_of_signal_handler(error)
+        # Otherwise the batch would be neither queued nor in flight, and never complete, like those drained before it.
+        self.unsendable.append((batch, error))
 
     def _queue_of(self, topic_partition: TopicPartition) -> PartitionQueue:
         topic, partition = topic_partition

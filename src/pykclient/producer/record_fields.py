@@ -1,4 +1,4 @@
-"""The fields of batches, their results and the futures of their records."""
+"""The fields of batches, of their results, of the futures of their records, and of sequence numbers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from pykclient.clock import Clock
     from pykclient.record import MemoryRecordsBuilder
+    from pykclient.record.record_batch import Buffer
     from pykclient.types import TopicPartition
 
 
@@ -79,6 +80,11 @@ class BatchState:
         return self._builder.num_records
 
     @property
+    def records(self) -> Buffer:
+        """A view of the bytes to send."""
+        return self._builder.build()
+
+    @property
     def borrowed(self) -> Any:
         """The memory that the batch has borrowed beyond its loan; None before it first needs some."""
         return self._builder.memory
@@ -129,6 +135,29 @@ class FutureState:
     """The fields of a future. The compiled form stores numbers as C integers."""
 
     __slots__ = ("_key_size", "_result", "_timestamp_ms", "_value_size", "index")
+
+
+class TxnPartitionState:
+    """The fields of a TxnPartitionEntry. The compiled form stores numbers as C integers."""
+
+    __slots__ = (
+        "in_flight",
+        "is_known_to_broker",
+        "last_acked_offset",
+        "last_acked_sequence",
+        "last_numbered_ms",
+        "next_sequence",
+        "producer_id_and_epoch",
+        "topic_partition",
+    )
+    in_flight: list[Any]
+    is_known_to_broker: bool
+    last_acked_offset: int
+    last_acked_sequence: int
+    last_numbered_ms: int
+    next_sequence: int
+    producer_id_and_epoch: Any
+    topic_partition: TopicPartition
 
 
 class SharedDelivery:

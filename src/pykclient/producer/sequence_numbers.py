@@ -29,7 +29,7 @@ from pykclient.record.record_batch import NO_PRODUCER_ID, NO_SEQUENCE
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.producer.partition_response import PartitionResponse
+    from pykclient.producer.produce_messages import PartitionResponse
 
 #: After this pause, assume that the broker may have forgotten the producer. Brokers forget after
 #: ``producer.id.expiration.ms``, a day by default. Assuming it too early costs one round trip.

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pykclient.clock import Clock
     from pykclient.network.api_versions import ApiVersions
     from pykclient.network.exponential_backoff import ExponentialBackoff
-    from pykclient.producer.partition_response import PartitionResponse
+    from pykclient.producer.produce_messages import PartitionResponse
     from pykclient.producer.sender_thread import SenderThread
     from pykclient.producer.transaction_steps import Outcome, TxnStep
     from pykclient.protocol.messages.end_txn import EndTxnResponse

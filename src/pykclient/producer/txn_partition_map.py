@@ -12,6 +12,7 @@ from typing import NamedTuple
 from pykclient.errors import IllegalStateError
 from pykclient.producer.future import NO_OFFSET
 from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.producer.record_fields import TxnPartitionState
 from pykclient.record.record_batch import MAX_INT32, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from pykclient.types import TopicPartition
 
@@ -36,19 +37,12 @@ def _order(batch: ProducerBatch) -> tuple[int, int, int]:
     return batch.producer_id, batch.producer_epoch, batch.base_sequence
 
 
-class TxnPartitionEntry:
+class TxnPartitionEntry(TxnPartitionState):
     """The sequence numbers of one partition. Thread: io."""
 
-    __slots__ = (
-        "in_flight",
-        "is_known_to_broker",
-        "last_acked_offset",
-        "last_acked_sequence",
-        "last_numbered_ms",
-        "next_sequence",
-        "producer_id_and_epoch",
-        "topic_partition",
-    )
+    __slots__ = ()
+    in_flight: list[ProducerBatch]
+    producer_id_and_epoch: ProducerIdAndEpoch
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
@@ -63,7 +57,7 @@ class TxnPartitionEntry:
         self.is_known_to_broker = False
         self.last_numbered_ms = 0
         #: Batches drained but not completed, by sequence: responses may arrive in another order.
-        self.in_flight: list[ProducerBatch] = []
+        self.in_flight = []
 
     def has_sequences_for(self, batch: ProducerBatch) -> bool:
         """Return whether the epoch has enough sequence numbers left for the records of ``batch``.

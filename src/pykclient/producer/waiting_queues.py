@@ -14,6 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from pykclient.clock import FOREVER_MS
+from pykclient.producer.batch_walks import MOST_OUTDATED, file_queues
 from pykclient.reentry import HERE
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 FULL = -1
 
 _AT_ONCE = 0
-
-#: The number of outdated heap entries at which the heap is rebuilt.
-_MOST_OUTDATED = 100
 
 
 class NodeQueues:
@@ -59,7 +57,11 @@ class NodeQueues:
         if due_ms == FOREVER_MS:
             return
         heappush(self._due, (due_ms, next(self._numbers), queue))
-        if len(self._due) > 2 * len(self.waiting) + _MOST_OUTDATED:
+        self.drop_outdated()
+
+    def drop_outdated(self) -> None:
+        """Rebuild the heap if most of its entries are outdated."""
+        if len(self._due) > 2 * len(self.waiting) + MOST_OUTDATED:
             filed = (queue for queue in self.waiting if queue.due_ms < FOREVER_MS)
             self._due = [(queue.due_ms, next(self._numbers), queue) for queue in filed]
             heapify(self._due)
@@ -185,8 +187,7 @@ class WaitingQueues:
             self.nodes = {}
         if self._unfiled:
             unfiled, self._unfiled = self._unfiled, {}
-            for queue in unfiled:
-                self._file(queue, snapshot)
+            file_queues(self, unfiled, snapshot)
 
     def mute(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Send nothing from ``queue`` until ``batch`` is unmuted; this keeps order with one request in flight."""
@@ -209,7 +210,8 @@ class WaitingQueues:
             queue.due_ms = FOREVER_MS
             queue.topic_info.changes += 1
 
-    def _file(self, queue: PartitionQueue, snapshot: MetadataSnapshot) -> None:
+    def file_queue(self, queue: PartitionQueue, snapshot: MetadataSnapshot) -> None:
+        """Update one queue, which has changed."""
         topic_partition = queue.topic_partition
         queue.topic_info.changes += 1
         if queue.snapshot is not snapshot:
