@@ -25,7 +25,7 @@ from pykclient.aio.starting import await_bootstrap, look_up_bootstrap_servers
 from pykclient.aio.structs import RecordMetadata
 from pykclient.aio.threadless_producer import ThreadlessProducer, TopicIsMissing
 from pykclient.aio.transactions import TransactionalCoroutines
-from pykclient.argument_values import shown
+from pykclient.argument_values import checked_flag, shown
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import (
     BufferExhaustedError,
@@ -157,11 +157,13 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
             KafkaTimeoutError: none has answered within ``max.block.ms``. The call can be repeated.
             ConfigError: the DNS knows none of the bootstrap servers.
             AuthenticationError: the cluster refused the credentials.
+            IllegalArgumentError: ``keep_prepared_txn`` is not a truth value.
             IllegalStateError: the producer has been started before, or this is not the loop that it was given.
             io.UnsupportedOperation: the system has neither epoll nor kqueue.
             UnsupportedVersionError: the brokers do not allow two-phase commit, or cannot keep a prepared transaction.
         """
         loop = get_running_loop()
+        keep_prepared_txn = checked_flag(keep_prepared_txn, "keep_prepared_txn")
         if self._closed:
             raise ProducerClosed("the producer is closed, and cannot be started again: create another one")
         if self._given_loop is not None and self._given_loop is not loop:

@@ -61,6 +61,8 @@ class _NoTopicWait(TopicWait):
         Raises:
             TopicIsMissing: it would have to wait.
         """
+        if self._components.metadata.fetch().partition_count_for_topic(topic) is None:
+            raise TopicIsMissing  # before `look` has the metadata ask for a name that nobody has checked
         found = self.look(topic, partition, self._components.clock.now_ms())
         if found is None:
             raise TopicIsMissing
