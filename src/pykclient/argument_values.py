@@ -34,6 +34,15 @@ def shown(value: object) -> str:
     return name
 
 
+def is_same(value: object, plain: object) -> bool:
+    """Return whether ``value`` is ``plain``: None, text, a number or a list of text.
+
+    Values of other classes are not compared: an array of NumPy would answer with an array.
+    """
+    is_plain = isinstance(value, str) or type(value) in (bool, int, float, list, tuple)
+    return value is plain or (is_plain and value == plain)
+
+
 def is_truth_value(value: object) -> bool:
     """Return whether ``value`` is a ``bool`` of Python or NumPy."""
     kind = type(value)

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
+from pykclient.argument_values import shown
 from pykclient.caused_errors import caused_by
 from pykclient.errors import ConfigError, SerializationError
 from pykclient.types import Headers
@@ -398,29 +399,29 @@ def definition_of(method: Callable[..., Any]) -> str:
     return type(owner).__qualname__ if isinstance(owner, (Serializer, Deserializer)) else method.__qualname__
 
 
-def serializer_for(value: Any) -> Serializer[Any]:
+def serializer_for(value: Any, key: str = "serializer") -> Serializer[Any]:
     """Return the serializer for a configuration value; ``BYTES`` for None.
 
     Raises:
         ConfigError: the value is neither a serializer, nor the class of one, nor callable.
     """
-    return cast(Serializer[Any], _resolve(value, "serialize", CallableSerializer))
+    return cast(Serializer[Any], _resolve(value, key, "serialize", CallableSerializer))
 
 
-def deserializer_for(value: Any) -> Deserializer[Any]:
+def deserializer_for(value: Any, key: str = "deserializer") -> Deserializer[Any]:
     """Return the deserializer for a configuration value; ``BYTES`` for None.
 
     Raises:
         ConfigError: the value is neither a deserializer, nor the class of one, nor callable.
     """
-    return cast(Deserializer[Any], _resolve(value, "deserialize", CallableDeserializer))
+    return cast(Deserializer[Any], _resolve(value, key, "deserialize", CallableDeserializer))
 
 
-def _resolve(value: Any, method: str, wrapper: Callable[[Any], Any]) -> Any:
+def _resolve(value: Any, key: str, method: str, wrapper: Callable[[Any], Any]) -> Any:
     if value is None:
         return BYTES
     if hasattr(value, method):
         return value() if isinstance(value, type) else value
     if callable(value):
         return wrapper(value)
-    raise ConfigError(f"{value!r} has no method {method}() and is not callable")
+    raise ConfigError(f"{key}: {shown(value)} has no method {method}() and is not callable", key=key)

@@ -68,7 +68,7 @@ class AdminComponents:
             )
         self.metrics = Metrics(
             MetricConfig.of(config, self.client_id, config.metrics_context("kafka.admin.client")),
-            config.configured_instances("metric.reporters"),
+            config.configured_instances("metric.reporters", method="init"),
             clock,
         )
         register_app_info(self.metrics)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pykclient.aio.producer_settings import check_security, without_defaults
+from pykclient.argument_values import shown
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.errors import ConfigError
 
@@ -39,7 +40,9 @@ def _check(settings: Mapping[str, Any]) -> None:
     if max_records is not None and (
         isinstance(max_records, bool) or not isinstance(max_records, int) or max_records < 1
     ):
-        raise ConfigError(f"`max_poll_records` should be positive Integer, not {max_records!r}", key="max.poll.records")
+        raise ConfigError(
+            f"`max_poll_records` should be positive Integer, not {shown(max_records)}", key="max.poll.records"
+        )
     level = settings.get("isolation_level")
     if isinstance(level, str) and level.lower() not in _ISOLATION_LEVELS:
         raise ConfigError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pykclient.argument_values import is_same, shown
 from pykclient.config.producer_config import ProducerConfig
 from pykclient.errors import ConfigError
 
@@ -22,7 +23,7 @@ AIOKAFKA_DEFAULTS: Final[dict[str, object]] = {
 
 _MECHANISM_KEYS: Final = frozenset(("sasl_mechanism", "sasl.mechanism", "sasl_mechanisms", "sasl.mechanisms"))
 
-_ACKS: Final = ("all", "-1", "0", "1")
+_ACKS: Final = ("all", "-1", "0", "1", -1, 0, 1)
 _COMPRESSION: Final = ("gzip", "snappy", "lz4", "zstd", "none", None)
 _SECURITY: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -35,7 +36,7 @@ def without_defaults(config: Mapping[str, Any] | None, settings: Mapping[str, An
     given = {
         name: value
         for name, value in settings.items()
-        if name not in AIOKAFKA_DEFAULTS or value != AIOKAFKA_DEFAULTS[name]
+        if name not in AIOKAFKA_DEFAULTS or not is_same(value, AIOKAFKA_DEFAULTS[name])
     }
     if given.get("sasl_plain_password") is not None and not _MECHANISM_KEYS & {*given, *(config or ())}:
         given["sasl_mechanism"] = "PLAIN"
@@ -65,15 +66,16 @@ def producer_config(config: Mapping[str, Any] | None, settings: dict[str, Any]) 
 
 def _check(settings: Mapping[str, Any]) -> None:
     acks = settings.get("acks", "all")
-    if isinstance(acks, bool) or str(acks) not in _ACKS:
-        raise ConfigError(f"Invalid ACKS parameter: acks is 'all' (or -1), 0 or 1, not {acks!r}", key="acks")
+    if isinstance(acks, bool) or not any(is_same(acks, known) for known in _ACKS):
+        raise ConfigError(f"Invalid ACKS parameter: acks is 'all' (or -1), 0 or 1, not {shown(acks)}", key="acks")
     compression = settings.get("compression_type")
-    if compression not in _COMPRESSION:
+    if not any(is_same(compression, known) for known in _COMPRESSION):
         names = ", ".join(name for name in _COMPRESSION if name is not None)
         raise ConfigError(
-            f"Invalid compression type! compression_type is one of {names}, not {compression!r}", key="compression.type"
+            f"Invalid compression type! compression_type is one of {names}, not {shown(compression)}",
+            key="compression.type",
         )
-    if settings.get("enable_idempotence") and str(acks) not in _ACKS[:2]:
+    if settings.get("enable_idempotence") is True and str(acks) not in ("all", "-1"):
         raise ConfigError(f"acks={acks} not supported if enable_idempotence=True", key="acks")
     check_security(settings)
 
@@ -81,9 +83,9 @@ def _check(settings: Mapping[str, Any]) -> None:
 def check_security(settings: Mapping[str, Any]) -> None:
     """Raise ConfigError for settings that aiokafka refuses, too."""
     security = settings.get("security_protocol", _SECURITY[0])
-    if security is not None and security not in _SECURITY:
+    if security is not None and not any(is_same(security, known) for known in _SECURITY):
         raise ConfigError(
-            f"`security_protocol` should be SSL or PLAINTEXT, or with SASL_ before it, not {security!r}",
+            f"`security_protocol` should be SSL or PLAINTEXT, or with SASL_ before it, not {shown(security)}",
             key="security.protocol",
         )
     own_keys = any(name.startswith(("ssl_", "ssl.")) for name, value in settings.items() if value is not None)

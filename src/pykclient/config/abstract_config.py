@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from pykclient.argument_values import shown
 from pykclient.config.addresses import looks_like_one
 from pykclient.config.config_def import METRICS_CONTEXT_PREFIX, ConfigDef, Password, load
 from pykclient.errors import ConfigError
@@ -118,12 +119,18 @@ class AbstractConfig(Mapping[str, Any]):
         """
         return None if self[name] is None else self._instance(name, self[name], base)
 
-    def configured_instances(self, name: str, base: type | None = None) -> list[Any]:
-        """Return the objects for a list, as ``configured_instance`` does. If one fails, the others are closed."""
+    def configured_instances(self, name: str, base: type | None = None, method: str | None = None) -> list[Any]:
+        """Return the objects for a list, as ``configured_instance`` does. If one fails, the others are closed.
+
+        Raises:
+            ConfigError: that of ``configured_instance``, or an object does not have ``method``.
+        """
         instances: list[Any] = []
         for item in self[name]:
             try:
                 instances.append(self._instance(name, item, base))
+                if method is not None and not callable(getattr(instances[-1], method, None)):
+                    raise ConfigError(f"{name}: {shown(instances[-1])} has no method {method}()", key=name)
             except ConfigError:
                 for made in instances:
                     close = getattr(made, "close", None)

@@ -52,6 +52,8 @@ REQUIRED: Final = object()
 _LONGEST_WORD: Final = 24
 
 _BITS = {Type.SHORT: 16, Type.INT: 32, Type.LONG: 64}
+#: The types of keys whose values are not None, unless that is the default.
+_NEVER_NONE: Final = frozenset((*_BITS, Type.BOOLEAN, Type.DOUBLE))
 _EXPECTED = {
     Type.BOOLEAN: "True or False",
     Type.STRING: "a string",
@@ -63,6 +65,12 @@ _EXPECTED = {
     Type.CLASS: "a class, an instance, a callable, or the dotted name of one",
     Type.PASSWORD: "a string",
 }
+
+
+#: Lists of text. The others are of classes, objects or their dotted names.
+_LISTS_OF_TEXT: Final = frozenset(
+    ("bootstrap.servers", "bootstrap.controllers", "config.providers", "ssl.cipher.suites", "ssl.enabled.protocols")
+)
 
 
 class Password:
@@ -163,7 +171,7 @@ class ConfigKey:
         Raises:
             ConfigError: the type or range is wrong, or the key is not supported and the value is not its default.
         """
-        if self.unsupported is not None and (given is None or given == self.default):
+        if self.unsupported is not None and (given is None or argument_values.is_same(given, self.default)):
             return self.default_value()
         value = given if self.convert is None else self.convert(given)
         if isinstance(value, float) and self.name.endswith(".ms") and math.isfinite(value):
@@ -176,13 +184,17 @@ class ConfigKey:
             if self.is_secret:
                 raise self.error(given, f"must be {_EXPECTED[self.type]}") from None
             raise self.error(given, f"cannot be imported ({error})") from error
+        if value is None and self.type in _NEVER_NONE and self.default not in (None, REQUIRED):
+            raise self.error(given, f"must be {_EXPECTED[self.type]}")
+        if self.type == Type.LIST and value is not None and not all(map(self._may_be_element, value)):
+            raise self.error(given, f"must be {_EXPECTED[self.type]}")
         if not self._is_encodable(value):
             raise self.error(given, "has characters that UTF-8 does not have (lone surrogates)")
         if isinstance(self.validator, ValidList) and value is not None:
             value = self._without_doubles(value)
         if self.validator is not None and (problem := self.validator.problem(value)):
             raise self.error(given, problem)
-        if self.unsupported is not None and value != self.default_value():
+        if self.unsupported is not None and not argument_values.is_same(value, self.default_value()):
             raise ConfigError(
                 f"{self.name} is not supported yet: {self.unsupported}. Leave it at its default, {self.default!r}",
                 key=self.name,
@@ -191,10 +203,12 @@ class ConfigKey:
 
     def error(self, given: Any, problem: str) -> ConfigError:
         """Return the error for a value of this key. ``problem`` follows the word "it"."""
-        is_number = isinstance(given, int)  # Python refuses to print very large ones
-        shown = "[hidden]" if self.is_secret else argument_values.shown(given) if is_number else repr(given)
+        shown = "[hidden]" if self.is_secret else _shown(given)
         valid = f" (valid values: {self.valid_values})" if self.valid_values else ""
         return ConfigError(f"{self.name} = {shown}: it {problem}{valid}", key=self.name)
+
+    def _may_be_element(self, element: Any) -> bool:
+        return isinstance(element, str) or (self.name not in _LISTS_OF_TEXT and _may_be_class(element))
 
     def _is_encodable(self, value: Any) -> bool:
         """Return whether the texts in a value can be sent or, if they are the names of files, opened."""
@@ -240,7 +254,7 @@ class ForeignKey:
         Raises:
             ConfigError: the client cannot do what the value requests.
         """
-        if given in self.harmless:
+        if any(argument_values.is_same(given, harmless) for harmless in self.harmless):
             return
         keyword = self.name.replace(".", "_")
         if not self.ignored:
@@ -385,11 +399,22 @@ def parse_type(value: Any, type: str) -> Any:
         if isinstance(value, (list, tuple, set, frozenset)):
             return list(value)
     elif type == Type.CLASS:
-        if not isinstance(value, (bool, int, float, bytes, list, tuple, dict)):
+        if _may_be_class(value):
             return value
     elif type == Type.PASSWORD and isinstance(value, Password):
         return value
     raise TypeError(value.__class__.__name__)
+
+
+def _shown(given: Any) -> str:
+    """Return text for an error message: texts and lists of texts as they are, other values as ``shown`` does."""
+    parts = given if type(given) in (list, tuple) else (given,)
+    is_text = all(isinstance(part, str) for part in parts)
+    return repr(given) if is_text else argument_values.shown(given)
+
+
+def _may_be_class(value: object) -> bool:
+    return value is not None and not isinstance(value, (bool, int, float, bytes, list, tuple, dict))
 
 
 def _parse_text(text: str, type: str) -> Any:

@@ -18,9 +18,13 @@ _logger = logging.getLogger(__name__)
 #: A broker remembers this many batches of a producer, so no more may be in flight (Kafka: NUM_BATCHES_TO_RETAIN).
 MAX_IN_FLIGHT_FOR_IDEMPOTENCE = 5
 
+#: Larger numbers are not converted to text: Python refuses to, if they are very large.
+_BITS_OF_A_NUMBER = 64
+
 
 def _acks(value: Any) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if is_number and value.bit_length() < _BITS_OF_A_NUMBER else value
 
 
 def _gzip_level(value: Any) -> str | None:

@@ -81,7 +81,7 @@ _LOGIN_KEYS = (
         MEDIUM,
         "The handler of a mechanism's callbacks.",
         unsupported=_JAVA_CLASS,
-        convert=lambda value: None if value in _USUAL_CLASSES else value,
+        convert=lambda value: None if isinstance(value, str) and value in _USUAL_CLASSES else value,
     ),
     ConfigKey(
         "sasl.login.callback.handler.class",
@@ -91,7 +91,7 @@ _LOGIN_KEYS = (
         MEDIUM,
         "The handler of a login's callbacks.",
         unsupported=_JAVA_CLASS,
-        convert=lambda value: None if value in _USUAL_CLASSES else value,
+        convert=lambda value: None if isinstance(value, str) and value in _USUAL_CLASSES else value,
     ),
     _key("sasl.login.class", Type.CLASS, None, MEDIUM, "The class that performs the login.", reason=_JAVA_CLASS),
     _key(

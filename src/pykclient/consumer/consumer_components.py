@@ -69,14 +69,14 @@ class ConsumerComponents:
         prefix = _log_prefix(self.client_id, self.group_id, config["group.instance.id"])
         self.log_context = LogContext(prefix, principal_of(config))
         # Whatever can fail because of a wrong configuration comes before whatever must be closed.
-        self.key_deserializer = deserializer_for(config["key.deserializer"])
-        self.value_deserializer = deserializer_for(config["value.deserializer"])
+        self.key_deserializer = deserializer_for(config["key.deserializer"], "key.deserializer")
+        self.value_deserializer = deserializer_for(config["value.deserializer"], "value.deserializer")
         self.assignors = assignor_instances(config["partition.assignment.strategy"])
         rng = environment.new_rng()
         self.interceptors = ConsumerInterceptors(config.configured_instances("interceptor.classes"), self.log_context)
         self.metrics = Metrics(
             MetricConfig.of(config, self.client_id, config.metrics_context("kafka.consumer")),
-            config.configured_instances("metric.reporters"),
+            config.configured_instances("metric.reporters", method="init"),
             self.clock,
         )
         try:

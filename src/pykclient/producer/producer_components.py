@@ -10,7 +10,6 @@ from pykclient.log_context import LogContext
 from pykclient.metrics.app_info import register_app_info
 from pykclient.metrics.metric_config import MetricConfig
 from pykclient.metrics.metrics import Metrics
-from pykclient.metrics.metrics_reporter import MetricsReporter
 from pykclient.metrics.stats import Avg, Max
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.authorization_errors import principal_of
@@ -125,7 +124,7 @@ class ProducerComponents:
         self.compression = _compression(config)
         self.metrics = Metrics(
             MetricConfig.of(config, self.client_id, config.metrics_context("kafka.producer")),
-            config.configured_instances("metric.reporters", MetricsReporter),
+            config.configured_instances("metric.reporters", method="init"),
             clock,
         )
         try:
@@ -312,7 +311,7 @@ class ProducerComponents:
 
 
 def _serializer(config: ProducerConfig, name: str) -> Serializer[Any]:
-    return serializer_for(config.configured_instance(name))
+    return serializer_for(config.configured_instance(name), name)
 
 
 def _compression(config: ProducerConfig) -> Compression:

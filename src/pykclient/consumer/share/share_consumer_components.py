@@ -66,12 +66,12 @@ class ShareConsumerComponents:
             f"[ShareConsumer client_id={self.client_id} group_id={group_id}] ", principal_of(config)
         )
         # Whatever can fail because of a wrong configuration comes before whatever must be closed.
-        self.key_deserializer = deserializer_for(config["key.deserializer"])
-        self.value_deserializer = deserializer_for(config["value.deserializer"])
+        self.key_deserializer = deserializer_for(config["key.deserializer"], "key.deserializer")
+        self.value_deserializer = deserializer_for(config["value.deserializer"], "value.deserializer")
         rng = environment.new_rng()
         self.metrics = Metrics(
             MetricConfig.of(config, self.client_id, config.metrics_context("kafka.consumer")),
-            config.configured_instances("metric.reporters"),
+            config.configured_instances("metric.reporters", method="init"),
             self.clock,
         )
         try:

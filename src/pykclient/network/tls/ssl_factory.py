@@ -155,10 +155,10 @@ def checks_host_names(config: Mapping[str, Any]) -> bool:
 
 
 def _set_versions(context: ssl.SSLContext, enabled: Sequence[str], newest: str) -> None:
-    for name in (*enabled, newest):
+    for key, name in (*(("ssl.enabled.protocols", name) for name in enabled), ("ssl.protocol", newest)):
         # "TLS" and "SSL" are Java's names for any version.
         if name not in _VERSIONS and name not in ("TLS", "SSL"):
-            raise ConfigError(f"{name!r} is not a TLS version: use {', '.join(_VERSIONS)}", key="ssl.enabled.protocols")
+            raise ConfigError(f"{key}: {name!r} is not a TLS version: use {', '.join(_VERSIONS)}", key=key)
     versions = sorted(_VERSIONS[name] for name in enabled if name in _VERSIONS)
     if not versions:
         return

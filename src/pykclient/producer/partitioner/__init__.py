@@ -7,6 +7,7 @@ from importlib import import_module
 from random import Random
 from typing import Any
 
+from pykclient.argument_values import shown
 from pykclient.errors import ConfigError
 from pykclient.producer.partitioner.base import CallablePartitioner, Partitioner
 from pykclient.producer.partitioner.built_in import BuiltInPartitioner
@@ -64,7 +65,11 @@ def resolve_partitioner(value: Any, rng: Random | None = None) -> Partitioner | 
     if value is None:
         return None
     if isinstance(value, type):
-        value = value(rng) if getattr(value, "takes_rng", False) else value()
+        try:
+            value = value(rng) if getattr(value, "takes_rng", False) else value()
+        except Exception as error:
+            name = value.__qualname__
+            raise ConfigError(f"partitioner.class: {name} could not be created: {error!r}") from error
     if isinstance(value, Partitioner):
         return value
     method = getattr(value, "partition", None)
@@ -75,7 +80,7 @@ def resolve_partitioner(value: Any, rng: Random | None = None) -> Partitioner | 
         return CallablePartitioner(value)
     if callable(method):
         return CallablePartitioner(method)
-    raise ConfigError(f"partitioner.class: {value!r} is neither callable nor has a partition method")
+    raise ConfigError(f"partitioner.class: {shown(value)} is neither callable nor has a partition method")
 
 
 def _takes_key_and_partitions(method: Callable[..., Any]) -> bool:
