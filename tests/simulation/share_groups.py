@@ -1,9 +1,10 @@
 """A share group under faults: members that crash, hang and release at random, on brokers that fail and move.
 
-After all faults, every record is accepted. After a broker has confirmed that, no broker delivers the record again. A
-member that hangs may return it to its application even later, as it has fetched it before. A member whose lock has
-expired may be told of success, too, if another one has accepted the record meanwhile; it then keeps a record whose lock
-it has renewed.
+After all faults, every record is accepted. After a broker has confirmed that, no broker delivers the record again,
+except for a former leader that is cut off: it delivers what it knows, and cannot confirm anything. A member that
+hangs may return the record to its application even later, as it has fetched it before. A member whose lock has
+expired may be told of success, too, if another one has accepted the record meanwhile; it then keeps a record whose
+lock it has renewed.
 
 A record whose release a broker has confirmed is delivered again, with a higher delivery count. Each delivery raises the
 count by one. A new leader may repeat counts, as those of records that are held are not stored.
@@ -64,6 +65,9 @@ _OF_MEMBERS: Final = (CRASH, HANG, SHARE_DROP_REQUEST, SHARE_DROP_RESPONSE, SHAR
 #: The error codes of acceptances that are written, and of those that may be.
 _IS_WRITTEN: Final = (0,)
 _MAY_BE_WRITTEN: Final = (0, NotLeaderOrFollowerError.code)
+
+#: The steps after which a broker may take itself for a leader that another one has replaced.
+_LEAVES_FORMER_LEADERS: Final = (steps.CUT, steps.RESET, steps.PAUSE)
 
 _HEALING_MS: Final = 60_000
 _LOOK_MS: Final = 50
@@ -443,8 +447,8 @@ class ShareWorld:
         self.await_("members have stopped", lambda: all(member.closed for member in self.members))
         ShareDrills(self, _LOCK_MS).run()
 
-    def _acquisitions(self) -> Iterator[tuple[int, str, TopicPartition, int, int]]:
-        """Yield what responses gave to members, in that order: the time, member, record and delivery count.
+    def _acquisitions(self) -> Iterator[tuple[int, int, str, TopicPartition, int, int]]:
+        """Yield what responses gave to members, in that order: the time, broker, member, record and delivery count.
 
         The time is that of the response. A response may wait until the request's acknowledgements are written, long
         after it has acquired records, so with acknowledgements it is the time of the request.
@@ -460,7 +464,8 @@ class ShareWorld:
                     tp = TopicPartition(TOPIC, partition.partition_index)
                     for records in partition.acquired_records:
                         for offset in range(records.first_offset, records.last_offset + 1):
-                            yield now_ms, request.client_id or "", tp, offset, records.delivery_count
+                            member = request.client_id or ""
+                            yield now_ms, request.broker_id, member, tp, offset, records.delivery_count
 
     def _check_deliveries(self) -> None:
         """Check what brokers delivered, which a member that hangs returns to its application much later."""
@@ -469,9 +474,13 @@ class ShareWorld:
         highest: dict[tuple[TopicPartition, int], int] = {}
         owners: dict[tuple[TopicPartition, int], str] = {}
         acquired = set()
-        for now_ms, member, tp, offset, count in self._acquisitions():
+        may_lag = any(step.what in _LEAVES_FORMER_LEADERS for step in self.schedule.steps)
+        accepted_by = {(tp, offset): broker for broker, tp, offset in self._acceptances(_IS_WRITTEN)}
+        for now_ms, broker, member, tp, offset, count in self._acquisitions():
             acquired.add((member, tp, offset, count))
-            if now_ms > self._confirmed.get((tp, offset), now_ms):
+            # A former leader that is cut off may deliver what it knows, until its first acknowledgement is refused.
+            is_former = may_lag and broker != accepted_by.get((tp, offset), broker)
+            if now_ms > self._confirmed.get((tp, offset), now_ms) and not is_former:
                 raise InvariantError(f"{tp} {offset} was delivered again after its acceptance was confirmed")
             before = highest.get((tp, offset), 0)
             # What a crashed member holds is forgotten, with its count, if the last session of the group ends.
@@ -494,16 +503,24 @@ class ShareWorld:
         """
         if any(step.what not in (*_OF_MEMBERS, SHARE_MOVE) for step in self.schedule.steps):
             return
+        accepted = {(tp, offset) for _, tp, offset in self._acceptances(_MAY_BE_WRITTEN)}
+        for tp, offset in self._values:
+            if (tp, offset) not in accepted:
+                raise InvariantError(f"{tp} {offset} is not delivered any more, and was never accepted with success")
+
+    def _acceptances(self, codes_of_crashed: Container[int]) -> Iterator[tuple[int, TopicPartition, int]]:
+        """Yield the broker and the record of each acceptance that succeeded.
+
+        Those of crashed members have one of ``codes_of_crashed``.
+        """
         crashed = self._crashed()
-        accepted: set[tuple[int, int]] = set()
         for api in ("SHARE_FETCH", "SHARE_ACKNOWLEDGE"):
             for request in self.cluster.history.matching(api=api):
                 client_id = request.client_id or ""
                 if not client_id.startswith(DRILL):
-                    accepted.update(_accepted(request, _MAY_BE_WRITTEN if client_id in crashed else _IS_WRITTEN))
-        for tp, offset in self._values:
-            if (tp.partition, offset) not in accepted:
-                raise InvariantError(f"{tp} {offset} is not delivered any more, and was never accepted with success")
+                    codes = codes_of_crashed if client_id in crashed else _IS_WRITTEN
+                    for partition, offset in _accepted(request, codes):
+                        yield request.broker_id, TopicPartition(TOPIC, partition), offset
 
     def _crashed(self) -> set[str]:
         """Return the names of members that have crashed."""
