@@ -672,3 +672,60 @@ def test_with_a_consumer_on_a_thread(cluster: EmbeddedCluster) -> None:
         assert set(seen) == {(partition, offset) for partition in range(4) for offset in range(50)}
 
     run(main())
+
+
+@pytest.mark.parametrize("method", ["on_assigned", "on_revoked"])
+def test_a_listener_that_awaits_something_cancelled(cluster: EmbeddedCluster, method: str) -> None:
+    """Such as a worker of the application that the listener has cancelled itself. It is an error like any other."""
+    group = Group(cluster)
+
+    async def main() -> None:
+        listener = Noting()
+        calls = 0
+
+        async def end_worker() -> None:
+            nonlocal calls
+            calls += 1
+            worker = asyncio.ensure_future(asyncio.sleep(60))
+            worker.cancel()
+            await worker
+
+        setattr(listener, method, end_worker)
+        consumer = group.listening(listener, enable_auto_commit=False)
+        if method == "on_assigned":
+            with pytest.raises(KafkaError, match="awaited something that was cancelled"):
+                await asyncio.wait_for(consumer.start(), 10)
+        else:
+            await consumer.start()
+            with pytest.raises(KafkaError, match="awaited something that was cancelled"):
+                await asyncio.wait_for(consumer.stop(), 10)
+        assert calls == 1
+        await consumer.stop()
+
+    run(main())
+
+
+def test_a_listener_that_cancels_its_task(cluster: EmbeddedCluster) -> None:
+    """The call that waits for records raises an error, instead of beginning the rebalance again and again."""
+    group = Group(cluster)
+
+    async def main() -> None:
+        listener = Noting()
+        calls = 0
+
+        async def cancel() -> None:
+            nonlocal calls
+            calls += 1
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+
+        listener.on_assigned = cancel
+        consumer = group.listening(listener, enable_auto_commit=False)
+        with pytest.raises(KafkaError, match="cancelled the task"):
+            await asyncio.wait_for(consumer.start(), 10)
+        assert calls == 1
+        await consumer.stop()
+
+    run(main())

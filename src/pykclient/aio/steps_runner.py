@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykclient.consumer.application_events import ApplicationCall, Asked, Round, Steps, Transmit
+from pykclient.errors import KafkaError
 
 if TYPE_CHECKING:
     from pykclient.aio.loop_driver import LoopDriver
@@ -64,6 +66,8 @@ class StepsRunner:
             try:
                 if isawaitable(value):
                     value = await value
+            except asyncio.CancelledError as raised:
+                error = raised if _is_cancelled() else _awaited_something_cancelled(raised)
             except BaseException as raised:  # noqa: BLE001 - the steps handle it, or raise it again
                 error = raised
             try:
@@ -118,3 +122,19 @@ class StepsRunner:
         if error is not None and not is_done():
             raise error
         return is_done()
+
+
+def _is_cancelled() -> bool:
+    """Return whether the present task is to be cancelled, and not only something that it awaits."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _awaited_something_cancelled(raised: asyncio.CancelledError) -> KafkaError:
+    """Return an error in its place: the steps would end in the middle, and the next turn would begin them again."""
+    error = KafkaError(
+        "a rebalance listener or callback awaited something that was cancelled, such as a task that it has cancelled "
+        "itself: catch asyncio.CancelledError there"
+    )
+    error.__cause__ = raised
+    return error

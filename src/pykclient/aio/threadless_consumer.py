@@ -277,7 +277,11 @@ class ThreadlessConsumer(StepsRunner):
     def _operation_ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
         self.consumer.rewind_invalid_waiting()
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            if not self._is_ending:  # otherwise ``close`` has cancelled it
+                # The next turn would begin the operation again, and its listener would do the same.
+                self._note_failure(KafkaError("a rebalance listener or callback cancelled the task that it runs in"))
+        elif (error := task.exception()) is not None:
             self._note_failure(error)
         try:
             self._run_operations()
