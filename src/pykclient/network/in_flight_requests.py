@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from struct import Struct
+from struct import error as struct_error
 from typing import Final
 
 from pykclient.clock import FOREVER_MS, Clock
@@ -19,6 +20,7 @@ from pykclient.protocol.message import Response
 
 #: The frame of a response begins with its size and the correlation id.
 _HEAD: Final = Struct(">ii")
+_CORRELATION_ID: Final = Struct(">i")
 #: Larger ids and epochs are left to Python code, which knows what follows the largest.
 _LARGEST_NUMBER: Final = (1 << 31) - (1 << 24)
 
@@ -114,7 +116,10 @@ class InFlightRequest:
         """
         request = self.request
         api_key, version = request.request_builder.api_key, self.api_version
-        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        try:
+            (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
+        except struct_error:  # it is too short even for that
+            correlation_id = int.from_bytes(frame, "big", signed=True)
         if correlation_id != request.correlation_id:
             raise RemoteProtocolError(
                 f"it responded to request {correlation_id}, but the response to request {request.correlation_id} "

@@ -8,11 +8,16 @@ wrong place may be a secret.
 
 from __future__ import annotations
 
+from typing import Final
+
 from pykclient.argument_values import check_callable, plain_number, shown, whole_number
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import IllegalArgumentError
 from pykclient.record.record_batch import MAX_INT32, MAX_INT64
 from pykclient.types import Header, Headers
+
+#: Whole seconds below this need no further check.
+_UNUSUAL_S: Final = 1_000_000_000
 
 
 def milliseconds(timeout: object) -> int:
@@ -33,6 +38,8 @@ def signed_milliseconds(timeout: object) -> int:
     Raises:
         IllegalArgumentError: it is not a number, or is NaN.
     """
+    if type(timeout) is int and 0 <= timeout < _UNUSUAL_S:
+        return timeout * 1000
     if timeout is None:
         return FOREVER_MS
     try:
