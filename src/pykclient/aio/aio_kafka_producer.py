@@ -7,7 +7,6 @@ import warnings
 from asyncio import _get_running_loop, get_running_loop  # the first returns None where the second raises
 from collections.abc import Awaitable, Callable, Mapping, Sized
 from functools import partial
-from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
@@ -57,6 +56,8 @@ if TYPE_CHECKING:
     from pykclient.producer.transactional_manager import TransactionalManager
 
 T = TypeVar("T")
+
+_get_ident = SYSTEM_ENVIRONMENT.get_ident
 
 #: The size of a key and a value in metadata that does not show it.
 NO_SIZE: Final = -1
@@ -211,7 +212,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
             raise
         environment.forget_hosts()
         self._loop, self._driver, self._waits, self._memory = loop, driver, waits, memory
-        self._thread, self._is_running = get_ident(), loop.is_running
+        self._thread, self._is_running = _get_ident(), loop.is_running
         self._create_future = _future_factory(loop)
         self._key_serializer, self._value_serializer = parts.key_serializer, parts.value_serializer
         has_plugins = not (self._key_serializer is self._value_serializer is BYTES and parts.interceptors is None)
@@ -299,7 +300,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
         """
         future = None
         # asyncio's own question for the running loop costs a system call before Python 3.12.
-        if self._producer is not None and get_ident() == self._thread and self._is_running():
+        if self._producer is not None and _get_ident() == self._thread and self._is_running():
             driver = self._driver
             driver.is_held = True
             try:

@@ -211,8 +211,7 @@ class NetworkClient:
         callback: Callable[[ClientResponse], None] | None = None,
     ) -> ClientRequest:
         timeout_ms = self._request_timeout_ms if request_timeout_ms is None else request_timeout_ms
-        id, client_id = self._correlation_id, self._config.client_id
-        self._correlation_id = id + 1 if id < _MAX_CORRELATION_ID else 0
+        id, client_id = self._next_correlation_id(), self._config.client_id
         return ClientRequest(node_id, request_builder, id, client_id, created_ms, expect_response, timeout_ms, callback)
 
     def _next_correlation_id(self) -> int:
@@ -265,9 +264,7 @@ class NetworkClient:
         return True
 
     def _transmit(self, send: NetworkSend, timeout_ms: int, now_ms: int) -> None:
-        due_ms = now_ms + timeout_ms
-        if due_ms < self._next_timeout_ms:  # noqa: PLR1730 - min() is a call
-            self._next_timeout_ms = due_ms
+        self._next_timeout_ms = min(self._next_timeout_ms, now_ms + timeout_ms)
         try:
             self._selector.send(send)
         except BaseException as error:
