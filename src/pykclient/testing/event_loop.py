@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from pykclient.clock import FOREVER_MS, Clock
@@ -73,17 +73,17 @@ class EventLoop:
 
     def call_later(self, delay_ms: int, callback: Callable[..., object], *arguments: Any) -> TimerHandle:
         """Call ``callback`` in ``delay_ms``. Callbacks due at the same instant run in the order of these calls."""
-        self._number += 1
+        self._number = number = self._number + 1
         when_ms = self.clock.now_ms()
         if delay_ms > 0:
             when_ms += delay_ms
         timer = TimerHandle(when_ms, callback, arguments)
         timers = self._timers
-        heapq.heappush(timers, (when_ms, self._number, timer))
+        heappush(timers, (when_ms, number, timer))
         if len(timers) > self._sweep_at:
             # Most timers are timeouts that are cancelled long before they are due.
             timers[:] = [entry for entry in timers if entry[2].active]
-            heapq.heapify(timers)
+            heapify(timers)
             self._sweep_at = 2 * len(timers) + _SWEEP_FROM
         return timer
 
@@ -97,11 +97,13 @@ class EventLoop:
         callback: Callable[..., object] | None
         for _ in range(_MAX_PER_ROUND):
             if timers and timers[0][0] <= now_ms:
-                timer = heapq.heappop(timers)[2]
-                callback, arguments = timer._callback, timer._arguments
+                timer = heappop(timers)[2]
+                callback = timer._callback
                 if callback is None:
                     continue
-                timer.cancel()  # so that it is not active any more
+                arguments = timer._arguments
+                timer._callback = None  # it is not active any more
+                timer._arguments = ()
             elif ready:
                 callback, arguments = ready.popleft()
             else:
@@ -122,7 +124,8 @@ class EventLoop:
         timers = self._timers
         while timers:
             when_ms, _, timer = timers[0]
-            if timer.active:
-                return max(0, when_ms - self.clock.now_ms())
-            heapq.heappop(timers)
+            if timer._callback is not None:
+                left_ms = when_ms - self.clock.now_ms()
+                return left_ms if left_ms > 0 else 0
+            heappop(timers)
         return FOREVER_MS

@@ -12,6 +12,7 @@ from typing import Final
 
 from pykclient.errors import IllegalArgumentError
 from pykclient.testing.event_loop import EventLoop
+from pykclient.testing.random_numbers import below
 
 
 class Link:
@@ -44,7 +45,7 @@ class Link:
         """Return the milliseconds until a frame that is sent now arrives."""
         transit_ms = self.delay_ms
         if self.jitter_ms:
-            transit_ms += rng.randint(0, self.jitter_ms)
+            transit_ms += below(rng, self.jitter_ms + 1)
         if self.bytes_per_second is not None:
             self._free_at_ms = max(self._free_at_ms, now_ms) + size_bytes * 1000 / self.bytes_per_second
             transit_ms += int(self._free_at_ms - now_ms)
@@ -70,6 +71,8 @@ class LinkPolicy:
         self._partitions: list[list[tuple[str, ...]]] = []
         self._links: dict[tuple[str, str], Link] = {}
         self._subscribers: list[Callable[[], None]] = []
+        #: The number of changes of the rules. A link is valid until the next one.
+        self.changes = 0
 
     @property
     def active(self) -> bool:
@@ -150,6 +153,7 @@ class LinkPolicy:
 
     def _changed(self) -> None:
         self._links.clear()
+        self.changes += 1
         for subscriber in list(self._subscribers):
             subscriber()
 

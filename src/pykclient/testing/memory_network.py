@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from pykclient.clock import FOREVER_MS
@@ -18,7 +19,7 @@ from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import SocketAddress
 from pykclient.network.standing_request import StandingRequest
 from pykclient.testing.event_loop import EventLoop
-from pykclient.testing.link_policy import Link, LinkPolicy, matches
+from pykclient.testing.link_policy import PERFECT, Link, LinkPolicy, matches
 
 
 class _Mark:
@@ -26,6 +27,9 @@ class _Mark:
 
     __slots__ = ()
 
+
+#: Makes a NetworkReceive of its fields in half of the time that the class takes.
+_new_receive: Final[Callable[[tuple[str, bytes | _Mark]], NetworkReceive]] = partial(tuple.__new__, NetworkReceive)
 
 _ESTABLISHED: Final = _Mark()  # the other side has accepted the connection
 _CLOSED: Final = _Mark()  # the other side has closed it; nothing follows
@@ -101,7 +105,8 @@ class MemoryNetwork:
         self.host_resolver = MemoryHostResolver()
         self._listeners: dict[tuple[str, int], Listener] = {}
         self._parties: dict[tuple[str, int], str] = {}  # of all addresses that ever had a listener
-        self._paused: set[str] = set()
+        #: The parties for which everything is held back.
+        self.paused: set[str] = set()
         self._sockets: dict[MemorySocket, None] = {}
         self._held: dict[MemorySocket, None] = {}  # sockets whose arrivals are held back
         self._unanswered: list[tuple[MemorySocket, tuple[str, int]]] = []  # who tries to connect over a cut link
@@ -122,11 +127,11 @@ class MemoryNetwork:
 
     def pause(self, party: str) -> None:
         """Hold back everything for a party, even the end of a connection. Connections to it are still accepted."""
-        self._paused.add(party)
+        self.paused.add(party)
 
     def resume(self, party: str) -> None:
         """Deliver what was held back."""
-        self._paused.discard(party)
+        self.paused.discard(party)
         self._release()
 
     def in_transit(self, source: str) -> int:
@@ -177,12 +182,9 @@ class MemoryNetwork:
         else:
             self.loop.call_later(link.transit_ms(0, self.loop.now_ms, self.links.rng), callback, *arguments)
 
-    def holds_up(self, sock: MemorySocket) -> bool:
-        """Return whether arrivals at a socket are held back now. If so, the socket is notified when that ends."""
-        if sock.party in self._paused or (self.links.active and self.links.link(sock.remote_party, sock.party).cut):
-            self._held[sock] = None
-            return True
-        return False
+    def hold(self, sock: MemorySocket) -> None:
+        """Notify a socket when the time has come to look again whether its arrivals are held back."""
+        self._held[sock] = None
 
     def forget(self, sock: MemorySocket) -> None:
         """Remove a closed socket."""
@@ -210,6 +212,8 @@ class MemorySocket:
     __slots__ = (
         "_arrivals",
         "_last_arrival_ms",
+        "_link",
+        "_link_changes",
         "_network",
         "_scheduled",
         "established",
@@ -241,8 +245,18 @@ class MemorySocket:
         self._arrivals: deque[tuple[int, bytes | _Mark]] = deque()  # in flight to this end, and when they are due
         self._last_arrival_ms = 0
         self._scheduled = False
+        self._link = PERFECT  # to here, as of a number of changes of the rules
+        self._link_changes = -1
 
     # --- the way there -----------------------------------------------------------------------------------------------
+
+    def link_here(self) -> Link:
+        """Return the link from the other end."""
+        links = self._network.links
+        if self._link_changes != links.changes:
+            self._link = links.link(self.remote_party, self.party)
+            self._link_changes = links.changes
+        return self._link
 
     def send(self, frame: bytes) -> None:
         """Send a frame to the other end. It is lost if that end is closed."""
@@ -271,14 +285,22 @@ class MemorySocket:
 
     def _on_its_way(self, item: bytes | _Mark, size_bytes: int) -> None:
         network = self._network
-        now_ms = network.loop.clock.now_ms()
-        link = network.links.link(self.remote_party, self.party)
-        due_ms = now_ms if link.perfect else now_ms + link.transit_ms(size_bytes, now_ms, network.links.rng)
-        due_ms = max(due_ms, self._last_arrival_ms)  # no overtaking
-        self._last_arrival_ms = due_ms
+        due_ms = now_ms = network.loop.clock.now_ms()
+        link = self.link_here()
+        if not link.perfect:
+            due_ms += link.transit_ms(size_bytes, now_ms, network.links.rng)
+        if due_ms < self._last_arrival_ms:
+            due_ms = self._last_arrival_ms  # no overtaking
+        else:
+            self._last_arrival_ms = due_ms
         self._arrivals.append((due_ms, item))
         if not self._scheduled:
-            self._schedule(due_ms - now_ms)
+            # As _schedule does, without the call: this runs for each frame.
+            self._scheduled = True
+            if due_ms > now_ms:
+                network.loop.call_later(due_ms - now_ms, self._arrive)
+            else:
+                network.loop.call_soon(self._arrive)
 
     # --- the way here ------------------------------------------------------------------------------------------------
 
@@ -296,10 +318,14 @@ class MemorySocket:
 
     def _arrive(self) -> None:
         self._scheduled = False
-        if not self.open or self._network.holds_up(self):
+        network = self._network
+        if not self.open:
+            return
+        if self.party in network.paused or self.link_here().cut:
+            network.hold(self)
             return
         arrivals = self._arrivals
-        now_ms = self._network.loop.clock.now_ms()
+        now_ms = network.loop.clock.now_ms()
         while arrivals and arrivals[0][0] <= now_ms:
             self.frames.append(arrivals.popleft()[1])
         if arrivals:
@@ -461,7 +487,7 @@ class MemorySelector:
     # --- sending and receiving ---------------------------------------------------------------------------------------
 
     def send(self, send: NetworkSend) -> None:
-        sock = self._open_socket(send.destination_id)
+        sock = self._sockets.get(send.destination_id) or self._open_socket(send.destination_id)
         if not sock.established:
             raise IllegalStateError(f"the connection {sock.id} of {self.party} does not stand yet")
         buffers = send.pending()
@@ -479,7 +505,8 @@ class MemorySelector:
         """Note that data has arrived at a socket."""
         if not sock.muted:
             self._readable[sock.id] = sock
-            self._news()
+            if not self._told:
+                self._news()
 
     def wakeup(self) -> None:
         self._news()
@@ -533,8 +560,7 @@ class MemorySelector:
                 )
                 return
             else:
-                assert isinstance(frame, bytes)
-                receives.append(NetworkReceive(sock.id, frame))
+                receives.append(_new_receive((sock.id, frame)))
                 if self._one_receive:
                     break
         if frames:

@@ -123,7 +123,7 @@ class SimulatedSelector(MemorySelector):
             raise self._hub.fail(f"{self.party} polls its connections {self._polls} times without time passing")
         if timeout_ms <= 0:
             self._hub.offer_turn()  # as a system call releases the GIL
-        super().poll(timeout_ms)
+        MemorySelector.poll(self, timeout_ms)  # as super() does, without an object for it
 
     def _wait(self, _: MemorySelector, timeout_ms: int) -> None:
         self.waiting = actor = self._hub.current

@@ -13,6 +13,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 from pykclient.clock import FOREVER_MS
 from pykclient.testing.event_loop import EventLoop, TimerHandle
+from pykclient.testing.random_numbers import below
 
 #: Turns that actors may take while time stands still; more than that is a busy loop.
 MAX_TURNS_AT_ONE_INSTANT = 5_000
@@ -111,14 +112,6 @@ class Actor:
 
     # --- for the hub -------------------------------------------------------------------------------------------------
 
-    def resume(self) -> None:
-        """Run the actor until it waits again."""
-        timer = self._timer
-        if timer is not None:
-            timer.cancel()
-            self._timer = None
-        self._greenlet.switch()
-
     def end(self) -> None:
         """Raise GreenletExit in the actor where it waits, and at every later wait while it unwinds."""
         self.ending = True
@@ -137,7 +130,17 @@ class Actor:
         self._woken = False
         if timeout_ms < FOREVER_MS:
             self._timer = hub.loop.call_later(timeout_ms, hub.make_runnable, self)
-        hub.switch()
+        if self.ending:
+            raise GreenletExit
+        event_loop = self.event_loop
+        if event_loop is None:
+            hub.main.switch()
+        else:
+            asyncio._set_running_loop(None)
+            try:
+                hub.main.switch()
+            finally:
+                asyncio._set_running_loop(event_loop)
         return self._woken
 
     def wake(self) -> None:
@@ -166,6 +169,8 @@ class Hub:
         self._actors: list[Actor] = []
         self._runnable: list[Actor] = []
         self._current: Actor | None = None
+        #: The number of the actor whose turn it is; 0 outside of actors.
+        self.current_ident = 0
         #: Turns that actors have taken so far.
         self.turns = 0
         #: The first failure reported by ``fail``, even if the actor swallowed the exception.
@@ -183,11 +188,6 @@ class Hub:
         if self._current is None:
             raise SimulationError("only actors can wait: start the code that waits with Simulation.actor()")
         return self._current
-
-    @property
-    def current_ident(self) -> int:
-        """The number of the actor whose turn it is; 0 outside of actors."""
-        return 0 if self._current is None else self._current.ident
 
     def fail(self, problem: str) -> SimulationError:
         """Make the run fail with a SimulationError, and return the error for the caller to raise."""
@@ -219,28 +219,14 @@ class Hub:
     def end(self, actor: Actor) -> None:
         """End another actor where it is; errors it raises while it unwinds are ignored."""
         before, self._current = self._current, actor
+        ident, self.current_ident = self.current_ident, actor.ident
         event_loop = asyncio._get_running_loop()
         try:
             actor.end()
         finally:
             self._current = before
+            self.current_ident = ident
             asyncio._set_running_loop(event_loop)
-
-    def switch(self) -> None:
-        """Yield the turn to the hub. Called by an actor that something will make runnable again."""
-        actor = self.current
-        if actor.ending:
-            raise GreenletExit
-        event_loop = actor.event_loop
-        if event_loop is None:
-            self.main.switch()
-        else:
-            asyncio._set_running_loop(None)
-            try:
-                self.main.switch()
-            finally:
-                asyncio._set_running_loop(event_loop)
-        self._current = actor
 
     # --- for the driver of the run -----------------------------------------------------------------------------------
 
@@ -281,16 +267,21 @@ class Hub:
 
     def _turn(self) -> None:
         runnable = self._runnable
-        index = self._rng.randrange(len(runnable)) if len(runnable) > 1 else 0
-        actor = runnable.pop(index)
+        actor = runnable.pop(below(self._rng, len(runnable)) if len(runnable) > 1 else 0)
         if actor.done:
             return
         self.turns += 1
         self._current = actor
+        self.current_ident = actor.ident
+        timer = actor._timer
+        if timer is not None:
+            timer.cancel()
+            actor._timer = None
         try:
-            actor.resume()
+            actor._greenlet.switch()  # it runs until it waits again
         finally:
             self._current = None
+            self.current_ident = 0
         if actor.failure is not None:
             raise actor.failure
 
@@ -457,8 +448,7 @@ class SimulatedReentrantLock:
             if self._parked:
                 self._parked.popleft().wake()
 
-    def __enter__(self) -> bool:
-        return self.acquire()
+    __enter__ = acquire
 
     def __exit__(self, *_: object) -> None:
         self.release()
