@@ -83,6 +83,8 @@ class Broker:
         self.cluster_id = cluster.config.cluster_id
         self.epoch = -1
         self.state = broker_state.NOT_RUNNING
+        #: True from the start until the broker has stopped or died.
+        self.alive = False
         self.paused = False
         self._held: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self.log_context = LogContext(f"[Broker id={node.id}] ")
@@ -136,10 +138,6 @@ class Broker:
         """The broker's name as a party of links."""
         return f"broker-{self.id}"
 
-    @property
-    def alive(self) -> bool:
-        return self.state not in (broker_state.NOT_RUNNING, broker_state.STOPPED)
-
     # --- its share of the loop -------------------------------------------------------------------------------------
 
     def call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
@@ -184,9 +182,13 @@ class Broker:
 
     # --- start and stop ----------------------------------------------------------------------------------------------
 
+    def _move(self, state: str) -> None:
+        self.state = broker_state.move(self.state, state)
+        self.alive = state != broker_state.STOPPED
+
     def startup(self) -> None:
         """Read the logs, open the listeners, register, and take part in the controller election, in this order."""
-        self.state = broker_state.move(self.state, broker_state.STARTING)
+        self._move(broker_state.STARTING)
         self.log_manager.startup()
         self.node_to_controller.startup()
         self.replica_manager.startup()
@@ -197,12 +199,12 @@ class Broker:
         self.group_coordinator.startup()
         self.transaction_coordinator.startup()
         self.share_coordinator.startup()
-        self.state = broker_state.move(self.state, broker_state.RUNNING)
+        self._move(broker_state.RUNNING)
         self._log.info("Started at %s:%d, epoch %d", self.node.host, self.node.port, self.epoch)
 
     def shutdown(self) -> None:
         """Hand over leadership, then stop."""
-        self.state = broker_state.move(self.state, broker_state.PENDING_CONTROLLED_SHUTDOWN)
+        self._move(broker_state.PENDING_CONTROLLED_SHUTDOWN)
         if self.config["controlled.shutdown.enable"]:
             ControlledShutdown(self, self._shut_down).start()
         else:
@@ -210,7 +212,7 @@ class Broker:
 
     def _shut_down(self) -> None:
         if self.alive:
-            self.state = broker_state.move(self.state, broker_state.SHUTTING_DOWN)
+            self._move(broker_state.SHUTTING_DOWN)
             self._stop(reset=False)
             self.coordination.close()
 
@@ -230,7 +232,7 @@ class Broker:
             client.close()
         self._clients.clear()
         self._held.clear()
-        self.state = broker_state.move(self.state, broker_state.STOPPED)
+        self._move(broker_state.STOPPED)
 
     # --- reaching other brokers --------------------------------------------------------------------------------------
 

@@ -205,10 +205,12 @@ class Cluster:
     def leader(self, topic_partition: TopicPartition) -> int | None:
         """Return the leader of a partition as the leader itself knows; None if there is none, or an election is due."""
         best: tuple[int, int] | None = None
-        for broker in self.alive_brokers():
-            partition = broker.replica_manager.partition(topic_partition)
+        for broker in self.brokers.values():
+            partition = broker.replica_manager.partition(topic_partition) if broker.alive else None
             if partition is not None and partition.is_leader:
-                best = max(best or (-1, -1), (partition.leader_epoch, broker.id))
+                leader = partition.leader_epoch, broker.id
+                if best is None or leader > best:
+                    best = leader
         return None if best is None else best[1]
 
     def isr(self, topic_partition: TopicPartition) -> list[int]:

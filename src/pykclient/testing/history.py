@@ -113,7 +113,7 @@ class History:
     def add(self, request: Request, api_version: int) -> RequestRecord:
         """Add a received request."""
         self._number += 1
-        record = RequestRecord(self._number, request, api_version, self._loop.wall_ms)
+        record = RequestRecord(self._number, request, api_version, self._loop.clock.wall_ms())
         if request.is_from_broker:
             self._brokers.add(record)
         else:
@@ -124,7 +124,7 @@ class History:
     def answered(self, record: RequestRecord, response: Response, size_bytes: int) -> None:
         """Add the response to a request."""
         record.response = response
-        record.answered_ms = self._loop.now_ms
+        record.answered_ms = self._loop.clock.now_ms()
         record.fate = ANSWERED
         records = self._brokers if record.party.startswith("broker-") else self._clients
         records.grow(record, size_bytes)

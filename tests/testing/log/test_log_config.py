@@ -98,3 +98,25 @@ def test_jitter() -> None:
     assert LogConfig().random_segment_jitter(rng) == 0
     config = LogConfig(None, {"segment.jitter.ms": "50", "segment.ms": "20"})
     assert {config.random_segment_jitter(rng) for _ in range(500)} == set(range(20))
+
+
+def test_equal_settings_are_checked_once() -> None:
+    defaults = server_defaults(BrokerConfig({"log.retention.ms": 7}))
+    own = {"max.message.bytes": "100"}
+    found = log_config.log_config(defaults, own)
+    assert found.values == LogConfig(defaults, own).values
+    assert log_config.log_config(dict(defaults), dict(own)) is found
+    assert log_config.log_config(defaults, {}).max_message_size != 100
+    assert log_config.log_config({**defaults, "retention.ms": 8}, own).retention_ms == 8
+    for _ in range(2):
+        with pytest.raises(ConfigError):
+            log_config.log_config(defaults, {"max.message.bytes": "many"})
+
+
+def test_only_so_many_settings_are_kept() -> None:
+    first = log_config.log_config({}, {"retention.ms": "1"})
+    for number in range(300):
+        log_config.log_config({}, {"retention.bytes": str(number)})
+    again = log_config.log_config({}, {"retention.ms": "1"})
+    assert again is not first
+    assert again.values == first.values

@@ -235,8 +235,37 @@ def server_defaults(broker_config: Mapping[str, Any]) -> dict[str, Any]:
     return defaults
 
 
+#: The settings that ``log_config`` has returned, by what was given.
+_known: dict[tuple[tuple[tuple[str, Any], ...], ...], LogConfig] = {}
+_MOST_KNOWN = 256
+
+
+def log_config(defaults: Mapping[str, Any], overrides: Mapping[str, Any]) -> LogConfig:
+    """Return the settings of a topic.
+
+    Topics and brokers with equal ones share an object, because checking the settings costs as much as handling a few
+    requests.
+
+    Raises:
+        ConfigError: a key or a value is wrong.
+    """
+    given = tuple(
+        tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in settings.items())
+        for settings in (defaults, overrides)
+    )
+    found = _known.get(given)
+    if found is None:
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        found = _known[given] = LogConfig(defaults, overrides)
+    return found
+
+
 class LogConfig:
-    """A topic's effective settings: its own, then the broker's, then Kafka's defaults. Thread: loop."""
+    """A topic's effective settings: its own, then the broker's, then Kafka's defaults.
+
+    Thread: any (immutable).
+    """
 
     __slots__ = (
         "compact",

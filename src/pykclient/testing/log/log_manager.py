@@ -13,7 +13,7 @@ from pykclient.testing.coordination.coordination_errors import ConnectionLossErr
 from pykclient.testing.coordination.kafka_coordination_client import KafkaCoordinationClient
 from pykclient.testing.log.broker_disk import PartitionDirectory
 from pykclient.testing.log.log_cleaner import clean, log_to_clean
-from pykclient.testing.log.log_config import MESSAGE_FORMAT_VERSION, LogConfig, server_defaults
+from pykclient.testing.log.log_config import MESSAGE_FORMAT_VERSION, LogConfig, log_config, server_defaults
 from pykclient.testing.log.unified_log import UnifiedLog
 from pykclient.types import TopicPartition
 
@@ -49,7 +49,7 @@ class LogManager:
         """Open all logs of the disk. The settings of a topic are read when a partition first needs its log."""
         config = self._broker.config
         for directory in self._disk.directories.values():
-            self._logs[directory.topic_partition] = self._open(directory, LogConfig(self._defaults))
+            self._logs[directory.topic_partition] = self._open(directory, log_config(self._defaults, {}))
         self._every(config.get_int("log.retention.check.interval.ms"), self.cleanup_logs)
         self._every(max(1, config.get_int("log.cleaner.backoff.ms")), self.clean_logs)
         self._every(_START_OFFSET_CHECKPOINT_INTERVAL_MS, self.checkpoint_log_start_offsets)
@@ -129,11 +129,11 @@ class LogManager:
             overrides = self._configs.topic_config(topic)
         except ConnectionLossError:
             overrides = {}
-        return LogConfig(self._defaults, overrides)
+        return log_config(self._defaults, overrides)
 
     def update_topic_config(self, topic: str, overrides: Mapping[str, str]) -> None:
         """Apply a topic's changed settings."""
-        config = LogConfig(self._defaults, overrides)
+        config = log_config(self._defaults, overrides)
         for log in self._logs.values():
             if log.topic_partition.topic == topic:
                 log.config = config

@@ -213,7 +213,7 @@ class Processor:
                 self._relay(sender)
         turns, self._runnable = self._runnable, {}
         if selector.completed_receives:
-            now_ms = self._loop.now_ms
+            now_ms = self._loop.clock.now_ms()
             for source, frame in selector.completed_receives:
                 receiver = connections.get(source)
                 if receiver is not None:

@@ -47,13 +47,16 @@ class Request:
     __slots__ = (
         "_answered",
         "_channel",
+        "api_key",
         "body",
         "broker_id",
         "client_host",
+        "client_id",
         "connection_id",
         "endpoints",
         "fate",
         "header",
+        "is_from_broker",
         "is_local",
         "party",
         "principal",
@@ -88,10 +91,13 @@ class Request:
         self._answered = False
         self.sink = sink
         self.header = header
+        self.api_key = header.api_key
+        self.client_id = header.client_id
         self.reader = reader
         self.broker_id = channel.broker.id
         self.connection_id = connection_id
         self.party = party
+        self.is_from_broker = party.startswith("broker-")
         self.principal: str = ANONYMOUS
         #: True if the sender has logged in by a delegation token.
         self.uses_token = False
@@ -110,24 +116,12 @@ class Request:
         return self.endpoints.get(node.id, node)
 
     @property
-    def api_key(self) -> int:
-        return self.header.api_key
-
-    @property
     def api_version(self) -> int:
         return self.header.api_version
 
     @property
-    def client_id(self) -> str | None:
-        return self.header.client_id
-
-    @property
     def broker(self) -> Broker:
         return self._channel.broker
-
-    @property
-    def is_from_broker(self) -> bool:
-        return self.party.startswith("broker-")
 
     @property
     def is_privileged(self) -> bool:
