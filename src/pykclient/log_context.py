@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import MutableMapping
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from pykclient.clock import SYSTEM_CLOCK
@@ -13,6 +14,10 @@ from pykclient.clock import SYSTEM_CLOCK
 _REMEMBERED: Final = 8
 #: The most characters of a remembered message.
 _LONGEST: Final = 300
+
+
+#: A module has the same logger for ever, and a client asks for thirty.
+_get_logger: Final = lru_cache(maxsize=None)(logging.getLogger)
 
 
 class LoggedProblem(NamedTuple):
@@ -39,7 +44,7 @@ class LogContext:
 
     def logger(self, name: str) -> PrefixLogger:
         """Return a logger for the module ``name`` (pass ``__name__``)."""
-        return PrefixLogger(logging.getLogger(name), self)
+        return PrefixLogger(_get_logger(name), self)
 
 
 class PrefixLogger(logging.LoggerAdapter[logging.Logger]):

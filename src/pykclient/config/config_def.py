@@ -265,10 +265,14 @@ class ForeignKey:
 class ConfigDef:
     """All keys of one client. Thread: any (immutable)."""
 
-    __slots__ = ("aliases", "foreign", "keys")
+    __slots__ = ("_defaults", "_lists", "_required", "aliases", "foreign", "keys")
 
     def __init__(self, keys: Iterable[ConfigKey], foreign: Iterable[ForeignKey] = ()) -> None:
         self.keys: dict[str, ConfigKey] = {key.name: key for key in keys}
+        self._defaults = {key.name: key.default for key in self.keys.values()}
+        self._required = {key.name for key in self.keys.values() if not key.has_default}
+        #: The keys with a default that each configuration gets a copy of.
+        self._lists = [key for key in self.keys.values() if key.type == Type.LIST and key.has_default]
         self.aliases = {alias: key.name for key in self.keys.values() for alias in key.aliases}
         self.foreign = {key.name: key for key in foreign if key.name not in self.keys}
 
@@ -318,13 +322,14 @@ class ConfigDef:
 
     def parse(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return a value for every key of the table, from the result of ``read``."""
-        values: dict[str, Any] = {}
-        for name, key in self.keys.items():
+        values = self._defaults.copy()
+        for key in self._lists:
+            values[key.name] = key.default_value()
+        required = self._required
+        for name in self.keys:  # in this order, so that of several errors always the same one is raised
             if name in given:
-                values[name] = key.parse(given[name])
-            elif key.has_default:
-                values[name] = key.default_value()
-            else:
+                values[name] = self.keys[name].parse(given[name])
+            elif name in required:
                 raise ConfigError(f"{name} has no default and must be set", key=name)
         return values
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import cast
 
 from pykclient.errors import RemoteProtocolError, UnsupportedVersionError
@@ -18,6 +19,9 @@ from pykclient.version import __version__
 CLIENT_SOFTWARE_NAME = "pykclient"
 
 _UNSUPPORTED_VERSION = UnsupportedVersionError.code
+_CORRELATION_ID_BYTES = 4
+#: The size from which a response is not kept: no broker's list of versions is as large.
+_LARGEST_KEPT = 8_192
 
 
 def api_versions_request(max_version: int | None = None) -> RequestBuilder:
@@ -36,12 +40,20 @@ def parse_api_versions_response(frame: Frame, version: int) -> tuple[int, ApiVer
     reader = Reader(frame)
     correlation_id, error_code = reader.int32(), reader.int16()
     if error_code != _UNSUPPORTED_VERSION:
-        correlation_id, response = parse_response(frame, ApiKeys.API_VERSIONS, version)
-        return correlation_id, cast(ApiVersionsResponse, response)
+        body = bytes(frame[_CORRELATION_ID_BYTES:])
+        read = _read if len(body) <= _LARGEST_KEPT else _read.__wrapped__
+        return correlation_id, read(body, version)
     try:
         return correlation_id, ApiVersionsResponse.read(Reader(frame, 4), 0)
     except RemoteProtocolError:
         return correlation_id, ApiVersionsResponse(error_code=error_code)
+
+
+@lru_cache(maxsize=32)
+def _read(body: bytes, version: int) -> ApiVersionsResponse:
+    """Decode a response, which nobody changes. The nodes of a cluster send equal ones, on each connection again."""
+    frame = bytes(_CORRELATION_ID_BYTES) + body
+    return cast(ApiVersionsResponse, parse_response(frame, ApiKeys.API_VERSIONS, version)[1])
 
 
 def fallback_version(response: ApiVersionsResponse) -> int:

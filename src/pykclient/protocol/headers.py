@@ -42,6 +42,7 @@ class RequestHeader:
         return f"RequestHeader({name} v{self.api_version}, {self.correlation_id}, client_id={self.client_id!r})"
 
 
+@lru_cache(maxsize=512)
 def request_header_version(api_key: int, api_version: int) -> int:
     """Return the version of the header of this version of a request."""
     if api_version == 0 and api_key == ApiKeys.CONTROLLED_SHUTDOWN:
@@ -49,6 +50,7 @@ def request_header_version(api_key: int, api_version: int) -> int:
     return 2 if ApiKeys.is_flexible(api_key, api_version) else 1
 
 
+@lru_cache(maxsize=512)
 def response_header_version(api_key: int, api_version: int) -> int:
     """Return the version of the header of this version of a response."""
     return 1 if api_key != ApiKeys.API_VERSIONS and ApiKeys.is_flexible(api_key, api_version) else 0
