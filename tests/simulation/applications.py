@@ -307,7 +307,8 @@ class ProducerApplication:
             self._ensure(self.world.clock.now_ms() - start_ms >= timeout_ms, "flush gave up early")
             return
         for record in earlier:
-            self._ensure(record.is_settled, f"flush returned before {record}")
+            if not record.is_settled:
+                self._fail(f"flush returned before {record}")
 
     def close(self, timeout_ms: int) -> None:
         start_ms = self.world.clock.now_ms()
@@ -322,7 +323,8 @@ class ProducerApplication:
         self._ensure(took_ms <= limit_ms, f"closing took {took_ms} ms, not {limit_ms}")
         self.closed = True
         for record in self.records:
-            self._ensure(record.is_settled, f"{record} has no outcome after close")
+            if not record.is_settled:
+                self._fail(f"{record} has no outcome after close")
         if took_ms < timeout_ms:  # otherwise requests were abandoned, with their memory
             pool = producer._accumulator._pool  # read directly, because closing removed the metrics
             lent = pool.total_memory - pool.available_memory
@@ -359,14 +361,20 @@ class ProducerApplication:
     def check(self) -> None:
         settings = self.world.settings
         for record in self.records:
-            self._ensure(len(record.outcomes) <= 1, f"{record} was resolved more than once")
+            if len(record.outcomes) > 1:
+                self._fail(f"{record} was resolved more than once")
             if record.outcomes:
                 took_ms = record.resolved_ms - record.accepted_ms
                 limit_ms = settings.delivery_timeout_ms + LATE_MS
-                self._ensure(took_ms <= limit_ms, f"{record} was resolved after {took_ms} ms, not {limit_ms}")
+                if took_ms > limit_ms:
+                    self._fail(f"{record} was resolved after {took_ms} ms, not {limit_ms}")
 
     def _ensure(self, condition: bool, problem: str) -> None:
-        if not condition and not self.crashed:
+        if not condition:
+            self._fail(problem)
+
+    def _fail(self, problem: str) -> None:
+        if not self.crashed:
             raise self.world.violated(InvariantError(f"{self.name}: {problem}"))
 
 
@@ -559,7 +567,8 @@ class ConsumerApplication(ConsumerRebalanceListener):
             self.world.extra.delivered(self.name, tp, offset, value)
             return
         expected = self.expected.get(tp, offset)
-        self._ensure(offset == expected, f"got offset {offset} of {tp} instead of {expected}")
+        if offset != expected:
+            self._ensure(False, f"got offset {offset} of {tp} instead of {expected}")
         self.expected[tp] = offset + 1
         self.read.setdefault(tp, {})[offset] = value
         self.world.delivered(self, tp, offset, value)

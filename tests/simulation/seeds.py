@@ -24,6 +24,9 @@ Failure = Callable[[int], str | None]
 _PER_PROCESS = 200
 _CHUNK = 4
 
+#: The schedules that run before there are processes for the others.
+_FIRST = 8
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose the seeds."""
@@ -118,12 +121,17 @@ def run(failure: Failure, first: int, options: argparse.Namespace) -> list[tuple
 
 
 def _outcomes(seeds: range, jobs: int, limit_s: int, failure: Failure) -> Iterator[tuple[int, str | None]]:
+    # The first ones run here: the processes then start with the modules and the specialized bytecode that these need.
+    for seed in seeds[:_FIRST]:
+        yield seed, _limited(failure, limit_s, seed)
+    if len(seeds) <= _FIRST:
+        return
     gc.collect()
     gc.freeze()  # so that the pages of modules stay shared
     chunks = _PER_PROCESS // _CHUNK
     context = multiprocessing.get_context("fork")
     with context.Pool(jobs, _begin_process, (failure, limit_s), maxtasksperchild=chunks) as pool:
-        yield from pool.imap(_outcome, seeds, chunksize=_CHUNK)
+        yield from pool.imap(_outcome, seeds[_FIRST:], chunksize=_CHUNK)
 
 
 def _begin_process(failure: Failure, limit_s: int) -> None:

@@ -13,6 +13,7 @@ from pykclient.network.cluster_connection_states import SLOW_LOOKUP_MS
 from pykclient.record import CompressionRatioEstimator
 from pykclient.testing.broker import Broker
 from pykclient.testing.log.unified_log import UnifiedLog
+from pykclient.testing.replica.partition import Partition
 from pykclient.testing.simulation import Simulation
 from pykclient.testing.simulation.checks import (
     InvariantError,
@@ -75,12 +76,14 @@ class _Errors(logging.Handler):
 
     def install(self) -> None:
         self._logger.addHandler(self)
-        self._logger.setLevel(logging.ERROR)
+        if self._logger.level != logging.ERROR:  # a new level makes all loggers of the process forget theirs
+            self._logger.setLevel(logging.ERROR)
         self._logger.propagate = False
 
     def uninstall(self) -> None:
         self._logger.removeHandler(self)
-        self._logger.setLevel(self._before[0])
+        if self._logger.level != self._before[0]:
+            self._logger.setLevel(self._before[0])
         self._logger.propagate = self._before[1]
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -305,34 +308,52 @@ class World:
         if self.violations:
             return
         for tp in self.partitions:
-            leader_id = self.cluster.leader(tp)
-            leader = None if leader_id is None else self.cluster.broker(leader_id).replica_manager.partition(tp)
-            if leader is None or leader.log is None:
+            replicas = self._note_high_watermark(tp)
+            # As Cluster.leader() does, without another look at each broker.
+            leaders = [(replica.leader_epoch, id) for id, replica in replicas.items() if replica.is_leader]
+            if not leaders:
                 continue
+            _, leader_id = max(leaders)
+            leader = replicas[leader_id]
+            if leader.log is None:
+                continue
+            high_watermark = leader.log.high_watermark
             for id in sorted(leader.isr):
-                broker = self.cluster.brokers[id]
-                replica = broker.replica_manager.partition(tp) if broker.alive else None
+                replica = replicas.get(id)
                 if replica is None or replica.log is None or replica.leader_epoch > leader.leader_epoch:
                     continue
-                if replica.log.log_end_offset < leader.log.high_watermark:
+                if replica.log.log_end_offset < high_watermark:
                     self.violated(
                         InvariantError(
-                            f"{tp}: broker {leader_id} has the high watermark {leader.log.high_watermark} in epoch "
+                            f"{tp}: broker {leader_id} has the high watermark {high_watermark} in epoch "
                             f"{leader.leader_epoch}, in-sync replica {id} ends at {replica.log.log_end_offset}"
                         )
                     )
-        self.note_high_watermarks()
         self.loop.call_later(_WATCH_MS, self._watch)
 
     def note_high_watermarks(self) -> None:
         """Record the high watermarks. Call this before a broker loses its memory."""
-        committed = self._committed
         for tp in self.partitions:
-            for broker in self.cluster.brokers.values():
-                partition = broker.replica_manager.partition(tp)
-                if partition is not None and partition.log is not None:
-                    committed[tp] = max(committed[tp], partition.log.high_watermark)
-                    self._note_forgotten(broker.id, partition.log)
+            self._note_high_watermark(tp)
+
+    def _note_high_watermark(self, tp: TopicPartition) -> dict[int, Partition]:
+        """Record a partition's high watermark; return its replicas on the brokers that live."""
+        committed = self._committed[tp]
+        replicas = {}
+        for id, broker in self.cluster.brokers.items():
+            partition = broker.replica_manager.partition(tp)
+            if partition is None:
+                continue
+            if broker.alive:
+                replicas[id] = partition
+            log = partition.log
+            if log is not None:
+                if log.high_watermark > committed:
+                    committed = log.high_watermark
+                if log.producer_state.loaded_offset:
+                    self._note_forgotten(id, log)
+        self._committed[tp] = committed
+        return replicas
 
     def _note_forgotten(self, broker_id: int, log: UnifiedLog) -> None:
         """Record which values may be stored twice because a broker loaded a snapshot of the log's producers.
@@ -341,7 +362,7 @@ class World:
         flight.
         """
         tp, loaded_offset = log.topic_partition, log.producer_state.loaded_offset
-        if not loaded_offset or self._loaded.get((broker_id, tp)) == (log, loaded_offset):
+        if self._loaded.get((broker_id, tp)) == (log, loaded_offset):
             return
         self._loaded[broker_id, tp] = (log, loaded_offset)
         known = {batch.last_offset for entry in log.active_producers for batch in entry.batches}
@@ -390,7 +411,7 @@ class World:
         """Run the simulation for this long."""
         passed: list[bool] = []
         self.loop.call_later(duration_ms, passed.append, True)
-        self._drive(lambda: bool(passed))
+        self._drive(lambda: bool(passed or self.violations))
 
     def finish(self) -> None:
         """End all faults, let all applications finish, and check the invariants."""
@@ -399,13 +420,13 @@ class World:
         self.note("healed")
         self._delayed_until_ms = self.cluster.network.last_arrival_ms()
         director = self.simulation.actor(self._settle, "director")
-        self._drive(lambda: director.done)
+        self._drive(lambda: bool(director.done or self.violations))
         self.note("done", self.cluster.history.total, self.loop.steps, self.simulation.hub.turns)
         self._check_commits()
         self._check_logs()
 
     def _drive(self, until: Callable[[], bool]) -> None:
-        self.simulation.run(lambda: bool(self.violations) or until())
+        self.simulation.run(until)
         if self.violations:
             raise self.violations[0]
         self._errors.check()
