@@ -502,6 +502,36 @@ def test_automatic_commits_leave_out_what_is_at_hand(cluster: EmbeddedCluster) -
     run(main())
 
 
+def test_a_commit_covers_the_record_at_hand_and_none_that_a_loop_takes_after_it(cluster: EmbeddedCluster) -> None:
+    """An automatic commit may come while the response to the application's own is on its way, and after it."""
+    group = Group(cluster, 1)
+
+    async def main() -> None:
+        async with group.member(enable_auto_commit=True, auto_commit_interval_ms=3_600_000) as consumer:
+            (tp,) = group.tps
+            components = consumer._started().components
+
+            def would_commit() -> int:
+                return components.processed()[tp].offset
+
+            async for record in consumer:
+                assert would_commit() == record.offset
+                committing = asyncio.ensure_future(consumer.commit())
+                await asyncio.sleep(0)
+                assert not committing.done()
+                assert would_commit() == record.offset + 1
+                await committing
+                assert would_commit() == record.offset + 1
+                if record.offset == 3:
+                    break
+            (records,) = (await consumer.getmany(timeout_ms=30_000, max_records=5)).values()
+            assert would_commit() == records[0].offset == 4
+            await consumer.commit()
+            assert would_commit() == records[-1].offset + 1
+
+    run(main())
+
+
 @pytest.mark.parametrize("by", ["context", "finally", "cancelled", "loop"])
 def test_stopping_because_of_an_exception_does_not_commit_what_is_at_hand(cluster: EmbeddedCluster, by: str) -> None:
     group = Group(cluster, 1)

@@ -642,8 +642,9 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         if not self._subscriptions.num_assigned_partitions():
             raise IllegalStateError("No partitions assigned")
         self._check_assigned(list(checked or ()))
+        consumer.components.begin_commit(checked)
         await consumer.run(consumer.consumer.commit_sync(checked, self._timer(consumer)))
-        consumer.components.are_records_at_hand = False  # the application says that they are processed
+        consumer.components.end_commit()
 
     async def committed(self, partition: TopicPartition) -> int | None:
         """Return the offset that the group has committed for ``partition``, or None if there is none.

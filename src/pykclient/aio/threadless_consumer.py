@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from inspect import isawaitable
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from pykclient.aio.steps_runner import StepsRunner
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pykclient.config.consumer_config import ConsumerConfig
     from pykclient.consumer.coordinator.coordinated_consumer import Offsets
     from pykclient.consumer.subscription_state import SubscriptionState
-    from pykclient.types import TopicPartition
+    from pykclient.types import OffsetAndMetadata, TopicPartition
 
 #: The result of steps that have been run to their end.
 _DONE: Final = object()
@@ -34,13 +35,28 @@ class ThreadlessComponents(ConsumerComponents):
 
     #: True while the application works on the records that it got last.
     are_records_at_hand = False
+    #: What the application has committed since it got them. It has processed the records before that.
+    committed_at_hand: Mapping[TopicPartition, OffsetAndMetadata] = MappingProxyType({})
 
     def processed(self) -> Offsets:
         """Return the offsets to commit automatically: without the records that the application works on."""
         offsets = self.consumed()
         if self.are_records_at_hand:
-            hold_back(offsets, self.undelivered.positions_at_hand())
+            at_hand = dict(self.undelivered.positions_at_hand())
+            for tp, committed in self.committed_at_hand.items():
+                if tp in at_hand and at_hand[tp].offset < committed.offset:
+                    at_hand[tp] = at_hand[tp]._replace(offset=committed.offset, offset_epoch=None)
+            hold_back(offsets, at_hand)
         return offsets
+
+    def begin_commit(self, offsets: Offsets | None) -> None:
+        """Note that the application commits ``offsets`` (None: its positions), and so has processed what is before."""
+        self.committed_at_hand = self.consumed() if offsets is None else offsets
+
+    def end_commit(self) -> None:
+        """Note that the commit has succeeded: the application is done with its records, unless a loop goes on."""
+        if self.undelivered.is_empty:
+            self.are_records_at_hand = False
 
 
 class ThreadlessConsumer(StepsRunner):
@@ -186,6 +202,7 @@ class ThreadlessConsumer(StepsRunner):
     def returned(self) -> None:
         """Note that the application has records at hand, and have the next ones fetched."""
         self.components.are_records_at_hand = True
+        self.components.committed_at_hand = {}
         try:
             self.consumer.create_fetch_requests()
         except KafkaError as error:
