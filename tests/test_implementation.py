@@ -178,6 +178,34 @@ def test_a_compiled_module_is_not_imported_first() -> None:
     assert done.stderr.strip().splitlines()[-1] == error
 
 
+@pytest.mark.skipif(not IS_BUILT, reason="there is nothing compiled")
+def test_an_import_that_a_signal_ended_can_be_repeated() -> None:
+    """A handler may raise right after the compiled form was imported, and then the module itself was not."""
+    done = run(
+        """
+import sys
+from pykclient import implementation
+
+def interrupted(name):
+    found = import_module(name)
+    if name == "pykclient.record._record_cursor":
+        raise KeyboardInterrupt
+    return found
+
+import_module, implementation.import_module = implementation.import_module, interrupted
+try:
+    import pykclient.record.record_cursor
+except KeyboardInterrupt:
+    print("pykclient.record.record_cursor" in sys.modules)
+implementation.import_module = import_module
+from pykclient.record.record_cursor import decode_into
+print(decode_into.__class__.__name__)
+""",
+        "c",
+    )
+    assert done.stdout.split() == ["False", "cython_function_or_method"], done.stderr
+
+
 def test_twins_share_a_name_and_their_parameters() -> None:
     for path in COMPILED:
         import_module(module_name(path.with_name(path.stem[1:])))

@@ -73,6 +73,7 @@ def use_compiled(name: str) -> None:
     compiled_name = f"{package}._{last}"
     if compiled_name in sys.modules and compiled_name not in _used:
         raise ImportError(f"import {name} before {compiled_name}, which is not complete without it")
+    _used.add(compiled_name)  # first: if a signal handler raises below, the import of the module is repeated
     try:
         found = import_module(compiled_name)
     except ImportError as error:
@@ -80,7 +81,6 @@ def use_compiled(name: str) -> None:
         if os.environ.get(_VARIABLE) or error.name != compiled_name:
             raise
         return
-    _used.add(compiled_name)
     module = vars(sys.modules[name])
     for shared in module.keys() & vars(found).keys():
         python, chosen = module[shared], getattr(found, shared)
@@ -103,7 +103,7 @@ def _use_methods(python: type, compiled: type) -> None:
             _python_forms[chosen] = method
 
 
-#: The compiled modules in use.
+#: The compiled modules that their Python modules have asked for.
 _used: set[str] = {_PROBE}
 
 
