@@ -114,8 +114,9 @@ def test_sound_requests(target: Target, api_key: int, random: Random, data: st.D
     target.check()
     # Kafka itself answers markers of an impossible producer with an unknown error (tests/testing/transaction).
     if answer is not None and api_key != ApiKeys.WRITE_TXN_MARKERS:
-        response = parse_response(answer, api_key, version)[1]
-        assert "error_code=-1" not in repr(response)
+        response = repr(parse_response(answer, api_key, version)[1])
+        # So it answers consumers of a share group whose state another request has deleted.
+        assert "error_code=-1" not in response or "was not initialized" in response
 
 
 @pytest.mark.parametrize("api_key", API_KEYS, ids=ApiKeys.name_of)
