@@ -21,7 +21,7 @@ class CommonSettings(TypedDict, total=False):
     client_id: str | None
     config_providers: str | Collection[Any]
     connections_max_idle_ms: float | None
-    enable_metrics_push: bool | None
+    enable_metrics_push: bool
     enable_ssl_certificate_verification: bool | None
     interceptor_classes: str | Collection[Any]
     kafka_client: Any
@@ -54,8 +54,8 @@ class CommonSettings(TypedDict, total=False):
     sasl_login_refresh_min_period_seconds: int
     sasl_login_refresh_window_factor: float
     sasl_login_refresh_window_jitter: float
-    sasl_login_retry_backoff_max_ms: float | None
-    sasl_login_retry_backoff_ms: float | None
+    sasl_login_retry_backoff_max_ms: float
+    sasl_login_retry_backoff_ms: float
     sasl_mechanism: str | None
     sasl_mechanisms: str | None
     sasl_oauth_token_provider: Any
@@ -63,7 +63,7 @@ class CommonSettings(TypedDict, total=False):
     sasl_oauthbearer_assertion_claim_aud: str | None
     sasl_oauthbearer_assertion_claim_exp_seconds: int
     sasl_oauthbearer_assertion_claim_iss: str | None
-    sasl_oauthbearer_assertion_claim_jti_include: bool | None
+    sasl_oauthbearer_assertion_claim_jti_include: bool
     sasl_oauthbearer_assertion_claim_nbf_seconds: int
     sasl_oauthbearer_assertion_claim_sub: str | None
     sasl_oauthbearer_assertion_file: str | None
@@ -75,7 +75,7 @@ class CommonSettings(TypedDict, total=False):
     sasl_oauthbearer_client_id: str | None
     sasl_oauthbearer_client_secret: str | None
     sasl_oauthbearer_config: str | None
-    sasl_oauthbearer_header_urlencode: bool | None
+    sasl_oauthbearer_header_urlencode: bool
     sasl_oauthbearer_jwt_retriever_class: Any
     sasl_oauthbearer_scope: str | None
     sasl_oauthbearer_token_endpoint_url: str | None
@@ -86,8 +86,8 @@ class CommonSettings(TypedDict, total=False):
     security_protocol: str | None
     selector: Any
     send_buffer_bytes: int | None
-    socket_connection_setup_timeout_max_ms: float | None
-    socket_connection_setup_timeout_ms: float | None
+    socket_connection_setup_timeout_max_ms: float
+    socket_connection_setup_timeout_ms: float
     socket_options: Any
     socks5_proxy: Any
     ssl_ca_location: str | None
@@ -124,17 +124,17 @@ class CommonSettings(TypedDict, total=False):
 class ConsumerSettings(CommonSettings, total=False):
     """The settings of a KafkaConsumer."""
 
-    allow_auto_create_topics: bool | None
+    allow_auto_create_topics: bool
     auto_commit_interval_ms: float
     auto_offset_reset: str
-    check_crcs: bool | None
+    check_crcs: bool
     client_rack: str | None
     consumer_timeout_ms: float | None
     default_api_timeout_ms: float
     default_offset_commit_callback: Any
-    enable_auto_commit: bool | None
+    enable_auto_commit: bool
     enable_incremental_fetch_sessions: Any
-    exclude_internal_topics: bool | None
+    exclude_internal_topics: bool
     fetch_max_bytes: int
     fetch_max_wait_ms: float
     fetch_min_bytes: int
@@ -142,7 +142,7 @@ class ConsumerSettings(CommonSettings, total=False):
     group_instance_id: str | None
     group_protocol: str
     group_remote_assignor: str | None
-    heartbeat_interval_ms: float | None
+    heartbeat_interval_ms: float
     internal_throw_on_fetch_stable_offset_unsupported: bool | None
     isolation_level: int | str
     max_decompressed_batch_bytes: int
@@ -152,7 +152,7 @@ class ConsumerSettings(CommonSettings, total=False):
     max_poll_records: int
     metric_group_prefix: Any
     partition_assignment_strategy: str | Collection[Any]
-    session_timeout_ms: float | None
+    session_timeout_ms: float
     share_acknowledgement_mode: str
     share_acquire_mode: str
 
@@ -170,18 +170,18 @@ class ProducerSettings(CommonSettings, total=False):
     compression_zstd_level: int
     default_api_timeout_ms: Any
     delivery_timeout_ms: float
-    enable_idempotence: bool | None
+    enable_idempotence: bool
     linger_ms: float
     max_block_ms: float
     max_in_flight_requests_per_connection: int
     max_request_size: int
     metadata_max_idle_ms: float
     partitioner: Any
-    partitioner_adaptive_partitioning_enable: bool | None
+    partitioner_adaptive_partitioning_enable: bool
     partitioner_availability_timeout_ms: float
     partitioner_class: Any
-    partitioner_ignore_keys: bool | None
+    partitioner_ignore_keys: bool
     retries: float
-    transaction_timeout_ms: float | None
-    transaction_two_phase_commit_enable: bool | None
+    transaction_timeout_ms: float
+    transaction_two_phase_commit_enable: bool
     transactional_id: str | None
