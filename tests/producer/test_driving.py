@@ -87,6 +87,38 @@ def test_callbacks_run_on_the_senders_thread(make: Make) -> None:
     assert told == [producer._io_thread.ident] * 3
 
 
+def test_callbacks_keep_their_order_if_a_caller_was_faster_than_the_senders_thread(make: Make) -> None:
+    """That thread has seen that there are no results, and is about to take the lease, when a caller takes it."""
+    producer, _ = make()
+    thread = producer._driver._thread
+    take, told = thread.take, list[int]()
+    is_about_to, go_on = threading.Event(), threading.Event()
+
+    def slow_take(ident: int) -> bool:
+        if ident == thread.ident and not is_about_to.is_set():
+            is_about_to.set()
+            assert go_on.wait(WAIT_S)
+        return take(ident)
+
+    for _ in range(ATTEMPTS):
+        warm_up(producer)
+        told.clear()
+        go_on.clear()
+        is_about_to.clear()
+        thread.take = slow_take  # type: ignore[method-assign]
+        thread.wakeup()
+        assert is_about_to.wait(WAIT_S)
+        first = producer.send(TOPIC, b"v", partition=0, on_delivery=lambda *_: told.append(1))
+        caller = threading.Thread(target=first.get, args=(WAIT_S,))
+        caller.start()
+        eventually(lambda: len(thread.results) == 1, WAIT_S)
+        second = producer.send(TOPIC, b"v", partition=0, on_delivery=lambda *_: told.append(2))
+        go_on.set()
+        caller.join()
+        second.get(WAIT_S)
+        assert told == [1, 2]
+
+
 def test_code_of_the_application_that_a_poll_may_run_keeps_callers_from_driving(make: Make) -> None:
     producer, brokers = make(metric_reporters=[MetricsReporter()])
     warm_up(producer)

@@ -137,6 +137,8 @@ class SenderDriver:
         if not self._is_parked and self._client.in_flight_request_count():
             self._last_waiter = None  # that caller has left a request to others
         try:
+            if thread.results:
+                self._sender.call_listeners()  # a caller was faster: those of this cycle's results come after them
             self._cycle(now_ms)
         except Exception as error:  # noqa: BLE001 - the thread must go on
             self._clock.sleep_ms(self._poll_failed(error))
