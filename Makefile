@@ -16,7 +16,7 @@ DEMO := $(VENV)/.demo-$(KEY)
 
 TWINNED := $(addprefix tests/,record protocol network producer consumer aio simulation stress interop/arrow)
 # These take both twins into one process, whatever it runs otherwise: once is enough.
-BOTH := $(addprefix --ignore=tests/,record/test_twins.py producer/test_speedups.py)
+BOTH := $(addprefix --ignore=tests/,record/test_twins.py producer/test_speedups.py producer/test_sender_twins.py)
 
 # Files that never come near code with a compiled twin (python -m tests.support.twin_use).
 WITHOUT_TWINS := $(addprefix --ignore=,$(shell cat tests/support/without_twins.txt))
