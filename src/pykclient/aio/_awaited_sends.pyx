@@ -5,9 +5,9 @@ from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t
 
 from pykclient.aio._awaited_records cimport AwaitedRecords, untrack
-from pykclient.producer._batch_start cimport start_batch
+from pykclient.producer._batch_start cimport append_in_new_batch
 from pykclient.producer._record_fields cimport FutureState
-from pykclient.producer._send_path cimport Place, Route, SendPath, SendState, append_plain, size_alone
+from pykclient.producer._send_path cimport Place, Route, SendPath, SendState, append_plain
 from pykclient.record._append_state cimport is_plain, is_timestamp, size_of_headers, unchanging
 
 from pykclient.producer.buffer_pool import MustWait
@@ -43,7 +43,6 @@ cdef class AwaitedSends:
         cdef Place place
         cdef Py_ssize_t headers_size = 1
         cdef bint has_timestamp = timestamp_ms is not None
-        cdef bint wakes
         with cython.critical_section(self.producer):  # nothing with a GIL
             path = self.producer.path
         if path is None or not is_plain(key) or not is_plain(value):
@@ -70,24 +69,12 @@ cdef class AwaitedSends:
         if record is None:
             if not (may_start_batch and place.starts_batch and self.memory.is_empty):
                 return None
-            record = start_batch(
-                path.start, path, route, &place, timestamp, key, value, written, headers_size, None, &wakes
-            )
-            if record is None:
-                try:
-                    record = self.producer._send_in_new_batch(
-                        topic,
-                        None if place.number < 0 else place.number,
-                        (timestamp, key, value, () if written is None else written, None),
-                        size_alone(key, value, headers_size),
-                        route.info,
-                        route.cluster,
-                        None if place.full == NULL else <object>place.full,
-                    )
-                except MustWait:
-                    return None
-            elif wakes:
-                self.producer._wake_for_new_batch()
+            try:
+                record = append_in_new_batch(
+                    self.producer, topic, path, route, &place, timestamp, key, value, written, headers_size, None
+                )
+            except MustWait:
+                return None
             if record._result.completed:  # the record was refused
                 raise record.exception
         future = self.create_future()

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from pykclient.producer._pool_state cimport PoolState
 from pykclient.producer._record_fields cimport FutureState
-from pykclient.producer._send_path cimport Place, Route, SendPath
+from pykclient.producer._send_path cimport Place, Route, SendPath, SendState
 
 
 cdef class BatchStart:
@@ -26,8 +26,9 @@ cdef class BatchStart:
     cdef int64_t max_uncompressed_size
 
 
-cdef FutureState start_batch(
-    BatchStart start,
+cdef FutureState append_in_new_batch(
+    SendState producer,
+    object topic,
     SendPath path,
     Route route,
     Place *place,
@@ -37,5 +38,4 @@ cdef FutureState start_batch(
     object headers,
     Py_ssize_t headers_size,
     object on_delivery,
-    bint *wakes,
 )

@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t
 from pykclient.producer._pool_state cimport Loan, PoolState, lend_at_once
 from pykclient.producer._queue_state cimport QueueState, StickyPartitionInfo
 from pykclient.producer._record_fields cimport BatchState, FutureState, ResultState, new_future
-from pykclient.producer._send_path cimport Place, Route, SendPath, size_alone
+from pykclient.producer._send_path cimport Place, Route, SendPath, SendState, size_alone
 from pykclient.record._append_state cimport (
     AppendState,
     append_record,
@@ -216,4 +216,40 @@ cdef FutureState start_batch(
     if (full_due_ms if is_due else now_ms + start.linger_ms) < start.waiting.next_look_ms:
         found = queue.node
         wakes[0] = found is None or not found.is_blocked
+    return future
+
+
+cdef FutureState append_in_new_batch(
+    SendState producer,
+    object topic,
+    SendPath path,
+    Route route,
+    Place *place,
+    int64_t timestamp,
+    object key,
+    object value,
+    object headers,
+    Py_ssize_t headers_size,
+    object on_delivery,
+):
+    """Append a record of plain bytes to a new batch, in C code or in Python, and wake the sender if that is needed.
+
+    `place` is as `append_plain` has left it. Raises what `_send_in_new_batch` does.
+    """
+    cdef bint wakes
+    cdef FutureState future = start_batch(
+        path.start, path, route, place, timestamp, key, value, headers, headers_size, on_delivery, &wakes
+    )
+    if future is None:
+        return producer._send_in_new_batch(
+            topic,
+            None if place.number < 0 else place.number,
+            (timestamp, key, value, () if headers is None else headers, on_delivery),
+            size_alone(key, value, headers_size),
+            route.info,
+            route.cluster,
+            None if place.full == NULL else <object>place.full,
+        )
+    if wakes:
+        producer._wake_for_new_batch()
     return future

@@ -3,9 +3,9 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from pykclient.producer._batch_start cimport BatchStart, start_batch
+from pykclient.producer._batch_start cimport append_in_new_batch
 from pykclient.producer._record_fields cimport FutureState
-from pykclient.producer._send_path cimport Place, Route, SendPath, SendState, append_plain, size_alone
+from pykclient.producer._send_path cimport Place, Route, SendPath, SendState, append_plain
 from pykclient.record._append_state cimport is_plain, is_timestamp, size_of_headers, unchanging
 
 from pykclient.producer.kafka_producer import KafkaProducer as PythonProducer
@@ -22,7 +22,6 @@ class KafkaProducer:
         cdef FutureState future
         cdef int64_t timestamp = 0
         cdef Place place
-        cdef bint wakes
         cdef bint has_timestamp = timestamp_ms is not None
         cdef Py_ssize_t headers_size = 1
         cdef object key_bytes = key, value_bytes = value, serialized = None, written = None
@@ -78,8 +77,9 @@ class KafkaProducer:
             if future is not None:
                 return future
             if place.starts_batch:
-                future = start_batch(
-                    path.start,
+                return append_in_new_batch(
+                    self,
+                    topic,
                     path,
                     route,
                     &place,
@@ -89,20 +89,6 @@ class KafkaProducer:
                     written,
                     headers_size,
                     on_delivery,
-                    &wakes,
-                )
-                if future is not None:
-                    if wakes:
-                        self._wake_for_new_batch()
-                    return future
-                return self._send_in_new_batch(
-                    topic,
-                    None if place.number < 0 else place.number,
-                    (timestamp, key_bytes, value_bytes, () if written is None else written, on_delivery),
-                    size_alone(key_bytes, value_bytes, headers_size),
-                    route.info,
-                    route.cluster,
-                    None if place.full == NULL else <object>place.full,
                 )
             if not has_timestamp and timestamp:  # a clock is read once for each record
                 timestamp_ms = timestamp
