@@ -19,7 +19,7 @@ from pykclient.producer.prepared_txn_state import PreparedTxnState
 from pykclient.testing import EmbeddedCluster
 from pykclient.types import TopicPartition
 from tests.aio.loops import run
-from tests.support.odd_calls import Call, Refusals, call_of, odd_calls
+from tests.support.odd_calls import Call, Refusals, call_of, check_that_none_is_left_out, odd_calls
 from tests.support.odd_values import HOSTILE
 
 pytestmark = pytest.mark.filterwarnings(
@@ -89,10 +89,7 @@ SHARE_CALLS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(("cls", "calls"), [(AIOKafkaProducer, PRODUCER_CALLS), (AIOKafkaShareConsumer, SHARE_CALLS)])
 def test_no_argument_is_left_out(cls: Any, calls: dict[str, dict[str, Any]]) -> None:
-    methods = {name for name, _ in inspect.getmembers(cls, callable) if not name.startswith("_")}
-    assert methods - {"in_environment"} == calls.keys()
-    for method, valid in calls.items():
-        assert set(inspect.signature(getattr(cls, method)).parameters) - {"self"} == valid.keys(), method
+    check_that_none_is_left_out(cls, calls, {"in_environment"})
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from pykclient.errors import IllegalArgumentError, KafkaError
@@ -24,6 +25,14 @@ def odd_calls(calls: Mapping[str, Mapping[str, Any]], odd: Sequence[Any], skip: 
             for value in odd:
                 is_several = name.startswith("*")
                 yield method, call_of(method, value, **rest) if is_several else call_of(method, **rest, **{name: value})
+
+
+def check_that_none_is_left_out(cls: type, calls: Mapping[str, Mapping[str, Any]], besides: Set[str]) -> None:
+    """Check that ``calls`` has all public methods of a class but ``besides``, with all of their arguments."""
+    methods = {name for name, _ in inspect.getmembers(cls, callable) if not name.startswith("_")}
+    assert methods - besides == calls.keys()
+    for method, valid in calls.items():
+        assert set(inspect.signature(getattr(cls, method)).parameters) - {"self"} == valid.keys(), method
 
 
 def check_text(error: KafkaError) -> None:

@@ -61,7 +61,7 @@ class RequestManager(Protocol):
 
     @property
     def pending(self) -> object:
-        """What the manager works on: if it is false, ``poll`` would return NOTHING, and need not be called."""
+        """The work of the manager: if it is false, ``poll`` would return NOTHING, and need not be called."""
 
     def poll(self, now_ms: int) -> PollResult:
         """Return the requests that are due at ``now_ms``, and how long to wait for the next. Raises nothing."""

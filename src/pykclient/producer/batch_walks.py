@@ -37,19 +37,19 @@ class Drain:
 
 
 class FilesQueues(Protocol):
-    """What ``file_queues`` needs of WaitingQueues."""
+    """The part of WaitingQueues that ``file_queues`` uses."""
 
     def file_queue(self, queue: PartitionQueue, snapshot: MetadataSnapshot) -> None: ...
 
 
 class DrainsQueues(Protocol):
-    """What ``drain_queues`` needs of a RecordAccumulator."""
+    """The part of a RecordAccumulator that ``drain_queues`` uses."""
 
     def drain_queue(self, queue: PartitionQueue, drain: Drain) -> bool: ...
 
 
 class CompletesBatches(Protocol):
-    """What ``succeed_written`` needs of a BatchRegister."""
+    """The part of a BatchRegister that ``succeed_written`` uses."""
 
     def succeed(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> bool: ...
 
