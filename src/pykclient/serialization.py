@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Any, Generic, TypeVar, cast
 
 from pykclient.argument_values import shown
@@ -21,6 +22,28 @@ from pykclient.types import Headers
 T = TypeVar("T")
 
 Buffer = bytes | bytearray | memoryview
+
+
+class MessageField(StrEnum):
+    """The part of a record that is serialized (confluent-kafka: MessageField)."""
+
+    NONE = "none"
+    KEY = "key"
+    VALUE = "value"
+
+
+class SerializationContext:
+    """Where a key or value belongs (confluent-kafka: SerializationContext).
+
+    ``headers`` are the record's: a list of pairs, or a dict, to which a serializer may add; None if unknown.
+    """
+
+    __slots__ = ("field", "headers", "topic")
+
+    def __init__(self, topic: str, field: MessageField, headers: Any = None) -> None:
+        self.topic = topic
+        self.field = field
+        self.headers = headers
 
 
 class Serializer(Generic[T]):
@@ -421,7 +444,12 @@ def _resolve(value: Any, key: str, method: str, wrapper: Callable[[Any], Any]) -
     if value is None:
         return BYTES
     if hasattr(value, method):
-        return value() if isinstance(value, type) else value
+        made = value() if isinstance(value, type) else value
+        # Java: configure(configs, isKey).
+        for_field = getattr(made, "for_field", None)
+        if for_field is None:
+            return made
+        return for_field(MessageField.KEY if key.replace("_", ".").startswith("key.") else MessageField.VALUE)
     if callable(value):
         return wrapper(value)
     raise ConfigError(f"{key}: {shown(value)} has no method {method}() and is not callable", key=key)
