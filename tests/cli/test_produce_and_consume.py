@@ -238,18 +238,26 @@ def test_a_partition_that_does_not_exist(pykclient: Pykclient, orders: str) -> N
     assert "no partition 7; it has 0 to 1" in result.err
 
 
-def test_ctrl_c_commits_what_was_written(cluster: EmbeddedCluster, orders: str, group_id: str) -> None:
+#: The signals that end a command, with its exit code.
+ENDINGS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+
+
+@pytest.mark.parametrize(("number", "code"), ENDINGS)
+def test_signal_commits_what_was_written_and_leaves_the_group(
+    cluster: EmbeddedCluster, orders: str, group_id: str, number: signal.Signals, code: int
+) -> None:
     servers = cluster.bootstrap_servers
     with KafkaProducer[bytes, bytes](bootstrap_servers=servers) as producer:
-        for number in range(5):
-            producer.send(orders, b"%d" % number, partition=0)
+        for value in range(5):
+            producer.send(orders, b"%d" % value, partition=0)
     command = [*COMMAND, "consume", orders, "-b", servers, "-g", group_id]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
-    assert [process.stdout.readline() for _ in range(5)] == [b"%d\n" % number for number in range(5)]
-    process.send_signal(signal.SIGINT)
+    assert [process.stdout.readline() for _ in range(5)] == [b"%d\n" % value for value in range(5)]
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, b"", b"")
+    assert (process.returncode, out, err) == (code, b"", b"")
+    assert cluster.state().groups[group_id].members == 0
     with KafkaConsumer[bytes, bytes](bootstrap_servers=servers, group_id=group_id) as consumer:
         assert consumer.committed(TopicPartition(orders, 0)) == 5
 
@@ -281,3 +289,24 @@ def test_ctrl_c_ends_a_producer(cluster: EmbeddedCluster, orders: str) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
     assert process.communicate() == (b"", b"")
+
+
+@pytest.mark.parametrize(("number", "code"), ENDINGS)
+def test_signal_sends_the_lines_that_linger(number: signal.Signals, code: int) -> None:
+    with EmbeddedCluster(2) as cluster:
+        cluster.create_topic("orders", 2, 1)
+        assert cluster.leader(TopicPartition("orders", 0)) != cluster.leader(TopicPartition("orders", 1))
+        command = [*COMMAND, "produce", "orders", "-J", "-b", cluster.bootstrap_servers]
+        command += ["-X", "linger.ms=80000", "-X", "batch.size=1000"]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
+        assert process.stdin is not None
+        process.stdin.write(b'{"value": "lingers", "partition": 0}\n')
+        process.stdin.write(b'{"value": "%s", "partition": 1}\n' % bytes(b"x" * 2000) * 2)  # full batches
+        process.stdin.flush()
+        eventually(lambda: records(cluster, "orders", 1), 30.0, "a full batch is sent at once")
+        assert records(cluster, "orders", 0) == []
+        process.send_signal(number)
+        assert process.wait(60) == code
+        assert process.communicate() == (b"", b"")
+        assert records(cluster, "orders", 0) == [(None, b"lingers")]

@@ -26,7 +26,8 @@ def test_later_sources_win(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     file.write_text("client.id=file\nlinger.ms=1\nfetch.min.bytes=3\nbootstrap.servers=file:1\n")
     monkeypatch.setenv("PYKCLIENT_CLIENT_ID", "environment")
     monkeypatch.setenv("PYKCLIENT_BOOTSTRAP_SERVERS", "environment:1")
-    found = settings.merged(str(file), {"client_id": "line"})
+    monkeypatch.setenv("PYKCLIENT_CONFIG", str(file))
+    found = settings.merged(None, {"client_id": "line"})
     assert found["client.id"] == "line"
     assert found["bootstrap.servers"] == "environment:1"
     assert settings.for_client(ProducerConfig, found, {})["linger.ms"] == "1"
@@ -37,6 +38,42 @@ def test_later_sources_win(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         "fetch.min.bytes": "3",
         "group.id": "g",
     }
+
+
+def test_file_named_on_the_command_line_wins_over_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    staging, default = tmp_path / "staging.properties", tmp_path / "config" / "pykclient" / "config.properties"
+    staging.write_text("bootstrap.servers=staging:1\nclient.id=staging\n")
+    default.parent.mkdir(parents=True)
+    default.write_text("bootstrap.servers=default:1\nclient.rack=default\n")
+    monkeypatch.setenv("PYKCLIENT_BOOTSTRAP_SERVERS", "production:1")
+    monkeypatch.setenv("PYKCLIENT_LINGER_MS", "7")
+    assert settings.merged(str(staging), {}) == {
+        "bootstrap.servers": "staging:1",
+        "client.id": "staging",
+        "linger.ms": "7",
+    }
+    assert settings.merged(str(staging), {"client.id": "line"})["client.id"] == "line"
+    assert settings.merged(None, {})["bootstrap.servers"] == "production:1"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["topics", "delete", "orders"],
+        ["groups", "delete", "tower"],
+        ["offsets", "delete", "tower", "-t", "orders"],
+    ],
+)
+def test_question_before_deleting_names_the_cluster(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    staging = tmp_path / "staging.properties"
+    staging.write_text("bootstrap.servers=staging.example:9092\n")
+    monkeypatch.setenv("PYKCLIENT_BOOTSTRAP_SERVERS", "production.example:9092")
+    assert main([*words, "-F", str(staging)]) == 2
+    assert "cluster: staging.example:9092" in " ".join(capsys.readouterr().err.split())
 
 
 def test_toml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def delete(session: Session, /, are_all: bool, yes: bool, **options: Any) -> Non
         if not yes:
             for acl in admin.describe_acls(wanted):
                 note(_text(acl))
-        confirm("Delete these ACLs?", yes)
+        confirm(session, "Delete these ACLs?", yes)
         deleted = admin.delete_acls([wanted])[wanted]
     emit(session, map(_row, deleted.succeeded), _COLUMNS)
     if deleted.failed:

@@ -158,6 +158,6 @@ def _members(group: GroupDescription) -> list[dict[str, Any]]:
 @pass_session
 def delete(session: Session, /, names: tuple[str, ...], yes: bool) -> None:
     """Delete groups without members, with their offsets."""
-    confirm(f"Delete {', '.join(names)} with all offsets?", yes)
+    confirm(session, f"Delete {', '.join(names)} with all offsets?", yes)
     with session.admin() as admin:
         report(session, admin.delete_groups(names), "deleted")

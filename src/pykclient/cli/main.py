@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code.
 
     ``arguments`` default to the process's. The code is 0 for success, 1 for a failure, 2 for bad input, 130 after
-    Ctrl-C, and 141 if the reader of stdout is gone.
+    Ctrl-C, 143 after SIGTERM, 129 after SIGHUP, and 141 if the reader of stdout is gone.
     """
     from pykclient.cli.run import run
 

@@ -188,7 +188,7 @@ def _show(session: Session, current: dict[TopicPartition, int | None], new: dict
 @pass_session
 def delete(session: Session, /, group: str, topics: tuple[str, ...], yes: bool) -> None:
     """Delete committed offsets of a group, of topics that no member subscribes to."""
-    confirm(f"Delete offsets of {group} in {', '.join(topics)}?", yes)
+    confirm(session, f"Delete offsets of {group} in {', '.join(topics)}?", yes)
     with session.admin() as admin:
         if _is_share_group(admin, group):
             report(session, admin.delete_share_group_offsets(group, topics), "deleted")

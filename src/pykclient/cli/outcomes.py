@@ -49,8 +49,8 @@ def report(session: Session, results: Results[K, V], done: str, named: Callable[
         raise CommandError(text)
 
 
-def confirm(question: str, is_confirmed: bool) -> None:
-    """Ask before something is deleted, unless ``--yes`` was given.
+def confirm(session: Session, question: str, is_confirmed: bool) -> None:
+    """Ask before something is deleted, unless ``--yes`` was given. The question names the cluster by its addresses.
 
     Raises:
         click.UsageError: nobody can be asked.
@@ -58,6 +58,7 @@ def confirm(question: str, is_confirmed: bool) -> None:
     """
     if is_confirmed:
         return
+    question = f"{question} (cluster: {session.settings()['bootstrap.servers']})"
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} Nobody is here to ask: confirm with --yes")
     click.confirm(question, abort=True, err=True)

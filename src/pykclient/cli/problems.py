@@ -18,7 +18,7 @@ from pykclient.errors import (
 
 
 class Interrupted(Exception):  # noqa: N818 - no error: the user has pressed Ctrl-C
-    """Ctrl-C ended the command."""
+    """Ctrl-C, or a signal that ends a process as Ctrl-C does, ended the command."""
 
 
 class ReaderGoneError(Exception):

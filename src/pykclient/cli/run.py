@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Final
 
 from pykclient.cli import quick
@@ -23,16 +26,19 @@ from pykclient.errors import KafkaError
 
 _NEEDS_EXTRA: Final = "pykclient: the command line needs {module}; install it with: pip install 'pykclient[cli]'\n"
 
+#: The signals of process managers and closed terminals, which end a command as Ctrl-C does.
+_ENDING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command, report its error on stderr, and return the exit code."""
     session = Session()
-    with _logging(session):
+    with _logging(session), _ended_by_signals() as received:
         try:
             code = _run(arguments, session)
             sys.stdout.flush()
-        except Interrupted:
-            return 130
+        except (Interrupted, KeyboardInterrupt):
+            return 128 + (received[0] if received else signal.SIGINT)
         except (ReaderGoneError, BrokenPipeError):
             _forget_output()
             return 141
@@ -71,6 +77,34 @@ def _forget_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):  # stdout is no file
         sys.stdout = None
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[list[int]]:
+    """Let SIGTERM and SIGHUP do what Ctrl-C does at that moment; yield the list of those that were received.
+
+    A signal that is ignored, as SIGHUP under nohup, or that the program handles itself, is left alone. Only the main
+    thread can do this.
+    """
+    received: list[int] = []
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        on_ctrl_c = signal.getsignal(signal.SIGINT)
+        # A shell without job control starts commands in the background with SIGINT ignored.
+        (on_ctrl_c if callable(on_ctrl_c) else signal.default_int_handler)(signal.SIGINT, frame)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    taken = [number for number in _ENDING if signal.getsignal(number) == signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, on_signal)
+    try:
+        yield received
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager

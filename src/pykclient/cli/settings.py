@@ -1,7 +1,8 @@
 """The configuration of a command's clients: from a file, the environment, and the command line.
 
-Later sources win: the file, ``PYKCLIENT_*`` in the environment, ``-X`` and ``--bootstrap-servers``. A file may have
-keys for several clients; each client takes those that it knows.
+Later sources win: the default file, ``PYKCLIENT_*`` in the environment, the file that ``--config`` names, ``-X``, and
+``--bootstrap-servers``. With ``--config``, the default file is not read. A file may have keys for several clients; each
+client takes those that it knows.
 """
 
 from __future__ import annotations
@@ -30,16 +31,19 @@ _PASSWORD_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 def merged(path: str | None, given: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of all sources by dotted name.
 
-    A SASL password that is missing is asked for, if there is a terminal. ``path`` is the file's, by default that of
-    ``PYKCLIENT_CONFIG`` or of the user's configuration folder.
+    A SASL password that is missing is asked for, if there is a terminal. ``path`` is the file of ``--config``, which
+    wins over the environment. Without one, the default file is that of ``PYKCLIENT_CONFIG`` or of the user's
+    configuration folder; the environment wins over it.
 
     Raises:
         ConfigError: no client has a key of this name, or the file is not readable.
         UsageError: a secret stands on the command line.
     """
     found: dict[str, str] = {"bootstrap.servers": "localhost:9092"}
-    found.update(_named(_of_file(path), "the configuration file"))
+    if path is None:
+        found.update(_named(_of_file(_default_path()), "the configuration file"))
     found.update(_named(_of_environment(), "the environment"))
+    found.update(_named(_of_file(path), "the configuration file"))
     for key in (explicit := _named(given, "-X")):
         if is_secret(key):
             variable = _PREFIX + key.upper().replace(".", "_")
@@ -136,23 +140,23 @@ def _of_environment() -> dict[str, str]:
 
 
 def _of_file(path: str | None) -> dict[str, str]:
-    found = _path(path)
-    if found is None:
+    if path is None:
         return {}
     try:
-        with open(found, encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             text = file.read()
-        if found.endswith(".toml"):
+        if path.endswith(".toml"):
             return _of_toml(text)
         from pykclient.cli.properties import parse
 
         return parse(text)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"the configuration file {found} cannot be read: {error}") from error
+        raise ConfigError(f"the configuration file {path} cannot be read: {error}") from error
 
 
-def _path(path: str | None) -> str | None:
-    if given := path or os.environ.get(f"{_PREFIX}CONFIG"):
+def _default_path() -> str | None:
+    """Return the file that is read without ``--config``, if there is one."""
+    if given := os.environ.get(f"{_PREFIX}CONFIG"):
         return given
     folder = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     paths = [os.path.join(folder, "pykclient", name) for name in _DEFAULT_FILES]

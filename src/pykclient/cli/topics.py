@@ -163,7 +163,7 @@ def create(
 @pass_session
 def delete(session: Session, /, names: tuple[str, ...], yes: bool) -> None:
     """Delete topics with all their records."""
-    confirm(f"Delete {', '.join(names)} with all records?", yes)
+    confirm(session, f"Delete {', '.join(names)} with all records?", yes)
     with session.admin() as admin:
         report(session, admin.delete_topics(names), "deleted")
 

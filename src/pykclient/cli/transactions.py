@@ -151,6 +151,6 @@ def abort(session: Session, /, topic: str, partition: int, yes: bool, **producer
             if found is None:
                 raise CommandError(f"no transaction on {tp} begins at offset {start}")
             id, epoch, coordinator_epoch = found.producer_id, found.producer_epoch, found.coordinator_epoch
-        confirm(f"Abort the transaction of producer {id}, epoch {epoch}, on {tp}?", yes)
+        confirm(session, f"Abort the transaction of producer {id}, epoch {epoch}, on {tp}?", yes)
         admin.abort_transaction(AbortTransactionSpec(tp, id, epoch, coordinator_epoch))
     click.echo(f"aborted: producer {id}, epoch {epoch}, on {tp}")
