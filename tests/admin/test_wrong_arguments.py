@@ -113,6 +113,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "list_transactions": {"producer_ids": [], "states": [], "duration_ms": 5, "transactional_id_pattern": "a"},
     "describe_transactions": {"transactional_ids": ["t"]},
     "fence_producers": {"transactional_ids": ["t"]},
+    "end_transaction": {"transactional_id": "t", "producer_id": 1, "epoch": 0, "commit": True},
+    "end_transactions": {"open_transactions": {"t": (1, 0)}, "commit": False},
     "abort_transaction": {"spec": AbortTransactionSpec(TP, 1, 1)},
     "force_terminate_transaction": {"transactional_id": "t"},
     **{
@@ -190,6 +192,7 @@ KAFKA_CALLS: dict[str, dict[str, Any]] = {
         "duration_filter_ms": 5,
         "transactional_id_pattern": "a",
     },
+    "end_transaction": {"transactional_id": "t", "producer_id": 1, "epoch": 0, "commit": True},
     "find_hanging_transactions": {"broker_ids": [1], "max_transaction_timeout_ms": 5},
     "wait_for_topics": {"topic_names": ["orders"], "timeout_ms": 50},
     **{
@@ -321,6 +324,7 @@ INSIDE: dict[str, list[Callable[[Any], Any]]] = {
         lambda odd: [UserScramCredentialUpsertion("a", 1, "p", odd)],
         lambda odd: [UserScramCredentialUpsertion("a", 1, "p", 1, odd)],
     ],
+    "open_transactions": [lambda odd: {odd: (1, 0)}, lambda odd: {"t": odd}, lambda odd: {"t": (odd, 0)}],
     "spec": [
         lambda odd: AbortTransactionSpec(odd, 1, 1),
         lambda odd: AbortTransactionSpec(TP, odd, 1),

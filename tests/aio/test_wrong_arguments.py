@@ -62,7 +62,7 @@ PRODUCER_CALLS: dict[str, dict[str, Any]] = {
     },
     "complete_transaction": {"prepared_state": PreparedTxnState(), "timeout": 5},
     "send_offsets_to_transaction": {"offsets": {}, "group_id": "g", "timeout": 5},
-    "stop": {"timeout": 5},
+    "stop": {"timeout": 5, "keep_transaction": False},
     **{name: {} for name in ("begin_transaction", "transaction", "bootstrap_connected", "create_batch", "explain")},
     "flush": {},
     **METRICS,

@@ -68,7 +68,7 @@ PRODUCER_CALLS: dict[str, dict[str, Any]] = {
     "prepare_transaction": {"timeout": 5},
     "complete_transaction": {"prepared_state": PreparedTxnState(), "timeout": 5},
     "transaction": {},
-    "close": {"timeout": 5},
+    "close": {"timeout": 5, "keep_transaction": False},
 }
 #: Methods for the library itself.
 INTERNAL = {"in_environment", "of_components", "refuse_after_fork"}

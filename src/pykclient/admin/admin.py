@@ -682,6 +682,42 @@ class Admin(AdminBase):
         results = self._run("abort_transaction", timeout_ms, lambda it: transactions.abort_transaction(it, wanted))
         results.all()
 
+    def end_transaction(
+        self, transactional_id: str, producer_id: int, epoch: int, commit: bool, *, timeout_ms: int | None = None
+    ) -> None:
+        """Commit or abort a transaction that its producer left open by ``KafkaProducer.close(keep_transaction=True)``.
+
+        ``producer_id`` and ``epoch`` are the producer's ``producer_id_and_epoch``. The call can be repeated: ending a
+        transaction again in the same way succeeds, until a producer with its ``transactional_id`` has started since.
+        Kafka's own clients end only transactions of their own.
+
+        Raises:
+            InvalidTxnStateError: the transaction was ended in the other way, or has no records.
+            ProducerFencedError: a later producer has the ``transactional_id``, or the transaction has timed out.
+            InvalidProducerIdMappingError: the coordinator has another producer id, or none, for the id.
+            TransactionalIdAuthorizationError: not authorized to write with the ``transactional_id``.
+            KafkaError: any other error, or the call has timed out. The transaction may have been ended.
+        """
+        id = expect.text(transactional_id, "transactional_id")
+        ends = transactions.open_transactions_argument({id: (producer_id, epoch)})
+        is_commit = expect.flag(commit, "commit")
+        results = self._run(
+            "end_transaction", timeout_ms, lambda it: transactions.end_transactions(it, ends, is_commit)
+        )
+        results.all()
+
+    def end_transactions(
+        self, open_transactions: Mapping[str, tuple[int, int]], commit: bool, *, timeout_ms: int | None = None
+    ) -> Results[str, None]:
+        """Commit or abort many transactions at once, as ``end_transaction`` does with one.
+
+        ``open_transactions`` maps transactional ids to pairs of a producer id and an epoch. The transactions are
+        independent of each other: each has an outcome of its own.
+        """
+        ends = transactions.open_transactions_argument(open_transactions)
+        is_commit = expect.flag(commit, "commit")
+        return self._run("end_transactions", timeout_ms, lambda it: transactions.end_transactions(it, ends, is_commit))
+
     def fence_producers(
         self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
     ) -> Results[str, FencedProducer]:

@@ -14,8 +14,10 @@ from pykclient.admin.transactions import (
     as_kafka_python,
     describe_producers,
     describe_transactions,
+    end_transactions,
     hanging_transactions,
     list_transactions,
+    open_transactions_argument,
     transaction_filter,
 )
 from pykclient.admin.values import (
@@ -87,6 +89,25 @@ class TransactionCalls(AdminBase):
         """
         wanted = abort_spec(spec)
         self._run("abort_transaction", None, lambda it: abort_transaction(it, wanted)).all()
+
+    def end_transaction(self, transactional_id: str, producer_id: int, epoch: int, commit: bool) -> None:
+        """Commit or abort a transaction that its producer left open by ``KafkaProducer.close(keep_transaction=True)``.
+
+        ``producer_id`` and ``epoch`` are the producer's ``producer_id_and_epoch``. The call can be repeated: ending a
+        transaction again in the same way succeeds, until a producer with its ``transactional_id`` has started since.
+        Kafka's own clients end only transactions of their own.
+
+        Raises:
+            InvalidTxnStateError: the transaction was ended in the other way, or has no records.
+            ProducerFencedError: a later producer has the ``transactional_id``, or the transaction has timed out.
+            InvalidProducerIdMappingError: the coordinator has another producer id, or none, for the id.
+            TransactionalIdAuthorizationError: not authorized to write with the ``transactional_id``.
+            KafkaError: any other error, or the call has timed out. The transaction may have been ended.
+        """
+        id = expect.text(transactional_id, "transactional_id")
+        ends = open_transactions_argument({id: (producer_id, epoch)})
+        is_commit = expect.flag(commit, "commit")
+        self._run("end_transaction", None, lambda it: end_transactions(it, ends, is_commit)).all()
 
     def find_hanging_transactions(
         self, broker_ids: Iterable[int] | None = None, max_transaction_timeout_ms: int = 900000

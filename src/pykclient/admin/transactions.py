@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pykclient import errors
 from pykclient.admin import expect
 from pykclient.admin.api import error_of
-from pykclient.admin.cluster import broker_ids, of_broker
+from pykclient.admin.cluster import api_versions, broker_ids, features, of_broker
 from pykclient.admin.handlers import ItemsHandler
 from pykclient.admin.lookups import TRANSACTION, CoordinatorStrategy, PartitionLeaderStrategy
 from pykclient.admin.operation import CallContext, Operation
@@ -28,10 +28,18 @@ from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.message import Request
 from pykclient.protocol.messages.describe_producers import DescribeProducersRequest
 from pykclient.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from pykclient.protocol.messages.end_txn import EndTxnRequest
 from pykclient.protocol.messages.init_producer_id import InitProducerIdRequest
 from pykclient.protocol.messages.list_transactions import ListTransactionsRequest
 from pykclient.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from pykclient.types import TopicPartition
+
+V = TypeVar("V")
+
+#: The feature that says which generation of transactions a cluster has, the second one, and the last version of EndTxn
+#: for the first.
+_TRANSACTION_VERSION, _SECOND_GENERATION = "transaction.version", 2
+_LAST_END_TXN_VERSION_OF_FIRST = 4
 
 #: States in which a transaction is not open.
 _ENDED = {
@@ -261,15 +269,14 @@ class FencedProducer(NamedTuple):
     producer_epoch: int
 
 
-class _FenceHandler(ItemsHandler[str, FencedProducer]):
+class _SingleRequestsHandler(ItemsHandler[str, V]):
     """One request for each transactional id; a transaction that is ending is waited for."""
 
     __slots__ = ()
 
     def requests(self, destination: int, keys: Sequence[str], timeout_ms: int) -> Any:
-        return [
-            request for key in keys for request in super(_FenceHandler, self).requests(destination, [key], timeout_ms)
-        ]
+        of_one = super().requests
+        return [request for key in keys for request in of_one(destination, [key], timeout_ms)]
 
 
 def fence_producers(context: CallContext, transactional_ids: Sequence[str]) -> Operation[Results[str, FencedProducer]]:
@@ -279,7 +286,7 @@ def fence_producers(context: CallContext, transactional_ids: Sequence[str]) -> O
         for key in keys:
             yield key, error_of(response.error_code), FencedProducer(response.producer_id, response.producer_epoch)
 
-    handler = _FenceHandler(
+    handler: _SingleRequestsHandler[FencedProducer] = _SingleRequestsHandler(
         "fence_producers",
         CoordinatorStrategy(TRANSACTION),
         # The timeout counts only for the producer id that this request creates, which nobody uses.
@@ -289,6 +296,57 @@ def fence_producers(context: CallContext, transactional_ids: Sequence[str]) -> O
         answers,
     )
     return (yield from context.run(handler, transactional_ids))
+
+
+class ProducerOfTransaction(NamedTuple):
+    """The producer id and epoch that a transaction was opened with."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+def end_transactions(
+    context: CallContext, open_transactions: Mapping[str, ProducerOfTransaction], commit: bool
+) -> Operation[Results[str, None]]:
+    """Commit or abort transactions that other producers have left open, by their transactional ids."""
+
+    def request(keys: Sequence[str], _timeout_ms: int) -> RequestBuilder:
+        producer_id, epoch = open_transactions[keys[0]]
+        message = EndTxnRequest(
+            transactional_id=keys[0], producer_id=producer_id, producer_epoch=epoch, committed=commit
+        )
+        return RequestBuilder(message, max_version=None if is_second else _LAST_END_TXN_VERSION_OF_FIRST)
+
+    def answers(keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, None]]:
+        for key in keys:
+            yield key, error_of(response.error_code), None
+
+    if not open_transactions:
+        return Results()
+    # A broker would take a later version for that of a producer of the second generation (KIP-890).
+    finalized = features((yield from api_versions(context, "end_transaction"))).finalized
+    is_second = finalized.get(_TRANSACTION_VERSION, (0, 0))[1] >= _SECOND_GENERATION
+    handler: _SingleRequestsHandler[None] = _SingleRequestsHandler(
+        "end_transaction", CoordinatorStrategy(TRANSACTION), request, answers
+    )
+    return (yield from context.run(handler, list(open_transactions)))
+
+
+def open_transactions_argument(values: object) -> dict[str, ProducerOfTransaction]:
+    """Return transactional ids with their checked producer ids and epochs.
+
+    Raises:
+        IllegalArgumentError: they have another form, or a number is out of its range.
+    """
+    found: dict[str, ProducerOfTransaction] = {}
+    for id, producer in expect.mapping(values, "transactions", "transactional ids").items():
+        if not isinstance(producer, tuple) or len(producer) != 2:
+            raise IllegalArgumentError(f"{shown(producer)} must be a pair of a producer id and an epoch")
+        found[expect.text(id, "a transactional id")] = ProducerOfTransaction(
+            expect.number(producer[0], "producer_id", 0, expect.INT64),
+            expect.number(producer[1], "producer_epoch", 0, expect.INT16),
+        )
+    return found
 
 
 def force_terminate_transaction(context: CallContext, transactional_id: str) -> Operation[None]:

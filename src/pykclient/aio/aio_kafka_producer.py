@@ -678,18 +678,21 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
 
     # --- stopping --------------------------------------------------------------------------------------------------
 
-    async def stop(self, timeout: float | None = None) -> None:
+    async def stop(self, timeout: float | None = None, *, keep_transaction: bool = False) -> None:
         """Send the remaining records and release all resources.
 
         Waits up to ``timeout`` seconds, or without a limit if None: each record has its ``delivery.timeout.ms``.
         Records that are unacknowledged by then fail with KafkaError. Further calls wait too. If a call is cancelled,
         the producer closes in the background.
 
+        An open transaction is aborted, or with ``keep_transaction`` left open (``KafkaProducer.close``).
+
         Raises:
             IllegalArgumentError: ``timeout`` is negative, or not a number.
             IllegalStateError: this is another loop than that of ``start``, which is still open.
         """
         timeout_ms = record_arguments.milliseconds(timeout)
+        checked_flag(keep_transaction, "keep_transaction")
         producer = self._producer
         if producer is None or isinstance(producer.refusal, UseAfterForkError):
             self._closed = True
@@ -704,7 +707,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
             self._closed = True
             self._end_sending()
             self._memory.end(ProducerClosed("the producer was closed while a send was waiting for buffer.memory"))
-            producer.initiate_close()
+            producer.initiate_close(keep_transaction=keep_transaction)
         driver = self._driver
         if not await self._waits.until(driver.closed.done, timeout_ms):
             producer.force_close()

@@ -178,10 +178,10 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
 
     # --- closing ---------------------------------------------------------------------------------------------------
 
-    def initiate_close(self) -> None:
+    def initiate_close(self, *, keep_transaction: bool = False) -> None:
         """Accept no more records. The driver sends the remaining ones, and then closes the connections."""
         self._refuse_as_closed()
-        self._sender.initiate_close()
+        self._sender.initiate_close(keep_transaction=keep_transaction)
 
     def force_close(self) -> None:
         """Accept no more records, and have the driver fail the remaining ones in its next turn."""
@@ -197,8 +197,8 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
         self._refuse("the producer is closed")
         open_producers.closed(self)
 
-    def close(self, timeout: float | None = None) -> None:  # noqa: ARG002 - at exit no loop can send what is left
-        """Refuse further calls. Called when the interpreter exits; ``initiate_close`` is the orderly way."""
+    def close(self, timeout: float | None = None, *, keep_transaction: bool = False) -> None:  # noqa: ARG002
+        """Refuse further calls. Called when the interpreter exits, when no loop can send what is left."""
         self._refuse_as_closed()
 
     def __del__(self) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pykclient.producer.prepared_txn_state import PreparedTxnState
     from pykclient.producer.transactional_manager import TransactionalManager
     from pykclient.producer.transactional_request_result import TransactionalRequestResult
+    from pykclient.producer.txn_partition_map import ProducerIdAndEpoch
     from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 
@@ -135,6 +136,15 @@ class TransactionalCoroutines:
                 await producer.send("orders", b"1")
         """
         return AsyncTransaction(self)
+
+    @property
+    def producer_id_and_epoch(self) -> ProducerIdAndEpoch:
+        """The producer id and epoch of the current transaction, as ``KafkaProducer.producer_id_and_epoch``.
+
+        Raises:
+            IllegalStateError: the producer has no ``transactional_id``, or is not started.
+        """
+        return self._transactional_call(None)[0].known_producer()
 
     @property
     def _awaits_decision(self) -> bool:

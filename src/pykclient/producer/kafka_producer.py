@@ -708,11 +708,15 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState, Generic[
         ensure_not_interrupting("explain()")
         return explain_producer(repr(self), self._components, self._config)
 
-    def close(self, timeout: float | None = None) -> None:
+    def close(self, timeout: float | None = None, *, keep_transaction: bool = False) -> None:
         """Send the remaining records and release all resources.
 
         Waits up to ``timeout`` seconds, or without a limit if None. Records that are unacknowledged by then fail with
         KafkaError.
+
+        An open transaction is aborted. With ``keep_transaction`` it stays open, with all acknowledged records, until
+        ``Admin.end_transaction`` ends it by ``producer_id_and_epoch``, the next producer with its ``transactional.id``
+        aborts it, or it times out. Call ``flush`` first, and check that no record has failed.
 
         Further calls do nothing. A call while another thread closes, or after an interrupted call (Ctrl-C), waits too,
         up to its own ``timeout``. In a callback it does not wait: remaining records fail at once, unless the producer
@@ -725,6 +729,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState, Generic[
             IllegalArgumentError: ``timeout`` is negative, or not a number.
         """
         timeout_ms = record_arguments.milliseconds(timeout)
+        checked_flag(keep_transaction, "keep_transaction")
         if self._refusal == _FORKED:
             return
         from_callback = self._in_callback()
@@ -739,7 +744,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState, Generic[
         self._refuse(_CLOSED)
         self._log.info("Closing the producer")
         if not from_callback and timeout_ms > 0:
-            self._sender.initiate_close()
+            self._sender.initiate_close(keep_transaction=keep_transaction)
             self._io_thread.join(min(timeout_ms / 1000, threading.TIMEOUT_MAX))
         if self._io_thread.is_alive():
             if timeout_ms > 0:

@@ -124,6 +124,7 @@ class Sender:
         # Requests of other threads. ``_state`` follows them in the next step, so only the driver changes it.
         self._is_closing = False
         self._is_forced = False
+        self._keeps_transaction = False
         self._last_error = ""
         self._next_round_ms = 0  # later than now after a round that failed
         self._responses = ProduceResponseHandler(
@@ -560,6 +561,8 @@ class Sender:
         manager = self._transactions
         if manager is None or not manager.must_end_for_close:
             return False
+        if self._keeps_transaction and not manager.has_calls_left:
+            return False
         if self._close_deadline_ms is None:
             self._close_deadline_ms = now_ms + manager.transaction_timeout_ms
         if now_ms >= self._close_deadline_ms:
@@ -649,8 +652,13 @@ class Sender:
         """Have ``step`` called at once."""
         self._thread.wakeup()
 
-    def initiate_close(self) -> None:
-        """Accept no more records, send the remaining ones, and close."""
+    def initiate_close(self, *, keep_transaction: bool = False) -> None:
+        """Accept no more records, send the remaining ones, and close.
+
+        The open transaction is aborted, unless ``keep_transaction``, which only the first call decides.
+        """
+        if not self._is_closing:
+            self._keeps_transaction = keep_transaction
         # Close the accumulator first: a record appended after the last step would never complete.
         self._accumulator.close()
         self._is_closing = True

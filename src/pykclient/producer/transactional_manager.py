@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pykclient.errors import (
     AuthenticationError,
     AuthorizationError,
+    IllegalStateError,
     InvalidTxnStateError,
     KafkaError,
     OutOfOrderSequenceError,
@@ -236,6 +237,17 @@ class TransactionalManager(TransactionalCalls):
             self._fail_calls(self._abortable(error))
         elif self._state == state.FATAL_ERROR and error is not None:
             self._fail_calls(self._fatal(error))
+
+    def known_producer(self) -> ProducerIdAndEpoch:
+        """Return the producer id and epoch. Thread: any.
+
+        Raises:
+            IllegalStateError: there is none yet.
+        """
+        found = self.producer_id_and_epoch
+        if not found.is_valid:
+            raise IllegalStateError("there is no producer id: init_transactions() gets one")
+        return found
 
     def begin_abort_for_close(self) -> None:
         """Abort the open transaction, if the application has left one."""

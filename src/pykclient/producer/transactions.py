@@ -10,6 +10,7 @@ from pykclient.argument_values import shown
 from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaError, KafkaTimeoutError, ProducerFencedError
 from pykclient.producer import record_arguments
 from pykclient.producer.prepared_txn_state import PreparedTxnState
+from pykclient.producer.txn_partition_map import ProducerIdAndEpoch
 from pykclient.record.record_batch import MAX_INT64
 from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
@@ -196,6 +197,19 @@ class TransactionalMethods:
         """
         manager, timeout_ms = self._transactional_call(timeout)
         self._await_result(manager, manager.begin_abort(), timeout_ms)
+
+    @property
+    def producer_id_and_epoch(self) -> ProducerIdAndEpoch:
+        """The producer id and epoch by which brokers know the current transaction, as after ``begin_transaction``.
+
+        ``Admin.end_transaction`` takes both. The end of a transaction changes the epoch, and sometimes the id.
+
+        Raises:
+            IllegalStateError: the producer has no ``transactional.id``, or ``init_transactions`` has not completed.
+        """
+        if self._components.transactions is None:
+            raise IllegalStateError(NO_TRANSACTIONS)
+        return self._components.transactions.known_producer()
 
     def transaction(self) -> Transaction:
         """Return a context manager for one transaction.
