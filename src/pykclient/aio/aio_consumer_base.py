@@ -64,8 +64,8 @@ class DecidingSide(Protocol):
 
     def fail(self, error: BaseException) -> None: ...
 
-    def stop(self) -> None:
-        """Let waiting calls end."""
+    def stop(self, reason: str) -> None:
+        """Let waiting calls end. ``reason`` is the text of their error."""
 
     async def close(self, timeout_ms: int, *, is_sound: bool) -> KafkaError | None:
         """Leave the group, and close the connections, within ``timeout_ms``; return the first error.
@@ -191,7 +191,7 @@ class AIOConsumerBase(SubscribedMetrics, Generic[D]):
             self._consumer = None
             self._forget_start()
             if is_bootstrapped:  # it may have joined the group
-                consumer.stop()
+                consumer.stop("the attempt to start the consumer, during which this call was made, has failed")
                 self._ending.append(consumer)  # its listener may use it still
                 consumer.closing = loop.create_task(consumer.close(ENDING_TIMEOUT_MS, is_sound=False))
                 consumer.closing.add_done_callback(lambda _: self._ending.remove(consumer))
@@ -287,6 +287,7 @@ class AIOConsumerBase(SubscribedMetrics, Generic[D]):
         consumer = self._consumer
         if consumer is None or consumer.components.guard.forked:
             self._closed = True
+            await self._end_attempts()
             return
         assert self._loop is not None
         if get_running_loop() is not self._loop:
@@ -300,11 +301,16 @@ class AIOConsumerBase(SubscribedMetrics, Generic[D]):
             self._closed = True
             explanation.closed(self)
             self._end_reading(consumer)
-            consumer.stop()
+            consumer.stop("the consumer was stopped")
             self._stopping = consumer.closing = self._loop.create_task(self._close(consumer, timeout_ms))
             await asyncio.shield(self._stopping)
         elif self._stopping is not None and not self._is_called_by_stop():
             await asyncio.wait({self._stopping})  # the first call raises its error
+
+    async def _end_attempts(self) -> None:
+        """Wait until failed attempts to start have left the group and closed their connections, half a second each."""
+        if self._ending and not self._ending_here():
+            await asyncio.wait({consumer.closing for consumer in self._ending if consumer.closing is not None})
 
     async def _close(self, consumer: D, timeout_ms: int) -> None:
         try:

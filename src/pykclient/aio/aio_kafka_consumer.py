@@ -307,8 +307,8 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             fetch = await self._await_fetch(consumer, take, wanted, FOREVER_MS)
             if fetch is not None:
                 return fetch
-            if self._closed:
-                raise ConsumerStoppedError("the consumer was stopped")
+            if consumer.ending is not None:
+                raise ConsumerStoppedError(consumer.ending)
 
     def _adapt_portion(self, now_s: float) -> None:
         """Choose how many records a loop takes at a time, as it lets the event loop run only between them."""
@@ -411,8 +411,10 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
                 await one_iteration()
             consumer.advance_call()
             while True:
-                if self._closed:
-                    return None
+                if consumer.ending is not None:
+                    if self._closed:
+                        return None
+                    raise ConsumerStoppedError(consumer.ending)
                 consumer.raise_failure()
                 self._subscriptions.missing.raise_for(wanted)
                 if not consumer.is_operating:

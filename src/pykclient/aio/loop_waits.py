@@ -19,6 +19,9 @@ T = TypeVar("T")
 #: The longest timer of a loop, in ms. A wait without a limit has none.
 _LONGEST_TIMER_MS: Final = 1 << 40
 
+#: Waits that may end at once in a row. The next one lets the loop run, so that no caller can freeze it by asking again.
+_MOST_AT_ONCE: Final = 64
+
 
 @coroutine
 def one_iteration() -> Generator[None, None, None]:
@@ -49,10 +52,11 @@ def _give_up(future: asyncio.Future[bool]) -> None:
 class LoopWaits:
     """The coroutines that wait for a condition. ``check`` is called after each turn. Thread: the loop's."""
 
-    __slots__ = ("_loop", "waiting")
+    __slots__ = ("_at_once", "_loop", "waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._at_once = 0  # waits that ended at once since the last one that did not
         self.waiting: dict[asyncio.Future[bool], Callable[[], object]] = {}
 
     async def until(self, condition: Callable[[], object], timeout_ms: int) -> bool:
@@ -61,7 +65,14 @@ class LoopWaits:
         An exception that ``condition`` raises is raised here.
         """
         if condition():
-            return True
+            self._at_once += 1
+            if self._at_once <= _MOST_AT_ONCE:
+                return True
+            await one_iteration()
+            if condition():
+                self._at_once = 0
+                return True
+        self._at_once = 0
         future: asyncio.Future[bool] = self._loop.create_future()
         self.waiting[future] = condition
         timer = _Timer(self._loop, timeout_ms, future)

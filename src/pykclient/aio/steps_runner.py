@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pykclient.aio.loop_waits import one_iteration
 from pykclient.consumer.application_events import ApplicationCall, Asked, Round, Steps, Transmit
 from pykclient.errors import KafkaError
 
@@ -39,10 +40,14 @@ class StepsRunner:
 
     def note_error(self, error: Exception) -> None:
         """Have an error raised by the operations that wait, or else by the next call for records."""
+        if not self.interrupt(error):
+            self.failure = self.failure or error
+
+    def interrupt(self, error: Exception) -> bool:
+        """Have an error raised by the operations that wait; return whether there are any."""
         if self._num_waiting:
             self._interruption = error
-        else:
-            self.failure = self.failure or error
+        return self._num_waiting > 0
 
     def raise_failure(self) -> None:
         """Raise an error that has occurred since the last call, once."""
@@ -83,6 +88,10 @@ class StepsRunner:
                 value = self._do(asked)
             except Exception as raised:  # noqa: BLE001 - as above
                 value, error = None, raised
+            else:
+                # Steps may ask again and again for what never takes time, for example without a retry backoff.
+                if self.driver.is_overdue and not isawaitable(value):
+                    value = _after_an_iteration(value)
 
     def _do(self, asked: Asked) -> Any:
         """Do what steps ask for; return an awaitable if that takes time."""
@@ -122,6 +131,12 @@ class StepsRunner:
         if error is not None and not is_done():
             raise error
         return is_done()
+
+
+async def _after_an_iteration(value: T) -> T:
+    """Let the loop run, and return ``value``."""
+    await one_iteration()
+    return value
 
 
 def _is_cancelled() -> bool:

@@ -8,6 +8,7 @@ from inspect import isawaitable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from pykclient.aio.errors import ConsumerStoppedError
 from pykclient.aio.steps_runner import StepsRunner
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.consumer.application_events import Round, Steps
@@ -90,7 +91,8 @@ class ThreadlessConsumer(StepsRunner):
         self._subscriptions = subscriptions
         self._max_poll_interval_ms: int = config["max.poll.interval.ms"]
         self._retry_backoff_ms: int = config["retry.backoff.ms"]
-        self._is_ending = False
+        #: Why calls for records must end; None while they need not.
+        self.ending: str | None = None
         self._operations: deque[Steps[Any]] = deque()
         self._changes = 0  # operations in progress or waiting that replace the subscription
         self._task: asyncio.Task[None] | None = None  # runs the rest of an operation
@@ -115,7 +117,7 @@ class ThreadlessConsumer(StepsRunner):
 
     def advance(self, now_ms: int) -> int:
         """Do what a poll of a KafkaConsumer does before it looks for records; return when to do so again, in ms."""
-        if self._is_ending or self.failure is not None or self.is_operating:
+        if self.ending is not None or self.failure is not None or self.is_operating:
             return FOREVER_MS
         if self._subscriptions.has_no_subscription_or_user_assignment():
             return FOREVER_MS
@@ -158,6 +160,8 @@ class ThreadlessConsumer(StepsRunner):
     def fail(self, error: BaseException) -> None:
         """Close because of an exception that ends the program, such as SystemExit of a listener."""
         self._log.error("Closing, as %r ends the program", error)
+        self.ending = self.ending or f"the consumer has closed, because of {error!r}"
+        self.interrupt(ConsumerStoppedError(self.ending))
         self.release()
 
     # --- calls for records -----------------------------------------------------------------------------------------
@@ -212,14 +216,14 @@ class ThreadlessConsumer(StepsRunner):
 
     def is_ready(self, partitions: frozenset[TopicPartition] | None) -> bool:
         """Return True if a call for records has something to return or to raise."""
-        if self.failure is not None or self._is_ending or self._subscriptions.missing.among(partitions):
+        if self.failure is not None or self.ending is not None or self._subscriptions.missing.among(partitions):
             return True
         return not self.is_operating and self.consumer.has_available_fetches(partitions)
 
     @property
     def is_settled(self) -> bool:
         """True if the subscription has led to an assignment, or cannot."""
-        if self.failure is not None or self._is_ending:
+        if self.failure is not None or self.ending is not None:
             return True
         coordinator = self.components.coordinator
         if coordinator is None:
@@ -295,7 +299,7 @@ class ThreadlessConsumer(StepsRunner):
         self._task = None
         self.consumer.rewind_invalid_waiting()
         if task.cancelled():
-            if not self._is_ending:  # otherwise ``close`` has cancelled it
+            if self.ending is None:  # otherwise ``close`` has cancelled it
                 # The next turn would begin the operation again, and its listener would do the same.
                 self._note_failure(KafkaError("a rebalance listener or callback cancelled the task that it runs in"))
         elif (error := task.exception()) is not None:
@@ -350,15 +354,15 @@ class ThreadlessConsumer(StepsRunner):
             self.raise_failure()
             state.missing.raise_for(partitions)
             self.consumer.update_fetch_positions(initialize=False)
-            yield Round(Timer(self._clock, min(timer.remaining_ms, self._retry_backoff_ms)), is_over)
+            yield Round(self.consumer.backoff(timer), is_over)
             timer.update()
         return all(state.has_valid_position(tp) for tp in partitions)
 
     # --- closing ---------------------------------------------------------------------------------------------------
 
-    def stop(self) -> None:
-        """Let waiting calls end, and begin no more rebalances."""
-        self._is_ending = True
+    def stop(self, reason: str) -> None:
+        """Let waiting calls end, and begin no more rebalances. ``reason`` is the text of their error."""
+        self.ending = self.ending or reason
         self.driver.wake()
 
     async def close(self, timeout_ms: int, *, is_sound: bool) -> KafkaError | None:
@@ -367,6 +371,8 @@ class ThreadlessConsumer(StepsRunner):
         With automatic commits the positions are committed first, unless ``is_sound`` is False, as the consumer could
         not be started.
         """
+        if self.is_closed:  # by ``fail``: no answer will come
+            timeout_ms = 0
         self._operations.clear()
         if not await self._waits.until(lambda: self._task is None, timeout_ms) and self._task is not None:
             self._task.cancel()
@@ -379,7 +385,8 @@ class ThreadlessConsumer(StepsRunner):
     def release(self) -> None:
         """Close the connections at once, without leaving the group."""
         if not self.is_closed:
-            self._is_ending = self.is_closed = True
+            self.ending = self.ending or "the consumer has closed"
+            self.is_closed = True
             self._client.close()
             self.driver.wake()
 

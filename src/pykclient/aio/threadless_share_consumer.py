@@ -81,7 +81,7 @@ class ThreadlessShareConsumer(StepsRunner):
         self.sole_call: str | None = None
         #: The tasks of all calls in progress.
         self.callers: list[asyncio.Task[Any] | None] = []
-        self._is_ending = False
+        self._ending: str | None = None  # why calls that wait must end
         self._log = components.log_context.logger(__name__)
         self._retry_backoff_ms: int = config["retry.backoff.ms"]
 
@@ -108,6 +108,8 @@ class ThreadlessShareConsumer(StepsRunner):
     def fail(self, error: BaseException) -> None:
         """Close because of an exception that ends the program, such as SystemExit of a metrics reporter."""
         self._log.error("Closing, as %r ends the program", error)
+        self._ending = self._ending or f"the consumer has closed, because of {error!r}"
+        self.interrupt(ConsumerStoppedError(self._ending))
         self.release()
 
     # --- calls -----------------------------------------------------------------------------------------------------
@@ -122,13 +124,13 @@ class ThreadlessShareConsumer(StepsRunner):
 
     def call_ended(self) -> None:
         """Send what a call has left, and let others go on that wait for it."""
-        if self.callers or self._is_ending or self._clock.now_ms() >= self._client.managers.due_ms:
+        if self.callers or self._ending is not None or self._clock.now_ms() >= self._client.managers.due_ms:
             self.driver.wake()
 
     def _do(self, asked: Asked) -> Any:
         is_wait = not isinstance(asked, (ApplicationCall, Transmit))
-        if is_wait and self._is_ending and asyncio.current_task() is not self.closing:
-            raise ConsumerStoppedError("the consumer was stopped")
+        if is_wait and self._ending is not None and asyncio.current_task() is not self.closing:
+            raise ConsumerStoppedError(self._ending)
         return super()._do(asked)
 
     def is_run_by(self, task: asyncio.Task[Any] | None) -> bool:
@@ -145,15 +147,16 @@ class ThreadlessShareConsumer(StepsRunner):
 
     # --- closing ---------------------------------------------------------------------------------------------------
 
-    def stop(self) -> None:
-        """Let waiting calls end."""
-        self._is_ending = True
-        if self._num_waiting:
-            self.note_error(ConsumerStoppedError("the consumer was stopped"))
+    def stop(self, reason: str) -> None:
+        """Let waiting calls end. ``reason`` is the text of their error."""
+        self._ending = self._ending or reason
+        self.interrupt(ConsumerStoppedError(self._ending))
         self.driver.wake()
 
     async def close(self, timeout_ms: int, *, is_sound: bool) -> KafkaError | None:  # noqa: ARG002 - as any consumer
         """Send acknowledgements, leave the group, and close, within ``timeout_ms``; return the first error."""
+        if self.is_closed:  # by ``fail``: no answer will come
+            timeout_ms = 0
         await self._waits.until(lambda: not self.callers, timeout_ms)
         try:
             return await self.run(self.consumer.close(timeout_ms))
@@ -163,7 +166,8 @@ class ThreadlessShareConsumer(StepsRunner):
     def release(self) -> None:
         """Close the connections at once, without leaving the group."""
         if not self.is_closed:
-            self._is_ending = self.is_closed = True
+            self._ending = self._ending or "the consumer has closed"
+            self.is_closed = True
             self._client.close()
             self.driver.wake()
 

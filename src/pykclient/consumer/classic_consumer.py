@@ -447,10 +447,14 @@ class ClassicConsumer:
             # Does not wait for other partitions. Whatever must be asked again is asked after a backoff.
             self.update_fetch_positions()
             self._subscriptions.missing.raise_for((tp,))
-            yield Round(Timer(self._clock, min(timer.remaining_ms, self._retry_backoff_ms)))
+            yield Round(self.backoff(timer))
             timer.update()
             if timer.expired and self._subscriptions.valid_position(tp) is None:
                 raise timeout_error(self._client, f"the position of {tp}", timer.timeout_ms, self._why_no_position(tp))
+
+    def backoff(self, timer: Timer) -> Timer:
+        """Return the time after which to look again for what ``timer`` waits for: not at once, even without backoff."""
+        return Timer(self._clock, min(timer.remaining_ms, max(1, self._retry_backoff_ms)))
 
     def _why_no_position(self, tp: TopicPartition) -> Exception | str | None:
         error = None if self._coordinator is None else self._coordinator.last_error

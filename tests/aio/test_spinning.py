@@ -1,0 +1,161 @@
+"""No await of the asyncio clients keeps returning at once: the event loop would freeze."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pykclient import KafkaProducer
+from pykclient.aio import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from pykclient.aio.errors import ConsumerStoppedError
+from pykclient.aio.loop_waits import LoopWaits
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.testing import EmbeddedCluster
+from tests.aio.loops import run, until
+from tests.aio.spinning import until_unwatched
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(config={"group.initial.rebalance.delay.ms": 0}) as made:
+        made.create_topic("t", 1)
+        made.create_topic("empty", 1)
+        with KafkaProducer(bootstrap_servers=made.bootstrap_servers) as producer:
+            producer.send_batch("t", [b"%d" % n for n in range(10)], partition=0).get(10)
+        yield made
+
+
+def consumer_of(cluster: EmbeddedCluster, *topics: str, **settings: Any) -> AIOKafkaConsumer:
+    defaults = {"bootstrap_servers": cluster.bootstrap_servers, "auto_offset_reset": "earliest"}
+    return AIOKafkaConsumer(*topics, **{**defaults, **settings})
+
+
+class ReadingListener(ConsumerRebalanceListener):
+    """Starts a reading task on assignment, as programs with one task per partition do, and then ends ``start``."""
+
+    def __init__(self, read: Callable[[], Any], fail: Callable[[], Any]) -> None:
+        self._read = read
+        self._fail = fail
+        self.tasks: list[asyncio.Task[Any]] = []
+
+    async def on_partitions_assigned(self, assigned: Any) -> None:
+        self.tasks.append(asyncio.create_task(self._reading()))
+        await asyncio.sleep(0.05)  # the task waits for records
+        await self._fail()
+
+    async def on_partitions_revoked(self, revoked: Any) -> None:
+        """Do nothing."""
+
+    async def _reading(self) -> None:
+        while True:
+            await self._read()
+
+
+async def raise_value_error() -> None:
+    raise ValueError("the state store is down")
+
+
+async def load_forever() -> None:
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("how", ["getone", "getone of a partition", "getmany", "arrow", "loop"])
+@pytest.mark.parametrize("fail", [raise_value_error, load_forever])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_readers_raise_if_the_attempt_to_start_fails(
+    cluster: EmbeddedCluster, how: str, fail: Callable[[], Any], protocol: str
+) -> None:
+    async def main() -> None:
+        group = f"failing-{next(_numbers)}"
+        consumer = consumer_of(cluster, group_id=group, group_protocol=protocol)
+        read: dict[str, Callable[[], Any]] = {
+            "getone": consumer.getone,
+            "getone of a partition": lambda: consumer.getone(TopicPartition("t", 0)),
+            "getmany": lambda: consumer.getmany(timeout_ms=60_000),
+            "arrow": lambda: consumer.getmany_arrow(timeout_ms=60_000),
+            "loop": consumer.__anext__,
+        }
+        listener = ReadingListener(read[how], fail)
+        consumer.subscribe(["t"], listener=listener)
+        starting = asyncio.create_task(consumer.start())
+        await until(lambda: listener.tasks or starting.done())
+        if fail is load_forever:
+            await asyncio.sleep(0.1)
+            starting.cancel()
+        (outcome,) = await asyncio.gather(starting, return_exceptions=True)
+        assert outcome is not None
+        (reader,) = listener.tasks
+        await asyncio.wait({reader}, timeout=30)
+        error = reader.exception()
+        assert isinstance(error, StopAsyncIteration if how == "loop" else ConsumerStoppedError), repr(error)
+        if how != "loop":
+            assert "the attempt to start" in str(error)
+        await consumer.stop()
+
+    run(main())
+
+
+def test_reader_raises_if_a_listener_ends_the_program(cluster: EmbeddedCluster) -> None:
+    async def main() -> None:
+        consumer = consumer_of(cluster)
+        consumer.assign([TopicPartition("empty", 0)])
+        await consumer.start()
+        reader = asyncio.create_task(consumer.getone())
+        await asyncio.sleep(0.05)
+        assert consumer._consumer is not None
+        consumer._consumer.fail(SystemExit(3))
+        with pytest.raises(ConsumerStoppedError, match="SystemExit"):
+            await asyncio.wait_for(reader, 30)
+        with pytest.raises(ConsumerStoppedError, match="SystemExit"):
+            await consumer.getmany(timeout_ms=60_000)
+        await consumer.stop()
+
+    run(main())
+
+
+def test_seek_without_backoff_lets_the_loop_run(cluster: EmbeddedCluster) -> None:
+    async def main() -> None:
+        async with consumer_of(cluster, retry_backoff_ms=0) as consumer:
+            tp = TopicPartition("t", 0)
+            consumer.assign([tp])
+            assert (await consumer.getone()).offset == 0
+            hold = cluster.faults.hold(ApiKeys.LIST_OFFSETS, times=1)
+            seeking = asyncio.create_task(consumer.seek_to_end(tp))
+            for _ in range(20):
+                await asyncio.sleep(0.001)
+            assert not seeking.done()
+            hold.release()
+            assert await seeking
+            assert await consumer.position(tp) == 10
+            await consumer.seek_to_beginning(tp)
+            assert await consumer.position(tp) == 0
+
+    run(main())
+
+
+def test_wait_that_is_always_over_gives_way_to_the_loop() -> None:
+    async def main() -> int:
+        loop = asyncio.get_running_loop()
+        waits = LoopWaits(loop)
+        iterations = 0
+        is_over = False
+
+        def count() -> None:
+            nonlocal iterations
+            iterations += 1
+            if not is_over:
+                loop.call_soon(count)
+
+        count()
+        for _ in range(100_000):
+            await until_unwatched(waits, lambda: True, 1_000)
+        is_over = True
+        return iterations
+
+    assert run(main()) > 1_000
