@@ -7,11 +7,12 @@ import contextlib
 import json
 import random
 import socket
+import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -37,6 +38,9 @@ from pykclient.network.authenticator.token_providers import (
     provider_of,
     unsecured_provider,
 )
+from pykclient.network.tls.ssl_factory import server_context
+from pykclient.network.tls.ssl_stores import KeyStore
+from pykclient.testing.certificates import CertificateAuthority
 from tests.security.tokens import TokenServer, answering, unsecured_token
 from tests.support.secrets import forms_of
 from tests.support.wait import eventually
@@ -414,7 +418,14 @@ def test_temporary_failures_are_retried() -> None:
     [
         (401, None, {}, "refused to issue a token: status 401, invalid_client: who?  are you"),
         (400, b"\xff", {}, "refused to issue a token: status 400;"),
-        (302, None, {"Location": "http://127.0.0.1:1/"}, "status 302"),
+        (
+            302,
+            None,
+            {"Location": "https://login.example/t?secret=hush"},
+            r"redirects to https://login\.example/t \(status 302\), .*: set sasl\.oauthbearer\.token\.endpoint\.url to",
+        ),
+        (307, None, {"Location": "/other"}, r"redirects to http://127\.0\.0\.1:\d+/other \(status 307\)"),
+        (308, None, {"Location": "http://[x"}, r"redirects to another address \(status 308\)"),
         (503, None, {}, "no token from .* status 503"),
         (200, b"<html>", {}, "has no access_token; is it a token endpoint"),
         (200, b'{"access_token": 7}', {}, "has no access_token"),
@@ -480,6 +491,137 @@ def test_a_provider_that_does_not_respond() -> None:
             endpoint(server, timeout_ms=50, retry_backoff_max_ms=20).fetch()
 
 
+# --- identity providers with a certificate of an authority of their own ----------------------------------------------
+
+
+class Provider(NamedTuple):
+    """An identity provider whose certificate only its own authority vouches for, and files that name authorities."""
+
+    server: TokenServer
+    authority: CertificateAuthority
+    trusted: Path
+    store: Path
+    other: Path
+
+
+@pytest.fixture
+def provider(tmp_path: Path) -> Iterator[Provider]:
+    authority = CertificateAuthority()
+    issued = authority.issue("idp", ["127.0.0.1"])
+    store = KeyStore(issued.certificate_pem, issued.key_pem(), None)
+    files = tmp_path / "authority.pem", tmp_path / "authority.p12", tmp_path / "other.pem"
+    files[0].write_text(authority.certificate_pem)
+    files[1].write_bytes(authority.pkcs12("store-4021"))
+    files[2].write_text(CertificateAuthority("another").certificate_pem)
+    with TokenServer("alice", server_context(store, authority.certificate_pem, "none")) as server:
+        yield Provider(server, authority, *files)
+
+
+def token_with(provider: Provider, **settings: Any) -> str:
+    """Return the token that a client with these settings gets from the provider.
+
+    Raises:
+        SaslAuthenticationError: it gets none.
+    """
+    settings = {**CLIENT, **settings, "sasl.oauthbearer.token.endpoint.url": provider.server.url}
+    made = login(**settings)
+    try:
+        ready = threading.Event()
+        client: SaslClient | None = made.new_client("broker", ready.set)
+        while client is None:
+            assert ready.wait(30)
+            ready.clear()
+            client = made.new_client("broker", ready.set)
+        return parse_initial_response(client.initial()).token
+    finally:
+        made.close()
+
+
+def own_context(provider: Provider) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=provider.trusted)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        lambda found: {"ssl_cafile": found.trusted},
+        lambda found: {"ssl.truststore.location": found.store, "ssl.truststore.password": "store-4021"},
+        lambda found: {"ssl.truststore.certificates": found.authority.certificate_pem},
+        lambda found: {"ssl_context": own_context(found)},
+        lambda found: {"https.ca.location": found.trusted},
+        lambda found: {"https.ca.location": found.trusted, "ssl_cafile": found.other},
+        lambda found: {"https.ca.pem": found.authority.certificate_pem},
+        lambda found: {"sasl.jaas.config": f'{JAAS} ssl.truststore.location="{found.trusted}";'},
+        lambda found: {
+            "ssl_cafile": found.other,
+            "sasl.jaas.config": f'{JAAS} ssl.truststore.location="{found.store}" ssl.truststore.type="PKCS12" '
+            'ssl.truststore.password="store-4021";',
+        },
+    ],
+)
+def test_settings_for_trust_reach_the_token_endpoint(
+    provider: Provider, settings: Callable[[Provider], dict[str, Any]]
+) -> None:
+    assert token_with(provider, **settings(provider)).count(".") == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        (lambda _: {}, r"set https\.ca\.location \(or ssl\.truststore\.location, ssl_cafile\) to the certificate"),
+        (lambda found: {"ssl_cafile": found.other}, r"set https\.ca\.location"),
+        (
+            lambda found: {"https.ca.location": found.other, "ssl_cafile": found.trusted},
+            r"https\.ca\.location must have the certificate",
+        ),
+        (
+            lambda found: {
+                "ssl_cafile": found.trusted,
+                "sasl.jaas.config": f'{JAAS} ssl.truststore.location="{found.other}";',
+            },
+            r"ssl\.truststore\.location in sasl\.jaas\.config must have the certificate",
+        ),
+    ],
+)
+def test_provider_that_nobody_vouches_for_is_told_with_the_setting(
+    provider: Provider, settings: Callable[[Provider], dict[str, Any]], remedy: str
+) -> None:
+    with pytest.raises(SaslAuthenticationError, match=rf"certificate of https://127.*authority.*{remedy}") as caught:
+        token_with(provider, **settings(provider))
+    assert "identity provider is up" not in str(caught.value)
+    assert provider.server.requests == [], "no credentials were sent"
+
+
+def test_jaas_options_turn_the_check_of_host_names_off(tmp_path: Path) -> None:
+    authority = CertificateAuthority()
+    issued = authority.issue("idp", ["idp.example"])
+    store = KeyStore(issued.certificate_pem, issued.key_pem(), None)
+    trusted = tmp_path / "authority.pem"
+    trusted.write_text(authority.certificate_pem)
+    with TokenServer("alice", server_context(store, authority.certificate_pem, "none")) as server:
+        provider = Provider(server, authority, trusted, trusted, trusted)
+        with pytest.raises(SaslAuthenticationError, match=r"use a host name that the certificate has in sasl\.oauth"):
+            token_with(provider, ssl_cafile=trusted)
+        jaas = f'{JAAS} ssl.truststore.location="{trusted}" ssl.endpoint.identification.algorithm="";'
+        assert token_with(provider, **{"sasl.jaas.config": jaas})
+
+
+def test_https_url_of_a_server_without_tls_is_told() -> None:
+    with TokenServer("alice") as server:
+        server.url = server.url.replace("http:", "https:")
+        with pytest.raises(SaslAuthenticationError, match=r"does not speak TLS: check the port in sasl\.oauth"):
+            endpoint(server).fetch()
+
+
+def test_credentials_over_http_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    url = "sasl.oauthbearer.token.endpoint.url"
+    for address in ("https://idp.example/t", "http://127.0.0.1/t", "http://localhost/t"):
+        login(**{**CLIENT, url: address}).close()
+    assert caplog.text == ""
+    login(**{**CLIENT, url: "http://idp.example/t"}).close()
+    assert "cross the network unencrypted" in caplog.text
+
+
 # --- the configuration -----------------------------------------------------------------------------------------------
 
 ENDPOINT = {"sasl.oauthbearer.token.endpoint.url": "https://idp.example.com/token"}
@@ -488,6 +630,7 @@ JAAS = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule requ
 
 
 def login(**settings: Any) -> Any:
+    """Return the login of a producer with these settings."""
     config = {"bootstrap.servers": "b:1", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
     return login_for(ProducerConfig({**config, **settings}))
 
@@ -517,7 +660,26 @@ def test_sources_of_tokens(settings: dict[str, Any]) -> None:
         (ENDPOINT, r"needs sasl\.oauthbearer\.client\.credentials\.client\.id and"),
         ({**ENDPOINT, "sasl.oauthbearer.client.id": "c"}, r"needs sasl\.oauthbearer\.client\.credentials"),
         ({"sasl.oauthbearer.token.endpoint.url": "ftp://x/y"}, "must be the URL of a token endpoint"),
-        ({"sasl.oauthbearer.token.endpoint.url": "https:"}, "must be the URL of a token endpoint"),
+        ({"sasl.oauthbearer.token.endpoint.url": "https://"}, "must be the URL of a token endpoint"),
+        *(
+            ({"sasl.oauthbearer.token.endpoint.url": url}, "has no scheme: it must begin with https://")
+            for url in ("https:", "idp.example.com/token", "idp.example.com:8443/token", "/token")
+        ),
+        ({**CLIENT, "https.ca.pem": "hush"}, "https.ca.pem has no|https.ca.pem is neither"),
+        ({**CLIENT, "https.ca.location": "/nonexistent"}, "https.ca.location = '/nonexistent' cannot be read"),
+        ({**CLIENT, "ssl_cafile": "/nonexistent"}, "ssl.cafile = '/nonexistent' cannot be read"),
+        (
+            {**CLIENT, "sasl.jaas.config": f'{JAAS} ssl.truststore.location="/nonexistent";'},
+            "in sasl.jaas.config: ssl.truststore.location = '/nonexistent' cannot be read",
+        ),
+        (
+            {**CLIENT, "sasl.jaas.config": f'{JAAS} ssl.trustore.location="/x";'},
+            "in sasl.jaas.config: unknown .* did you mean 'ssl.truststore.location'",
+        ),
+        (
+            {**CLIENT, "https.ca.location": "probe", "sasl.jaas.config": f'{JAAS} ssl.truststore.location="/x";'},
+            "https.ca.location and ssl.* options in sasl.jaas.config are set",
+        ),
         *(
             ({"sasl.oauthbearer.token.endpoint.url": url}, "endpoint.url is not a valid URL")
             for url in (

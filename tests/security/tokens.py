@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -52,7 +53,7 @@ def answering(serve: Callable[[socket.socket], None]) -> Iterator[str]:
 class TokenServer:
     """An identity provider on the loopback address. Its attributes decide what it answers. Thread: any."""
 
-    def __init__(self, user: str) -> None:
+    def __init__(self, user: str, context: ssl.SSLContext | None = None) -> None:
         self.user = user
         self.status = 200
         self.lifetime_s = 3600
@@ -65,6 +66,10 @@ class TokenServer:
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
+            def handle(self) -> None:
+                with contextlib.suppress(OSError):  # a client that refuses the certificate
+                    super().handle()
+
             def do_POST(self) -> None:
                 outer._answer(self)
 
@@ -74,7 +79,13 @@ class TokenServer:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/token?secret=hush-query"
+        if context is not None:
+            # Without a handshake in accept(), which a client that refuses the certificate would break off.
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        scheme = "http" if context is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self._server.server_address[1]}/token?secret=hush-query"
 
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:
         form = parse_qs(handler.rfile.read(int(handler.headers["Content-Length"])).decode())

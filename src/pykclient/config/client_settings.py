@@ -23,6 +23,8 @@ class CommonSettings(TypedDict, total=False):
     connections_max_idle_ms: float | None
     enable_metrics_push: bool
     enable_ssl_certificate_verification: bool | None
+    https_ca_location: str | None
+    https_ca_pem: str | None
     interceptor_classes: str | Collection[Any]
     kafka_client: Any
     metadata_max_age_ms: float

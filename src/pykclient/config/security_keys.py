@@ -68,7 +68,7 @@ SECURITY_PROTOCOL = ConfigKey(
     convert=lambda value: "PLAINTEXT" if value is None else value.strip().upper() if isinstance(value, str) else value,
 )
 
-_SSL_KEYS = (
+SSL_KEYS = (
     _ssl_key(
         "ssl.protocol",
         Type.STRING,
@@ -238,9 +238,31 @@ _SSL_KEYS = (
     ),
 )
 
+_HTTPS_KEYS = (
+    _own_key(
+        "https.ca.location",
+        Type.STRING,
+        None,
+        "The file or folder with the trusted certificates of identity providers (OAUTHBEARER). Without it, and without "
+        "ssl.* options in sasl.jaas.config, the system's authorities and those of ssl.truststore.* and ssl.cafile are "
+        "trusted. The value probe stands for the system's authorities alone.",
+        convert=_path,
+    ),
+    ConfigKey(
+        "https.ca.pem",
+        Type.PASSWORD,
+        None,
+        None,
+        MEDIUM,
+        "The trusted certificates of identity providers, as PEM text.",
+        extension=True,
+    ),
+)
+
 SECURITY_KEYS = (
     SECURITY_PROTOCOL,
     _key("security.providers", Type.STRING, None, LOW, "Java security providers to install.", reason=_JVM),
-    *_SSL_KEYS,
+    *SSL_KEYS,
+    *_HTTPS_KEYS,
     *SASL_KEYS,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,7 +24,11 @@ from pykclient.network.authenticator.sasl_client import Login
 from pykclient.network.authenticator.scram import ScramLogin
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from pykclient.network.authenticator.refreshing_login import RefreshWindow
+
+_logger = logging.getLogger(__name__)
 
 #: The mechanisms that this client knows.
 MECHANISMS: Final = (PLAIN, *scram_formatter.HASHES, OAUTHBEARER, "GSSAPI", AWS_MSK_IAM)
@@ -207,6 +212,11 @@ def _token_source(config: Mapping[str, Any], options: Mapping[str, str]) -> Call
     parts = _parts_of(url)
     if parts.scheme == "file" and parts.path and retriever in ("DefaultJwtRetriever", "FileJwtRetriever"):
         return file_provider(Path(unquote(parts.path)))
+    if "://" not in url and parts.scheme != "file":
+        raise ConfigError(
+            f"{_ENDPOINT_URL} has no scheme: it must begin with https:// (or http://, or file: and a path)",
+            key=_ENDPOINT_URL,
+        )
     if parts.scheme not in ("http", "https") or not parts.hostname or retriever == "FileJwtRetriever":
         raise ConfigError(
             f"{_ENDPOINT_URL} must be the URL of a token endpoint, or file: and a path, as {retriever} needs it",
@@ -241,22 +251,74 @@ def _parts_of(url: str) -> SplitResult:
 
 
 def _endpoint(config: Mapping[str, Any], options: Mapping[str, str], url: str) -> Callable[[], BearerToken]:
-    from pykclient.network.authenticator.token_endpoint import DEFAULT_TIMEOUT_MS, EndpointSettings, TokenEndpoint
+    from pykclient.network.authenticator.token_endpoint import (
+        DEFAULT_TIMEOUT_MS,
+        TRUST,
+        EndpointSettings,
+        TokenEndpoint,
+    )
 
     for name in _DURATIONS:
         if (config[name] or 0) < 0:
             raise ConfigError(f"{name} = {config[name]}: it must be at least 0", key=name)
     timeouts = [config["sasl.login.connect.timeout.ms"], config["sasl.login.read.timeout.ms"]]
+    is_secure = urlsplit(url).scheme == "https"
+    if not is_secure and not _is_loopback(urlsplit(url).hostname or ""):
+        _logger.warning(
+            "%s begins with http://: the client's credentials and its tokens cross the network unencrypted; use "
+            "https://",
+            _ENDPOINT_URL,
+        )
+    context, trust = _https(config, options) if is_secure else (None, TRUST)
     settings = EndpointSettings(
         url,
         max((timeout_ms for timeout_ms in timeouts if timeout_ms), default=DEFAULT_TIMEOUT_MS),
         config["sasl.login.retry.backoff.ms"],
         config["sasl.login.retry.backoff.max.ms"],
+        context,
+        trust,
     )
     extensions = {
         name.removeprefix(_EXTENSION): value for name, value in options.items() if name.startswith(_EXTENSION)
     }
     return TokenEndpoint(settings, *_request_of(config, options), extensions).fetch
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _https(config: Mapping[str, Any], options: Mapping[str, str]) -> tuple[Callable[[], SSLContext], str]:
+    """Return the source of contexts for connections to the identity provider, and the remedy for missing trust.
+
+    As in Java, the ``ssl.*`` options in sasl.jaas.config stand alone if there are any.
+
+    Raises:
+        ConfigError: a file cannot be used, or two sources contradict each other.
+    """
+    from pykclient.config.config_def import ConfigDef
+    from pykclient.config.security_keys import SSL_KEYS
+    from pykclient.network.authenticator.token_endpoint import TRUST
+    from pykclient.network.tls.ssl_factory import client_ssl_factory, https_ssl_factory
+
+    own = {name: value for name, value in options.items() if name.startswith("ssl.")}
+    given = next((name for name in ("https.ca.location", "https.ca.pem") if config[name] is not None), None)
+    if not own:
+        factory = https_ssl_factory(config)
+        trust = TRUST if given is None else f"{given} must have the certificate of the authority that issued it"
+    elif given is not None:
+        raise ConfigError(f"{given} and ssl.* options in {jaas_config.KEY} are set; leave one of them out", key=given)
+    else:
+        definition = ConfigDef(SSL_KEYS)
+        try:
+            parsed = {**definition.parse(definition.read(own)), "enable.ssl.certificate.verification": True}
+            factory = client_ssl_factory(parsed)
+        except ConfigError as error:
+            raise ConfigError(f"in {jaas_config.KEY}: {error}", key=jaas_config.KEY) from error
+        trust = (
+            f"ssl.truststore.location in {jaas_config.KEY} must have the certificate of the authority that issued it"
+        )
+    return lambda: factory.current().context, trust
 
 
 def _request_of(

@@ -8,6 +8,7 @@ import base64
 import http.client
 import json
 import random
+import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -22,6 +23,12 @@ from pykclient.network.authenticator.assertions import AssertionSource
 from pykclient.network.authenticator.oauth_bearer import BearerToken
 from pykclient.network.authenticator.token_providers import expiry_of_jwt
 from pykclient.network.connection_failures import shown_text
+from pykclient.network.tls.ssl_failures import speaks_no_tls, verification_text
+
+#: The remedy if nobody trusts the issuer of the provider's certificate.
+TRUST: Final = (
+    "set https.ca.location (or ssl.truststore.location, ssl_cafile) to the certificate of the authority that issued it"
+)
 
 #: The timeout of a request, unless it is configured.
 DEFAULT_TIMEOUT_MS: Final = 4_000
@@ -38,17 +45,26 @@ _LONGEST_LIFETIME_S: Final = 1 << 40
 #: All attempts together take no longer than this before an error is reported, so that calls fail while someone waits.
 _MOST_RETRYING_MS: Final = 3_000
 
+_URL: Final = "sasl.oauthbearer.token.endpoint.url"
+
+_REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
+
 #: The status codes that may be different the next time.
 _RETRIABLE: Final = frozenset((408, 429, 500, 502, 503, 504))
 
 
 class EndpointSettings(NamedTuple):
-    """The address of an identity provider and the limits of requests to it."""
+    """The address of an identity provider, the limits of requests to it, and how its certificate is verified.
+
+    ``context`` returns the TLS context of a connection. ``trust`` says how to make it trust another authority.
+    """
 
     url: str
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 10_000
+    context: Callable[[], ssl.SSLContext] | None = None
+    trust: str = TRUST
 
 
 class ClientCredentials(NamedTuple):
@@ -130,9 +146,9 @@ class TokenEndpoint:
         self._extensions = dict(extensions)
         self._clock = clock
         self._rng = rng or random.Random()
-        self._opener = token_http.opener(clock)
-        parts = urllib.parse.urlsplit(settings.url)
-        self._name = f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        self._opener = token_http.opener(clock, settings.context)
+        self._host = urllib.parse.urlsplit(settings.url).hostname
+        self._name = shown_url(settings.url)
 
     def fetch(self) -> BearerToken:
         """Return a new token.
@@ -171,6 +187,12 @@ class TokenEndpoint:
         except urllib.error.HTTPError as error:
             with error:
                 problem = f"status {error.code}{_reason_in(error)}"
+            if error.code in _REDIRECTS:
+                raise SaslAuthenticationError(
+                    f"{self._name} redirects to {_target_of(error)} (status {error.code}), which the client does not "
+                    f"follow, as it would send its credentials there: set {_URL} to the address of the token endpoint "
+                    "itself"
+                ) from None
             if error.code in _RETRIABLE:
                 raise _RetriableError(problem) from None
             raise SaslAuthenticationError(
@@ -178,10 +200,21 @@ class TokenEndpoint:
                 "the scope, and this machine's clock"
             ) from None
         except urllib.error.URLError as error:
+            if isinstance(error.reason, ssl.SSLError) and (text := self._tls_problem(error.reason)):
+                raise SaslAuthenticationError(text) from error.reason
             raise _RetriableError(str(error.reason)) from error
         except (OSError, http.client.HTTPException) as error:
             raise _RetriableError(shown_text(f"{type(error).__name__} {error}", _MOST_SHOWN)) from error
         return self._token_in(body)
+
+    def _tls_problem(self, error: ssl.SSLError) -> str | None:
+        """Return what is wrong if no retry helps against it."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            name = f"use a host name that the certificate has in {_URL}"
+            return verification_text(error, self._name, self._host, trust=self._settings.trust, name=name)
+        if speaks_no_tls(error):
+            return f"{self._name} does not speak TLS: check the port in {_URL}, or begin it with http://"
+        return None
 
     def _token_in(self, body: bytes) -> BearerToken:
         found = _json_object(body) if len(body) <= _MOST_BYTES else {}
@@ -192,6 +225,21 @@ class TokenEndpoint:
         if expiry_ms is None and (lifetime_s := _seconds_in(found.get("expires_in"))):
             expiry_ms = self._clock.wall_ms() + lifetime_s * 1000
         return BearerToken(value, expiry_ms, self._extensions)
+
+
+def shown_url(url: str) -> str:
+    """Return a URL without its query, which may have secrets."""
+    parts = urllib.parse.urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+
+def _target_of(error: urllib.error.HTTPError) -> str:
+    """Return the address that a redirect names."""
+    try:
+        target = shown_url(urllib.parse.urljoin(error.url or "", error.headers.get("Location") or ""))
+    except ValueError:
+        return "another address"
+    return shown_text(target, _MOST_SHOWN)
 
 
 def _seconds_in(lifetime: Any) -> int | None:

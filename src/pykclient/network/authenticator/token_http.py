@@ -10,28 +10,35 @@ import functools
 import http.client
 import io
 import urllib.request
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from pykclient.clock import Clock
 
 if TYPE_CHECKING:
+    import ssl
+
     from _typeshed import WriteableBuffer
 
 #: The shortest timeout of a read, in seconds. A timeout of 0 would make the socket non-blocking.
 _LEAST_S: Final = 0.001
 
 
-def opener(clock: Clock) -> urllib.request.OpenerDirector:
-    """Return an opener for ``http`` and ``https``. The ``timeout`` of its ``open`` is that of the whole response.
+def opener(clock: Clock, context: Callable[[], ssl.SSLContext] | None) -> urllib.request.OpenerDirector:
+    """Return an opener for ``http`` and, with ``context``, which returns the context of a connection, for ``https``.
 
+    The ``timeout`` of its ``open`` is that of the whole response.
     It does not follow redirects, so that credentials are not sent to another address.
     """
-    return urllib.request.build_opener(_NoRedirects, _HttpHandler(clock), _HttpsHandler(clock))
+    return urllib.request.build_opener(_NoRedirects, _HttpHandler(clock), _HttpsHandler(clock, context))
+
+
+def _not_followed(*_: Any, **__: Any) -> Any:
+    """Leave a redirect to the default handler, which raises HTTPError, without a look at its address."""
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        return None
+    http_error_301 = http_error_302 = http_error_303 = http_error_307 = http_error_308 = _not_followed
 
 
 class _HttpHandler(urllib.request.HTTPHandler):
@@ -45,12 +52,15 @@ class _HttpHandler(urllib.request.HTTPHandler):
 
 
 class _HttpsHandler(urllib.request.HTTPSHandler):
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, context: Callable[[], ssl.SSLContext] | None) -> None:
         super().__init__()
         self._clock = clock
+        self._new_context = context
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        new_connection: Any = functools.partial(_HttpsConnection, clock=self._clock)
+        new_connection: Any = functools.partial(
+            _HttpsConnection, clock=self._clock, context=None if self._new_context is None else self._new_context()
+        )
         return self.do_open(new_connection, req)
 
 

@@ -89,10 +89,10 @@ def _file_stamp(path: str) -> tuple[str, int, int, int]:
     return path, found.st_mtime_ns, found.st_size, found.st_ino
 
 
+_TRUST_FILES: Final = ("ssl.truststore.location", "ssl.cafile")
 _FILES: Final = (
     "ssl.keystore.location",
-    "ssl.truststore.location",
-    "ssl.cafile",
+    *_TRUST_FILES,
     "ssl.certfile",
     "ssl.keyfile",
     "ssl.crlfile",
@@ -114,6 +114,34 @@ def client_ssl_factory(config: Mapping[str, Any]) -> SslFactory:
             "change all data, passwords included"
         )
     return SslFactory(lambda: _client_context(config), [config[name] for name in _FILES if config[name] is not None])
+
+
+def https_ssl_factory(config: Mapping[str, Any]) -> SslFactory:
+    """Return the factory of contexts for connections to an identity provider.
+
+    It trusts what https.ca.location or https.ca.pem has, else the system's authorities and those that the client trusts
+    with brokers. The client's own certificate is for brokers only, and certificates are always verified.
+
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+    files = [config[name] for name in ("https.ca.location", *_TRUST_FILES) if config[name] is not None]
+    return SslFactory(lambda: _https_context(config), files)
+
+
+def _https_context(config: Mapping[str, Any]) -> ContextSettings:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    if config["https.ca.location"] == "probe":
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    elif not _load_authorities(context, config, "https.ca.pem", ("https.ca.location",)):
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        if (own := config["ssl.context"]) is None:
+            _load_authorities(context, config, "ssl.truststore.certificates", _TRUST_FILES)
+        else:
+            for certificate in own.get_ca_certs(binary_form=True):
+                context.load_verify_locations(cadata=certificate)
+    return ContextSettings(context, ())
 
 
 def _own_context(config: Mapping[str, Any]) -> ContextSettings:
@@ -203,12 +231,22 @@ def _apply_ciphers(context: ssl.SSLContext, text: str, name: str) -> None:
 
 
 def _load_trust(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
+    if not _load_authorities(context, config, "ssl.truststore.certificates", _TRUST_FILES):
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+
+
+def _load_authorities(
+    context: ssl.SSLContext, config: Mapping[str, Any], text_name: str, file_names: tuple[str, ...]
+) -> bool:
+    """Make a context trust the certificates in a text and in files, by the keys that name these.
+
+    Return False if there are none.
+    """
     found: list[tuple[str, str]] = []
-    _check_one_of(config, "ssl.truststore.certificates", "ssl.truststore.location")
-    if (password := config["ssl.truststore.certificates"]) is not None:
-        name = "ssl.truststore.certificates"
-        found.append((name, trust_store(password.value.encode(), name, None)))
-    for name in ("ssl.truststore.location", "ssl.cafile"):
+    _check_one_of(config, text_name, file_names[0])
+    if (password := config[text_name]) is not None:
+        found.append((text_name, trust_store(password.value.encode(), text_name, None)))
+    for name in file_names:
         path = config[name]
         if path is None:
             continue
@@ -218,14 +256,13 @@ def _load_trust(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
             continue
         store_password = _value(config["ssl.truststore.password"]) if name == "ssl.truststore.location" else None
         found.append((name, trust_store(read_file(path, name), name, store_password)))
-    if not found:
-        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-        return
-    # As in Java, a trusted certificate need not be its own issuer.
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if found:
+        # As in Java, a trusted certificate need not be its own issuer.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     for name, certificates in found:
         if certificates:
             _load_certificates(context, certificates, name)
+    return bool(found)
 
 
 def _load_certificates(context: ssl.SSLContext, certificates: str, name: str) -> None:

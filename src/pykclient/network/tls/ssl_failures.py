@@ -90,7 +90,7 @@ def handshake_failure(
     peer has sent nothing valid before.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
-        return SslAuthenticationError(_verification_text(error, peer, host))
+        return SslAuthenticationError(verification_text(error, peer, host))
     reason = error.reason or ""
     if found := _ALERTS.get(reason):
         cause, remedy = found
@@ -110,14 +110,26 @@ def without_tls(peer: str) -> SslAuthenticationError:
     )
 
 
-def _verification_text(error: ssl.SSLCertVerificationError, peer: str, host: str | None) -> str:
+def verification_text(
+    error: ssl.SSLCertVerificationError, peer: str, host: str | None, *, trust: str = _TRUST, name: str = _HOST
+) -> str:
+    """Return why a peer's certificate is not accepted, and the remedy.
+
+    ``trust`` is the remedy if its issuer is not trusted, ``name`` the one if it is for another host.
+    """
     code = error.verify_code
     if code in _HOST_MISMATCH:
-        cause, remedy = f"it is not for the host name {host!r}", _HOST
+        cause, remedy = f"it is not for the host name {host!r}", name
     else:
         message = getattr(error, "verify_message", "") or text_of(error)
         cause, remedy = _VERIFICATION.get(code, (message, "check the certificates of both sides"))
+        remedy = trust if remedy is _TRUST else remedy
     return f"the certificate of {peer} is not accepted: {cause}. To mend it: {remedy} (verification error {code})"
+
+
+def speaks_no_tls(error: ssl.SSLError) -> bool:
+    """Return True if the peer's answer was not TLS."""
+    return error.reason in _NOT_TLS
 
 
 def text_of(error: ssl.SSLError) -> str:
