@@ -25,7 +25,7 @@ class Leaving:
         self.clock = self.group.clock
         self.coordinator = self.group.coordinator.lookup
         self.membership = self.group.member.membership
-        self.is_joining = False
+        self.is_joining = self.is_join_in_flight = False
         self.manager = LeaveGroupRequestManager(
             self.group.coordinator.config,
             self.group.coordinator.log_context,
@@ -34,6 +34,7 @@ class Leaving:
             self.clock,
             self.group.member.heartbeats._membership.heartbeat._retry_backoff,
             lambda: self.is_joining,
+            lambda: self.is_join_in_flight,
         )
         self.membership.begin_rebalance()
         self.membership.joined(FIRST)
@@ -43,7 +44,7 @@ class Leaving:
         """Have a JoinGroup in flight, which the coordinator holds back."""
         self.membership.begin_rebalance()
         assert self.membership.state is PREPARING_REBALANCE
-        self.is_joining = True
+        self.is_joining = self.is_join_in_flight = True
 
     def poll(self) -> list[UnsentRequest]:
         return list(self.manager.poll(self.clock.now_ms()).requests)
@@ -172,3 +173,67 @@ def test_an_interrupted_call(leaving: Leaving) -> None:
     leaving.request()
     leaving.manager.reset()
     assert leaving.request()
+
+
+def test_leave_is_repeated_if_it_overtook_a_join_that_succeeds(leaving: Leaving) -> None:
+    leaving.rejoin()
+    future = leaving.manager.leave(DEFAULT, "test", is_closing=True)
+    assert future is not None
+    answer(leaving.request(), leave())
+    assert not future.is_done, "JoinGroup may have arrived after LeaveGroup"
+    assert leaving.poll() == []
+    leaving.manager.joined_after_leaving("m")
+    leaving.is_joining = leaving.is_join_in_flight = False
+    again = leaving.request()
+    assert again.node == leaving.group.coordinator_node
+    (member,) = message_of(again).members
+    assert (member.member_id, member.reason) == ("m", "test")
+    answer(again, leave(UNKNOWN_MEMBER_ID))
+    assert future.succeeded, "a member that is not there has left"
+    assert leaving.poll() == []
+
+
+def test_leave_is_repeated_if_the_join_is_answered_first(leaving: Leaving) -> None:
+    leaving.rejoin()
+    future = leaving.manager.leave(DEFAULT, "test")
+    assert future is not None
+    first = leaving.request()
+    leaving.manager.joined_after_leaving("m")
+    leaving.is_joining = leaving.is_join_in_flight = False
+    answer(first, leave())
+    assert not future.is_done
+    answer(leaving.request(), leave())
+    assert future.succeeded
+
+
+def test_leave_that_was_in_order_is_not_repeated(leaving: Leaving) -> None:
+    future = leaving.manager.leave(DEFAULT, "test")
+    request = leaving.request()
+    leaving.manager.joined_after_leaving("m")
+    answer(request, leave())
+    assert future is not None
+    assert future.succeeded
+    assert leaving.poll() == []
+
+
+def test_a_refused_join_ends_the_wait_for_it(leaving: Leaving) -> None:
+    leaving.rejoin()
+    future = leaving.manager.leave(DEFAULT, "test")
+    answer(leaving.request(), leave())
+    leaving.is_joining = leaving.is_join_in_flight = False
+    assert leaving.poll() == []
+    assert future is not None
+    assert future.succeeded
+
+
+def test_the_wait_for_an_overtaken_join_is_bounded(leaving: Leaving) -> None:
+    leaving.rejoin()
+    future = leaving.manager.leave(DEFAULT, "test", is_closing=True)
+    answer(leaving.request(), leave())
+    assert future is not None
+    assert 0 < leaving.manager.poll(leaving.clock.now_ms()).wait_ms <= 1_000
+    leaving.clock.advance(1_000)
+    assert leaving.poll() == []
+    assert future.succeeded
+    leaving.manager.joined_after_leaving("m")
+    assert leaving.request(), "it leaves even so"

@@ -35,6 +35,16 @@ class ClassicMember:
         self.protocol = ConsumerGroupProtocol(
             config, log_context, membership, commits, context.consumer, context.listeners
         )
+        self.leaving = LeaveGroupRequestManager(
+            config,
+            log_context,
+            membership,
+            lookup,
+            clock,
+            context.retry_backoff,
+            lambda: self.rebalance.is_joining,
+            lambda: self.rebalance.is_join_in_flight,
+        )
         self.rebalance = ClassicMembershipManager(
             config,
             log_context,
@@ -48,9 +58,7 @@ class ClassicMember:
             sensors,
             self.protocol,
             self.events,
-        )
-        self.leaving = LeaveGroupRequestManager(
-            config, log_context, membership, lookup, clock, context.retry_backoff, lambda: self.rebalance.is_joining
+            self.leaving.joined_after_leaving,
         )
         self.heartbeats = HeartbeatRequestManager(
             config, log_context, membership, lookup, sensors.heartbeat, self.leaving, UsualAnswer(context.client)

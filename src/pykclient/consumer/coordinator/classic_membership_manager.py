@@ -7,7 +7,7 @@ assign).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -149,6 +149,7 @@ class ClassicMembershipManager:
         sensors: ClassicMemberMetrics,
         protocol: GroupProtocol,
         events: ApplicationEvents,
+        joined_after_leaving: Callable[[str], None],
     ) -> None:
         self._config = config
         self._log = log_context.logger(__name__)
@@ -162,6 +163,7 @@ class ClassicMembershipManager:
         self._sensors = sensors
         self._protocol = protocol
         self._events = events
+        self._joined_after_leaving = joined_after_leaving
         self._step = RESTING
         self._failure: Exception | None = None  # for the application
         self._fresh_after: int | None = None  # the version of the metadata that a newer one is awaited for
@@ -184,6 +186,11 @@ class ClassicMembershipManager:
     def is_joining(self) -> bool:
         """True while JoinGroup or SyncGroup is in flight, which the coordinator may hold back for minutes."""
         return self._step is JOINING or self._step is SYNCING
+
+    @property
+    def is_join_in_flight(self) -> bool:
+        """True while JoinGroup is in flight."""
+        return self._step is JOINING
 
     @property
     def is_pending(self) -> bool:
@@ -456,6 +463,7 @@ class ClassicMembershipManager:
             return
         generation = Generation(response.generation_id, response.member_id, response.protocol_name)
         if not self._membership.joined(generation):
+            self._joined_after_leaving(response.member_id)
             future.raise_error(UnjoinedGroupError("the group was left before the answer to JoinGroup came"))
             return
         is_leader = response.leader == response.member_id

@@ -12,7 +12,7 @@ from pykclient.consumer.coordinator.member_state import COMPLETING_REBALANCE, PR
 from pykclient.consumer.coordinator.membership_operation import DEFAULT, REMAIN_IN_GROUP
 from pykclient.consumer.request_future import RequestFuture
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
-from pykclient.errors import DisconnectError
+from pykclient.errors import DisconnectError, UnknownMemberIdError
 
 if TYPE_CHECKING:
     from pykclient.clock import Clock
@@ -25,17 +25,36 @@ if TYPE_CHECKING:
     from pykclient.types import Node
 
 
+#: LeaveGroup makes a coordinator answer JoinGroup of that member; this is for the way of the response. Brokers before
+#: Kafka 2.2 did not.
+_OVERTAKEN_JOIN_MS = 1000
+
+
 class _Leaving:
     """A LeaveGroup request, from the call to its outcome. Thread: the holder of the I/O lease."""
 
-    __slots__ = ("builder", "failures", "future", "in_flight", "is_closing", "next_ms", "waits_for_others")
+    __slots__ = (
+        "builder",
+        "failures",
+        "future",
+        "in_flight",
+        "is_closing",
+        "is_confirmed",
+        "is_repeated",
+        "next_ms",
+        "reason",
+        "waits_for_others",
+    )
 
-    def __init__(self, builder: LeaveGroupBuilder, *, waits_for_others: bool, is_closing: bool) -> None:
+    def __init__(self, builder: LeaveGroupBuilder, reason: str, *, waits_for_others: bool, is_closing: bool) -> None:
         self.builder = builder
+        self.reason = reason
         self.future: RequestFuture[None] = RequestFuture()
         self.waits_for_others = waits_for_others  # the coordinator's own connection
         self.is_closing = is_closing
         self.in_flight = False
+        self.is_confirmed = False  # and may have overtaken JoinGroup
+        self.is_repeated = False  # as JoinGroup succeeded
         self.failures = 0
         self.next_ms = 0
 
@@ -45,8 +64,10 @@ class LeaveGroupRequestManager:
 
     A broker answers the requests of a connection in order. While JoinGroup or SyncGroup waits there for members that
     have not joined yet, LeaveGroup goes over another connection, the one that fetches use. If only that one is lost,
-    LeaveGroup is sent again: the member would stay until its session expires. ``is_joining`` returns whether such a
-    request is in flight. Thread: the holder of the I/O lease.
+    LeaveGroup is sent again: the member would stay until its session expires. So it would if LeaveGroup overtook
+    JoinGroup, which adds a member to a group of the consumer protocol under any id: LeaveGroup is repeated if JoinGroup
+    succeeds. ``is_joining`` returns whether JoinGroup or SyncGroup is in flight, ``is_join_in_flight`` whether it is
+    JoinGroup. Thread: the holder of the I/O lease.
     """
 
     runs_in_background = True
@@ -60,6 +81,7 @@ class LeaveGroupRequestManager:
         clock: Clock,
         retry_backoff: ExponentialBackoff,
         is_joining: Callable[[], bool],
+        is_join_in_flight: Callable[[], bool],
     ) -> None:
         self._config = config
         self._log = log_context.logger(__name__)
@@ -68,6 +90,7 @@ class LeaveGroupRequestManager:
         self._clock = clock
         self._retry_backoff = retry_backoff
         self._is_joining = is_joining
+        self._is_join_in_flight = is_join_in_flight
         self.pending: _Leaving | None = None
 
     @property
@@ -92,7 +115,7 @@ class LeaveGroupRequestManager:
         if sent.has_member_id and not (self._coordinator.unknown or stays):
             self._log.info("Leaving the group as member %s: %s", sent.member_id, reason)
             builder = LeaveGroupBuilder(self._config.group_id, sent.member_id, reason)
-            leaving = _Leaving(builder, waits_for_others=self.waits_for_others, is_closing=is_closing)
+            leaving = _Leaving(builder, reason, waits_for_others=self.waits_for_others, is_closing=is_closing)
         self.pending = leaving
         self._membership.reset_and_rejoin(
             "consumer pro-actively leaving the group", reset_member_id=True, lost_because=lost_because
@@ -106,6 +129,8 @@ class LeaveGroupRequestManager:
             return NOTHING
         if leaving.in_flight:
             return PollResult(self._config.retry_backoff_ms)  # when the heartbeat thread looks for the response
+        if leaving.is_confirmed:
+            return self._await_join(leaving, now_ms)
         if now_ms < leaving.next_ms:
             return PollResult(leaving.next_ms - now_ms)
         node, broker = self._coordinator.check_and_get(), self._coordinator.broker
@@ -118,6 +143,25 @@ class LeaveGroupRequestManager:
             return self._request(leaving, broker, is_own=False)
         return self._request(leaving, node, is_own=True)
 
+    def joined_after_leaving(self, member_id: str) -> None:
+        """Send LeaveGroup again if it may have been processed before JoinGroup, which has succeeded."""
+        leaving = self.pending
+        if leaving is not None and leaving.waits_for_others and (leaving.in_flight or leaving.is_confirmed):
+            self._log.info("JoinGroup of member %s was answered after LeaveGroup was sent; leaving again", member_id)
+            leaving.builder = LeaveGroupBuilder(self._config.group_id, member_id, leaving.reason)
+            leaving.is_repeated = True
+            leaving.is_confirmed = leaving.waits_for_others = False
+            leaving.next_ms = 0
+
+    def _await_join(self, leaving: _Leaving, now_ms: int) -> PollResult:
+        if not self._is_join_in_flight():
+            self._end(leaving, None)
+        elif now_ms < leaving.next_ms:
+            return PollResult(leaving.next_ms - now_ms)
+        elif not leaving.future.is_done:
+            leaving.future.settle(None)
+        return NOTHING
+
     def reset(self) -> None:
         """Send LeaveGroup again, if it was in flight."""
         if self.pending is not None:
@@ -125,16 +169,26 @@ class LeaveGroupRequestManager:
 
     def _request(self, leaving: _Leaving, node: Node, *, is_own: bool) -> PollResult:
         request = UnsentRequest(leaving.builder, node)
-        request.future.add_listener(partial(self._answered, leaving), partial(self._failed, leaving, is_own))
+        answered = partial(self._answered, leaving, leaving.builder)
+        request.future.add_listener(answered, partial(self._failed, leaving, is_own))
         leaving.in_flight = True
         return PollResult(self._config.retry_backoff_ms, (request,))
 
-    def _answered(self, leaving: _Leaving, answer: ClientResponse) -> None:
+    def _answered(self, leaving: _Leaving, builder: LeaveGroupBuilder, answer: ClientResponse) -> None:
+        leaving.in_flight = False
+        if builder is not leaving.builder:
+            return  # it is to be sent again
         response = answer.response_body
         codes = [response.error_code, *(member.error_code for member in response.members)]
         error = errors.for_code(next((code for code in codes if code), 0))
+        if leaving.is_repeated and isinstance(error, UnknownMemberIdError):
+            error = None  # it was not overtaken
         if error is None:
             self._log.debug("The coordinator confirmed that this member left the group")
+            if leaving.waits_for_others and self.pending is leaving and self._is_join_in_flight():
+                leaving.is_confirmed = True
+                leaving.next_ms = self._clock.now_ms() + _OVERTAKEN_JOIN_MS
+                return
         else:
             self._log.error("LeaveGroup failed: %s", error)
         self._end(leaving, error)
@@ -154,4 +208,5 @@ class LeaveGroupRequestManager:
     def _end(self, leaving: _Leaving, error: Exception | None) -> None:
         if self.pending is leaving:
             self.pending = None
-        leaving.future.settle(error)
+        if not leaving.future.is_done:
+            leaving.future.settle(error)
