@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import socket
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 import examples
-from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
+from pykclient import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from pykclient.errors import ConfigError, KafkaTimeoutError
 from pykclient.testing import EmbeddedCluster
 from tests.cli.command import Pykclient
@@ -89,12 +90,58 @@ def test_the_first_errors_read_as_the_quick_start_says() -> None:
     assert f"ConfigError: {unknown.value}" in text
 
 
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    """A page that is missing in the menu, and a link or an anchor that leads nowhere, are warnings."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site. A page that is missing in the menu, and a link or an anchor that leads nowhere, are warnings."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(
-        command, cwd=DOCS.parent, env=environment, capture_output=True, text=True, timeout=100, check=False
+        command, cwd=DOCS.parent, env=environment, capture_output=True, text=True, timeout=280, check=False
     )
     assert built.returncode == 0, built.stderr
-    assert "pip install pykclient" in (tmp_path / "index.html").read_text(encoding="utf-8")
+    return folder
+
+
+@pytest.mark.timeout(300)
+def test_site_builds_without_a_warning(site: Path) -> None:
+    assert "pip install pykclient" in (site / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "package",
+    [
+        "pykclient",
+        "pykclient.admin",
+        "pykclient.aio",
+        "pykclient.metrics",
+        "pykclient.spark",
+        "pykclient.testing",
+        "pykclient.testing.simulation",
+    ],
+)
+def test_reference_has_every_public_name(package: str, site: Path) -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in (site / "api").rglob("index.html"))
+    known = set(re.findall(r'id="(pykclient\.[\w.]+)"', pages)) | set(re.findall(r"<code>(\w+)</code>", pages))
+    anchors = known | {name.rpartition(".")[2] for name in known}
+    public = set(importlib.import_module(package).__all__) - {"__version__", "errors"}
+    assert not public - anchors
+
+
+@pytest.mark.timeout(300)
+def test_reference_has_every_error(site: Path) -> None:
+    page = (site / "api" / "errors" / "index.html").read_text(encoding="utf-8")
+    assert [
+        name for name, value in vars(errors).items() if is_error(value) and f"<code>{value.__name__}</code>" not in page
+    ] == []
+
+
+def is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, errors.KafkaError)
+
+
+def test_page_of_errors_is_up_to_date() -> None:
+    command = [sys.executable, "tools/errors_reference.py", "docs/api/errors.md", "--check"]
+    done = subprocess.run(command, cwd=DOCS.parent, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
