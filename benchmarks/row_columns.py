@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from pykclient import implementation
-from pykclient.producer.partitioner.columns import hash_partitions
+from pykclient.producer.partitioner.hashing import hash_partitions
 from pykclient.record.row_columns import (
     BytesColumn,
     Rows,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pykclient.producer.interceptors import AcknowledgedBatch, ProducerInterceptor
     from pykclient.producer.kafka_producer import KafkaProducer
     from pykclient.producer.partitioner import Partitioner
-    from pykclient.producer.prepared_txn_state import PreparedTxnState
+    from pykclient.producer.transactions.transactional_calls import PreparedTxnState
     from pykclient.serialization import (
         DefaultSerializer,
         Deserializer,
@@ -69,7 +69,7 @@ _HOME = {
     "OffsetAndTimestamp": "types",
     "PartitionInfo": "types",
     "Partitioner": "producer.partitioner",
-    "PreparedTxnState": "producer.prepared_txn_state",
+    "PreparedTxnState": "producer.transactions.transactional_calls",
     "ProducerInterceptor": "producer.interceptors",
     "ProducerRecord": "types",
     "RecordMetadata": "types",

@@ -15,7 +15,7 @@ from pykclient.aio import AIOKafkaProducer, AIOKafkaShareConsumer
 from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidTopicError
 from pykclient.metrics import MetricName
 from pykclient.metrics.kafka_metric import KafkaMetric
-from pykclient.producer.prepared_txn_state import PreparedTxnState
+from pykclient.producer.transactions.transactional_calls import PreparedTxnState
 from pykclient.testing import EmbeddedCluster
 from pykclient.types import TopicPartition
 from tests.aio.loops import run

@@ -11,11 +11,6 @@ import pytest
 
 # Imported before any client has a thread: pytest parses the sources that it imports, and CPython 3.11 fails if two
 # threads parse at once.
-import pykclient.cli.reading
-import pykclient.cli.writing
-import pykclient.producer.batch_future
-import pykclient.producer.batch_input
-import pykclient.producer.column_sender  # noqa: F401
 from pykclient.cli.main import main
 
 

@@ -24,9 +24,9 @@ from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.sender import Sender, SenderConfig
 from pykclient.producer.sender_driver import SenderDriver
 from pykclient.producer.sender_thread import SenderThread
-from pykclient.producer.transaction_manager import TransactionManager
-from pykclient.producer.transactional_calls import TransactionalSettings
-from pykclient.producer.transactional_manager import TransactionalManager
+from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
+from pykclient.producer.transactions.transaction_manager import TransactionManager
+from pykclient.producer.transactions.transactional_calls import TransactionalSettings
 from pykclient.producer.waiting_queues import NodeQueues
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 from pykclient.protocol.messages.metadata import MetadataResponse
@@ -161,9 +161,9 @@ class SenderHarness:
         self.client = MockClient(self.clock, self.metadata)
         thread = SenderThread(wakeup=self.client.wakeup)
         self.api_versions = ApiVersions()
-        self.manager = TransactionManager(log_context, RETRY_BACKOFF_MS) if idempotent else None
+        self.manager = ProducerIdManager(log_context, RETRY_BACKOFF_MS) if idempotent else None
         if transactional_id is not None:
-            self.manager = TransactionalManager(
+            self.manager = TransactionManager(
                 log_context,
                 TransactionalSettings(transactional_id, TRANSACTION_TIMEOUT_MS, RETRY_BACKOFF_MS, two_phase_commit),
                 self.api_versions,

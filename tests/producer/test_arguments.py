@@ -16,11 +16,11 @@ from pykclient.errors import IllegalArgumentError, KafkaError
 from pykclient.metrics import MetricName
 from pykclient.metrics.kafka_metric import KafkaMetric
 from pykclient.producer import record_arguments
-from pykclient.producer.batch_future import BatchFuture
+from pykclient.producer.columns import BatchFuture
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.interceptors import ProducerInterceptor
 from pykclient.producer.kafka_producer import KafkaProducer
-from pykclient.producer.prepared_txn_state import PreparedTxnState
+from pykclient.producer.transactions.transactional_calls import PreparedTxnState
 from pykclient.types import ConsumerGroupMetadata, ProducerRecord, TopicPartition
 from tests.producer.harness import TOPIC
 from tests.producer.test_kafka_producer import Make, make

@@ -14,8 +14,7 @@ from pykclient.clock import SYSTEM_CLOCK
 from pykclient.errors import BufferExhaustedError, IllegalArgumentError, KafkaError
 from pykclient.metrics import Metrics
 from pykclient.producer import buffer_pool
-from pykclient.producer.buffer_pool import BufferPool, Loan
-from pykclient.producer.buffer_pool_metrics import BufferPoolMetrics
+from pykclient.producer.buffer_pool import BufferPool, BufferPoolMetrics, Loan
 from tests.support.mock_clock import MockClock
 from tests.support.wait import eventually
 

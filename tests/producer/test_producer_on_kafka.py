@@ -92,7 +92,7 @@ def test_idempotent_batches_carry_their_numbers(any_kafka: AnyKafka, topic: str)
     with KafkaProducer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers, linger_ms=0) as producer:
         for index in range(50):
             producer.send(topic, b"%d" % index).get(20)
-        manager = producer._transaction_manager
+        manager = producer._id_manager
         assert manager is not None
         assert manager.has_producer_id
         assert manager.sequence_number(producer.send(topic, b"last").get(20).topic_partition) == 51

@@ -17,7 +17,7 @@ from pykclient.producer.buffer_pool import BufferPool
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.producer_batch import ABORTED, ProducerBatch
 from pykclient.producer.record_accumulator import RecordAccumulator
-from pykclient.producer.transaction_manager import TransactionManager
+from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
 from pykclient.record import NO_COMPRESSION, Compression, MemoryRecords
 from pykclient.types import TopicPartition
 from tests.producer.harness import TOPIC, TP0, TP1, nodes_due, snapshot
@@ -42,7 +42,7 @@ class Harness:
         compression: Compression = NO_COMPRESSION,
         adaptive: bool = False,
         availability_timeout_ms: int = 0,
-        manager: TransactionManager | None = None,
+        manager: ProducerIdManager | None = None,
         retry_backoff_max_ms: int = RETRY_BACKOFF_MS,
         guarantee_message_order: bool = False,
     ) -> None:
@@ -332,7 +332,7 @@ def test_a_retry_goes_before_what_was_never_sent_whatever_their_ages() -> None:
 
 
 def test_numbered_batches_go_back_by_sequence_whatever_the_order() -> None:
-    manager = TransactionManager(LogContext(), RETRY_BACKOFF_MS)
+    manager = ProducerIdManager(LogContext(), RETRY_BACKOFF_MS)
     manager.producer_id_and_epoch = manager.producer_id_and_epoch._replace(producer_id=7, epoch=0)
     h = Harness(linger_ms=0, manager=manager)
     h.append()
@@ -353,7 +353,7 @@ def test_numbered_batches_go_back_by_sequence_whatever_the_order() -> None:
 
 
 def test_a_batch_that_is_not_in_flight_cannot_go_back() -> None:
-    manager = TransactionManager(LogContext(), RETRY_BACKOFF_MS)
+    manager = ProducerIdManager(LogContext(), RETRY_BACKOFF_MS)
     manager.producer_id_and_epoch = manager.producer_id_and_epoch._replace(producer_id=7, epoch=0)
     h = Harness(linger_ms=0, manager=manager)
     h.append()
@@ -364,14 +364,14 @@ def test_a_batch_that_is_not_in_flight_cannot_go_back() -> None:
 
 
 def test_nothing_is_drained_without_a_producer_id() -> None:
-    h = Harness(linger_ms=0, manager=TransactionManager(LogContext(), RETRY_BACKOFF_MS))
+    h = Harness(linger_ms=0, manager=ProducerIdManager(LogContext(), RETRY_BACKOFF_MS))
     h.append()
     assert h.ready() == {0}
     assert h.drain() == []
 
 
 def test_a_blocked_partition_does_not_hold_up_the_others() -> None:
-    manager = TransactionManager(LogContext(), RETRY_BACKOFF_MS)
+    manager = ProducerIdManager(LogContext(), RETRY_BACKOFF_MS)
     manager.producer_id_and_epoch = manager.producer_id_and_epoch._replace(producer_id=7, epoch=0)
     h = Harness(linger_ms=0, manager=manager)
     h.append()

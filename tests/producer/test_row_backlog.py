@@ -11,10 +11,9 @@ import pytest
 from pykclient import KafkaProducer
 from pykclient.clock import SYSTEM_CLOCK, LockSignal
 from pykclient.errors import BufferExhaustedError, KafkaError
-from pykclient.producer import row_backlog
-from pykclient.producer.batch_future import BatchFuture
-from pykclient.producer.buffer_pool import BufferPool, Loan
-from pykclient.producer.row_backlog import RowBacklog
+from pykclient.producer import buffer_pool
+from pykclient.producer.buffer_pool import BufferPool, Loan, RowBacklog
+from pykclient.producer.columns import BatchFuture
 from pykclient.testing import EmbeddedCluster
 from pykclient.types import TopicPartition
 from tests.support.wait import eventually
@@ -55,7 +54,7 @@ def test_one_batch_always_has_room() -> None:
 
 
 def test_threads_enter_in_the_order_in_which_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_backlog, "_PATIENCE_MS", 0)
+    monkeypatch.setattr(buffer_pool, "_PATIENCE_MS", 0)
     woken: list[int] = []
     rows, first, entered = backlog(woken.append), Loan(), list[str]()
     rows.enter(first, 100, 100, 0)
@@ -77,7 +76,7 @@ def test_threads_enter_in_the_order_in_which_they_came(monkeypatch: pytest.Monke
 
 
 def test_a_thread_waits_for_half_of_the_limit_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_backlog, "_PATIENCE_MS", FOREVER_MS)
+    monkeypatch.setattr(buffer_pool, "_PATIENCE_MS", FOREVER_MS)
     rows, loans = backlog(), [Loan() for _ in range(10)]
     for loan in loans:
         rows.enter(loan, 10, 100, 0)

@@ -23,7 +23,7 @@ from pykclient.errors import (
     KafkaTimeoutError,
     RecordTooLargeError,
 )
-from pykclient.producer.batch_future import BatchFuture
+from pykclient.producer.columns import BatchFuture
 from pykclient.producer.interceptors import ProducerInterceptor
 from pykclient.record import Record
 from pykclient.types import RecordMetadata

@@ -18,7 +18,7 @@ from pykclient.errors import (
     KafkaTimeoutError,
     TopicAuthorizationError,
 )
-from pykclient.producer.batch_future import BatchFuture
+from pykclient.producer.columns import BatchFuture
 from pykclient.protocol.messages.produce import ProduceResponse
 from pykclient.types import TopicPartition
 from tests.producer.harness import TOPIC, metadata_response

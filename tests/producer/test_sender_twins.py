@@ -16,7 +16,7 @@ from tests.support.twins import load
 MODULES = (
     "pykclient.producer.produce_messages",
     "pykclient.producer.record_accumulator",
-    "pykclient.producer.sequence_numbers",
+    "pykclient.producer.transactions.producer_id_manager",
     "pykclient.producer.waiting_queues",
     "pykclient.record.compression",
     "pykclient.record.compression_ratio_estimator",
@@ -86,7 +86,7 @@ class World:
         self.h.clock.advance(DELIVERY_TIMEOUT_MS)
 
     def rest(self) -> None:
-        self.h.clock.advance(self.twin["sequence_numbers"].REST_MS)
+        self.h.clock.advance(self.twin["producer_id_manager"].REST_MS)
 
     def move(self) -> None:
         """Elect other leaders."""

@@ -14,8 +14,7 @@ from pykclient.errors import (
     OutOfOrderSequenceError,
     RecordTooLargeError,
 )
-from pykclient.producer.transaction_manager import TransactionManager
-from pykclient.producer.txn_partition_map import TxnPartitionEntry
+from pykclient.producer.transactions.producer_id_manager import ProducerIdManager, TxnPartitionEntry
 from pykclient.record import Compression
 from pykclient.testing import EmbeddedCluster
 from tests.producer.harness import RETRY_BACKOFF_MS, TP0, TP1, SenderHarness
@@ -26,7 +25,7 @@ END = 1 << 31
 TP = TopicPartition("t", 0)
 
 
-def leave_numbers(manager: TransactionManager | None, tp: TopicPartition, left: int) -> TxnPartitionEntry:
+def leave_numbers(manager: ProducerIdManager | None, tp: TopicPartition, left: int) -> TxnPartitionEntry:
     """Leave a partition only ``left`` sequence numbers of the epoch."""
     assert manager is not None
     entry = manager._partitions.entries[tp]
@@ -49,7 +48,7 @@ def start_near_the_end(h: SenderHarness, left: int) -> TxnPartitionEntry:
 def go_to(producer: KafkaProducer[Any, Any], left: int) -> None:
     """Leave partition 0 only ``left`` sequence numbers, and send its first record with one of them."""
     producer.send(TP.topic, b"", partition=1).get(10)
-    leave_numbers(producer._transaction_manager, TP, left)
+    leave_numbers(producer._id_manager, TP, left)
     producer.send(TP.topic, b"00", partition=0).get(10)
 
 
@@ -79,7 +78,7 @@ def test_all_are_written_once_and_in_order(fault: str, left: int, batch_size: in
             for future in futures:
                 future.get(30)
             other = producer.send(TP.topic, b"", partition=1).get(10)
-            manager = producer._transaction_manager
+            manager = producer._id_manager
             assert manager is not None
             assert manager.producer_id_and_epoch.epoch == 1
         assert [record.value for record in cluster.log(TP)] == [b"%02d" % number for number in range(21)]

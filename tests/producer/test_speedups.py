@@ -24,7 +24,7 @@ MODULES = (
     "pykclient.producer.partitioner.hashing",
     "pykclient.producer.producer_metadata",
     "pykclient.producer.producer_components",
-    "pykclient.producer.transaction_state",
+    "pykclient.producer.transactions.transaction_state",
     "pykclient.record.compression",
     "pykclient.record.memory_records_builder",
     "pykclient.types",
@@ -275,7 +275,7 @@ class World:
 
     def split(self) -> None:
         accumulator = self.parts.accumulator
-        if self.parts.transaction_manager is not None:
+        if self.parts.id_manager is not None:
             return
         for info in list(accumulator._topics.values()):
             for queue in list(info.queues.values()):
@@ -290,8 +290,8 @@ class World:
         self.told += [batch.estimated_size_in_bytes, batch.created_ms, len(batch.produce_future.listeners)]
 
     def fatal(self) -> None:
-        if self.parts.transaction_manager is not None:
-            self.parts.transaction_manager.transition_to_fatal_error(ValueError("fatal"))
+        if self.parts.id_manager is not None:
+            self.parts.id_manager.transition_to_fatal_error(ValueError("fatal"))
 
     def grow(self) -> None:
         """Add partitions to the topic."""

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from pykclient.errors import IllegalStateError
-from pykclient.producer.transaction_state import MOVES, STATES, check_move
+from pykclient.producer.transactions.transaction_state import MOVES, STATES, check_move
 
 
 @pytest.mark.parametrize(("source", "target"), list(product(STATES, STATES)))

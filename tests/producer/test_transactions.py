@@ -33,7 +33,7 @@ from pykclient.errors import (
     UnknownProducerIdError,
     UnknownServerError,
 )
-from pykclient.producer import transaction_state as state
+from pykclient.producer.transactions import transaction_state as state
 from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata
 from tests.producer.harness import DELIVERY_TIMEOUT_MS, TP0, TP1, TRANSACTION_TIMEOUT_MS
 from tests.producer.transaction_harness import LOST, PRODUCER_ID, TransactionHarness

@@ -19,7 +19,7 @@ from pykclient.errors import (
     TransactionAbortableError,
     TransactionAbortedError,
 )
-from pykclient.producer.transaction_steps import TRANSACTION, CoordinatorKey
+from pykclient.producer.transactions.transaction_steps import TRANSACTION, CoordinatorKey
 from pykclient.types import ConsumerGroupMetadata
 from tests.kafka.cluster import KafkaCluster
 from tests.support.any_kafka import AnyKafka

@@ -20,9 +20,9 @@ from pykclient.errors import (
     UnknownServerError,
     UnsupportedVersionError,
 )
-from pykclient.producer import transaction_state as state
-from pykclient.producer.prepared_txn_state import PreparedTxnState
-from pykclient.producer.transactions import checked_prepared_state
+from pykclient.producer.transactions import transaction_state as state
+from pykclient.producer.transactions.transactional_calls import PreparedTxnState
+from pykclient.producer.transactions.transactional_methods import checked_prepared_state
 from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata
 from tests.producer.harness import TP0, TP1, TRANSACTION_TIMEOUT_MS
 from tests.producer.transaction_harness import LOST, PRODUCER_ID, TransactionHarness

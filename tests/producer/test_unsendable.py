@@ -12,7 +12,7 @@ from pykclient.errors import DisconnectError, KafkaError, KafkaTimeoutError
 from pykclient.producer.batch_register import BatchRegister
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.record_accumulator import RecordAccumulator
-from pykclient.producer.transaction_manager import TransactionManager
+from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
 from pykclient.testing import EmbeddedCluster
 from tests.producer.harness import RETRY_BACKOFF_MS, TP0, TP1, SenderHarness, produce_response
 
@@ -34,9 +34,7 @@ def only_for_bad(instead: Callable[..., Any], method: Any) -> Callable[..., Any]
 
 
 BREAKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "number": lambda patch: patch.setattr(
-        TransactionManager, "number", only_for_bad(raises, TransactionManager.number)
-    ),
+    "number": lambda patch: patch.setattr(ProducerIdManager, "number", only_for_bad(raises, ProducerIdManager.number)),
     "compress": lambda patch: patch.setattr(ProducerBatch, "close", only_for_bad(raises, ProducerBatch.close)),
     "build": lambda patch: patch.setattr(
         ProducerBatch,

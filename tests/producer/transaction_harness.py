@@ -8,9 +8,8 @@ from typing import Any
 from pykclient.errors import BrokerError
 from pykclient.network.node_api_versions import NodeApiVersions
 from pykclient.producer.future import FutureRecordMetadata
-from pykclient.producer.prepared_txn_state import PreparedTxnState
-from pykclient.producer.transactional_manager import TransactionalManager
-from pykclient.producer.transactional_request_result import TransactionalRequestResult
+from pykclient.producer.transactions.transaction_manager import TransactionManager
+from pykclient.producer.transactions.transactional_calls import PreparedTxnState, TransactionalRequestResult
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from pykclient.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
@@ -36,8 +35,8 @@ class TransactionHarness(SenderHarness):
 
     def __init__(self, *, v2: bool = True, init_version: int = 5, **settings: Any) -> None:
         super().__init__(transactional_id=TRANSACTIONAL_ID, **settings)
-        assert isinstance(self.manager, TransactionalManager)
-        self.transactions: TransactionalManager = self.manager
+        assert isinstance(self.manager, TransactionManager)
+        self.transactions: TransactionManager = self.manager
         self.log: list[tuple[Any, ...]] = []
         self.held: set[str] = set()  # requests of these names get no answer
         self._failures: dict[str, deque[int | str]] = {}

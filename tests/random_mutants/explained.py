@@ -54,7 +54,7 @@ EXPLAINED: tuple[Explained, ...] = (
         "where memory begins to be scarce is a choice; one byte more or less makes no difference",
     ),
     Explained(
-        "producer/column_sender",
+        "producer/columns",
         "ColumnSender.__init__",
         "statement deleted",
         'self._numbers = memoryview(b"")',

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from pykclient.errors import IllegalArgumentError
 from pykclient.implementation import python_form
-from pykclient.producer.partitioner.columns import hash_partitions
-from pykclient.producer.partitioner.hashing import POSITIVE, murmur2
+from pykclient.producer.partitioner.hashing import POSITIVE, hash_partitions, murmur2
 from pykclient.record import Compression, MemoryRecordsBuilder, arrow, memory_records_builder
 from pykclient.record.default_record import encode_headers
 from pykclient.record.record_batch import MAX_INT32, estimate_size_in_bytes_upper_bound
@@ -196,7 +195,7 @@ def test_groups(numbers: list[int], data: st.DataObject) -> None:
 @given(st.lists(st.none() | st.binary(max_size=40), max_size=20), st.integers(1, 2000))
 def test_partitions_of_keys(keys: list[bytes | None], count: int) -> None:
     results = []
-    for twin in (python_form(hash_partitions), compiled_form("pykclient.producer.partitioner.columns").hash_partitions):
+    for twin in (python_form(hash_partitions), compiled_form("pykclient.producer.partitioner.hashing").hash_partitions):
         numbers = memoryview(bytearray(b"\xff" * (4 * len(keys) + 4))).cast("i")
         if keys:
             numbers[0] = 77  # already chosen

@@ -18,7 +18,7 @@ from pykclient.errors import (
     RecordTooLargeError,
     UnreleasedInstanceIdError,
 )
-from pykclient.producer.batch_future import BatchFuture
+from pykclient.producer.columns import BatchFuture
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.testing.simulation.checks import InvariantError

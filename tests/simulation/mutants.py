@@ -49,7 +49,7 @@ _PRODUCER = (
     ),
     Mutant(
         "sequence numbers go on after a bump of the epoch",
-        "producer/txn_partition_map",
+        "producer/transactions/producer_id_manager",
         "        self.next_sequence = sequence\n",
         "        self.next_sequence = max(sequence, self.next_sequence)\n",
     ),
@@ -61,7 +61,7 @@ _PRODUCER = (
     ),
     Mutant(
         "an expired batch leaves its numbers resolved",
-        "producer/sequence_numbers",
+        "producer/transactions/producer_id_manager",
         "            self.mark_sequence_unresolved(batch)\n",
         "            pass\n",
     ),
@@ -286,19 +286,19 @@ _BROKERS = (
 _COLUMNS = (
     Mutant(
         "rows of a split batch are looked for where they were",
-        "producer/batch_future",
+        "producer/columns",
         "            result, at = self.result.locate(place)\n",
         "            result, at = self.result.locate(place)[0], place\n",
     ),
     Mutant(
         "rows that waited in vain for memory are forgotten",
-        "producer/column_sender",
+        "producer/columns",
         "            self._refuse((row for row in range(start, stop) if base + row not in handled), error)\n",
         "",
     ),
     Mutant(
         "send_batch wakes nobody",
-        "producer/column_sender",
+        "producer/columns",
         "                self._wake_sender()\n                start = stop\n",
         "                start = stop\n",
     ),

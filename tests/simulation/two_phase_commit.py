@@ -14,7 +14,7 @@ import sys
 from typing import Any, ClassVar, Final
 
 from pykclient.errors import IllegalStateError, KafkaError
-from pykclient.producer.prepared_txn_state import PreparedTxnState
+from pykclient.producer.transactions.transactional_calls import PreparedTxnState
 from pykclient.testing.simulation.checks import InvariantError
 from pykclient.types import TopicPartition
 from tests.simulation import pipeline, seeds

@@ -11,8 +11,8 @@ from tests.support.mutants import Mutant, simulate
 
 _SECONDS = 900
 
-_CALLS = "producer/transactional_calls"
-_MANAGER = "producer/transactional_manager"
+_CALLS = "producer/transactions/transactional_calls"
+_MANAGER = "producer/transactions/transaction_manager"
 
 MUTANTS = (
     Mutant(

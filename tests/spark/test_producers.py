@@ -29,7 +29,7 @@ from pykclient.errors import (
     RecordTooLargeError,
     TopicAuthorizationError,
 )
-from pykclient.producer.batch_future import BatchFuture, RefusedRows
+from pykclient.producer.columns import BatchFuture, RefusedRows
 from pykclient.producer.future import FutureRecordMetadata, ProduceRequestResult, failed_future
 from pykclient.spark import producers
 from pykclient.spark.arrow_write import write_arrow

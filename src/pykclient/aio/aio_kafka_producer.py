@@ -42,8 +42,8 @@ from pykclient.producer import record_arguments
 from pykclient.producer.buffer_pool import MustWait
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.interceptors import InterceptedDelivery, headers_of
-from pykclient.producer.serialized_record import call_serializer, checked_serialized, serialization_failed
-from pykclient.producer.transactions import NO_TRANSACTIONS, timed_out
+from pykclient.producer.record_arguments import call_serializer, checked_serialized, serialization_failed
+from pykclient.producer.transactions.transactional_methods import NO_TRANSACTIONS, timed_out
 from pykclient.serialization import BYTES, Serializer
 from pykclient.types import Headers, ProducerRecord
 
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.config.producer_config import ProducerConfig
-    from pykclient.producer.batch_future import BatchFuture
-    from pykclient.producer.transactional_manager import TransactionalManager
+    from pykclient.producer.columns import BatchFuture
+    from pykclient.producer.transactions.transaction_manager import TransactionManager
 
 T = TypeVar("T")
 
@@ -527,9 +527,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
         Raises:
             Exception: those of ``KafkaProducer.send_batch``.
         """
-        from pykclient.producer.batch_future import BatchFuture
-        from pykclient.producer.batch_input import BatchInput
-        from pykclient.producer.column_sender import ColumnSender
+        from pykclient.producer.columns import BatchFuture, BatchInput, ColumnSender
 
         producer = self._usable()
         topic = record_arguments.checked_topic(topic)
@@ -760,7 +758,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics):
 
 
 async def _init_transactions(
-    manager: TransactionalManager,
+    manager: TransactionManager,
     driver: LoopDriver,
     waits: LoopWaits,
     producer: ThreadlessProducer,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.producer import record_arguments
-from pykclient.producer.serialized_record import serialize
+from pykclient.producer.record_arguments import serialize
 from pykclient.record.default_record import encode_headers
 from pykclient.record.record_batch import MAX_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD
 from pykclient.record.row_columns import BytesColumn, RowRun, Rows, upper_bound

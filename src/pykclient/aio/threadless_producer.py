@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pykclient.aio.loop_environment import LoopEnvironment
     from pykclient.config.producer_config import ProducerConfig
-    from pykclient.producer.column_sender import ColumnSenderContext, Route
+    from pykclient.producer.columns import ColumnSenderContext, Route
     from pykclient.producer.producer_batch import RowsInBatch
     from pykclient.record.row_columns import RowRun
     from pykclient.types import Headers
@@ -140,8 +140,8 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
             MustWait: the call would have to wait.
             KafkaError: the producer hit a fatal error, or is closed.
         """
-        if self._transaction_manager is not None:
-            self._transaction_manager.maybe_fail_with_error()
+        if self._id_manager is not None:
+            self._id_manager.maybe_fail_with_error()
         accumulator = self._accumulator
         accumulator.close_open_batch(topic, partition)
         taken, _, _ = accumulator.append_rows(topic, partition, run, self._max_block_ms, self._metadata.fetch())

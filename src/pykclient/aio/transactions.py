@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from pykclient.producer import record_arguments
-from pykclient.producer.transactional_calls import SEND_OFFSETS
-from pykclient.producer.transactions import (
+from pykclient.producer.transactions.transactional_calls import SEND_OFFSETS
+from pykclient.producer.transactions.transactional_methods import (
     LEFT_PREPARED,
     NO_TRANSACTIONS,
     checked_group,
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from pykclient.aio.loop_driver import LoopDriver
     from pykclient.aio.loop_waits import LoopWaits
     from pykclient.aio.threadless_producer import ThreadlessProducer
-    from pykclient.producer.prepared_txn_state import PreparedTxnState
-    from pykclient.producer.transactional_manager import TransactionalManager
-    from pykclient.producer.transactional_request_result import TransactionalRequestResult
-    from pykclient.producer.txn_partition_map import ProducerIdAndEpoch
+    from pykclient.producer.transactions.producer_id_manager import ProducerIdAndEpoch
+    from pykclient.producer.transactions.transaction_manager import TransactionManager
+    from pykclient.producer.transactions.transactional_calls import PreparedTxnState, TransactionalRequestResult
     from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 
@@ -150,7 +149,7 @@ class TransactionalCoroutines:
     def _awaits_decision(self) -> bool:
         return self._transactional_call(None)[0].awaits_decision
 
-    def _transactional_call(self, timeout: float | None) -> tuple[TransactionalManager, int]:
+    def _transactional_call(self, timeout: float | None) -> tuple[TransactionManager, int]:
         """Check that a transactional call is possible; return the manager, and the timeout of the call in ms."""
         producer = self._usable()
         manager = producer.components.transactions
@@ -159,7 +158,7 @@ class TransactionalCoroutines:
             raise IllegalStateError(f"You need to configure transaction_id to use transactions: {NO_TRANSACTIONS}")
         return manager, producer.max_block_ms if timeout is None else record_arguments.milliseconds(timeout)
 
-    async def _result(self, manager: TransactionalManager, result: TransactionalRequestResult, timeout_ms: int) -> None:
+    async def _result(self, manager: TransactionManager, result: TransactionalRequestResult, timeout_ms: int) -> None:
         """Wait for the result of a call, and raise its error."""
         self._driver.wake()
         components = self._usable().components

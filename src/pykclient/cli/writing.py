@@ -17,7 +17,7 @@ from pykclient.record.lines import split_lines
 from pykclient.record.row_columns import BytesColumn
 
 if TYPE_CHECKING:
-    from pykclient.producer.batch_future import BatchFuture
+    from pykclient.producer.columns import BatchFuture
     from pykclient.producer.future import FutureRecordMetadata
     from pykclient.producer.kafka_producer import KafkaProducer
     from pykclient.types import Header

@@ -22,7 +22,7 @@ from pykclient.record._append_state cimport (
 )
 
 from pykclient.producer.batch_start import SMALLEST_CAPACITY
-from pykclient.producer.batch_state import QUEUED
+from pykclient.producer.producer_batch import QUEUED
 from pykclient.producer.future import NO_OFFSET, NO_TIMESTAMP, FutureRecordMetadata, ProduceRequestResult
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.waiting_queues import FULL

@@ -16,12 +16,12 @@ from pykclient.record._append_state cimport AppendState, estimated_size, is_full
 from heapq import heappush as _heappush
 
 from pykclient.clock import FOREVER_MS
-from pykclient.producer.batch_state import ANSWERED, DONE, DRAINED, QUEUED
+from pykclient.producer.producer_batch import ANSWERED, DONE, DRAINED, QUEUED
 from pykclient.producer.batch_walks import MOST_OUTDATED
 from pykclient.producer.batch_walks import drain_queues as _drain_queues
 from pykclient.producer.future import NO_OFFSET
 from pykclient.producer.producer_batch import SUCCEEDED
-from pykclient.producer.sequence_numbers import REST_MS, SequenceNumbers
+from pykclient.producer.transactions.producer_id_manager import REST_MS, SequenceNumbers
 from pykclient.record.record_batch import MAX_INT32, NO_SEQUENCE
 
 cdef object heappush = _heappush, drain_python = _drain_queues
@@ -150,7 +150,7 @@ cdef bint is_full_batch(BatchState batch) noexcept:
 
 
 def drain_queues(accumulator, drain):
-    cdef object manager = accumulator._transaction_manager, waiting = accumulator.waiting
+    cdef object manager = accumulator._id_manager, waiting = accumulator.waiting
     cdef object register = accumulator.register, of_node = drain.of_node
     cdef object backlog = register._backlog, muted = waiting.muted, changed_queues = waiting.changed_queues
     cdef object producer_id_and_epoch = None
@@ -264,7 +264,7 @@ cdef int note(TxnPartitionState entry, BatchState batch, int64_t base_offset) ex
 
 def succeed_written(register, dict batches, topic, written):
     cdef list strangers = [], late = []
-    cdef object manager = register._transaction_manager, thread = register._thread
+    cdef object manager = register._id_manager, thread = register._thread
     cdef object returned = register._pool.returned
     cdef dict held = register.held, incomplete = register.incomplete
     cdef object entries = None

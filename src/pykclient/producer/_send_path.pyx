@@ -20,7 +20,7 @@ from libc.stdint cimport int64_t, uint8_t
 from pykclient.producer._pool_state cimport borrow_for_record
 from pykclient.producer._queue_state cimport QueueState, StickyPartitionInfo
 from pykclient.producer._record_fields cimport BatchState, FutureState, is_shared, new_future
-from pykclient.producer.partitioner._murmur_hash cimport murmur2_of
+from pykclient.producer.partitioner._hashing cimport murmur2_of
 from pykclient.record._append_state cimport LACKS_MEMORY, append_record, size_of, takes_default_records
 from pykclient.record._record_writing cimport size_of_bytes
 

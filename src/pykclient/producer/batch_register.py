@@ -7,9 +7,21 @@ from typing import TYPE_CHECKING
 
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import IllegalStateError
-from pykclient.producer import batch_state as state
 from pykclient.producer.future import NO_OFFSET, NO_TIMESTAMP
-from pykclient.producer.producer_batch import ABORTED, FAILED, SPLIT, SUCCEEDED, ProducerBatch
+from pykclient.producer.producer_batch import (
+    ABORTED,
+    ANSWERED,
+    DONE,
+    DRAINED,
+    FAILED,
+    GIVEN_UP,
+    QUEUED,
+    SENT,
+    SPLIT,
+    SUCCEEDED,
+    ProducerBatch,
+    check_move,
+)
 from pykclient.record import CompressionRatioEstimator
 from pykclient.reentry import HERE
 
@@ -18,10 +30,9 @@ if TYPE_CHECKING:
 
     from pykclient.network.exponential_backoff import ExponentialBackoff
     from pykclient.producer.accumulator_state import AccumulatorConfig, PartitionQueue
-    from pykclient.producer.buffer_pool import BufferPool, Loan
-    from pykclient.producer.row_backlog import RowBacklog
+    from pykclient.producer.buffer_pool import BufferPool, Loan, RowBacklog
     from pykclient.producer.sender_thread import SenderThread
-    from pykclient.producer.transaction_manager import TransactionManager
+    from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
     from pykclient.producer.waiting_queues import WaitingQueues
     from pykclient.types import TopicPartition
 
@@ -41,13 +52,13 @@ class BatchRegister:
         "_backlog",
         "_batch_size",
         "_compression_type",
+        "_id_manager",
         "_in_flight",
         "_is_ordered",
         "_pool",
         "_queue_of",
         "_retry_backoff",
         "_thread",
-        "_transaction_manager",
         "_waiting",
         "held",
         "incomplete",
@@ -61,7 +72,7 @@ class BatchRegister:
         waiting: WaitingQueues,
         pool: BufferPool,
         retry_backoff: ExponentialBackoff,
-        transaction_manager: TransactionManager | None,
+        id_manager: ProducerIdManager | None,
         thread: SenderThread,
         row_backlog: RowBacklog | None = None,
     ) -> None:
@@ -74,7 +85,7 @@ class BatchRegister:
         self._pool = pool
         self._retry_backoff = retry_backoff
         self._thread = thread
-        self._transaction_manager = transaction_manager
+        self._id_manager = id_manager
         #: Batches without a result. Any thread may change a dict safely; copy it before iterating.
         self.incomplete: dict[ProducerBatch, None] = {}
         #: Batches in the sender's hands. Empty between two steps of the sender, unless an exception ended one early.
@@ -87,13 +98,13 @@ class BatchRegister:
 
     def take(self, batch: ProducerBatch) -> None:
         """Hold ``batch``, which the caller is about to remove from its queue. The caller holds the queue's lock."""
-        if batch.state != state.QUEUED:
-            state.check_move(batch.state, state.DRAINED)
+        if batch.state != QUEUED:
+            check_move(batch.state, DRAINED)
         loan = batch.loan
         if loan is not None and loan.queued and self._backlog is not None:
             self._backlog.leave(loan)
         self.held[batch] = None
-        batch.state = state.DRAINED
+        batch.state = DRAINED
 
     def reclaim(self, batch: ProducerBatch) -> None:
         """Remove a held batch from its queue, if an exception has left it there as well."""
@@ -101,16 +112,16 @@ class BatchRegister:
         with HERE.mark, queue.lock:
             if batch in queue.batches:
                 queue.batches.remove(batch)
-            if batch.state == state.QUEUED:
+            if batch.state == QUEUED:
                 self.take(batch)
 
     def sent(self, batches: Iterable[ProducerBatch]) -> None:
         """Note that the network client gets a request with ``batches``: from now on it may read their memory."""
         for batch in batches:
-            if batch.state != state.DRAINED:
-                state.check_move(batch.state, state.SENT)
+            if batch.state != DRAINED:
+                check_move(batch.state, SENT)
             self._in_flight[batch] = None
-            batch.state = state.SENT
+            batch.state = SENT
             del self.held[batch]
 
     def answered(self, batches: Iterable[ProducerBatch]) -> None:
@@ -121,10 +132,10 @@ class BatchRegister:
         for batch in batches:
             if batch not in self._in_flight:
                 continue
-            if batch.state != state.SENT:
-                state.check_move(batch.state, state.ANSWERED)
+            if batch.state != SENT:
+                check_move(batch.state, ANSWERED)
             self.held[batch] = None
-            batch.state = state.ANSWERED
+            batch.state = ANSWERED
             del self._in_flight[batch]
 
     # --- waiting too long --------------------------------------------------------------------------------------
@@ -146,7 +157,7 @@ class BatchRegister:
         expired: list[ProducerBatch] = []
         oldest_ms = FOREVER_MS
         for batch in self._in_flight:
-            if batch.state != state.SENT:
+            if batch.state != SENT:
                 continue
             if batch.has_reached_delivery_timeout(delivery_timeout_ms, now_ms):
                 expired.append(batch)
@@ -174,7 +185,7 @@ class BatchRegister:
         if big.is_split_batch:
             target = max(big.max_record_batch_size, big.estimated_size_in_bytes // 2)
         parts = big.split(target)
-        manager = self._transaction_manager
+        manager = self._id_manager
         for part in parts:
             self.take(part)
             self.incomplete[part] = None
@@ -191,9 +202,9 @@ class BatchRegister:
     def _put_into_queue(self, batch: ProducerBatch) -> None:
         queue = self._queue_of(batch.topic_partition)
         with HERE.mark, queue.lock:
-            state.check_move(batch.state, state.QUEUED)
+            check_move(batch.state, QUEUED)
             self._insert_first(queue.batches, batch)
-            batch.state = state.QUEUED
+            batch.state = QUEUED
         self._queued_again(queue, batch)
 
     def _queued_again(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
@@ -209,7 +220,7 @@ class BatchRegister:
         only. Expiry checks only the first batch, so that must be the oldest. Java puts batches without numbers in front
         of all others, and so fails those behind them late.
         """
-        manager = self._transaction_manager
+        manager = self._id_manager
         if manager is not None:
             if not batch.has_sequence:
                 raise IllegalStateError(f"{batch} is requeued without a sequence number")
@@ -229,8 +240,8 @@ class BatchRegister:
         the last batch of a response, so that it takes the pool's lock once.
         """
         is_first = batch.decide(SUCCEEDED, base_offset, log_append_time_ms)
-        if self._transaction_manager is not None:
-            self._transaction_manager.handle_completed_batch(batch, base_offset)
+        if self._id_manager is not None:
+            self._id_manager.handle_completed_batch(batch, base_offset)
         self._conclude(batch, self._pool.returned.append)
         return is_first
 
@@ -248,7 +259,7 @@ class BatchRegister:
         ``refused``: the batch is certainly not in the log.
         """
         is_first = batch.decide(FAILED, NO_OFFSET, NO_TIMESTAMP, error_for or (lambda _index: error))
-        manager = self._transaction_manager
+        manager = self._id_manager
         # An exception may have ended an earlier call. A transaction must not miss the failure of any batch.
         if manager is not None and (is_first or manager.is_transactional or manager.is_in_flight(batch)):
             manager.handle_failed_batch(batch, error, refused)
@@ -262,15 +273,15 @@ class BatchRegister:
             with HERE.mark, queue.lock:
                 batch.abort_record_appends()
                 if batch in queue.batches:
-                    if batch.state == state.QUEUED:
+                    if batch.state == QUEUED:
                         self.take(batch)
                     queue.batches.remove(batch)
                     self._waiting.changed(queue)
             if not batch.is_done:  # done if the sender's thread ended while it completed the batch
                 batch.decide(ABORTED, NO_OFFSET, NO_TIMESTAMP, lambda _index: error)
-            if self._transaction_manager is not None and batch.has_sequence:
+            if self._id_manager is not None and batch.has_sequence:
                 # Otherwise the partition would wait forever for this batch before it starts a new id or epoch.
-                self._transaction_manager.remove_in_flight_batch(batch)
+                self._id_manager.remove_in_flight_batch(batch)
             self.conclude(batch)
 
     def abort_undrained(self, error: Exception) -> None:
@@ -278,7 +289,7 @@ class BatchRegister:
         for batch in [*self.incomplete]:
             queue = self._queue_of(batch.topic_partition)
             with HERE.mark, queue.lock:
-                if batch.state != state.QUEUED or batch.has_sequence:
+                if batch.state != QUEUED or batch.has_sequence:
                     continue
                 batch.abort_record_appends()
                 self.take(batch)
@@ -289,7 +300,7 @@ class BatchRegister:
 
     def conclude_again(self, batch: ProducerBatch, error: Exception) -> None:
         """Conclude a held batch whose result was decided when an exception, ``error``, kept it from being concluded."""
-        manager = self._transaction_manager
+        manager = self._id_manager
         if batch.final_state not in {SUCCEEDED, SPLIT}:
             self.fail(batch, error)
             return
@@ -322,8 +333,8 @@ class BatchRegister:
                 deallocate(borrowed)
             if batch.loan is not None:
                 deallocate(batch.loan)
-        elif batch.state == state.SENT:
-            batch.state = state.GIVEN_UP
+        elif batch.state == SENT:
+            batch.state = GIVEN_UP
         thread = self._thread
         result = batch.produce_future
         if result.settled or result.done(bool(result.listeners) and thread.is_borrowed):
@@ -334,7 +345,7 @@ class BatchRegister:
         if is_held:
             if self._is_ordered:
                 self._waiting.unmute(self._queue_of(batch.topic_partition), batch)
-            batch.state = state.DONE
+            batch.state = DONE
             self.held.pop(batch, None)
 
     def call_listeners(self) -> None:
@@ -360,11 +371,11 @@ class BatchRegister:
         ]  # first, so that a new batch is not taken for a lost one
         queued = dict.fromkeys(queued_batches())
         for batch in known:
-            if batch.state == state.DONE:
+            if batch.state == DONE:
                 self.held.pop(batch, None)
-            elif batch.state != state.QUEUED or batch not in queued or batch in self.held:
-                if batch.state in {state.SENT, state.GIVEN_UP}:
-                    batch.state = state.ANSWERED
+            elif batch.state != QUEUED or batch not in queued or batch in self.held:
+                if batch.state in {SENT, GIVEN_UP}:
+                    batch.state = ANSWERED
                 self.held[batch] = None
                 self.reclaim(batch)
         self._in_flight.clear()
@@ -372,18 +383,18 @@ class BatchRegister:
 
     def put_back(self, batch: ProducerBatch) -> None:
         """Put a held batch that was drained, and not sent since, back into its queue: it counts as no attempt."""
-        if self._transaction_manager is None or batch.has_sequence:
+        if self._id_manager is None or batch.has_sequence:
             self._put_into_queue(batch)
             return
         queue = self._queue_of(batch.topic_partition)
         with HERE.mark, queue.lock:
-            state.check_move(batch.state, state.QUEUED)
+            check_move(batch.state, QUEUED)
             queue.batches.insert(sum(other.has_sequence for other in queue.batches), batch)
-            batch.state = state.QUEUED
+            batch.state = QUEUED
         self._queued_again(queue, batch)
 
 
-_HELD = frozenset((state.DRAINED, state.ANSWERED))
+_HELD = frozenset((DRAINED, ANSWERED))
 
 
 def _age(batch: ProducerBatch) -> int:

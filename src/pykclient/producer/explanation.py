@@ -33,10 +33,10 @@ def explain_producer(name: str, components: ProducerComponents, config: Mapping[
     ]
     if components.transactions is not None:
         sections.append(("Transaction", components.transactions.explain(now_ms)))
-    elif components.transaction_manager is not None:
-        id = components.transaction_manager.producer_id_and_epoch
+    elif components.id_manager is not None:
+        id = components.id_manager.producer_id_and_epoch
         known = f"producer id {id.producer_id}, epoch {id.epoch}" if id.is_valid else "no producer id yet"
-        sections.append(("Idempotence", f"{components.transaction_manager.current_state}; {known}"))
+        sections.append(("Idempotence", f"{components.id_manager.current_state}; {known}"))
     sections += [
         ("Metadata", components.metadata.explain(now_ms)),
         ("Brokers", components.client.explain(now_ms)),

@@ -32,11 +32,11 @@ from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelive
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_cached
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.producer_components import ProducerComponents
+from pykclient.producer.record_arguments import ensure_valid_record_size, serialize
 from pykclient.producer.send_path import RECORD_OVERHEAD, SendPath, SendState
 from pykclient.producer.sender_driver import SenderDriver
-from pykclient.producer.serialized_record import ensure_valid_record_size, serialize
 from pykclient.producer.topic_wait import TopicWait
-from pykclient.producer.transactions import TransactionalMethods
+from pykclient.producer.transactions.transactional_methods import TransactionalMethods
 from pykclient.producer.waiting_queues import FULL
 from pykclient.record.record_batch import MAX_INT32
 from pykclient.reentry import ensure_not_interrupting, interrupting, is_interrupting
@@ -49,8 +49,7 @@ if TYPE_CHECKING:
 
     from pykclient.config.client_settings import ProducerSettings
     from pykclient.producer.accumulator_state import PartitionQueue, TopicInfo
-    from pykclient.producer.batch_future import BatchFuture
-    from pykclient.producer.column_sender import ColumnSenderContext, Route
+    from pykclient.producer.columns import BatchFuture, ColumnSenderContext, Route
     from pykclient.serialization import SerializerOf
     from pykclient.types import MadeK, MadeV
 
@@ -156,7 +155,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState, Generic[
         self._max_block_ms: int = config["max.block.ms"]
         self._max_record_size: int = min(config["max.request.size"], config["buffer.memory"])
         self._topic_wait = TopicWait(components, self._max_block_ms)
-        self._transaction_manager = components.transaction_manager
+        self._id_manager = components.id_manager
         self._key_serializer = components.key_serializer
         self._value_serializer = components.value_serializer
         self._plain_key_types = _PLAIN if components.key_serializer is BYTES else frozenset()
@@ -179,8 +178,8 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState, Generic[
             )
             components.metadata.update_send_path(path)
             components.accumulator.update_send_path(path)
-            if components.transaction_manager is not None:
-                components.transaction_manager.update_send_path(path)
+            if components.id_manager is not None:
+                components.id_manager.update_send_path(path)
         self._driver = driver = SenderDriver(
             components.sender,
             components.client,
@@ -374,8 +373,8 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState, Generic[
                 )
             if timestamp_ms is None:
                 timestamp_ms = self._clock.wall_ms()
-            if self._transaction_manager is not None:
-                self._transaction_manager.maybe_fail_with_error()
+            if self._id_manager is not None:
+                self._id_manager.maybe_fail_with_error()
             record = (timestamp_ms, key_bytes, value_bytes, checked_headers, on_delivery, max_block_ms, cluster)
             may_choose_again = self._on_new_batch is not None and partition is None and number is not None
             future, wake, aborted = self._accumulator.append(topic, number, *record, may_choose_again)
@@ -438,9 +437,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState, Generic[
             BufferExhaustedError: no memory became free within ``max.block.ms``.
             KafkaError: the producer hit a fatal error, or was closed during the call.
         """
-        from pykclient.producer.batch_future import BatchFuture
-        from pykclient.producer.batch_input import BatchInput
-        from pykclient.producer.column_sender import ColumnSender
+        from pykclient.producer.columns import BatchFuture, BatchInput, ColumnSender
 
         self._ensure_usable()
         ensure_not_interrupting("send_batch()")
@@ -466,7 +463,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState, Generic[
         return BatchFuture(topic, sender.num_rows, sender.sent, sender.refused, self._clock)
 
     def _column_sender_context(self, topic: str) -> ColumnSenderContext:
-        from pykclient.producer.column_sender import ColumnSenderContext, Route
+        from pykclient.producer.columns import ColumnSenderContext, Route
 
         def route(partition: int | None) -> Route:
             cluster = self._metadata.fetch()
@@ -483,8 +480,8 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState, Generic[
 
         def ensure_usable() -> None:
             self._ensure_usable()
-            if self._transaction_manager is not None:
-                self._transaction_manager.maybe_fail_with_error()
+            if self._id_manager is not None:
+                self._id_manager.maybe_fail_with_error()
 
         return ColumnSenderContext(
             self._accumulator,
@@ -554,8 +551,8 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState, Generic[
 
     def _note_in_transaction(self, error: Exception) -> None:
         """Note that a record of a transaction is missing, unless the caller only made a mistake."""
-        if self._transaction_manager is not None and not isinstance(error, (IllegalStateError, IllegalArgumentError)):
-            self._transaction_manager.send_failed(error)
+        if self._id_manager is not None and not isinstance(error, (IllegalStateError, IllegalArgumentError)):
+            self._id_manager.send_failed(error)
 
     def _failed_to_serialize(
         self,

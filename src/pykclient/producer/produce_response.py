@@ -29,10 +29,9 @@ from pykclient.log_context import LogContext
 from pykclient.network.authorization_errors import idempotence_denied, topics_denied
 from pykclient.network.client_request import ClientResponse
 from pykclient.network.metadata import LeaderIdAndEpoch
-from pykclient.producer.batch_state import ANSWERED
 from pykclient.producer.batch_walks import succeed_written
 from pykclient.producer.produce_messages import NO_LEADER, PartitionResponse, WrittenResponse
-from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.producer.producer_batch import ANSWERED, ProducerBatch
 from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from pykclient.producer.producer_metadata import ProducerMetadata
     from pykclient.producer.producer_metrics import SenderMetrics
     from pykclient.producer.record_accumulator import RecordAccumulator
-    from pykclient.producer.transaction_manager import TransactionManager
+    from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
     from pykclient.protocol.messages.produce import ProduceResponse
 
 _NO_ERROR = 0
@@ -62,7 +61,7 @@ class ProduceResponseHandler:
         log_context: LogContext,
         *,
         retries: int,
-        transaction_manager: TransactionManager | None,
+        id_manager: ProducerIdManager | None,
     ) -> None:
         self._log = log_context.logger(__name__)
         self._warnings = ProduceWarnings(self._log)
@@ -72,7 +71,7 @@ class ProduceResponseHandler:
         self._metrics = metrics
         self._clock = clock
         self._retries = retries
-        self._transaction_manager = transaction_manager
+        self._id_manager = id_manager
 
     # --- a whole response --------------------------------------------------------------------------------------
 
@@ -261,9 +260,9 @@ class ProduceResponseHandler:
             or batch.is_done
         ):
             return False
-        if self._transaction_manager is None:
+        if self._id_manager is None:
             return isinstance(error, RetriableError)
-        return self._transaction_manager.can_retry(batch, error, response)
+        return self._id_manager.can_retry(batch, error, response)
 
     def _log_retry(self, batch: ProducerBatch, error: Exception) -> None:
         # The network client has already logged a lost connection. One retry is normal, for example after a leader

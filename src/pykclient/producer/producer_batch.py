@@ -1,14 +1,19 @@
-"""A batch of records for one partition (Java: ProducerBatch)."""
+"""A batch of records for one partition, and the tables of its states (Java: ProducerBatch).
+
+A batch waits in its partition's queue (QUEUED) until the sender drains it (DRAINED). It is SENT once the network client
+has a request with it, and ANSWERED once the response arrives or is known not to. Then the sender puts it back into the
+queue for a retry, or completes, fails or splits it (DONE). A batch that fails while the network client still has it is
+GIVEN_UP: the client may be writing its memory, so this is freed after the answer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import IllegalStateError
 from pykclient.implementation import use_compiled
-from pykclient.producer.batch_state import QUEUED
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery, ProduceRequestResult, add_delivery
 from pykclient.producer.record_fields import BatchState
 from pykclient.record import MemoryRecords, MemoryRecordsBuilder
@@ -25,6 +30,36 @@ if TYPE_CHECKING:
     from pykclient.producer.sender_thread import SenderThread
     from pykclient.record.record_batch import Buffer
     from pykclient.record.row_columns import RowRun
+
+QUEUED: Final = "QUEUED"
+DRAINED: Final = "DRAINED"
+SENT: Final = "SENT"
+GIVEN_UP: Final = "GIVEN_UP"
+ANSWERED: Final = "ANSWERED"
+DONE: Final = "DONE"
+
+STATES = (QUEUED, DRAINED, SENT, GIVEN_UP, ANSWERED, DONE)
+
+#: The allowed next states of each state.
+MOVES: dict[str, frozenset[str]] = {
+    QUEUED: frozenset((DRAINED,)),
+    DRAINED: frozenset((SENT, QUEUED, DONE)),
+    SENT: frozenset((ANSWERED, GIVEN_UP)),
+    GIVEN_UP: frozenset((ANSWERED,)),
+    ANSWERED: frozenset((QUEUED, DONE)),
+    DONE: frozenset(),
+}
+
+
+def check_move(source: str, target: str) -> None:
+    """Check that the table allows a transition.
+
+    Raises:
+        IllegalStateError: the table has no transition from ``source`` to ``target``.
+    """
+    if target not in MOVES[source]:
+        raise IllegalStateError(f"a batch cannot go from {source} to {target}")
+
 
 ABORTED = "ABORTED"  # by the client: a forced close, or a fatal error
 FAILED = "FAILED"  # refused by the broker, or expired

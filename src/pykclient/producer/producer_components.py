@@ -18,8 +18,7 @@ from pykclient.network.cluster import ClusterResourceListeners
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.producer.accumulator_state import AccumulatorConfig
-from pykclient.producer.buffer_pool import BufferPool
-from pykclient.producer.buffer_pool_metrics import BufferPoolMetrics, register_buffer_pool_gauges
+from pykclient.producer.buffer_pool import BufferPool, BufferPoolMetrics, RowBacklog, register_buffer_pool_gauges
 from pykclient.producer.interceptors import ProducerInterceptor, ProducerInterceptors
 from pykclient.producer.partitioner import Partitioner, resolve_partitioner
 from pykclient.producer.producer_metadata import ProducerMetadata
@@ -29,10 +28,9 @@ from pykclient.producer.producer_metrics import (
     SenderMetrics,
 )
 from pykclient.producer.record_accumulator import RecordAccumulator
-from pykclient.producer.row_backlog import RowBacklog
 from pykclient.producer.sender import Sender, SenderConfig
 from pykclient.producer.sender_thread import SenderThread
-from pykclient.producer.transaction_manager import TransactionManager
+from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
 from pykclient.record import Compression, CompressionType
 from pykclient.serialization import Serializer, serializer_for
 
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
     from pykclient.config.producer_config import ProducerConfig
     from pykclient.metrics.sensor import Sensor
     from pykclient.network.kafka_client import KafkaClient
-    from pykclient.producer.transactional_manager import TransactionalManager
+    from pykclient.producer.transactions.transaction_manager import TransactionManager
 
 _client_numbers = count(1)
 
@@ -72,6 +70,7 @@ class ProducerComponents:
         "clock",
         "compression",
         "environment",
+        "id_manager",
         "interceptors",
         "key_serializer",
         "log_context",
@@ -83,7 +82,6 @@ class ProducerComponents:
         "sender",
         "sender_metrics",
         "sender_thread",
-        "transaction_manager",
         "transactions",
         "value_serializer",
     )
@@ -168,13 +166,13 @@ class ProducerComponents:
         )
         self.sender_thread = SenderThread(environment.get_ident, environment.killed_by, self.client.wakeup)
         #: The transactions of a producer with a transactional.id.
-        self.transactions: TransactionalManager | None = None
-        self.transaction_manager: TransactionManager | None = None
+        self.transactions: TransactionManager | None = None
+        self.id_manager: ProducerIdManager | None = None
         if config["transactional.id"] is not None:
             self.transactions = self._transactional_manager(config, api_versions, rng)
-            self.transaction_manager = self.transactions
+            self.id_manager = self.transactions
         elif config["enable.idempotence"]:
-            self.transaction_manager = TransactionManager(self.log_context, config["retry.backoff.ms"])
+            self.id_manager = ProducerIdManager(self.log_context, config["retry.backoff.ms"])
         self.accumulator = self._accumulator(config, rng)
         self.sender_metrics = SenderMetrics(self.metrics, self.metadata, self.client, clock)
         self.sender = Sender(
@@ -192,18 +190,18 @@ class ProducerComponents:
             self.sender_metrics,
             clock,
             self.log_context,
-            self.transaction_manager,
+            self.id_manager,
         )
 
     def _transactional_manager(
         self, config: ProducerConfig, api_versions: ApiVersions, rng: Random
-    ) -> TransactionalManager:
-        from pykclient.producer.transactional_calls import CALLS, TransactionalSettings
-        from pykclient.producer.transactional_manager import TransactionalManager
+    ) -> TransactionManager:
+        from pykclient.producer.transactions.transaction_manager import TransactionManager
+        from pykclient.producer.transactions.transactional_calls import CALLS, TransactionalSettings
 
         self.producer_metrics.measure_transactions(CALLS)
         backoff_ms: int = config["retry.backoff.ms"]
-        return TransactionalManager(
+        return TransactionManager(
             self.log_context,
             TransactionalSettings(
                 config["transactional.id"],
@@ -258,7 +256,7 @@ class ProducerComponents:
             pool,
             self.clock,
             self.log_context,
-            self.transaction_manager,
+            self.id_manager,
             rng,
             self.sender_thread,
             self._row_backlog(pool),

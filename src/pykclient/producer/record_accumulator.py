@@ -18,19 +18,18 @@ from pykclient.producer.accumulator_state import (
     AccumulatorConfig,
     AppendResult,
     AppendRowsResult,
+    NodeLatencyStats,
     PartitionQueue,
     TopicInfo,
 )
 from pykclient.producer.batch_register import BatchRegister
 from pykclient.producer.batch_start import SMALLEST_CAPACITY, BatchStart
 from pykclient.producer.batch_walks import Drain, drain_queues
-from pykclient.producer.buffer_pool import BufferPool, Loan
+from pykclient.producer.buffer_pool import BufferPool, Loan, RowBacklog
 from pykclient.producer.future import OnDelivery, ProduceRequestResult
-from pykclient.producer.partition_load import PartitionLoad
 from pykclient.producer.partitioner.built_in import BuiltInPartitioner, StickyPartitionInfo
 from pykclient.producer.pool_state import Lender
 from pykclient.producer.producer_batch import ProducerBatch
-from pykclient.producer.row_backlog import RowBacklog
 from pykclient.producer.sender_thread import SenderThread
 from pykclient.producer.waiting_queues import FULL, NodeQueues, WaitingQueues
 from pykclient.record import CompressionRatioEstimator, CompressionType, MemoryRecordsBuilder
@@ -47,9 +46,68 @@ from pykclient.types import Header, TopicPartition
 if TYPE_CHECKING:
     from pykclient.network.metadata_snapshot import MetadataSnapshot
     from pykclient.producer.send_path import SendPath
-    from pykclient.producer.transaction_manager import TransactionManager
+    from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
     from pykclient.record.record_batch import Buffer
     from pykclient.record.row_columns import RowRun
+
+#: The partitioner of a topic learns the queue lengths after one in this many queues has changed. With few partitions
+#: that is after each change; with thousands it is not worthwhile for each batch.
+_CHANGES_THAT_MATTER = 64
+
+
+class PartitionLoad:
+    """Tells partitioners the lengths of their queues, and excludes nodes that accept no requests.
+
+    Thread: io, but for ``look``, which any thread may call.
+    """
+
+    __slots__ = ("_node_stats", "_unavailable_after_ms", "excludes_nodes")
+
+    def __init__(self, unavailable_after_ms: int) -> None:
+        """``unavailable_after_ms`` is ``partitioner.availability.timeout.ms``; 0 excludes no node."""
+        self._unavailable_after_ms = unavailable_after_ms
+        #: True if ``update`` must be told of each attempt to send to a node.
+        self.excludes_nodes = unavailable_after_ms > 0
+        self._node_stats: dict[int, NodeLatencyStats] = {}
+
+    def look(self, info: TopicInfo, cluster: Cluster) -> None:
+        """Tell the topic's partitioner the lengths of its queues, if enough of them have changed.
+
+        Java does so for all topics before each request; this client does when a partition must be chosen.
+        """
+        unavailable_after_ms = self._unavailable_after_ms
+        queues = info.queues
+        is_known = cluster is info.balanced_for and info.changes * _CHANGES_THAT_MATTER < len(queues)
+        if is_known and not unavailable_after_ms:  # a node may become slow without any change to a queue
+            return
+        info.changes = 0
+        info.balanced_for = cluster
+        if len(queues) < len(cluster.partitions_for_topic(info.partitioner.topic)):
+            # Use no load until every partition has had a batch: a partition without a queue would never be chosen.
+            info.partitioner.update_partition_load_stats(None, [], len(queues))
+            return
+        queue_sizes: list[int] = []
+        partition_ids: list[int] = []
+        all_queues = list(queues.values())  # copied in one step, because other threads may add queues
+        for queue in all_queues:
+            leader = cluster.leader_for(queue.topic_partition)
+            if leader is None:
+                continue
+            stats = self._node_stats.get(leader.id) if unavailable_after_ms else None
+            if stats is None or stats.ready_time_ms - stats.drain_time_ms <= unavailable_after_ms:
+                queue_sizes.append(len(queue.batches))
+                partition_ids.append(queue.topic_partition.partition)
+        info.partitioner.update_partition_load_stats(queue_sizes, partition_ids, len(all_queues))
+
+    def update(self, node_id: int, now_ms: int, can_drain: bool) -> None:
+        """Note that ``node_id`` had data to send at ``now_ms``, and whether it could take a request."""
+        stats = self._node_stats.get(node_id)
+        if stats is None:
+            stats = self._node_stats[node_id] = NodeLatencyStats(now_ms)
+        if can_drain:
+            stats.drain_time_ms = now_ms
+        stats.ready_time_ms = now_ms
+
 
 T = TypeVar("T")
 
@@ -78,7 +136,7 @@ class RecordAccumulator:
         buffer_pool: BufferPool,
         clock: Clock,
         log_context: LogContext,
-        transaction_manager: TransactionManager | None = None,
+        id_manager: ProducerIdManager | None = None,
         rng: random.Random | None = None,
         sender_thread: SenderThread | None = None,
         row_backlog: RowBacklog | None = None,
@@ -99,8 +157,8 @@ class RecordAccumulator:
         self._max_uncompressed_size = min(_MAX_UNCOMPRESSED_SIZE, buffer_pool.total_memory // _PART_FOR_ONE_BATCH)
         self._clock = clock
         self._rng = rng or random.Random()
-        self._transaction_manager = transaction_manager
-        self._is_transactional = transaction_manager is not None and transaction_manager.is_transactional
+        self._id_manager = id_manager
+        self._is_transactional = id_manager is not None and id_manager.is_transactional
         self._lock = threading.Lock()  # guards: additions to _topics and queues
         self._closed = False
         self._send_path: SendPath | None = None
@@ -118,7 +176,7 @@ class RecordAccumulator:
             ExponentialBackoff(
                 config.retry_backoff_ms, _BACKOFF_MULTIPLIER, config.retry_backoff_max_ms, _BACKOFF_JITTER, self._rng
             ),
-            transaction_manager,
+            id_manager,
             self.sender_thread,
             row_backlog,
         )
@@ -344,7 +402,7 @@ class RecordAccumulator:
         """Check that a record may be appended. The caller holds the queue's lock, so see ``await_appends``."""
         if self._closed:
             raise KafkaError("the producer was closed while a send was in progress")
-        manager = self._transaction_manager
+        manager = self._id_manager
         if manager is not None and manager.is_transactional:
             manager.maybe_fail_with_error()
 
@@ -469,7 +527,7 @@ class RecordAccumulator:
             return True
         if self._backlog is not None and self._backlog.is_awaited:
             return True
-        manager = self._transaction_manager
+        manager = self._id_manager
         return manager is not None and self._is_transactional and manager.is_completing
 
     def delay_of_rest_ms(self, snapshot: MetadataSnapshot, drained: Iterable[NodeQueues], now_ms: int) -> int:
@@ -520,7 +578,7 @@ class RecordAccumulator:
         waiting = self.waiting
         if queue.topic_partition in waiting.muted:
             return True
-        manager = self._transaction_manager
+        manager = self._id_manager
         batches = queue.batches
         with HERE.mark, queue.lock:
             if not batches:

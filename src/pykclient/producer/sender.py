@@ -1,9 +1,13 @@
-"""The part of a producer that sends its batches (Java: Sender, without the waiting, which drivers do)."""
+"""The states of a Sender, as a table.
+
+A sender that is closing first sends the remaining batches (DRAINING). A forced close fails them instead (FORCED). An
+exception that ends the driver closes from any state.
+"""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.errors import DisconnectError, IllegalStateError, KafkaError, KafkaTimeoutError, UnsupportedVersionError
@@ -12,15 +16,14 @@ from pykclient.network.client_request import RequestBuilder
 from pykclient.network.connection_failures import shown_node
 from pykclient.network.kafka_client import KafkaClient
 from pykclient.network.signal_errors import raise_if_of_signal_handler
-from pykclient.producer import sender_state as state
 from pykclient.producer.produce_messages import BatchesRequest, ProduceRequestBuilder, ProduceTemplate
 from pykclient.producer.produce_response import ProduceResponseHandler
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.producer_metadata import ProducerMetadata
 from pykclient.producer.producer_metrics import PUBLISH_INTERVAL_MS, SenderMetrics
 from pykclient.producer.record_accumulator import RecordAccumulator
-from pykclient.producer.transaction_manager import TransactionManager
-from pykclient.producer.transaction_steps import FIND_COORDINATOR, Outcome
+from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
+from pykclient.producer.transactions.transaction_steps import FIND_COORDINATOR, Outcome
 from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
@@ -29,9 +32,38 @@ if TYPE_CHECKING:
 
     from pykclient.network.client_request import ClientResponse
     from pykclient.network.metadata_snapshot import MetadataSnapshot
-    from pykclient.producer.transaction_steps import TxnStep
-    from pykclient.producer.transactional_manager import TransactionalManager
+    from pykclient.producer.transactions.transaction_manager import TransactionManager
+    from pykclient.producer.transactions.transaction_steps import TxnStep
     from pykclient.producer.waiting_queues import NodeQueues
+
+RUNNING: Final = "RUNNING"
+DRAINING: Final = "DRAINING"
+FORCED: Final = "FORCED"
+CLOSED: Final = "CLOSED"
+
+STATES = (RUNNING, DRAINING, FORCED, CLOSED)
+
+#: The allowed next states of each state.
+MOVES: dict[str, frozenset[str]] = {
+    RUNNING: frozenset((DRAINING, FORCED, CLOSED)),
+    DRAINING: frozenset((FORCED, CLOSED)),
+    FORCED: frozenset((CLOSED,)),
+    CLOSED: frozenset(),
+}
+
+#: The states in which a forced close changes the state.
+MAY_BE_FORCED = frozenset(source for source in STATES if FORCED in MOVES[source])
+
+
+def check_move(source: str, target: str) -> None:
+    """Check that the table allows a transition.
+
+    Raises:
+        IllegalStateError: the table has no transition from ``source`` to ``target``.
+    """
+    if target not in MOVES[source]:
+        raise IllegalStateError(f"a sender cannot go from {source} to {target}")
+
 
 #: From the next version on, produce requests identify topics by id only (KIP-516).
 _LAST_VERSION_WITH_TOPIC_NAMES = 12
@@ -99,7 +131,7 @@ class Sender:
         metrics: SenderMetrics,
         clock: Clock,
         log_context: LogContext,
-        transaction_manager: TransactionManager | None = None,
+        id_manager: ProducerIdManager | None = None,
     ) -> None:
         self._log = log_context.logger(__name__)
         self._thread = accumulator.sender_thread
@@ -111,14 +143,14 @@ class Sender:
         self._waiting = accumulator.waiting
         self._metrics = metrics
         self._clock = clock
-        self._transaction_manager = transaction_manager
-        self._transactions: TransactionalManager | None = None
-        if transaction_manager is not None and transaction_manager.is_transactional:
-            self._transactions = cast("TransactionalManager", transaction_manager)
+        self._id_manager = id_manager
+        self._transactions: TransactionManager | None = None
+        if id_manager is not None and id_manager.is_transactional:
+            self._transactions = cast("TransactionManager", id_manager)
         transactional_id = None if self._transactions is None else self._transactions.transactional_id
         self._template = ProduceTemplate(transactional_id, config.acks, config.request_timeout_ms)
         self._close_deadline_ms: int | None = None  # of the abort of the transaction that is open at the close
-        self._state: str = state.RUNNING
+        self._state: str = RUNNING
         #: True once the producer has closed: the driver ends. ``_state`` is then CLOSED.
         self.is_closed = False
         # Requests of other threads. ``_state`` follows them in the next step, so only the driver changes it.
@@ -134,7 +166,7 @@ class Sender:
             clock,
             log_context,
             retries=config.retries,
-            transaction_manager=transaction_manager,
+            id_manager=id_manager,
         )
 
     # --- rounds ------------------------------------------------------------------------------------------------
@@ -177,7 +209,7 @@ class Sender:
         """
         if self._register.held or self._transactions is not None:
             return False
-        return self._transaction_manager is None or self._transaction_manager.is_settled
+        return self._id_manager is None or self._id_manager.is_settled
 
     def round_failed(self, error: Exception, now_ms: int) -> int:
         """Clean up after an exception that ended a step or a poll early; return the backoff in ms.
@@ -202,8 +234,8 @@ class Sender:
         self._client.drop_connections()
         self._accumulator.look_at_all()
         numbered = self._register.hold_all(self._accumulator.queued_batches)
-        if self._transaction_manager is not None:
-            self._transaction_manager.recover(numbered)
+        if self._id_manager is not None:
+            self._id_manager.recover(numbered)
         self._responses.retry_held(now_ms)
 
     def call_listeners(self) -> None:
@@ -216,7 +248,7 @@ class Sender:
             self._responses.fail_held(IllegalStateError("an earlier round of the sender ended early"))
         if self._transactions is not None:
             return self._run_transactional_round(self._transactions, now_ms)
-        manager = self._transaction_manager
+        manager = self._id_manager
         if manager is not None and not manager.is_settled:
             manager.maybe_resolve_sequences()
             if manager.has_fatal_error:
@@ -305,7 +337,7 @@ class Sender:
             rest_ms = accumulator.delay_of_rest_ms(snapshot, visited, now_ms)
             return timeout_ms if timeout_ms < rest_ms else rest_ms
         # The batches are due, but wait for sequence numbers: until the epoch is bumped, or a response arrives.
-        manager = self._transaction_manager
+        manager = self._id_manager
         is_about_to_bump = manager is not None and manager.is_about_to_bump_epoch
         return 0 if is_about_to_bump else min(timeout_ms, self._config.retry_backoff_ms)
 
@@ -450,7 +482,7 @@ class Sender:
 
     # --- the producer id ---------------------------------------------------------------------------------------
 
-    def _maybe_send_transactional_request(self, manager: TransactionManager, now_ms: int) -> int | None:
+    def _maybe_send_transactional_request(self, manager: ProducerIdManager, now_ms: int) -> int | None:
         """Request a producer id from any broker if one is needed.
 
         Return for how many ms the driver may wait for it; None if no id is needed, so batches can be sent.
@@ -483,9 +515,9 @@ class Sender:
 
     # --- transactions ------------------------------------------------------------------------------------------
 
-    def _run_transactional_round(self, manager: TransactionalManager, now_ms: int) -> int:
+    def _run_transactional_round(self, manager: TransactionManager, now_ms: int) -> int:
         """Begin the call that the application has made, send batches, and send the next request to a coordinator."""
-        only_collects = manager.only_collects and self._state == state.RUNNING
+        only_collects = manager.only_collects and self._state == RUNNING
         if not only_collects:
             if manager.dialogue.unhandled is not None:  # an exception has kept the callback from handling it
                 manager.handle_answer(now_ms)
@@ -504,11 +536,11 @@ class Sender:
         elif only_collects:  # a call that the application makes meanwhile has the next round begin at once
             return wait_ms
         wait_ms = min(wait_ms, self._send_transactional_request(manager, now_ms))
-        has_ended = self._state == state.DRAINING and not self._has_work_left(now_ms)
+        has_ended = self._state == DRAINING and not self._has_work_left(now_ms)
         return 0 if has_ended else wait_ms
 
     def _handle_coordinator_response(
-        self, manager: TransactionalManager, step: TxnStep, response: ClientResponse
+        self, manager: TransactionManager, step: TxnStep, response: ClientResponse
     ) -> None:
         """Handle the response to ``step`` now: a caller that waits for its result then needs no further round."""
         try:
@@ -521,7 +553,7 @@ class Sender:
             # and the next round handles it.
             self._thread.interruption = error
 
-    def _send_transactional_request(self, manager: TransactionalManager, now_ms: int) -> int:
+    def _send_transactional_request(self, manager: TransactionManager, now_ms: int) -> int:
         """Send the next request to a coordinator, if one is due; return in how many ms to look again."""
         dialogue = manager.dialogue
         is_flushed = not (self._register.incomplete or self._register.has_in_flight)
@@ -574,12 +606,12 @@ class Sender:
 
     def _go_on_closing(self, now_ms: int) -> None:
         """Follow the requests of other threads to close; close once nothing is left to send."""
-        if self._is_forced and self._state in state.MAY_BE_FORCED:
-            self._move_to(state.FORCED)
-        elif self._is_closing and self._state == state.RUNNING:
+        if self._is_forced and self._state in MAY_BE_FORCED:
+            self._move_to(FORCED)
+        elif self._is_closing and self._state == RUNNING:
             self._accumulator.close()  # ``abandon`` has not done it
-            self._move_to(state.DRAINING)
-        if self._state == state.FORCED or (self._state == state.DRAINING and not self._has_work_left(now_ms)):
+            self._move_to(DRAINING)
+        if self._state == FORCED or (self._state == DRAINING and not self._has_work_left(now_ms)):
             self._close()
 
     def _has_work_left(self, now_ms: int) -> bool:
@@ -590,8 +622,8 @@ class Sender:
         )
 
     def _close(self) -> None:
-        is_forced = self._state == state.FORCED
-        self._move_to(state.CLOSED)
+        is_forced = self._state == FORCED
+        self._move_to(CLOSED)
         if self._transactions is not None:
             self._transactions.close(KafkaError(_CLOSED_DURING_CALL))
         if is_forced or self._accumulator.has_incomplete:  # nothing else would ever complete them
@@ -601,10 +633,10 @@ class Sender:
         self._metadata.close()
 
     def _move_to(self, target: str) -> None:
-        state.check_move(self._state, target)
+        check_move(self._state, target)
         self._log.debug("The sender goes from %s to %s", self._state, target)
         self._state = target
-        self.is_closed = target == state.CLOSED
+        self.is_closed = target == CLOSED
 
     def fail(self, error: BaseException) -> None:
         """Close because of an exception, such as SystemExit raised by a plugin, that ended the driver.
@@ -615,8 +647,8 @@ class Sender:
         thread = self._thread
         thread.failure = error
         self._is_closing = True
-        if self._state != state.CLOSED:
-            self._move_to(state.CLOSED)
+        if self._state != CLOSED:
+            self._move_to(CLOSED)
         self._accumulator.close()
         if self._transactions is not None:
             self._transactions.close(thread.explain(KafkaError()))

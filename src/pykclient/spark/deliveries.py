@@ -15,7 +15,7 @@ from pykclient.errors import (
     RecordTooLargeError,
     TopicAuthorizationError,
 )
-from pykclient.producer.batch_future import BatchFuture
+from pykclient.producer.columns import BatchFuture
 
 if TYPE_CHECKING:
     from pykclient.producer.future import FutureRecordMetadata

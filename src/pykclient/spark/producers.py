@@ -28,7 +28,7 @@ from pykclient.spark.deliveries import Deliveries
 from pykclient.spark.worker import task_name
 
 if TYPE_CHECKING:
-    from pykclient.producer.batch_future import BatchFuture
+    from pykclient.producer.columns import BatchFuture
     from pykclient.producer.future import FutureRecordMetadata, OnDelivery
     from pykclient.types import Headers, ProducerRecord
 

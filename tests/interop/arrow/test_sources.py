@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykclient.errors import IllegalArgumentError
-from pykclient.producer.batch_input import BatchInput
+from pykclient.producer.columns import BatchInput
 from pykclient.types import Header
 from tests.producer.harness import TOPIC
 from tests.producer.test_kafka_producer import Make, make

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 from pykclient.argument_values import shown
 from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaError, KafkaTimeoutError, ProducerFencedError
 from pykclient.producer import record_arguments
-from pykclient.producer.prepared_txn_state import PreparedTxnState
-from pykclient.producer.txn_partition_map import ProducerIdAndEpoch
+from pykclient.producer.transactions.producer_id_manager import ProducerIdAndEpoch
+from pykclient.producer.transactions.transactional_calls import PreparedTxnState
 from pykclient.record.record_batch import MAX_INT64
 from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.producer.producer_components import ProducerComponents
     from pykclient.producer.sender_driver import SenderDriver
-    from pykclient.producer.transactional_manager import TransactionalManager
-    from pykclient.producer.transactional_request_result import TransactionalRequestResult
+    from pykclient.producer.transactions.transaction_manager import TransactionManager
+    from pykclient.producer.transactions.transactional_calls import TransactionalRequestResult
 
 NO_TRANSACTIONS = (
     "this producer has no transactional.id: set one, a name that no other producer uses at the same time, to send "
@@ -231,7 +231,7 @@ class TransactionalMethods:
 
     # --- how a call waits ----------------------------------------------------------------------------------------
 
-    def _usable_transactions(self) -> TransactionalManager:
+    def _usable_transactions(self) -> TransactionManager:
         """Return the manager, if a transactional call is possible."""
         self._ensure_usable()
         components = self._components
@@ -240,12 +240,12 @@ class TransactionalMethods:
             raise IllegalStateError(NO_TRANSACTIONS)
         return components.transactions
 
-    def _transactional_call(self, timeout: float | None) -> tuple[TransactionalManager, int]:
+    def _transactional_call(self, timeout: float | None) -> tuple[TransactionManager, int]:
         """Check that a transactional call is possible; return the manager, and the timeout of the call in ms."""
         manager = self._usable_transactions()
         return manager, self._max_block_ms if timeout is None else record_arguments.milliseconds(timeout)
 
-    def _await_result(self, manager: TransactionalManager, result: TransactionalRequestResult, timeout_ms: int) -> None:
+    def _await_result(self, manager: TransactionManager, result: TransactionalRequestResult, timeout_ms: int) -> None:
         """Wait for the result of a call, and raise its error."""
         result.check_thread()
         self._driver.wakeup_for_flush()
@@ -259,7 +259,7 @@ class TransactionalMethods:
 
 
 def timed_out(
-    result: TransactionalRequestResult, manager: TransactionalManager, components: ProducerComponents, waited_ms: int
+    result: TransactionalRequestResult, manager: TransactionManager, components: ProducerComponents, waited_ms: int
 ) -> KafkaTimeoutError:
     """Return the error of a call that has waited for ``waited_ms`` in vain."""
     causes = "; ".join(

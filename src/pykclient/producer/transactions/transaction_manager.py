@@ -22,23 +22,22 @@ from pykclient.errors import (
 from pykclient.explanation import counted, shown_duration
 from pykclient.log_context import LogContext
 from pykclient.network.authorization_errors import transactional_id_denied
-from pykclient.producer import transaction_state as state
-from pykclient.producer import transaction_steps as steps
-from pykclient.producer.prepared_txn_state import PreparedTxnState
 from pykclient.producer.producer_batch import ProducerBatch
-from pykclient.producer.transaction_dialogue import TransactionDialogue
-from pykclient.producer.transaction_manager import FATAL_ERRORS
-from pykclient.producer.transactional_calls import (
+from pykclient.producer.transactions import transaction_state as state
+from pykclient.producer.transactions import transaction_steps as steps
+from pykclient.producer.transactions.producer_id_manager import FATAL_ERRORS, ProducerIdAndEpoch
+from pykclient.producer.transactions.transaction_steps import TransactionDialogue
+from pykclient.producer.transactions.transactional_calls import (
     ABORT,
     COMMIT,
     INIT,
     PREPARE,
+    PreparedTxnState,
     TransactionalCalls,
     TransactionalSettings,
     TxnOffsets,
     needs_second_generation,
 )
-from pykclient.producer.txn_partition_map import ProducerIdAndEpoch
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.types import TopicPartition
 
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from pykclient.network.exponential_backoff import ExponentialBackoff
     from pykclient.producer.produce_messages import PartitionResponse
     from pykclient.producer.sender_thread import SenderThread
-    from pykclient.producer.transaction_steps import Outcome, TxnStep
+    from pykclient.producer.transactions.transaction_steps import Outcome, TxnStep
     from pykclient.protocol.messages.end_txn import EndTxnResponse
     from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 
@@ -61,7 +60,7 @@ _FIRST_VERSION_OF_V2 = 2
 _END_RETRIES = 20
 
 
-class TransactionalManager(TransactionalCalls):
+class TransactionManager(TransactionalCalls):
     """The state of a transaction, and the decision which request to its coordinators is next.
 
     The sender begins a call of the application in its next round. From then on each round derives the next step from

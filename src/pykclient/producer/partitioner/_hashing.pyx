@@ -1,16 +1,23 @@
-"""The compiled form of ``columns.py``."""
+"""The compiled form of ``hashing.py``; C code takes the hash from ``_hashing.pxd``."""
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
-from pykclient.producer.partitioner._murmur_hash cimport murmur2_of
 from pykclient.record._row_columns cimport Column, fetch
 
 from pykclient.errors import IllegalArgumentError
-from pykclient.producer.partitioner.columns import POSITIVE, UNCHOSEN
+from pykclient.producer.partitioner.hashing import POSITIVE, UNCHOSEN
+from pykclient.producer.partitioner.hashing import murmur2 as murmur2_python
 
 cdef uint32_t positive = POSITIVE
 cdef int32_t unchosen = UNCHOSEN
+
+
+def murmur2(object data):
+    if type(data) is not bytes:
+        return murmur2_python(data)
+    return murmur2_of(<const uint8_t *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
 
 def hash_partitions(object keys, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, object numbers):

@@ -1,16 +1,15 @@
-"""The calls of an application that sends records in transactions, and which of them are allowed when.
-
-Java: the synchronized methods of TransactionManager.
-"""
+"""The transactional methods of an application: which are allowed, what they leave to do, and their results."""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Self, final
 
 from pykclient.errors import (
+    IllegalArgumentError,
     IllegalStateError,
     InvalidProducerEpochError,
     KafkaError,
@@ -20,16 +19,191 @@ from pykclient.errors import (
     UnsupportedVersionError,
 )
 from pykclient.log_context import LogContext
-from pykclient.producer import transaction_state as state
-from pykclient.producer.prepared_txn_state import PreparedTxnState
-from pykclient.producer.transaction_manager import TransactionManager
-from pykclient.producer.transactional_request_result import PendingCall, TransactionalRequestResult
-from pykclient.reentry import HERE
+from pykclient.producer.transactions import transaction_state as state
+from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
+from pykclient.record.record_batch import MAX_INT64, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from pykclient.reentry import HERE, ensure_not_interrupting
 from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.clock import Clock
+    from pykclient.clock import Clock, Signal
     from pykclient.producer.sender_thread import SenderThread
+
+_TEXT: Final = re.compile("([0-9]{1,19}):([0-9]{1,5})")
+_MAX_EPOCH: Final = (1 << 15) - 1
+
+
+@final
+class PreparedTxnState:
+    """Identifies a prepared transaction: the producer id and epoch that its records were written with.
+
+    ``str(state)`` is a text for your database, such as "4711:3"; ``PreparedTxnState(text)`` is that state again.
+    Without a text, or with an empty one, it identifies no transaction. Immutable. Thread: any.
+
+    Raises:
+        IllegalArgumentError: the text is not that of a prepared state.
+    """
+
+    __slots__ = ("epoch", "producer_id")
+
+    producer_id: int
+    epoch: int
+
+    def __init__(self, text: str | None = None) -> None:
+        producer_id, epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+        if text:
+            match = _TEXT.fullmatch(text) if type(text) is str else None
+            if match is not None:
+                producer_id, epoch = int(match[1]), int(match[2])
+            if match is None or producer_id > MAX_INT64 or epoch > _MAX_EPOCH:
+                raise IllegalArgumentError(
+                    f"{text!r} is not a prepared state: that is the text of a PreparedTxnState, a producer id and an "
+                    'epoch such as "4711:3"'
+                )
+        object.__setattr__(self, "producer_id", producer_id)
+        object.__setattr__(self, "epoch", epoch)
+
+    @classmethod
+    def of(cls, producer_id: int, epoch: int) -> Self:
+        """Return the state with this producer id and epoch; a negative id means no transaction."""
+        return cls(f"{producer_id}:{epoch}" if producer_id >= 0 else None)
+
+    def has_transaction(self) -> bool:
+        """Return True unless this state is empty."""
+        return self.producer_id != NO_PRODUCER_ID
+
+    def __str__(self) -> str:
+        return f"{self.producer_id}:{self.epoch}" if self.has_transaction() else ""
+
+    def __repr__(self) -> str:
+        return f"PreparedTxnState({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PreparedTxnState):
+            return NotImplemented
+        return (self.producer_id, self.epoch) == (other.producer_id, other.epoch)
+
+    def __hash__(self) -> int:
+        return hash((self.producer_id, self.epoch))
+
+    def __reduce__(self) -> tuple[type[PreparedTxnState], tuple[str]]:
+        return PreparedTxnState, (str(self),)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a PreparedTxnState cannot be changed: {name} = {value!r}")
+
+
+#: A waiting thread wakes the sender this often: a signal handler may have interrupted the thread that should have.
+_LONGEST_WAIT_MS = 500
+
+
+class TransactionalRequestResult:
+    """The result of one transactional call, set once by the sender.
+
+    ``operation`` is the call, such as ``"commit_transaction()"``. Setting the result again does nothing.
+
+    Thread: any.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_created_ms",
+        "_thread",
+        "_waiting",
+        "completed",
+        "completed_ms",
+        "duration_ms",
+        "error",
+        "operation",
+    )
+
+    def __init__(self, operation: str, clock: Clock, thread: SenderThread) -> None:
+        self.operation = operation
+        #: The error that the call failed with; None if it succeeded or is still going on.
+        self.error: Exception | None = None
+        #: The time in milliseconds that the call took, and when it ended; 0 while it is going on.
+        self.duration_ms = self.completed_ms = 0
+        #: True once the result is set.
+        self.completed = False
+        self._clock = clock
+        self._created_ms = clock.now_ms()
+        self._thread = thread
+        self._waiting: list[Signal] = []  # one for each thread in ``await_until``
+
+    def done(self) -> None:
+        """Set the result: the call succeeded."""
+        self._complete(None)
+
+    def fail(self, error: Exception) -> None:
+        """Set the result: the call failed with ``error``."""
+        self._complete(error)
+
+    def _complete(self, error: Exception | None) -> None:
+        if not self.completed:
+            self.error = error
+            self.completed_ms = self._clock.now_ms()
+            self.duration_ms = self.completed_ms - self._created_ms
+            # A waiting thread adds its signal before it reads ``completed``. So either its signal is found below, or
+            # it sees that the result is set.
+            self.completed = True
+        for signal in [*self._waiting]:
+            signal.set()
+
+    def await_until(self, deadline_ms: int) -> bool:
+        """Drive the sender, or wait for it, until the result is set; return False if ``deadline_ms`` came first.
+
+        The caller has made sure that its thread may wait (``check_thread``).
+        """
+        driver = self._thread.driver
+        if driver is not None and not self.completed:
+            driver.drive(self, deadline_ms)
+        if self.completed:
+            return True
+        clock = self._clock
+        signal = clock.new_signal()
+        try:
+            self._waiting.append(signal)
+            while not self.completed:
+                remaining_ms = deadline_ms - clock.now_ms()
+                if remaining_ms <= 0:
+                    return False
+                if not signal.wait(min(remaining_ms, _LONGEST_WAIT_MS)):
+                    self._thread.wakeup()
+        finally:
+            self._waiting = [other for other in self._waiting if other is not signal]
+        return True
+
+    def check_thread(self) -> None:
+        """Check that the current thread may wait for the sender.
+
+        Raises:
+            KafkaError: this is the sender's thread, which would wait for itself.
+        """
+        if self._thread.is_current:
+            raise KafkaError(
+                f"{self.operation} was called by a callback or a signal handler on the sender's thread: it would wait "
+                "for itself. Call it on another thread"
+            )
+        ensure_not_interrupting(self.operation)
+
+
+class PendingCall:
+    """A call that changes the state; the sender begins it. Another call of the same kind waits for its result."""
+
+    __slots__ = ("has_ended", "is_begun", "result")
+
+    def __init__(self, result: TransactionalRequestResult) -> None:
+        self.result = result
+        self.is_begun = False
+        self.has_ended = False  # the coordinator has ended the transaction, and only a new epoch is missing
+
+    def fail(self, error: Exception) -> None:
+        """Set the result: an error, unless the transaction has ended. Then only the next one cannot begin."""
+        if self.has_ended:
+            self.result.done()
+        else:
+            self.result.fail(error)
+
 
 #: The calls of the application, as its errors name them.
 INIT = "init_transactions()"
@@ -84,7 +258,7 @@ class TxnOffsets(NamedTuple):
     result: TransactionalRequestResult
 
 
-class TransactionalCalls(TransactionManager):
+class TransactionalCalls(ProducerIdManager):
     """The rules for the application's transactional calls, and the operations that they ask for.
 
     A call leaves an operation here, which the sender begins in its next round.

@@ -1,1 +1,0 @@
-from pykclient.producer.partitioner.columns import hash_partitions as hash_partitions
