@@ -1,11 +1,13 @@
-"""Generate the page from the results of a run: ``python -m benchmarks.report`` writes docs/performance.md.
+"""Generate the pages from the results of a run: ``python -m benchmarks.report`` writes docs/performance.md.
 
-The prose is in benchmarks/page.md, where names in double braces stand for tables. benchmarks/notes.md explains what
-bounds the goals that are not met, under the goals' ids.
+The prose is in benchmarks/page.md, where names in double braces stand for tables. benchmarks/details.md becomes
+benchmarks/README.md in the same way: the method, our goals and all other measurements. benchmarks/notes.md explains
+what bounds the goals that are not met, under the goals' ids.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +22,7 @@ from benchmarks.spark import cases as spark_cases
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parent
 
-_WRITTEN = "<!-- Written by `python -m benchmarks.report` from page.md, notes.md and results in benchmarks/. -->\n\n"
+_WRITTEN = "<!-- Written by `python -m benchmarks.report` from the results and the texts in benchmarks/. -->\n\n"
 
 
 class Place(NamedTuple):
@@ -28,15 +30,16 @@ class Place(NamedTuple):
 
     lines: Path
     page: Path
+    details: Path
 
     @classmethod
     def of_repository(cls) -> Self:
-        return cls(_HERE / "results" / "benchmarks.jsonl", _ROOT / "docs" / "performance.md")
+        return cls(_HERE / "results" / "benchmarks.jsonl", _ROOT / "docs" / "performance.md", _HERE / "README.md")
 
     @classmethod
     def of_folder(cls, folder: Path | None = None) -> Self:
         folder = folder or _ROOT / "build" / "benchmarks"
-        return cls(folder / "benchmarks.jsonl", folder / "performance.md")
+        return cls(folder / "benchmarks.jsonl", folder / "performance.md", folder / "details.md")
 
     @property
     def folder(self) -> Path:
@@ -72,6 +75,7 @@ def pages(
         "goals": _goals(goals.verdicts(results)),
         "bounds": _bounds(goals.verdicts(results), notes),
         "java-start": _java_start(results),
+        "behind": _behind(results),
         **_own_parts("spark", spark, spark_cases.TABLES, spark_cases.GOALS, notes),
         **_own_parts("cli", cli, cli_cases.TABLES, cli_cases.GOALS, notes),
     }
@@ -103,14 +107,18 @@ def _own_parts(
 
 def texts(place: Place) -> dict[Path, str]:
     """Return the text of every file for the stored results."""
-    written = pages(
-        Results.read(place.lines),
-        (_HERE / "page.md").read_text(encoding="utf-8"),
-        (_HERE / "notes.md").read_text(encoding="utf-8"),
-        place.folder.name,
-        *(Results.read(path) if path.exists() else None for path in (place.spark_lines, place.cli_lines)),
-    )
-    return {place.folder / name if name else place.page: text for name, text in written.items()}
+    results, notes = Results.read(place.lines), (_HERE / "notes.md").read_text(encoding="utf-8")
+    own = [Results.read(path) if path.exists() else None for path in (place.spark_lines, place.cli_lines)]
+
+    def filled(template: str, folder: str) -> dict[str, str]:
+        return pages(results, (_HERE / template).read_text(encoding="utf-8"), notes, folder, *own)
+
+    written = filled("page.md", place.folder.name)
+    pictures = Path(os.path.relpath(place.folder, place.details.parent)).as_posix()
+    return {
+        **{place.folder / name if name else place.page: text for name, text in written.items()},
+        place.details: filled("details.md", pictures)[""],
+    }
 
 
 def render(place: Place) -> None:
@@ -122,7 +130,7 @@ def render(place: Place) -> None:
 
 def show(place: Place) -> None:
     """Print the tables."""
-    _show(Results.read(place.lines), tables.TABLES, goals.GOALS, place.page, place.lines)
+    _show(Results.read(place.lines), tables.DETAILS, goals.GOALS, place.page, place.lines)
 
 
 def show_own(lines: Path, shown_tables: Mapping[str, tables.Table], shown_goals: Sequence[goals.Goal]) -> None:
@@ -202,6 +210,17 @@ def _bounds(verdicts: Iterator[goals.Verdict], notes: str) -> str:
     missed = [verdict.goal.id for verdict in verdicts if not verdict.met]
     said = dict.fromkeys(texts[id] for id in missed if texts.get(id))  # several goals may share a paragraph
     return "\n\n".join(said)
+
+
+def _behind(results: Results) -> str:
+    """Return a table of the cases in which a peer takes less CPU, the peers of a method side by side."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for case, method, peer, ratio in tables.behind(results):
+        found.setdefault((case, method), []).append(f"{three_digits(ratio)} of {peer}")
+    lines = ["| case | method | CPU |", "| --- | --- | --- |"]
+    return "\n".join(
+        [*lines, *(f"| {case} | {method} | {', '.join(cells)} |" for (case, method), cells in found.items())]
+    )
 
 
 def _java_start(results: Results) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from benchmarks.cases import CODECS, CONSUME, FLUSHES, LATENCY, PRODUCE, SIZES, TRANSACTIONS, Bench
@@ -13,6 +13,7 @@ _PEERS = ("kafka-python", "aiokafka", "confluent-kafka", "java")
 _PRODUCERS = ("pykclient", "pykclient-columns", "pykclient-python", *_PEERS)
 _CONSUMERS = ("pykclient", "pykclient-1000", "pykclient-columns", "pykclient-views", "pykclient-python", *_PEERS)
 _PER_RECORD = ("pykclient", "pykclient-python", *_PEERS)
+_OURS_AND_PEERS = ("pykclient", "pykclient-columns", *_PEERS)
 
 _CODECS_AND_SIZES = [(size, codec) for size in SIZES for codec in CODECS]
 
@@ -99,6 +100,11 @@ def _row(bench: Bench, figure: str) -> TableRow:
     return TableRow(str(bench), bench, figure)
 
 
+def _sizes_and_codecs(kind: str) -> list[TableRow]:
+    rows = [Bench(kind, size, codec) for size, codec in _CODECS_AND_SIZES]
+    return [_row(bench, "cpu_us_per_record") for bench in rows]
+
+
 def _by_partitions(kind: str) -> list[TableRow]:
     rows = []
     for keyed in (False, True):
@@ -119,6 +125,20 @@ TABLES = {
     "cpu-consume": Table(
         "CPU of consuming, µs a record", _BESIDE, _CONSUMERS, _by_size("consume", "cpu_us_per_record")
     ),
+    "page-defaults-produce": Table(
+        "CPU of producing with defaults, µs a record",
+        _BESIDE,
+        _OURS_AND_PEERS,
+        [_row(Bench("produce", defaults=True), "cpu_us_per_record")],
+    ),
+    "page-defaults-consume": Table(
+        "CPU of consuming with defaults, µs a record",
+        _BESIDE,
+        _OURS_AND_PEERS,
+        [_row(Bench("consume", defaults=True), "cpu_us_per_record")],
+    ),
+    "page-produce": Table("CPU of producing, µs a record", _BESIDE, _OURS_AND_PEERS, _sizes_and_codecs("produce")),
+    "page-consume": Table("CPU of consuming, µs a record", _BESIDE, _OURS_AND_PEERS, _sizes_and_codecs("consume")),
     "rate-produce": Table(
         "Producing, thousand records/s", _BESIDE, _PRODUCERS, _by_size("produce", "records_per_s"), 1000
     ),
@@ -202,6 +222,9 @@ TABLES = {
     ),
 }
 
+#: The tables of a terminal: those of the short page repeat parts of the others.
+DETAILS = {name: table for name, table in TABLES.items() if not name.startswith("page-")}
+
 _EVERY_PRODUCER = (
     *("pykclient-columns", "pykclient-python-columns", "pykclient", "pykclient-python"),
     *(
@@ -268,6 +291,19 @@ def _cell(results: Results, table: Table, row: TableRow, client: str) -> str:
         return text
     ratio = results.ratio(client, row.bench, row.figure, to_client, to_bench)
     return text if ratio is None else f"{text} ({three_digits(ratio.median)})"
+
+
+def behind(results: Results, margin: float = 1.05) -> Iterator[tuple[str, str, str, float]]:
+    """Yield each case in which a compiled method of ours takes more CPU per record than a peer.
+
+    A tuple has the case, our method, the peer, and the ratio of medians. Ratios up to ``margin`` count as equal.
+    """
+    for row in (*_by_size("produce", "cpu_us_per_record"), *_by_size("consume", "cpu_us_per_record")):
+        for ours in ("pykclient", "pykclient-columns"):
+            for peer in _PEERS:
+                ratio = results.ratio(ours, row.bench, row.figure, peer)
+                if ratio is not None and ratio.median > margin:
+                    yield row.label, label(ours, row.bench.kind), label(peer, row.bench.kind), ratio.median
 
 
 def panels(results: Results, plot: Plot) -> list[Panel]:
