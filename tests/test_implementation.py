@@ -125,7 +125,7 @@ with KafkaProducer(bootstrap_servers="127.0.0.1:1"), KafkaConsumer(bootstrap_ser
 """
     said = [each for each in run(before + clients, wanted).stderr.splitlines() if "Running " in each]
     assert len(said) == 1
-    assert said[0].startswith("INFO " if "slower" in line else "DEBUG ")
+    assert said[0].startswith("WARNING " if "slower" in line else "DEBUG ")
     assert line in said[0]
 
 

@@ -117,7 +117,7 @@ _is_told = False
 
 
 def tell(logger: logging.Logger | logging.LoggerAdapter[logging.Logger]) -> None:
-    """Log which implementation runs, once per process: at info level if the compiled one is missing, else at debug.
+    """Log which implementation runs, once per process: a warning if the compiled one is missing, else at debug.
 
     The first client calls this, because logging is rarely configured when the package is imported.
     """
@@ -126,6 +126,6 @@ def tell(logger: logging.Logger | logging.LoggerAdapter[logging.Logger]) -> None
         return
     _is_told = True
     if NAME == _PYTHON and os.environ.get(_VARIABLE) != _PYTHON:
-        logger.info("Running in pure Python, which is several times slower than the compiled core: %s", REASON)
+        logger.warning("Running in pure Python, which is several times slower than the compiled core: %s", REASON)
     else:
         logger.debug("Running the implementation in %s: %s", "C" if NAME == _C else "Python", REASON)

@@ -8,14 +8,18 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
+from pykclient import implementation
 from pykclient.cli.doctor_checks import Listener, connection_checks
 from pykclient.config.admin_config import AdminClientConfig
 from pykclient.testing import EmbeddedCluster, Security
 from tests.cli.command import Pykclient
+from tests.security.tokens import answering
 from tests.support.wait import eventually
 
 
@@ -43,8 +47,53 @@ def test_a_healthy_cluster(pykclient: Pykclient, cluster: EmbeddedCluster, topic
     result = pykclient.ok("doctor")
     assert result.err == ""
     steps = [line.split()[1] for line in result.lines() if line.startswith("ok")]
-    assert steps == ["configuration", "DNS", "TCP", "API", "metadata", "DNS", "TCP", "request", "partitions"]
-    assert result.lines()[-1] == "All 9 checks succeeded."
+    assert steps == ["configuration", "code", "DNS", "TCP", "API", "metadata", "DNS", "TCP", "request", "partitions"]
+    assert result.lines()[-1] == "All 10 checks succeeded."
+    assert ("code          pykclient: compiled" in result.out) == (implementation.NAME == "c")
+
+
+def test_missing_compiler_is_told(steps: Any, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(implementation, "NAME", "python")
+    monkeypatch.setattr(implementation, "REASON", "the compiled modules cannot be imported (no such module)")
+    step, is_ok, text = steps("-b", cluster.bootstrap_servers)[1]
+    assert (step, is_ok) == ("code", True)
+    assert text.startswith("pure Python, without the compiled modules It is several times slower: the compiled modules")
+
+
+@pytest.mark.parametrize("versions", ["TLSv1.2", "TLSv1.2,TLSv1.3"])
+def test_missing_client_certificate_fails_tls_not_sasl(
+    steps: Any, versions: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    security = Security("SSL", client_auth="required")
+    authority = tmp_path / "authority.pem"
+    authority.write_text(security.authority.certificate_pem)
+    with EmbeddedCluster(1, security=security) as cluster:
+        options = ("-X", "security.protocol=SSL", "-X", f"ssl.cafile={authority}")
+        checks = steps("-b", cluster.bootstrap_servers, *options, "-X", f"ssl.enabled.protocols={versions}")
+    step, is_ok, text = checks[-1]
+    assert (step, is_ok) == ("TLS", False)
+    assert "et ssl.keystore.location (or ssl_certfile and ssl_keyfile) to a certificate that the broker trusts" in text
+    assert "SASL" not in [step for step, _, _ in checks]
+
+
+def test_listener_that_ends_tls_without_an_answer_is_told_as_clients_do(steps: Any, cluster: EmbeddedCluster) -> None:
+    """As Kafka does, which takes the first bytes of TLS for the size of a request."""
+
+    def serve(connection: socket.socket) -> None:
+        received = connection.recv(65536)
+        if received.startswith(b"\x16"):
+            return
+        host, _, port = cluster.bootstrap_servers.rpartition(":")
+        with socket.create_connection((host, int(port)), 30) as broker:
+            broker.sendall(received)
+            connection.sendall(broker.recv(65536))
+
+    with answering(serve) as url:
+        address = urlsplit(url).netloc
+        step, is_ok, text = steps("-b", address, "-X", "security.protocol=SSL")[-1]
+    assert (step, is_ok) == ("TLS", False)
+    assert "does not speak TLS: it is a Kafka listener without it Set security.protocol to PLAINTEXT" in text
+    assert "eof" not in text
 
 
 def test_a_name_that_does_not_exist(steps: Any) -> None:

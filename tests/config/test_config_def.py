@@ -108,7 +108,7 @@ def sample(**more: Any) -> Sample:
         (Type.CLASS, "collections.OrderedDict", collections.OrderedDict),
         (Type.CLASS, "collections:OrderedDict.fromkeys", collections.OrderedDict.fromkeys),
         (Type.CLASS, len, len),
-        (Type.PASSWORD, " s3cret ", Password("s3cret")),
+        (Type.PASSWORD, " s3cret\n", Password(" s3cret\n")),
         (Type.PASSWORD, Password("x"), Password("x")),
     ],
 )

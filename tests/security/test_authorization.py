@@ -266,6 +266,10 @@ def test_admin_calls(guarded: Guarded, given: str) -> None:
         ]
         for kind, call in failures:
             denied(kind, call)
+        with pytest.raises(errors.TopicAuthorizationError, match=rf"--operation <operation> --topic {given}$"):
+            bob.describe_configs([topic]).all()
+        with pytest.raises(errors.GroupAuthorizationError, match=r"--operation <operation> --group 'a group'$"):
+            bob.describe_groups(["a group"]).all()
         assert given not in {listed.name for listed in bob.list_topics()}
         assert bob.list_groups() == []
 

@@ -251,7 +251,8 @@ class AdminCall(Generic[K, V]):
         call = (
             self.name if key is None else f"{self.name} of {key!r}" if isinstance(key, str) else f"{self.name} of {key}"
         )
-        return call_denied(self._policy.principal, call, error)
+        name = key if isinstance(key, str) else getattr(key, "topic", getattr(key, "name", None))
+        return call_denied(self._policy.principal, call, error, name)
 
     def _retry(self, key: K, item: _Item, error: KafkaError, now_ms: int, backoffs: dict[int, int]) -> None:
         item.last_error = error

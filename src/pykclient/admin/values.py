@@ -33,7 +33,7 @@ def _member(kind: Any, value: object) -> Any:
     for member in kind:
         if plain == member.value or (isinstance(plain, str) and _name(plain) == member.name):
             return member
-    names = ", ".join(member.name for member in kind)
+    names = ", ".join(member.value if isinstance(member.value, str) else member.name for member in kind)
     raise IllegalArgumentError(f"there is no {kind.__name__} {shown(value)}; there are {names}")
 
 

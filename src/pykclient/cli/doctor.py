@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from pykclient import implementation
 from pykclient.admin.kafka_admin_client import KafkaAdminClient
 from pykclient.cli import settings
 from pykclient.cli.console import emit
-from pykclient.cli.doctor_checks import Check, Listener, connection_checks
+from pykclient.cli.doctor_checks import Check, Listener, connection_checks, tls_failure
 from pykclient.cli.options import Command, pass_session
 from pykclient.cli.session import Session
-from pykclient.errors import AuthenticationError, ConfigError, IllegalSaslStateError, KafkaError
+from pykclient.errors import AuthenticationError, ConfigError, IllegalSaslStateError, KafkaError, SslAuthenticationError
 
 if TYPE_CHECKING:
     from pykclient.admin.admin import Admin
@@ -71,6 +72,7 @@ def _checks(session: Session) -> Iterator[Check]:
     chosen = settings.for_client(AdminClientConfig, session.settings(), {}, waits)
     config = AdminClientConfig(chosen)
     yield Check("configuration", "settings", True, _summary(config))
+    yield _implementation()
     brokers: tuple[Node, ...] = ()
     for host, port in parse_addresses(config["bootstrap.servers"]):
         listener = Listener(host, port)
@@ -86,6 +88,14 @@ def _checks(session: Session) -> Iterator[Check]:
                 yield check
     if brokers:
         yield from _broker_checks(chosen, brokers, config, timeout_ms)
+
+
+def _implementation() -> Check:
+    """Tell whether the compiled code runs. Without it a client works, so this does not fail."""
+    if implementation.NAME == "c":
+        return Check("code", "pykclient", True, "compiled")
+    advice = f"It is several times slower: {implementation.REASON}"
+    return Check("code", "pykclient", True, "pure Python, without the compiled modules", advice)
 
 
 def _summary(config: AdminClientConfig) -> str:
@@ -104,9 +114,16 @@ def _guarded(listener: Listener, config: AdminClientConfig, timeout_ms: int) -> 
         yield Check("TLS", listener.shown, False, str(error), "Correct the settings that begin with ssl.")
 
 
-def _sasl_advice(error: AuthenticationError) -> str:
-    """Return advice about credentials; if the listener does not use SASL, the error's text has better advice."""
-    return "" if isinstance(error, IllegalSaslStateError) else _CREDENTIALS_ADVICE
+def _refused(error: AuthenticationError, target: str) -> Check:
+    """Return the check of a connection that TLS or SASL has ended.
+
+    With TLS 1.3 a broker refuses the client's certificate after the client has completed the handshake.
+    """
+    if isinstance(error, SslAuthenticationError):
+        return tls_failure(target, str(error))
+    # If the listener does not use SASL, the error's text has better advice.
+    advice = "" if isinstance(error, IllegalSaslStateError) else _CREDENTIALS_ADVICE
+    return Check("SASL", target, False, str(error), advice)
 
 
 class _Client(KafkaAdminClient):
@@ -135,7 +152,7 @@ def _protocol_checks(
     try:
         detail = f"the broker supports {len(client.api_versions())} APIs"
     except AuthenticationError as error:
-        yield Check("SASL", target, False, str(error), _sasl_advice(error)), ()
+        yield _refused(error, target), ()
         return
     except KafkaError as error:
         if not client.brokers():  # else the broker has answered, and those that it named cannot be reached
@@ -183,7 +200,7 @@ def _broker_answer(client: _Client, node_id: int) -> Check:
     try:
         client.get_broker_version_data(node_id)
     except AuthenticationError as error:
-        return Check("SASL", target, False, str(error), _sasl_advice(error))
+        return _refused(error, target)
     except KafkaError as error:
         advice = "Check that the listener of this broker has the same security.protocol as the others"
         return Check("request", target, False, str(error), advice)

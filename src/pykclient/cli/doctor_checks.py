@@ -11,10 +11,12 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from pykclient.errors import SslAuthenticationError
 from pykclient.network.connection_failures import reason_of, shown_address
 from pykclient.network.host_resolver import DefaultHostResolver
+from pykclient.network.tls.plaintext_probe import REQUEST, Answer
 from pykclient.network.tls.ssl_factory import checks_host_names, client_ssl_factory
-from pykclient.network.tls.ssl_failures import handshake_failure
+from pykclient.network.tls.ssl_failures import handshake_failure, without_tls
 
 #: The longest wait of each step.
 _MOST_MS: Final = 5_000
@@ -126,12 +128,32 @@ def _tls(listener: Listener, family: int, address: str, config: Mapping[str, Any
             if until := certificate.get("notAfter"):
                 detail += f", certificate valid until {until}"
             return Check("TLS", listener.shown, True, detail)
-    except ssl.SSLError as error:
-        text = str(handshake_failure(error, listener.shown, listener.host, is_first_answer=True))
-        cause, _, advice = text.partition(". To mend it: ")
-        return Check("TLS", listener.shown, False, cause, advice[:1].upper() + advice[1:] or _TLS_ADVICE)
     except OSError as error:
-        return Check("TLS", listener.shown, False, reason_of(error), _TLS_ADVICE)
+        found: Exception = error
+        if isinstance(error, ssl.SSLError):
+            found = handshake_failure(error, listener.shown, listener.host, is_first_answer=True)
+        if not isinstance(found, SslAuthenticationError) and _answers_in_plaintext(address, listener.port, timeout_ms):
+            found = without_tls(listener.shown)
+        return tls_failure(listener.shown, reason_of(found) if found is error else str(found))
+
+
+def tls_failure(target: str, text: str) -> Check:
+    """Return the check for a client's error about TLS, whose text may end with advice."""
+    cause, _, advice = text.partition(". To mend it: ")
+    return Check("TLS", target, False, cause, advice[:1].upper() + advice[1:] or _TLS_ADVICE)
+
+
+def _answers_in_plaintext(address: str, port: int, timeout_ms: int) -> bool:
+    """Ask, as clients do, whether a peer that ended a connection without an answer to TLS is a Kafka listener."""
+    answer = Answer()
+    try:
+        with socket.create_connection((address, port), timeout_ms / 1000) as connection:
+            connection.sendall(REQUEST)
+            while not answer.is_complete and (received := connection.recv(64)):
+                answer.feed(memoryview(received))
+    except OSError:
+        return False
+    return answer.is_of_kafka
 
 
 _TLS_ADVICE: Final = "Check that the port is that of a listener with TLS, else set security.protocol without SSL"

@@ -91,6 +91,15 @@ class Password:
         return "[hidden]"
 
 
+def white_space_remark(secret: str | None) -> str:
+    """Return a remark for the error about a refused secret, if white space at its ends may be the reason; else ""."""
+    if not secret or secret == secret.strip():
+        return ""
+    return (
+        "; it begins or ends with white space, such as the line feed at the end of a file, which counts as a part of it"
+    )
+
+
 class ConfigKey:
     """A row of a table.
 
@@ -381,7 +390,7 @@ def _key_of_another_client(dotted: str) -> str | None:
 
 def parse_type(value: Any, type: str) -> Any:
     """Return ``value`` converted to a type; None stays None. Strings are trimmed and parsed (Java:
-    ConfigDef.parseType).
+    ConfigDef.parseType), but secrets are taken as they are: Java would send another password than the one given.
 
     Raises:
         ValueError, TypeError: the value is not of the type.
@@ -390,7 +399,7 @@ def parse_type(value: Any, type: str) -> Any:
     if value is None:
         return None
     if isinstance(value, str):
-        return _parse_text(value.strip(), type)
+        return Password(value) if type == Type.PASSWORD else _parse_text(value.strip(), type)
     if type == Type.BOOLEAN:
         if isinstance(value, bool):
             return value
@@ -435,8 +444,6 @@ def _parse_text(text: str, type: str) -> Any:
         return _number(float(text))
     if type == Type.LIST:
         return [part.strip() for part in text.split(",")] if text else []
-    if type == Type.PASSWORD:
-        return Password(text)
     return load(text)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pykclient.config.config_def import ConfigKey, Importance, Type
@@ -11,6 +12,8 @@ from pykclient.config.sasl_keys import SASL_KEYS
 from pykclient.config.validators import CaseInsensitiveValidString, Validator, ValidList
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+
+_logger = logging.getLogger(__name__)
 
 _JVM = "it configures the Java virtual machine"
 
@@ -266,3 +269,34 @@ SECURITY_KEYS = (
     *_HTTPS_KEYS,
     *SASL_KEYS,
 )
+
+#: The keys of TLS that also serve connections to an identity provider.
+_FOR_PROVIDERS = ("ssl.context", "ssl.cafile", "ssl.truststore.")
+
+
+def warn_of_ignored(config: Mapping[str, Any]) -> None:
+    """Log one warning if keys of TLS or SASL were set that the security.protocol does not use.
+
+    A forgotten security.protocol sends everything unencrypted, and brokers only close the connection.
+    """
+    protocol: str = config["security.protocol"]
+    has_provider = protocol.startswith("SASL_") and config["sasl.mechanism"] == "OAUTHBEARER"
+    used = [
+        *(("ssl.",) if protocol.endswith("SSL") else ()),
+        *(("sasl.",) if protocol.startswith("SASL_") else ()),
+        *(_FOR_PROVIDERS if has_provider else ()),
+    ]
+    ignored = [
+        key.name
+        for key in SECURITY_KEYS
+        if key.name.startswith(("ssl.", "sasl."))
+        and not key.name.startswith(tuple(used))
+        and config[key.name] != key.default_value()
+    ]
+    if ignored:
+        _logger.warning(
+            "security.protocol=%s does not use %s: set security.protocol to %s, or leave out what it does not use",
+            protocol,
+            ", ".join(ignored),
+            "SSL or SASL_SSL" if protocol == "PLAINTEXT" and ignored[-1].startswith("ssl.") else "SASL_SSL",
+        )

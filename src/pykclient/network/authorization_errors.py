@@ -80,13 +80,21 @@ def idempotence_denied(principal: str | None) -> ClusterAuthorizationError:
     )
 
 
-def call_denied(principal: str | None, call: str, error: AuthorizationError) -> AuthorizationError:
-    """Return the error of an admin call, which also says whose permission is missing."""
+def call_denied(
+    principal: str | None, call: str, error: AuthorizationError, name: str | None = None
+) -> AuthorizationError:
+    """Return the error of an admin call, which also says whose permission is missing.
+
+    ``name`` is that of the topic, group or transactional id that the call was about.
+    """
     kind = "cluster" if isinstance(error, ClusterAuthorizationError) else _KINDS.get(type(error), "resource")
+    option = _OPTIONS.get(kind, "--cluster" if kind == "cluster" else "<resource>")
+    if kind in _OPTIONS:
+        option += f" {_quoted(name, '<name>')}"
     explained = type(error)(
         f"{_who(principal)} is not authorized for {call}: {str(error).rstrip('.')}. To mend it: add an ACL that allows "
-        f"the operation on the {kind}, as in kafka-acls --add --allow-principal {principal or '<principal>'} "
-        f"--operation <operation> {_OPTIONS.get(kind, '--cluster' if kind == 'cluster' else '<resource>')}"
+        f"the operation on the {kind}, as in kafka-acls --add --allow-principal {_quoted(principal, '<principal>')} "
+        f"--operation <operation> {option}"
     )
     explained.__cause__ = error
     return explained
@@ -106,5 +114,14 @@ def _who(principal: str | None) -> str:
 
 
 def _command(principal: str | None, kind: str, names: list[str], operation: str) -> str:
-    resources = " ".join(f"{_OPTIONS[kind]} {name}" for name in names)
-    return f"kafka-acls --add --allow-principal {principal or '<principal>'} --operation {operation} {resources}"
+    resources = " ".join(f"{_OPTIONS[kind]} {_quoted(name)}" for name in names)
+    return f"kafka-acls --add --allow-principal {_quoted(principal, '<principal>')} --operation {operation} {resources}"
+
+
+def _quoted(word: str | None, unknown: str = "") -> str:
+    """Return a word for a shell; ``unknown`` is a placeholder."""
+    if not word or word == "<topic>":
+        return word or unknown
+    import shlex
+
+    return shlex.quote(word)

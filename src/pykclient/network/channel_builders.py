@@ -15,6 +15,7 @@ import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pykclient.config.security_keys import warn_of_ignored
 from pykclient.network.authenticator import Authenticator, PlaintextAuthenticator
 from pykclient.network.frame_stream import FrameStream, plaintext_frame_stream
 from pykclient.network.kafka_channel import KafkaChannel
@@ -170,6 +171,7 @@ def channel_builder_for(config: Mapping[str, Any]) -> ChannelBuilder:
     Raises:
         ConfigError: they contradict each other, or a file that they name cannot be used.
     """
+    warn_of_ignored(config)
     return DefaultChannelBuilder(_transports_for(config), _authenticators_for(config))
 
 

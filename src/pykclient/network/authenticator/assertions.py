@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pykclient.config.config_def import Password
+from pykclient.config.config_def import Password, white_space_remark
 from pykclient.errors import ConfigError, SaslAuthenticationError
 
 if TYPE_CHECKING:
@@ -188,7 +188,8 @@ class AssertionCreator:
             problem = "is not encrypted: leave out" if password is not None else "is encrypted: set"
         except (ValueError, UnsupportedAlgorithm):
             problem = "is no private key in PEM, or its password is wrong: check"
-        raise SaslAuthenticationError(f"the key in {self._key_file} {problem} {_PREFIX}.private.key.passphrase")
+        remark = "" if self._passphrase is None else white_space_remark(self._passphrase.value)
+        raise SaslAuthenticationError(f"the key in {self._key_file} {problem} {_PREFIX}.private.key.passphrase{remark}")
 
 
 def _read(path: Path) -> bytes:

@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.config import jaas_config
-from pykclient.config.config_def import Password
+from pykclient.config.config_def import Password, white_space_remark
 from pykclient.config.jaas_config import JaasEntry, parse_jaas_config
 from pykclient.errors import ConfigError
 from pykclient.network.authenticator import scram_formatter
@@ -50,6 +50,7 @@ _RETRIEVERS: Final = (
     "FileJwtRetriever",
     "JwtBearerJwtRetriever",
 )
+_NOT_FOR_GSSAPI: Final = ("sasl.username", "sasl.password", "sasl.oauth.token.provider", _ENDPOINT_URL)
 _EXTENSION: Final = "extension_"
 _URL_CHARACTERS: Final = re.compile(r"[!-~]+")
 
@@ -61,6 +62,8 @@ def login_for(config: Mapping[str, Any]) -> Login:
         ConfigError: the mechanism is unknown, or its credentials are missing or contradictory.
     """
     mechanism = config["sasl.mechanism"]
+    if mechanism == "GSSAPI" and "sasl.mechanism" not in getattr(config, "originals", config):
+        return _default_login(config)
     if mechanism not in MECHANISMS:
         raise ConfigError(
             f"sasl.mechanism = {mechanism!r}: it must be one of {', '.join(MECHANISMS)}", key="sasl.mechanism"
@@ -77,6 +80,22 @@ def login_for(config: Mapping[str, Any]) -> Login:
     if mechanism == PLAIN:
         return PlainLogin(username, password)
     return ScramLogin(mechanism, username, password, is_token=options.get("tokenauth", "").lower() == "true")
+
+
+def _default_login(config: Mapping[str, Any]) -> Login:
+    """Return the login of GSSAPI, which is Java's default; its errors say that no mechanism was set."""
+    default = "sasl.mechanism is not set, so it is GSSAPI (Kerberos), the default"
+    given = [key for key in _NOT_FOR_GSSAPI if config[key] is not None]
+    if given:
+        raise ConfigError(
+            f"{default}, which does not use {given[0]}: set it to one of {', '.join(MECHANISMS)}", key="sasl.mechanism"
+        )
+    try:
+        login = _gssapi_login(config, getattr(_jaas_entry(config, "GSSAPI"), "options", {}))
+    except ConfigError as error:
+        raise ConfigError(f"{default}: {error}", key=error.key) from error.__cause__
+    login.remedy = f"{login.remedy}; {default}"
+    return login
 
 
 def _jaas_entry(config: Mapping[str, Any], mechanism: str) -> JaasEntry | None:
@@ -277,11 +296,16 @@ def _endpoint(config: Mapping[str, Any], options: Mapping[str, str], url: str) -
         config["sasl.login.retry.backoff.max.ms"],
         context,
         trust,
+        white_space_remark(None if (secret := _secret_of(config, options)) is None else secret.value),
     )
     extensions = {
         name.removeprefix(_EXTENSION): value for name, value in options.items() if name.startswith(_EXTENSION)
     }
     return TokenEndpoint(settings, *_request_of(config, options), extensions).fetch
+
+
+def _secret_of(config: Mapping[str, Any], options: Mapping[str, str]) -> Password | None:
+    return config[_CLIENT_SECRET] or (Password(options["clientSecret"]) if "clientSecret" in options else None)
 
 
 def _is_loopback(host: str) -> bool:
@@ -343,7 +367,7 @@ def _request_of(
     if assertions.are_configured(config):
         source = assertions.assertion_source(config, SYSTEM_CLOCK.wall_ms)
         return no_headers, ClientAssertion(source, client_id, scope).form
-    secret = config[_CLIENT_SECRET] or (Password(options["clientSecret"]) if "clientSecret" in options else None)
+    secret = _secret_of(config, options)
     if not client_id or secret is None or not secret.value:
         raise ConfigError(
             f"{_ENDPOINT_URL} needs {_CLIENT_ID} and {_CLIENT_SECRET}, clientId and clientSecret in {jaas_config.KEY}, "

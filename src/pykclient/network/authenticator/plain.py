@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from pykclient.config.config_def import Password
+from pykclient.config.config_def import Password, white_space_remark
 
 MECHANISM: Final = "PLAIN"
 
@@ -30,14 +30,14 @@ class PlainSaslClient:
 class PlainLogin:
     """A user name and a password. Thread: any (immutable)."""
 
-    __slots__ = ("_password", "_username")
+    __slots__ = ("_password", "_username", "remedy")
 
     mechanism = MECHANISM
-    remedy = "check the user name and the password"
 
     def __init__(self, username: str, password: Password) -> None:
         self._username = username
         self._password = password
+        self.remedy = f"check the user name and the password{white_space_remark(password.value)}"
 
     def new_client(self, host: str, on_ready: Callable[[], object]) -> PlainSaslClient:  # noqa: ARG002
         return PlainSaslClient(self._username, self._password.value)

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
-from pykclient.config.config_def import Password
+from pykclient.config.config_def import Password, white_space_remark
 from pykclient.errors import SaslAuthenticationError
 from pykclient.network.authenticator import scram_formatter as formatter
 
@@ -32,7 +32,7 @@ class ScramLogin:
             "check the delegation token's id and HMAC, and whether it has expired"
             if is_token
             else "check the user name, the password and the mechanism for which the user has credentials"
-        )
+        ) + white_space_remark(password.value)
         self._salted: dict[tuple[bytes, int], bytes] = {}
 
     def new_client(self, host: str, on_ready: Callable[[], object]) -> ScramSaslClient:  # noqa: ARG002

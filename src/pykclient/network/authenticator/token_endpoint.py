@@ -57,6 +57,7 @@ class EndpointSettings(NamedTuple):
     """The address of an identity provider, the limits of requests to it, and how its certificate is verified.
 
     ``context`` returns the TLS context of a connection. ``trust`` says how to make it trust another authority.
+    ``remark`` is added to errors about refused credentials.
     """
 
     url: str
@@ -65,6 +66,7 @@ class EndpointSettings(NamedTuple):
     retry_backoff_max_ms: int = 10_000
     context: Callable[[], ssl.SSLContext] | None = None
     trust: str = TRUST
+    remark: str = ""
 
 
 class ClientCredentials(NamedTuple):
@@ -197,7 +199,7 @@ class TokenEndpoint:
                 raise _RetriableError(problem) from None
             raise SaslAuthenticationError(
                 f"{self._name} refused to issue a token: {problem}; check the client's id, its secret or assertion, "
-                "the scope, and this machine's clock"
+                f"the scope, and this machine's clock{self._settings.remark}"
             ) from None
         except urllib.error.URLError as error:
             if isinstance(error.reason, ssl.SSLError) and (text := self._tls_problem(error.reason)):

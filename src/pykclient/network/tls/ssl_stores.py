@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from pykclient.config.config_def import white_space_remark
 from pykclient.errors import ConfigError
 from pykclient.network.tls.pem import PemBlock, pem_blocks
 
@@ -157,7 +158,9 @@ def load_key_store(context: ssl.SSLContext, store: KeyStore, name: str) -> None:
             context.load_cert_chain(certificates, key, store.password or "")
         except (ssl.SSLError, ValueError) as error:
             reason = getattr(error, "reason", None) or ""
-            raise ConfigError(f"{name}: {_key_problem(reason, store.password)}", key=name) from error
+            raise ConfigError(
+                f"{name}: {_key_problem(reason, store.password)}{white_space_remark(store.password)}", key=name
+            ) from error
 
 
 def _key_problem(reason: str, password: str | None) -> str:
@@ -220,7 +223,9 @@ def _load_pkcs12(content: bytes, name: str, password: str | None) -> Any:
     try:
         return pkcs12.load_pkcs12(content, None if password is None else password.encode())
     except ValueError as error:
-        raise ConfigError(f"{name} is damaged, or its password is wrong or missing", key=name) from error
+        raise ConfigError(
+            f"{name} is damaged, or its password is wrong or missing{white_space_remark(password)}", key=name
+        ) from error
 
 
 def _pkcs12_key_store(content: bytes, name: str, password: str | None) -> KeyStore:
@@ -258,7 +263,9 @@ def _load_jks(content: bytes, name: str, password: str | None) -> Any:
     try:
         return jks.KeyStore.loads(content, password or "", try_decrypt_keys=False)
     except (jks.KeystoreException, ValueError) as error:
-        raise ConfigError(f"{name} is damaged, or its password is wrong or missing", key=name) from error
+        raise ConfigError(
+            f"{name} is damaged, or its password is wrong or missing{white_space_remark(password)}", key=name
+        ) from error
 
 
 def _jks_key_store(content: bytes, name: str, password: str | None, key_password: str | None) -> KeyStore:
@@ -271,7 +278,8 @@ def _jks_key_store(content: bytes, name: str, password: str | None, key_password
     try:
         entry.decrypt(key_password or password or "")
     except jks.KeystoreException as error:
-        raise ConfigError(f"{name}: ssl.key.password is wrong", key=name) from error
+        remark = white_space_remark(key_password or password)
+        raise ConfigError(f"{name}: ssl.key.password is wrong{remark}", key=name) from error
     certificates = "".join(ssl.DER_cert_to_PEM_cert(der) for _, der in entry.cert_chain)
     key = ssl.DER_cert_to_PEM_cert(entry.pkey_pkcs8).replace(" CERTIFICATE-", " PRIVATE KEY-")
     return KeyStore(certificates, key, None)
