@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import re
 from pathlib import Path
 
 import pytest
+
+from pykclient import errors
+from pykclient.aio import errors as aio_errors
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -44,3 +49,26 @@ def test_the_tests_behind_the_semantics_exist() -> None:
 
 def test_sentences_of_the_semantics_name_no_tests() -> None:
     assert "test_" not in SEMANTICS.split("## The tests behind each statement")[0]
+
+
+#: Errors of other packages that docstrings name.
+FOREIGN_ERRORS = {"Abort", "SSLError", "UnsupportedOperation", "UsageError"}
+
+
+def test_errors_that_docstrings_name_exist() -> None:
+    """Each name under ``Raises:`` is a class of the package, a name of its error modules, or a built-in error."""
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "src").rglob("*.py")}
+    known = {*vars(builtins), *vars(errors), *vars(aio_errors), *FOREIGN_ERRORS}
+    known |= {node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    unknown = [
+        f"{path.name}:{node.lineno}: {name}"
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, documented)
+        for section in re.findall(r"^Raises:\n((?:[ \t]+.*\n?|\n)+)", ast.get_docstring(node) or "", re.MULTILINE)
+        for names in re.findall(r"^    (\w+(?:, \w+)*):", section, re.MULTILINE)
+        for name in names.split(", ")
+        if name not in known
+    ]
+    assert not unknown

@@ -694,7 +694,7 @@ class Admin(AdminBase):
         Raises:
             InvalidTxnStateError: the transaction was ended in the other way, or has no records.
             ProducerFencedError: a later producer has the ``transactional_id``, or the transaction has timed out.
-            InvalidProducerIdMappingError: the coordinator has another producer id, or none, for the id.
+            InvalidPidMappingError: the coordinator has another producer id, or none, for the id.
             TransactionalIdAuthorizationError: not authorized to write with the ``transactional_id``.
             KafkaError: any other error, or the call has timed out. The transaction may have been ended.
         """
