@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pykclient.testing.embedded_cluster import EmbeddedCluster
     from pykclient.testing.faults import DISCONNECT, DISCONNECT_AFTER, DROP_REQUEST, DROP_RESPONSE, HOLD
     from pykclient.testing.history import RequestRecord
+    from pykclient.testing.schema_registry import EmbeddedSchemaRegistry
     from pykclient.testing.security import Security
 
 #: Public names and the modules that they live in.
@@ -29,6 +30,7 @@ _HOME = {
     "DROP_REQUEST": "faults",
     "DROP_RESPONSE": "faults",
     "EmbeddedCluster": "embedded_cluster",
+    "EmbeddedSchemaRegistry": "schema_registry",
     "HOLD": "faults",
     "RequestRecord": "history",
     "Security": "security",
@@ -41,6 +43,7 @@ __all__ = [
     "DROP_REQUEST",
     "DROP_RESPONSE",
     "EmbeddedCluster",
+    "EmbeddedSchemaRegistry",
     "HOLD",
     "RequestRecord",
     "Security",

@@ -23,6 +23,7 @@ import pytest
 
 if TYPE_CHECKING:
     from pykclient.testing.embedded_cluster import EmbeddedCluster
+    from pykclient.testing.schema_registry import EmbeddedSchemaRegistry
 
 _MARKER = (
     "pykclient_cluster(brokers=1, *, release=None, config=None, ...): how the test's pykclient_cluster is set up; "
@@ -70,6 +71,15 @@ def pykclient_shared_cluster(
         request.session.stash[_shared] = cluster
         yield cluster
         del request.session.stash[_shared]
+
+
+@pytest.fixture
+def pykclient_schema_registry() -> Iterator[EmbeddedSchemaRegistry]:
+    """An empty schema registry for one test."""
+    from pykclient.testing.schema_registry import EmbeddedSchemaRegistry
+
+    with EmbeddedSchemaRegistry() as registry:
+        yield registry
 
 
 @pytest.hookimpl(tryfirst=True)

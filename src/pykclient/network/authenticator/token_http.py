@@ -69,11 +69,11 @@ class _HttpConnection(http.client.HTTPConnection):
 
     def __init__(self, host: str, *, clock: Clock, timeout: float, **settings: Any) -> None:
         super().__init__(host, timeout=timeout, **settings)
-        self._deadline = _Deadline(clock, timeout)
+        self._deadline = Deadline(clock, timeout)
 
     def connect(self) -> None:
         super().connect()
-        self.sock: Any = _TimedSocket(self.sock, self._deadline)
+        self.sock: Any = TimedSocket(self.sock, self._deadline)
 
 
 class _HttpsConnection(http.client.HTTPSConnection):
@@ -81,21 +81,25 @@ class _HttpsConnection(http.client.HTTPSConnection):
 
     def __init__(self, host: str, *, clock: Clock, timeout: float, **settings: Any) -> None:
         super().__init__(host, timeout=timeout, **settings)
-        self._deadline = _Deadline(clock, timeout)
+        self._deadline = Deadline(clock, timeout)
 
     def connect(self) -> None:
         super().connect()
-        self.sock: Any = _TimedSocket(self.sock, self._deadline)
+        self.sock: Any = TimedSocket(self.sock, self._deadline)
 
 
-class _Deadline:
+class Deadline:
     """The time at which a request must be complete."""
 
     __slots__ = ("_clock", "_due_ms")
 
     def __init__(self, clock: Clock, timeout_s: float) -> None:
         self._clock = clock
-        self._due_ms = clock.now_ms() + int(timeout_s * 1000)
+        self.restart(timeout_s)
+
+    def restart(self, timeout_s: float) -> None:
+        """Allow ``timeout_s`` from now on."""
+        self._due_ms = self._clock.now_ms() + int(timeout_s * 1000)
 
     def apply_to(self, sock: Any) -> None:
         """Set the timeout of a socket's next operation.
@@ -109,10 +113,10 @@ class _Deadline:
         sock.settimeout(max(left_s, _LEAST_S))
 
 
-class _TimedSocket:
+class TimedSocket:
     """The methods of a socket that ``http.client`` needs, with a deadline for all of them together."""
 
-    def __init__(self, sock: Any, deadline: _Deadline) -> None:
+    def __init__(self, sock: Any, deadline: Deadline) -> None:
         self._sock = sock
         self._deadline = deadline
 
@@ -122,17 +126,17 @@ class _TimedSocket:
 
     def makefile(self, mode: str) -> io.BufferedReader:
         assert mode == "rb", mode
-        return io.BufferedReader(_TimedReader(self._sock, self._deadline))
+        return io.BufferedReader(TimedReader(self._sock, self._deadline))
 
     def close(self) -> None:
         """Close the socket, once its readers are closed."""
         self._sock.close()
 
 
-class _TimedReader(io.RawIOBase):
+class TimedReader(io.RawIOBase):
     """Reads from a socket until a deadline."""
 
-    def __init__(self, sock: Any, deadline: _Deadline) -> None:
+    def __init__(self, sock: Any, deadline: Deadline) -> None:
         self._sock = sock
         self._deadline = deadline
         self._raw = sock.makefile("rb", 0)

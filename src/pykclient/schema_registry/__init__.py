@@ -1,0 +1,94 @@
+"""Schema registries: a client for threads and one for asyncio, and serializers for Avro, JSON Schema and Protobuf.
+
+    from pykclient.schema_registry import SchemaRegistryClient
+    from pykclient.schema_registry.avro import AvroDeserializer, AvroSerializer
+
+The names are confluent-kafka's. See docs/schemas.md. Names are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from pykclient.schema_registry.schema_registry_client import AsyncSchemaRegistryClient as AsyncSchemaRegistryClient
+    from pykclient.schema_registry.schema_registry_client import SchemaRegistryClient as SchemaRegistryClient
+    from pykclient.schema_registry.schemas import ConfigCompatibilityLevel as ConfigCompatibilityLevel
+    from pykclient.schema_registry.schemas import Metadata as Metadata
+    from pykclient.schema_registry.schemas import MetadataProperties as MetadataProperties
+    from pykclient.schema_registry.schemas import MetadataTags as MetadataTags
+    from pykclient.schema_registry.schemas import RegisteredSchema as RegisteredSchema
+    from pykclient.schema_registry.schemas import Rule as Rule
+    from pykclient.schema_registry.schemas import RuleKind as RuleKind
+    from pykclient.schema_registry.schemas import RuleMode as RuleMode
+    from pykclient.schema_registry.schemas import RuleParams as RuleParams
+    from pykclient.schema_registry.schemas import RuleSet as RuleSet
+    from pykclient.schema_registry.schemas import Schema as Schema
+    from pykclient.schema_registry.schemas import SchemaReference as SchemaReference
+    from pykclient.schema_registry.schemas import SchemaRegistryError as SchemaRegistryError
+    from pykclient.schema_registry.schemas import ServerConfig as ServerConfig
+    from pykclient.schema_registry.serde import record_subject_name_strategy as record_subject_name_strategy
+    from pykclient.schema_registry.serde import reference_subject_name_strategy as reference_subject_name_strategy
+    from pykclient.schema_registry.serde import topic_record_subject_name_strategy as topic_record_subject_name_strategy
+    from pykclient.schema_registry.serde import topic_subject_name_strategy as topic_subject_name_strategy
+    from pykclient.schema_registry.wire import dual_schema_id_deserializer as dual_schema_id_deserializer
+    from pykclient.schema_registry.wire import header_schema_id_serializer as header_schema_id_serializer
+    from pykclient.schema_registry.wire import prefix_schema_guid_serializer as prefix_schema_guid_serializer
+    from pykclient.schema_registry.wire import prefix_schema_id_deserializer as prefix_schema_id_deserializer
+    from pykclient.schema_registry.wire import prefix_schema_id_serializer as prefix_schema_id_serializer
+    from pykclient.serialization import MessageField as MessageField
+    from pykclient.serialization import SerializationContext as SerializationContext
+
+#: Public names, by the modules that they live in.
+_NAMES = {
+    "pykclient.schema_registry.schema_registry_client": ("AsyncSchemaRegistryClient", "SchemaRegistryClient"),
+    "pykclient.schema_registry.schemas": (
+        "ConfigCompatibilityLevel",
+        "Metadata",
+        "MetadataProperties",
+        "MetadataTags",
+        "RegisteredSchema",
+        "Rule",
+        "RuleKind",
+        "RuleMode",
+        "RuleParams",
+        "RuleSet",
+        "Schema",
+        "SchemaReference",
+        "SchemaRegistryError",
+        "ServerConfig",
+    ),
+    "pykclient.schema_registry.serde": (
+        "record_subject_name_strategy",
+        "reference_subject_name_strategy",
+        "topic_record_subject_name_strategy",
+        "topic_subject_name_strategy",
+    ),
+    "pykclient.schema_registry.wire": (
+        "dual_schema_id_deserializer",
+        "header_schema_id_serializer",
+        "prefix_schema_guid_serializer",
+        "prefix_schema_id_deserializer",
+        "prefix_schema_id_serializer",
+    ),
+    "pykclient.serialization": ("MessageField", "SerializationContext"),
+}
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = sorted(_HOME)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

@@ -1,0 +1,396 @@
+"""Avro by a registry's schemas. The codec is fastavro's: ``pip install 'pykclient[avro]'``.
+
+serializer = AvroSerializer(registry, schema)            # or AvroSerializer(registry, Order), a dataclass
+KafkaProducer(value_serializer=serializer)
+KafkaConsumer("orders", value_deserializer=AvroDeserializer(registry))
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from pykclient.config.config_def import ConfigKey, Type
+from pykclient.errors import ConfigError, SerializationError
+from pykclient.schema_registry.avro_types import AvroType, loaded, named_schemas, parse_avro, resolution_problems
+from pykclient.schema_registry.models import avro_schema, is_model, maker, plain
+from pykclient.schema_registry.rest import load
+from pykclient.schema_registry.rules import FieldTransform, FieldWalk, RuleRegistry
+from pykclient.schema_registry.schemas import Schema
+from pykclient.schema_registry.serde import (
+    READING,
+    WRITING,
+    Asynchronous,
+    BaseDeserializer,
+    BaseSerde,
+    BaseSerializer,
+    Blocking,
+    Plan,
+    Registry,
+    setting,
+)
+from pykclient.schema_registry.wire import SchemaId
+from pykclient.serialization import SerializationContext
+
+AVRO: Final = "AVRO"
+ToDict = Callable[[Any, SerializationContext], Any]
+
+
+class _Parsed(NamedTuple):
+    """A schema as fastavro has it, and as a tree for messages."""
+
+    fast: Any
+    tree: AvroType
+    is_bytes: bool
+
+
+class _ReadCodec(NamedTuple):
+    writer: _Parsed
+    #: None if it is the writer's.
+    reader: _Parsed | None
+
+
+def _given_schema(given: Any) -> Schema | None:
+    if given is None or isinstance(given, Schema):
+        return given
+    if is_model(given):
+        return Schema(json.dumps(avro_schema(given)), AVRO)
+    if isinstance(given, str):
+        text = given.strip()
+        # The registry takes objects and lists only.
+        return Schema(text if text[:1] in ("{", "[") else f'{{"type":{text}}}', AVRO)
+    raise TypeError("the schema must be a str, a Schema, or a class of a model")
+
+
+def _parsed(serde: BaseSerde, schema: Schema) -> _Parsed:
+    """Return a schema parsed together with all that it refers to."""
+    load("fastavro", "avro")
+    fastavro_schema = load("fastavro.schema", "avro")
+    base = load("fastavro.repository.base", "avro")
+    if schema.schema_str is None:
+        raise SerializationError("the schema has no text")
+    root = loaded(schema.schema_str)
+    named = named_schemas(schema, serde._resolve)
+
+    class Repository(base.AbstractSchemaRepository):  # type: ignore[misc,name-defined]
+        def load(self, name: str) -> Any:
+            return {**named, "$root": root}.get(name)
+
+    tree = parse_avro(root, named)
+    fast = fastavro_schema.load_schema("$root", repo=Repository()) if named else fastavro_schema.parse_schema(root)
+    return _Parsed(fast, tree, tree.kind == "bytes")
+
+
+_STRICT: Final[tuple[ConfigKey, ...]] = (
+    setting("validate.strict", Type.BOOLEAN, False, "Refuse records with other fields than the schema's."),
+    setting(
+        "validate.strict.allow.default", Type.BOOLEAN, False, "As validate.strict; fields with a default may miss."
+    ),
+)
+
+
+class _Serializer(BaseSerializer):
+    _keys = (*WRITING, *_STRICT)
+    schema_type = AVRO
+
+    def __init__(
+        self,
+        schema_registry_client: Registry,
+        schema_str: str | Schema | type | None = None,
+        to_dict: ToDict | None = None,
+        conf: Mapping[str, Any] | None = None,
+        rule_conf: Mapping[str, Any] | None = None,
+        rule_registry: RuleRegistry | None = None,
+    ) -> None:
+        """Check the settings; nothing is asked of the registry yet.
+
+        ``schema_str`` is the schema to write with: text, a Schema (which may have references), or a dataclass, pydantic
+        model or msgspec struct. ``to_dict(obj, ctx)`` turns the application's objects into values of the schema.
+        Schemas are not registered unless ``auto.register.schemas`` is set; confluent-kafka's default is to register.
+
+        Raises:
+            ConfigError: a setting is unknown, or of the wrong type.
+            TypeError: ``schema_str`` is of none of these types.
+        """
+        super().__init__(schema_registry_client, conf, rule_registry, rule_conf)
+        if to_dict is not None and not callable(to_dict):
+            raise ConfigError("to_dict must be callable: to_dict(object, SerializationContext)")
+        self._schema = _given_schema(schema_str)
+        self._to_dict = to_dict
+        self._is_model = is_model(schema_str)
+        self._name = _name_in(self._schema)
+        self._strict: bool = self._conf["validate.strict"]
+        self._allow_default: bool = self._conf["validate.strict.allow.default"]
+        self._write_value = load("fastavro", "avro").schemaless_writer
+
+    def _own_schema(self, ctx: SerializationContext | None) -> Schema | None:  # noqa: ARG002
+        return self._schema
+
+    def _record_name(self) -> str | None:
+        return self._name
+
+    def _codec(self, schema: Schema) -> _Parsed:
+        return _parsed(self, schema)
+
+    def _converted(self, obj: Any, ctx: SerializationContext | None) -> Any:
+        if self._to_dict is None:
+            return plain(obj) if self._is_model else obj
+        if ctx is None:
+            raise TypeError("SerializationContext cannot be None")
+        return self._to_dict(obj, ctx)
+
+    def _dumped(self, plan: Plan, value: Any) -> bytes:
+        parsed: _Parsed = plan.codec
+        if parsed.is_bytes:  # as in Java, without Avro's length
+            return value if isinstance(value, bytes) else str(value).encode()
+        out = io.BytesIO()
+        self._write_value(out, parsed.fast, value, strict=self._strict, strict_allow_default=self._allow_default)
+        return out.getvalue()
+
+    def _mismatch(self, plan: Plan, value: Any) -> str | None:
+        return mismatch(plan.codec.tree, value)
+
+    def _walk(self, plan: Plan) -> FieldWalk:
+        return _walker(plan.codec.tree, plan.reader)
+
+
+class AvroSerializer(Blocking[bytes | None], _Serializer):
+    """Writes Avro with the id of its schema. A serializer of clients, or called as ``serializer(value, ctx)``.
+
+    Settings (``conf``): auto.register.schemas, normalize.schemas, use.schema.id, use.latest.version,
+    use.latest.with.metadata, subject.name.strategy, subject.name.strategy.type, subject.name.strategy.conf,
+    schema.id.serializer, validate.strict, validate.strict.allow.default. Thread: any.
+    """
+
+
+class AsyncAvroSerializer(Asynchronous[bytes | None], _Serializer):
+    """``AvroSerializer`` for asyncio, with an AsyncSchemaRegistryClient."""
+
+
+class _Deserializer(BaseDeserializer):
+    _keys = READING
+    schema_type = AVRO
+
+    def __init__(
+        self,
+        schema_registry_client: Registry,
+        schema_str: str | Schema | type | None = None,
+        from_dict: ToDict | None = None,
+        return_record_name: bool = False,
+        conf: Mapping[str, Any] | None = None,
+        rule_conf: Mapping[str, Any] | None = None,
+        rule_registry: RuleRegistry | None = None,
+    ) -> None:
+        """Check the settings; nothing is asked of the registry yet.
+
+        ``schema_str`` is the reader's schema: text, a Schema, or a model, whose instances are returned then. Without
+        one, records have the form they were written in. ``from_dict(value, ctx)`` makes the application's objects.
+
+        Raises:
+            ConfigError: a setting is unknown, or of the wrong type.
+            TypeError: ``schema_str`` is of none of these types.
+        """
+        super().__init__(schema_registry_client, conf, rule_registry, rule_conf)
+        if from_dict is not None and not callable(from_dict):
+            raise ConfigError("from_dict must be callable: from_dict(value, SerializationContext)")
+        if not isinstance(return_record_name, bool):
+            raise ConfigError("return_record_name must be a boolean value")
+        self._schema = _given_schema(schema_str)
+        self._from_dict = from_dict
+        self._make = maker(schema_str) if isinstance(schema_str, type) and is_model(schema_str) else None
+        self._return_record_name = return_record_name
+        self._read_value = load("fastavro", "avro").schemaless_reader
+
+    def _own_schema(self) -> Schema | None:
+        return self._schema
+
+    def _codec(self, writer: Schema | None, reader: Schema | None, schema_id: SchemaId) -> _ReadCodec:
+        assert writer is not None
+        written = _parsed(self, writer)
+        if reader is None or reader is writer or reader.schema_str == writer.schema_str:
+            return _ReadCodec(written, None)
+        wanted = _parsed(self, reader)
+        problems = resolution_problems(wanted.tree, written.tree)
+        if problems:
+            raise SerializationError(f"records of schema {schema_id} cannot be read: {'; '.join(problems)}")
+        return _ReadCodec(written, wanted)
+
+    def _writer_name(self, codec: _ReadCodec) -> str | None:
+        return codec.writer.tree.name or None
+
+    def _loaded(self, plan: Plan, data: bytes) -> Any:
+        codec: _ReadCodec = plan.codec
+        if codec.writer.is_bytes:
+            return data
+        source = io.BytesIO(data)
+        reader = None if codec.reader is None else codec.reader.fast
+        value = self._read_value(source, codec.writer.fast, reader, self._return_record_name)
+        if source.tell() != len(data):
+            raise SerializationError(f"{len(data) - source.tell()} bytes are left after the value")
+        return value
+
+    def _mismatch(self, plan: Plan, value: Any) -> str | None:  # noqa: ARG002 - the value is bytes here
+        return None
+
+    def _walk(self, plan: Plan) -> FieldWalk:
+        codec: _ReadCodec = plan.codec
+        return _walker((codec.reader or codec.writer).tree, plan.reader)
+
+    def _made(self, value: Any, ctx: SerializationContext | None) -> Any:
+        if self._from_dict is not None:
+            if ctx is None:
+                raise TypeError("SerializationContext cannot be None")
+            return self._from_dict(value, ctx)
+        return value if self._make is None else self._make(value)
+
+
+class AvroDeserializer(Blocking[Any], _Deserializer):
+    """Reads Avro by the schema whose id a record has. A deserializer of clients, or ``deserializer(data, ctx)``.
+
+    Settings (``conf``): use.latest.version, use.latest.with.metadata, subject.name.strategy,
+    subject.name.strategy.type, subject.name.strategy.conf, schema.id.deserializer, glue.client. Thread: any.
+    """
+
+
+class AsyncAvroDeserializer(Asynchronous[Any], _Deserializer):
+    """``AvroDeserializer`` for asyncio, with an AsyncSchemaRegistryClient."""
+
+
+def _name_in(schema: Schema | None) -> str | None:
+    """Return the full name of a schema's type, or the name of a primitive type."""
+    if schema is None or schema.schema_str is None:
+        return None
+    given = loaded(schema.schema_str)
+    if not isinstance(given, dict):
+        return None
+    name = given.get("name", given.get("type"))
+    space = given.get("namespace")
+    if not isinstance(name, str):
+        return None
+    return f"{space}.{name}" if space and "name" in given and "." not in name else name
+
+
+# --- what does not fit -----------------------------------------------------------------------------------------------
+
+_PYTHON: Final[dict[str, tuple[type, ...]]] = {
+    "null": (type(None),),
+    "boolean": (bool,),
+    "int": (int,),
+    "long": (int,),
+    "float": (float, int),
+    "double": (float, int),
+    "bytes": (bytes, bytearray, memoryview),
+    "string": (str,),
+    "fixed": (bytes, bytearray, memoryview),
+    "enum": (str,),
+    "array": (list, tuple),
+    "map": (Mapping,),
+    "record": (Mapping,),
+}
+
+
+def mismatch(tree: AvroType, value: Any, path: str = "") -> str | None:
+    """Return which field of a value does not fit the schema, with both types; None if none is found."""
+    where = f"field {path!r}" if path else "the value"
+    if isinstance(value, tuple) and len(value) == 2 and tree.kind in ("union", "record"):
+        value = value[1]
+    if tree.kind == "union":
+        found = [mismatch(branch, value, path) for branch in tree.branches]
+        if None in found:
+            return None
+        nested = [text for text, branch in zip(found, tree.branches, strict=True) if branch.kind == "record" and text]
+        if isinstance(value, Mapping) and len(nested) == 1:
+            return nested[0]
+        return f"{where} is of type {type(value).__name__}, which is none of {tree}"
+    if tree.logical is None and (not isinstance(value, _PYTHON[tree.kind]) or _is_wrong_bool(tree, value)):
+        return f"{where} is of type {type(value).__name__}, and the schema has {tree}"
+    if tree.kind in ("int", "long") and isinstance(value, int) and tree.logical is None:
+        bits = 31 if tree.kind == "int" else 63
+        if not -(1 << bits) <= value < 1 << bits:
+            return f"{where} is out of range: the schema has {tree}"
+    if tree.kind == "enum" and value not in tree.symbols:
+        return f"{where} is no symbol of the schema's {tree}"
+    if tree.kind == "record":
+        return _field_mismatch(tree, value, path)
+    if tree.kind == "array" and isinstance(value, (list, tuple)):
+        return next((text for item in value if (text := mismatch(tree.items, item, f"{path}[]"))), None)
+    if tree.kind == "map" and isinstance(value, Mapping):
+        return next((text for item in value.values() if (text := mismatch(tree.items, item, f"{path}{{}}"))), None)
+    return None
+
+
+def _is_wrong_bool(tree: AvroType, value: Any) -> bool:
+    return isinstance(value, bool) and tree.kind != "boolean"
+
+
+def _field_mismatch(tree: AvroType, value: Any, path: str) -> str | None:
+    if not isinstance(value, Mapping):
+        return None
+    for field in tree.fields:
+        inner = f"{path}.{field.name}" if path else field.name
+        if field.name in value:
+            text = mismatch(field.type, value[field.name], inner)
+        elif field.has_default or any(branch.kind == "null" for branch in (field.type, *field.type.branches)):
+            text = None
+        else:
+            text = f"field {inner!r} is missing, and the schema's {field.type} has no default"
+        if text is not None:
+            return text
+    return None
+
+
+# --- fields, for rules -----------------------------------------------------------------------------------------------
+
+
+def _walker(tree: AvroType, schema: Schema | None) -> FieldWalk:
+    tags: dict[str, list[str]] = {}
+    if schema is not None and schema.metadata is not None and schema.metadata.tags is not None:
+        tags = schema.metadata.tags.tags
+    inline = _inline_tags(schema)
+
+    def walk(of: AvroType, value: Any, path: str, change: FieldTransform, own: frozenset[str]) -> Any:
+        if of.kind == "union":
+            branch = next((one for one in of.branches if mismatch(one, value) is None), None)
+            return value if branch is None else walk(branch, value, path, change, own)
+        if of.kind == "record" and isinstance(value, Mapping):
+            changed = dict(value)
+            for field in of.fields:
+                if field.name in changed:
+                    inner = f"{of.name}.{field.name}"
+                    wanted = frozenset(inline.get(inner, ())) | frozenset(tags.get(inner, ()))
+                    changed[field.name] = walk(field.type, changed[field.name], inner, change, wanted)
+            return changed
+        if of.kind == "array" and isinstance(value, list):
+            return [walk(of.items, item, path, change, own) for item in value]
+        if of.kind == "map" and isinstance(value, Mapping):
+            return {key: walk(of.items, item, path, change, own) for key, item in value.items()}
+        return change(path, own, of.kind.upper(), value) if path else value
+
+    return lambda value, change: walk(tree, value, "", change, frozenset())
+
+
+def _inline_tags(schema: Schema | None) -> dict[str, list[str]]:
+    """Return the tags in the schema's own text (``confluent:tags``), by the full names of fields."""
+    found: dict[str, list[str]] = {}
+
+    def visit(given: Any, space: str) -> None:
+        if isinstance(given, list):
+            for one in given:
+                visit(one, space)
+        elif isinstance(given, dict):
+            inner = given.get("namespace", space)
+            name = given.get("name", "")
+            full = name if "." in name or not inner else f"{inner}.{name}"
+            for field in given.get("fields", ()):
+                if field.get("confluent:tags"):
+                    found[f"{full}.{field['name']}"] = field["confluent:tags"]
+                visit(field["type"], inner)
+            for part in ("type", "items", "values"):
+                if isinstance(given.get(part), (dict, list)):
+                    visit(given[part], inner)
+
+    if schema is not None and schema.schema_str:
+        visit(loaded(schema.schema_str), "")
+    return found

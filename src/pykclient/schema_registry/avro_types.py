@@ -1,0 +1,302 @@
+"""Avro schemas as trees, and the rules by which one reads what another one wrote (Avro 1.11, "Schema Resolution")."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from pykclient.errors import SerializationError
+from pykclient.schema_registry.schemas import Schema
+
+PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
+
+#: The types that a reader promotes a writer's type to.
+PROMOTIONS: Final[Mapping[str, frozenset[str]]] = {
+    "int": frozenset(("long", "float", "double")),
+    "long": frozenset(("float", "double")),
+    "float": frozenset(("double",)),
+    "string": frozenset(("bytes",)),
+    "bytes": frozenset(("string",)),
+}
+_MISSING: Final = object()
+
+
+class AvroField:
+    """A field of a record. ``has_default`` tells a default of null from none."""
+
+    __slots__ = ("aliases", "default", "has_default", "name", "type")
+
+    def __init__(self, name: str, type: AvroType, aliases: tuple[str, ...], default: Any) -> None:
+        self.name = name
+        self.type = type
+        self.aliases = aliases
+        self.has_default = default is not _MISSING
+        self.default = None if default is _MISSING else default
+
+
+class AvroType:
+    """A type. A recursive record contains itself. Compared by identity."""
+
+    __slots__ = (
+        "aliases",
+        "branches",
+        "default",
+        "fields",
+        "items",
+        "kind",
+        "logical",
+        "name",
+        "precision",
+        "scale",
+        "size",
+        "symbols",
+    )
+
+    def __init__(self, kind: str, name: str = "") -> None:
+        self.kind = kind
+        #: The full name of a record, an enum or a fixed type.
+        self.name = name
+        self.aliases: tuple[str, ...] = ()
+        self.logical: str | None = None
+        self.precision = 0
+        self.scale = 0
+        self.fields: list[AvroField] = []
+        #: What an array or a map contains.
+        self.items: AvroType = self
+        self.branches: list[AvroType] = []
+        self.symbols: list[str] = []
+        self.default: str | None = None
+        self.size = 0
+
+    def __str__(self) -> str:
+        if self.kind == "union":
+            return f"[{', '.join(map(str, self.branches))}]"
+        if self.kind in ("array", "map"):
+            return f"{self.kind} of {self.items}"
+        kind = f"{self.kind} ({self.logical})" if self.logical else self.kind
+        return f"{kind} {self.name}" if self.name else kind
+
+
+class _Parser:
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        #: The schemas of references, which are parsed when they are needed.
+        self._raw = dict(named)
+        self._known: dict[str, AvroType] = {}
+
+    def parse(self, given: Any, space: str) -> AvroType:
+        if isinstance(given, str):
+            return self._named(given, space)
+        if isinstance(given, list):
+            union = AvroType("union")
+            union.branches = [self.parse(branch, space) for branch in given]
+            return union
+        if not isinstance(given, dict) or "type" not in given:
+            raise SerializationError(f"{_shown(given)} is not an Avro schema")
+        kind = given["type"]
+        if not isinstance(kind, str):
+            return self.parse(kind, space)
+        if kind in ("record", "error", "enum", "fixed"):
+            return self._define("record" if kind == "error" else kind, given, space)
+        made: AvroType
+        if kind in ("array", "map"):
+            made = AvroType(kind)
+            made.items = self.parse(given.get("items" if kind == "array" else "values"), space)
+            return made
+        if kind not in PRIMITIVES:
+            return self._named(kind, space)
+        made = AvroType(kind)
+        _set_logical(made, given)
+        return made
+
+    def _named(self, name: str, space: str) -> AvroType:
+        if name in PRIMITIVES:
+            return AvroType(name)
+        for full in (_full_name(name, space), name):
+            if full in self._known:
+                return self._known[full]
+        for full in (_full_name(name, space), name):
+            if full in self._raw:
+                raw = self._raw.pop(full)
+                found = self.parse(raw, "")
+                self._known.setdefault(full, found)
+                return found
+        raise SerializationError(f"the Avro type {name!r} is not defined, nor among the schema's references")
+
+    def _define(self, kind: str, given: Mapping[str, Any], space: str) -> AvroType:
+        name = given.get("name")
+        if not isinstance(name, str):
+            raise SerializationError(f"an Avro {kind} has no name")
+        full = _full_name(name, given.get("namespace", space))
+        inner = full.rpartition(".")[0]
+        made = AvroType(kind, full)
+        made.aliases = tuple(_full_name(alias, inner) for alias in given.get("aliases", ()))
+        self._known[full] = made
+        if kind == "record":
+            for row in given.get("fields", ()):
+                default = row.get("default", _MISSING)
+                field = AvroField(row["name"], self.parse(row["type"], inner), tuple(row.get("aliases", ())), default)
+                made.fields.append(field)
+        elif kind == "enum":
+            made.symbols = list(given["symbols"])
+            made.default = given.get("default")
+        else:
+            made.size = int(given["size"])
+            _set_logical(made, given)
+        return made
+
+
+def _set_logical(made: AvroType, given: Mapping[str, Any]) -> None:
+    made.logical = given.get("logicalType")
+    made.precision = int(given.get("precision", 0))
+    made.scale = int(given.get("scale", 0))
+
+
+def _full_name(name: str, space: str) -> str:
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def loaded(text: str) -> Any:
+    """Return the JSON of an Avro schema; the name of a primitive type needs no quotes."""
+    text = text.strip()
+    return text if text in PRIMITIVES else json.loads(text)
+
+
+def parse_avro(schema: Any, named: Mapping[str, Any] | None = None) -> AvroType:
+    """Return the tree of an Avro schema in JSON. ``named`` has the schemas of other types, by their full names.
+
+    Raises:
+        SerializationError: it is not a schema, or a type is not defined.
+    """
+    try:
+        return _Parser(named or {}).parse(schema, "")
+    except (KeyError, TypeError, ValueError) as error:
+        raise SerializationError(f"not a valid Avro schema: {type(error).__name__}: {error}") from error
+
+
+def named_schemas(schema: Schema, resolve: Callable[[str, int], Schema]) -> dict[str, Any]:
+    """Return the JSON of all schemas that one refers to, by name, and theirs. ``resolve`` returns a subject's version.
+
+    Each is visited once, so references may share references and form cycles.
+    """
+    found: dict[str, Any] = {}
+    for name, text in referenced(schema, resolve):
+        raw = loaded(text)
+        found[name] = raw
+        if isinstance(raw, dict) and isinstance(raw.get("name"), str):
+            found[_full_name(raw["name"], raw.get("namespace", ""))] = raw
+    return found
+
+
+def referenced(schema: Schema, resolve: Callable[[str, int], Schema]) -> Iterator[tuple[str, str]]:
+    """Yield the names and texts of the schemas that one refers to, each once, the innermost first."""
+    seen: set[tuple[str, int]] = set()
+
+    def visit(of: Schema) -> Iterator[tuple[str, str]]:
+        for reference in of.references or ():
+            name, subject, version = reference.name, reference.subject, reference.version
+            if name is None or subject is None or version is None:
+                raise SerializationError(f"a reference needs a name, a subject and a version, not {reference}")
+            if (subject, version) in seen:
+                continue
+            seen.add((subject, version))
+            target = resolve(subject, version)
+            yield from visit(target)
+            if target.schema_str is None:
+                raise SerializationError(f"version {version} of {subject!r}, which is referred to, has no text")
+            yield name, target.schema_str
+
+    return visit(schema)
+
+
+# --- resolution ------------------------------------------------------------------------------------------------------
+
+
+def matches(reader: AvroType, writer: AvroType) -> bool:
+    """Return whether a union's branch is to be looked at for a writer's type."""
+    if reader.kind != writer.kind:
+        return reader.kind in PROMOTIONS.get(writer.kind, ())
+    if reader.kind in ("enum", "fixed", "record"):
+        return has_name(reader, writer)
+    return True
+
+
+def has_name(reader: AvroType, writer: AvroType) -> bool:
+    """Return whether the names are the same; without namespaces, as most implementations do, or by an alias."""
+    last = writer.name.rpartition(".")[2]
+    names = (reader.name, *reader.aliases)
+    return writer.name in names or any(name.rpartition(".")[2] == last for name in names)
+
+
+def field_of(writer: AvroType, field: AvroField) -> AvroField | None:
+    """Return the writer's field that a reader's field reads."""
+    by_name = {known.name: known for known in writer.fields}
+    for name in (field.name, *field.aliases):
+        if name in by_name:
+            return by_name[name]
+    return None
+
+
+def branch_for(union: AvroType, writer: AvroType) -> int:
+    """Return the number of the branch that reads a writer's type; -1 if none does."""
+    candidates = [number for number, branch in enumerate(union.branches) if branch.kind == writer.kind]
+    for number in candidates:
+        branch = union.branches[number]
+        if branch.kind not in ("enum", "fixed", "record") or writer.name in (branch.name, *branch.aliases):
+            return number
+    for number, branch in enumerate(union.branches):
+        if matches(branch, writer):
+            return number
+    return -1
+
+
+def resolution_problems(reader: AvroType, writer: AvroType) -> list[str]:
+    """Return why a reader cannot read all that a writer may have written: the path, and both types. Empty: it can."""
+    problems: list[str] = []
+    seen: set[tuple[int, int]] = set()
+
+    def check(reader: AvroType, writer: AvroType, path: str) -> None:
+        if (id(reader), id(writer)) in seen:
+            return
+        seen.add((id(reader), id(writer)))
+        where = path or "the schema"
+        if writer.kind == "union":
+            for branch in writer.branches:
+                check(reader, branch, path)
+        elif reader.kind == "union":
+            number = branch_for(reader, writer)
+            if number < 0:
+                problems.append(f"{where}: the reader's {reader} has no branch for the writer's {writer}")
+            else:
+                check(reader.branches[number], writer, path)
+        elif not matches(reader, writer):
+            problems.append(f"{where}: the reader's {reader} cannot read the writer's {writer}")
+        elif reader.kind in ("array", "map") and writer.kind == reader.kind:
+            check(reader.items, writer.items, f"{path}[]")
+        elif reader.kind == "fixed" and reader.size != writer.size:
+            problems.append(f"{where}: the reader's size is {reader.size}, the writer's {writer.size}")
+        elif reader.kind == "enum":
+            missing = [symbol for symbol in writer.symbols if symbol not in reader.symbols]
+            if missing and reader.default is None:
+                problems.append(
+                    f"{where}: the reader's {reader} lacks the symbols {', '.join(missing)}, and has no default"
+                )
+        elif reader.kind == "record":
+            check_fields(reader, writer, path)
+
+    def check_fields(reader: AvroType, writer: AvroType, path: str) -> None:
+        for field in reader.fields:
+            inner = f"{path}.{field.name}" if path else field.name
+            written = field_of(writer, field)
+            if written is not None:
+                check(field.type, written.type, inner)
+            elif not field.has_default:
+                problems.append(f"{inner}: the writer has no such field, and the reader's {field.type} no default")
+
+    check(reader, writer, "")
+    return problems

@@ -1,0 +1,664 @@
+"""The client of a schema registry (Confluent's REST API, which Apicurio, Karapace and Redpanda have as well).
+
+Answers that cannot change are cached: schemas by id and GUID, and the ids of registered schemas. One request per
+question is in flight at a time, and all threads that ask the same wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import urllib.parse
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+
+from pykclient.clock import SYSTEM_CLOCK, Clock
+from pykclient.errors import IllegalArgumentError, IllegalStateError
+from pykclient.schema_registry.rest import RestClient, read_config
+from pykclient.schema_registry.schemas import (
+    ConfigCompatibilityLevel,
+    RegisteredSchema,
+    Schema,
+    SchemaRegistryError,
+    SchemaVersion,
+    ServerConfig,
+)
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+_NOT_FOUND: Final = 404
+#: The most threads of an asynchronous client, each of which waits for one response.
+_MOST_THREADS: Final = 8
+
+
+class BoundedCache(Generic[T]):
+    """The answers that were used last, by question, each with an optional time of expiry. Thread: any."""
+
+    def __init__(self, capacity: int, clock: Clock) -> None:
+        self._capacity = capacity
+        self._clock = clock
+        self._lock = threading.Lock()  # guards _entries
+        self._entries: OrderedDict[Hashable, tuple[T, int | None]] = OrderedDict()
+
+    def get(self, key: Hashable) -> T | None:
+        """Return the answer; None if it is unknown or has expired."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                return None
+            if entry[1] is not None and entry[1] <= self._clock.now_ms():
+                del self._entries[key]
+                return None
+            self._entries.move_to_end(key)
+            return entry[0]
+
+    def put(self, key: Hashable, value: T, ttl_s: float | None = None) -> None:
+        """Keep an answer, for ``ttl_s`` seconds or for as long as there is room."""
+        expiry_ms = None if ttl_s is None else self._clock.now_ms() + int(ttl_s * 1000)
+        with self._lock:
+            self._entries[key] = (value, expiry_ms)
+            self._entries.move_to_end(key)
+            while len(self._entries) > self._capacity:
+                self._entries.popitem(last=False)
+
+    def remove(self, wanted: Callable[[Any], bool] = lambda _: True) -> None:
+        """Forget the answers to the questions for which ``wanted`` is true."""
+        with self._lock:
+            for key in [key for key in self._entries if wanted(key)]:
+                del self._entries[key]
+
+
+class _Flights:
+    """Requests in flight: whoever asks the same waits for the first one's answer. Thread: any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards _flights
+        self._flights: dict[Hashable, Future[Any]] = {}
+
+    def run(self, key: Hashable, ask: Callable[[], T], limit_s: float) -> T:
+        """Return what ``ask`` returns, in this thread or in the one that asks already."""
+        with self._lock:
+            flight = self._flights.get(key)
+            is_first = flight is None
+            if flight is None:
+                flight = self._flights[key] = Future()
+        if not is_first:
+            try:
+                found: T = flight.result(limit_s)
+            except TimeoutError:
+                text = f"another thread has waited for this for more than {limit_s:.0f} s"
+                raise SchemaRegistryError(-1, -1, text) from None
+            return found
+        try:
+            found = ask()
+        except BaseException as error:
+            self._end(key)
+            if isinstance(error, Exception):
+                flight.set_exception(error)
+            else:  # this thread was interrupted, and the others were not
+                flight.set_exception(SchemaRegistryError(-1, -1, "the thread that asked was interrupted; try again"))
+            raise
+        self._end(key)
+        flight.set_result(found)
+        return found
+
+    def _end(self, key: Hashable) -> None:
+        with self._lock:
+            self._flights.pop(key, None)
+
+
+def _quoted(name: str) -> str:
+    return urllib.parse.quote(name, safe="")
+
+
+class SchemaRegistryClient:
+    """A schema registry's client, for threads. Thread: any.
+
+        registry = SchemaRegistryClient({"url": "http://localhost:8081"})
+
+    The keys are confluent-kafka's (``url``, ``basic.auth.user.info``, ``bearer.auth.*``, ``proxy``, ``timeout``,
+    ``max.retries``, ``cache.capacity`` ...) and the TLS keys of the Kafka clients. All methods raise
+    SchemaRegistryError if the registry refuses or cannot be reached; the error says what was asked of which registry.
+    """
+
+    def __init__(self, conf: Mapping[str, Any] | None = None, /, *, clock: Clock = SYSTEM_CLOCK, **more: Any) -> None:
+        """Check the configuration; nothing is sent yet.
+
+        Raises:
+            ConfigError: a key is unknown, or has a wrong value.
+        """
+        self._conf = {**(conf or {}), **more}
+        config = read_config(self._conf)
+        self._rest = RestClient(config, clock)
+        self.clock = clock
+        capacity = config["cache.capacity"]
+        #: How long the latest version of a subject counts, in seconds; None: for as long as the client lives.
+        self.latest_ttl_s: float | None = config["cache.latest.ttl.sec"]
+        self._missing_ttl_s: float = config["cache.missing.ttl.sec"]
+        attempts = config["max.retries"] + 1
+        self._limit_s = attempts * (config["timeout"] + config["retries.max.wait.ms"] / 1000) * 4
+        self._schemas: BoundedCache[Schema] = BoundedCache(capacity, clock)
+        self._cache: BoundedCache[RegisteredSchema] = BoundedCache(capacity, clock)
+        self._latest: BoundedCache[RegisteredSchema] = BoundedCache(capacity, clock)
+        self._missing: BoundedCache[SchemaRegistryError] = BoundedCache(capacity, clock)
+        self._flights = _Flights()
+
+    @staticmethod
+    def new_client(conf: Mapping[str, Any]) -> SchemaRegistryClient:
+        """Return a client for the configuration."""
+        return SchemaRegistryClient(conf)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._rest.close()
+
+    @property
+    def name(self) -> str:
+        """The registry's addresses, for messages."""
+        return self._rest.name
+
+    def config(self) -> dict[str, Any]:
+        """Return the configuration that was given."""
+        return self._conf
+
+    # --- schemas ------------------------------------------------------------------------------------------------------
+
+    def get_schema(
+        self,
+        schema_id: int,
+        subject_name: str | None = None,
+        fmt: str | None = None,
+        reference_format: str | None = None,
+    ) -> Schema:
+        """Return the schema of an id. It is cached, and so is for a short time that there is none.
+
+        ``subject_name`` tells registries with contexts where to look. ``fmt`` is the format of the text, such as
+        ``serialized`` for Protobuf.
+        """
+        query = {"subject": subject_name, "format": fmt, "reference_format": reference_format}
+        return self._by_id(("id", schema_id, subject_name, fmt, reference_format), f"schemas/ids/{schema_id}", query)
+
+    def get_schema_by_guid(self, guid: str, fmt: str | None = None) -> Schema:
+        """Return the schema of a GUID. It is cached."""
+        return self._by_id(("guid", guid, fmt), f"schemas/guids/{_quoted(guid)}", {"format": fmt})
+
+    def _by_id(self, key: tuple[Any, ...], path: str, query: dict[str, Any]) -> Schema:
+        found = self._schemas.get(key)
+        if found is not None:
+            return found
+        missing = self._missing.get(key)
+        if missing is not None:
+            raise SchemaRegistryError(
+                missing.http_status_code,
+                missing.error_code,
+                missing.error_message,
+                f"{missing.asked} (asked less than {self._missing_ttl_s:g} s ago)",
+            )
+
+        def ask() -> Schema:
+            try:
+                made = Schema.from_dict(self._rest.send("GET", path, query))
+            except SchemaRegistryError as error:
+                if error.http_status_code == _NOT_FOUND:
+                    self._missing.put(key, error, self._missing_ttl_s)
+                raise
+            self._schemas.put(key, made)
+            return made
+
+        return self._once(self._schemas, key, ask)
+
+    def _once(self, cache: BoundedCache[T], key: Hashable, ask: Callable[[], T]) -> T:
+        """Return what ``ask`` returns and puts into the cache; one thread asks at a time, and the others wait."""
+
+        def look_again() -> T:
+            found = cache.get(key)
+            return ask() if found is None else found
+
+        return self._flights.run(key, look_again, self._limit_s)
+
+    def get_schema_types(self) -> list[str]:
+        """Return the types of schemas that the registry supports."""
+        return list(self._rest.send("GET", "schemas/types"))
+
+    def get_subjects_by_schema_id(
+        self,
+        schema_id: int,
+        subject_name: str | None = None,
+        deleted: bool = False,
+        offset: int = 0,
+        limit: int = -1,
+    ) -> list[str]:
+        """Return the subjects that a schema is registered for."""
+        query = {"subject": subject_name, "deleted": deleted, "offset": offset, "limit": limit}
+        return list(self._rest.send("GET", f"schemas/ids/{schema_id}/subjects", query))
+
+    def get_schema_versions(
+        self,
+        schema_id: int,
+        subject_name: str | None = None,
+        deleted: bool = False,
+        offset: int = 0,
+        limit: int = -1,
+    ) -> list[SchemaVersion]:
+        """Return the subjects and versions that a schema is registered as."""
+        query = {"subject": subject_name, "deleted": deleted, "offset": offset, "limit": limit}
+        return [
+            SchemaVersion.from_dict(row) for row in self._rest.send("GET", f"schemas/ids/{schema_id}/versions", query)
+        ]
+
+    # --- subjects -----------------------------------------------------------------------------------------------------
+
+    def register_schema(self, subject_name: str, schema: Schema, normalize_schemas: bool = False) -> int:
+        """Register a schema, if it is not registered yet, and return its id.
+
+        Raises:
+            SchemaRegistryError: it is not compatible with earlier versions, for instance; the text is the registry's.
+        """
+        found = self.register_schema_full_response(subject_name, schema, normalize_schemas)
+        assert found.schema_id is not None
+        return found.schema_id
+
+    def register_schema_full_response(
+        self, subject_name: str, schema: Schema, normalize_schemas: bool = False
+    ) -> RegisteredSchema:
+        """Register a schema, if it is not registered yet, and return it with its ids. The answer is cached."""
+        key = ("register", subject_name, schema, normalize_schemas)
+        found = self._cache.get(key)
+        if found is not None:
+            return found
+
+        def ask() -> RegisteredSchema:
+            path = f"subjects/{_quoted(subject_name)}/versions"
+            answer = self._rest.send("POST", path, {"normalize": normalize_schemas}, schema.to_dict())
+            got = RegisteredSchema.from_dict(answer)
+            text = got.schema if got.schema.schema_str is not None else schema
+            made = RegisteredSchema(got.subject or subject_name, got.version, got.schema_id, got.guid, text)
+            self._cache.put(key, made)
+            self._missing.remove()
+            self._latest.remove(lambda known: known[1] == subject_name)
+            return made
+
+        return self._once(self._cache, key, ask)
+
+    def lookup_schema(
+        self,
+        subject_name: str,
+        schema: Schema,
+        normalize_schemas: bool = False,
+        fmt: str | None = None,
+        deleted: bool = False,
+    ) -> RegisteredSchema:
+        """Return the version that a schema is registered as. The answer is cached.
+
+        Raises:
+            SchemaRegistryError: it is not registered for this subject.
+        """
+        key = ("lookup", subject_name, schema, normalize_schemas, fmt, deleted)
+        found = self._cache.get(key)
+        if found is not None:
+            return found
+
+        def ask() -> RegisteredSchema:
+            query = {"normalize": normalize_schemas, "format": fmt, "deleted": deleted}
+            got = RegisteredSchema.from_dict(
+                self._rest.send("POST", f"subjects/{_quoted(subject_name)}", query, schema.to_dict())
+            )
+            text = got.schema if got.schema.schema_str is not None else schema
+            made = RegisteredSchema(got.subject or subject_name, got.version, got.schema_id, got.guid, text)
+            self._cache.put(key, made)
+            return made
+
+        return self._once(self._cache, key, ask)
+
+    def get_subjects(
+        self,
+        subject_prefix: str | None = None,
+        deleted: bool = False,
+        deleted_only: bool = False,
+        offset: int = 0,
+        limit: int = -1,
+    ) -> list[str]:
+        """Return the names of the subjects."""
+        query = {
+            "subjectPrefix": subject_prefix,
+            "deleted": deleted,
+            "deletedOnly": deleted_only,
+            "offset": offset,
+            "limit": limit,
+        }
+        return list(self._rest.send("GET", "subjects", query))
+
+    def delete_subject(self, subject_name: str, permanent: bool = False) -> list[int]:
+        """Delete a subject, and return the deleted versions. With ``permanent``, it cannot be restored."""
+        path = f"subjects/{_quoted(subject_name)}"
+        versions = list(self._rest.send("DELETE", path))
+        if permanent:
+            versions = list(self._rest.send("DELETE", path, {"permanent": True}))
+        self._forget(subject_name)
+        return versions
+
+    def get_latest_version(self, subject_name: str, fmt: str | None = None) -> RegisteredSchema:
+        """Return the latest version of a subject, cached for ``cache.latest.ttl.sec``."""
+        path = f"subjects/{_quoted(subject_name)}/versions/latest"
+        return self._latest_of(("latest", subject_name, fmt), path, {"format": fmt})
+
+    def get_latest_with_metadata(
+        self, subject_name: str, metadata: Mapping[str, str], deleted: bool = False, fmt: str | None = None
+    ) -> RegisteredSchema:
+        """Return the latest version that has these metadata properties, cached as ``get_latest_version`` is."""
+        query = {"key": [*metadata], "value": [*metadata.values()], "deleted": deleted, "format": fmt}
+        key = ("metadata", subject_name, frozenset(metadata.items()), deleted, fmt)
+        return self._latest_of(key, f"subjects/{_quoted(subject_name)}/metadata", query)
+
+    def _latest_of(self, key: tuple[Any, ...], path: str, query: dict[str, Any]) -> RegisteredSchema:
+        found = self._latest.get(key)
+        if found is not None:
+            return found
+
+        def ask() -> RegisteredSchema:
+            made = RegisteredSchema.from_dict(self._rest.send("GET", path, query))
+            self._latest.put(key, made, self.latest_ttl_s)
+            return made
+
+        return self._once(self._latest, key, ask)
+
+    def get_version(
+        self, subject_name: str, version: int | str = "latest", deleted: bool = False, fmt: str | None = None
+    ) -> RegisteredSchema:
+        """Return a version of a subject. It is cached."""
+        if version == "latest":
+            return self.get_latest_version(subject_name, fmt)
+        key = ("version", subject_name, version, deleted, fmt)
+        found = self._cache.get(key)
+        if found is not None:
+            return found
+
+        def ask() -> RegisteredSchema:
+            path = f"subjects/{_quoted(subject_name)}/versions/{version}"
+            made = RegisteredSchema.from_dict(self._rest.send("GET", path, {"deleted": deleted, "format": fmt}))
+            self._cache.put(key, made)
+            return made
+
+        return self._once(self._cache, key, ask)
+
+    def get_referenced_by(self, subject_name: str, version: int | str = "latest") -> list[int]:
+        """Return the ids of the schemas that refer to this one."""
+        return list(self._rest.send("GET", f"subjects/{_quoted(subject_name)}/versions/{version}/referencedby"))
+
+    def get_versions(
+        self, subject_name: str, deleted: bool = False, deleted_only: bool = False, offset: int = 0, limit: int = -1
+    ) -> list[int]:
+        """Return the versions of a subject."""
+        query = {"deleted": deleted, "deletedOnly": deleted_only, "offset": offset, "limit": limit}
+        return list(self._rest.send("GET", f"subjects/{_quoted(subject_name)}/versions", query))
+
+    def delete_version(self, subject_name: str, version: int, permanent: bool = False) -> int:
+        """Delete a version of a subject, and return it."""
+        path = f"subjects/{_quoted(subject_name)}/versions/{version}"
+        found = self._rest.send("DELETE", path)
+        if permanent:
+            found = self._rest.send("DELETE", path, {"permanent": True})
+        self._forget(subject_name)
+        return int(found)
+
+    # --- compatibility, configuration, modes --------------------------------------------------------------------------
+
+    def set_compatibility(self, subject_name: str | None = None, level: str | None = None) -> str:
+        """Set the compatibility of a subject, or of all without an own one, and return it."""
+        if level is None:
+            raise IllegalArgumentError(f"level must be one of {', '.join(ConfigCompatibilityLevel)}")
+        found = self._rest.send("PUT", _config_path(subject_name), body={"compatibility": level.upper()})
+        return str(found["compatibility"])
+
+    def get_compatibility(self, subject_name: str | None = None) -> str:
+        """Return the compatibility of a subject, or the one of all without an own one."""
+        return str(self._rest.send("GET", _config_path(subject_name))["compatibilityLevel"])
+
+    def test_compatibility(
+        self,
+        subject_name: str,
+        schema: Schema,
+        version: int | str = "latest",
+        normalize: bool = False,
+        verbose: bool = False,
+    ) -> bool:
+        """Return whether a schema is compatible with a version of a subject."""
+        return not self.compatibility_problems(subject_name, schema, version, normalize, verbose)
+
+    def compatibility_problems(
+        self,
+        subject_name: str,
+        schema: Schema,
+        version: int | str | None = "latest",
+        normalize: bool = False,
+        verbose: bool = True,
+    ) -> list[str]:
+        """Return what makes a schema incompatible, in the registry's words; an empty list if it is compatible.
+
+        ``version`` None checks all versions that the subject's compatibility covers.
+        """
+        path = f"compatibility/subjects/{_quoted(subject_name)}/versions" + ("" if version is None else f"/{version}")
+        found = self._rest.send("POST", path, {"normalize": normalize, "verbose": verbose}, schema.to_dict())
+        if found["is_compatible"]:
+            return []
+        return [str(line) for line in found.get("messages") or ()] or ["it is not compatible"]
+
+    def test_compatibility_all_versions(
+        self, subject_name: str, schema: Schema, normalize: bool = False, verbose: bool = False
+    ) -> bool:
+        """Return whether a schema is compatible with all versions that the subject's compatibility covers."""
+        return not self.compatibility_problems(subject_name, schema, None, normalize, verbose)
+
+    def set_config(self, subject_name: str | None = None, config: ServerConfig | None = None) -> ServerConfig:
+        """Set the configuration of a subject, or of the registry."""
+        body = (config or ServerConfig()).to_dict()
+        return ServerConfig.from_dict(self._rest.send("PUT", _config_path(subject_name), body=body))
+
+    def get_config(self, subject_name: str | None = None) -> ServerConfig:
+        """Return the configuration of a subject, or of the registry."""
+        return ServerConfig.from_dict(self._rest.send("GET", _config_path(subject_name)))
+
+    def delete_config(self, subject_name: str | None = None) -> ServerConfig:
+        """Delete the configuration of a subject, or of the registry, and return it."""
+        return ServerConfig.from_dict(self._rest.send("DELETE", _config_path(subject_name)))
+
+    def get_mode(self, subject_name: str) -> str:
+        """Return the mode of a subject, such as READWRITE."""
+        return str(self._rest.send("GET", f"mode/{_quoted(subject_name)}")["mode"])
+
+    def update_mode(self, subject_name: str, mode: str, force: bool = False) -> str:
+        """Set the mode of a subject."""
+        path = f"mode/{_quoted(subject_name)}"
+        return str(self._rest.send("PUT", path, {"force": force}, {"mode": mode})["mode"])
+
+    def delete_mode(self, subject_name: str) -> str:
+        """Delete the mode of a subject, and return it."""
+        return str(self._rest.send("DELETE", f"mode/{_quoted(subject_name)}")["mode"])
+
+    def get_global_mode(self) -> str:
+        """Return the registry's mode."""
+        return str(self._rest.send("GET", "mode")["mode"])
+
+    def update_global_mode(self, mode: str, force: bool = False) -> str:
+        """Set the registry's mode."""
+        return str(self._rest.send("PUT", "mode", {"force": force}, {"mode": mode})["mode"])
+
+    def get_contexts(self, offset: int = 0, limit: int = -1) -> list[str]:
+        """Return the names of the registry's contexts."""
+        return list(self._rest.send("GET", "contexts", {"offset": offset, "limit": limit}))
+
+    def get_associations_by_resource_name(
+        self,
+        resource_name: str,
+        resource_namespace: str,
+        resource_type: str | None = None,
+        association_types: Iterable[str] | None = None,
+        lifecycle: str | None = None,
+        offset: int = 0,
+        limit: int = -1,
+    ) -> list[dict[str, Any]]:
+        """Return the associations of a topic with subjects, as the registry's JSON."""
+        query = {
+            "resourceType": resource_type,
+            "associationType": list(association_types or ()) or None,
+            "lifecycle": lifecycle,
+            "offset": offset,
+            "limit": limit,
+        }
+        path = f"associations/resources/{_quoted(resource_namespace)}/{_quoted(resource_name)}"
+        return list(self._rest.send("GET", path, query))
+
+    # --- caches -------------------------------------------------------------------------------------------------------
+
+    def warm_up(self, topics: Iterable[str], fields: Iterable[str] = ("key", "value")) -> list[str]:
+        """Fetch all versions of the topics' subjects, so that reading them asks nothing; return the found subjects.
+
+        Subjects are those of the topic name strategy. A topic without any is left out.
+        """
+        found = []
+        for subject in [f"{topic}-{field}" for topic in topics for field in fields]:
+            try:
+                versions = self.get_versions(subject)
+            except SchemaRegistryError as error:
+                if error.http_status_code == _NOT_FOUND:
+                    continue
+                raise
+            found.append(subject)
+            for version in versions:
+                registered = self.get_version(subject, version)
+                self._schemas.put(("id", registered.schema_id, None, None, None), registered.schema)
+                self._schemas.put(("id", registered.schema_id, subject, None, None), registered.schema)
+                if registered.guid is not None:
+                    self._schemas.put(("guid", registered.guid, None), registered.schema)
+        return found
+
+    def clear_latest_caches(self) -> None:
+        """Forget which versions are the latest."""
+        self._latest.remove()
+
+    def clear_caches(self) -> None:
+        """Forget all answers."""
+        self._schemas.remove()
+        self._cache.remove()
+        self._latest.remove()
+        self._missing.remove()
+
+    def _forget(self, subject_name: str) -> None:
+        self._cache.remove(lambda key: key[1] == subject_name)
+        self._latest.remove(lambda key: key[1] == subject_name)
+
+
+def _config_path(subject_name: str | None) -> str:
+    return "config" if subject_name is None else f"config/{_quoted(subject_name)}"
+
+
+def _awaitable(
+    method: Callable[Concatenate[SchemaRegistryClient, P], T],
+) -> Callable[Concatenate[AsyncSchemaRegistryClient, P], Coroutine[Any, Any, T]]:
+    """Return a method's form for asyncio."""
+
+    async def call(self: AsyncSchemaRegistryClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.run(lambda: method(self.blocking, *args, **kwargs))
+
+    call.__name__, call.__doc__ = method.__name__, method.__doc__
+    return call
+
+
+class AsyncSchemaRegistryClient:
+    """``SchemaRegistryClient`` for asyncio, with the same methods as coroutines.
+
+    Requests are made by up to eight threads of its own, so nothing blocks the event loop. A call that is cancelled
+    leaves its request to end by its timeout; the answer is cached.
+    """
+
+    def __init__(self, conf: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+        #: The client that the threads use, and whose caches this one shares.
+        self.blocking = SchemaRegistryClient(conf, **more)
+        self._threads: ThreadPoolExecutor | None = None
+        self._closed = False
+
+    @staticmethod
+    def new_client(conf: Mapping[str, Any]) -> AsyncSchemaRegistryClient:
+        """Return a client for the configuration."""
+        return AsyncSchemaRegistryClient(conf)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections. Requests in flight fail, or end by their timeout."""
+        self._closed = True
+        threads, self._threads = self._threads, None
+        self.blocking.close()
+        if threads is not None:
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Return what ``call`` returns in one of the client's threads."""
+        if self._closed:
+            raise IllegalStateError("the client of the schema registry is closed")
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_MOST_THREADS, "pykclient-schema-registry")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    def config(self) -> dict[str, Any]:
+        """Return the configuration that was given."""
+        return self.blocking.config()
+
+    @property
+    def name(self) -> str:
+        """The registry's addresses, for messages."""
+        return self.blocking.name
+
+    register_schema = _awaitable(SchemaRegistryClient.register_schema)
+    register_schema_full_response = _awaitable(SchemaRegistryClient.register_schema_full_response)
+    get_schema = _awaitable(SchemaRegistryClient.get_schema)
+    get_schema_by_guid = _awaitable(SchemaRegistryClient.get_schema_by_guid)
+    get_schema_types = _awaitable(SchemaRegistryClient.get_schema_types)
+    get_subjects_by_schema_id = _awaitable(SchemaRegistryClient.get_subjects_by_schema_id)
+    get_schema_versions = _awaitable(SchemaRegistryClient.get_schema_versions)
+    lookup_schema = _awaitable(SchemaRegistryClient.lookup_schema)
+    get_subjects = _awaitable(SchemaRegistryClient.get_subjects)
+    delete_subject = _awaitable(SchemaRegistryClient.delete_subject)
+    get_latest_version = _awaitable(SchemaRegistryClient.get_latest_version)
+    get_latest_with_metadata = _awaitable(SchemaRegistryClient.get_latest_with_metadata)
+    get_version = _awaitable(SchemaRegistryClient.get_version)
+    get_referenced_by = _awaitable(SchemaRegistryClient.get_referenced_by)
+    get_versions = _awaitable(SchemaRegistryClient.get_versions)
+    delete_version = _awaitable(SchemaRegistryClient.delete_version)
+    set_compatibility = _awaitable(SchemaRegistryClient.set_compatibility)
+    get_compatibility = _awaitable(SchemaRegistryClient.get_compatibility)
+    test_compatibility = _awaitable(SchemaRegistryClient.test_compatibility)
+    test_compatibility_all_versions = _awaitable(SchemaRegistryClient.test_compatibility_all_versions)
+    compatibility_problems = _awaitable(SchemaRegistryClient.compatibility_problems)
+    set_config = _awaitable(SchemaRegistryClient.set_config)
+    get_config = _awaitable(SchemaRegistryClient.get_config)
+    delete_config = _awaitable(SchemaRegistryClient.delete_config)
+    get_mode = _awaitable(SchemaRegistryClient.get_mode)
+    update_mode = _awaitable(SchemaRegistryClient.update_mode)
+    delete_mode = _awaitable(SchemaRegistryClient.delete_mode)
+    get_global_mode = _awaitable(SchemaRegistryClient.get_global_mode)
+    update_global_mode = _awaitable(SchemaRegistryClient.update_global_mode)
+    get_contexts = _awaitable(SchemaRegistryClient.get_contexts)
+    get_associations_by_resource_name = _awaitable(SchemaRegistryClient.get_associations_by_resource_name)
+    warm_up = _awaitable(SchemaRegistryClient.warm_up)
+
+    async def clear_latest_caches(self) -> None:
+        """Forget which versions are the latest."""
+        self.blocking.clear_latest_caches()
+
+    async def clear_caches(self) -> None:
+        """Forget all answers."""
+        self.blocking.clear_caches()

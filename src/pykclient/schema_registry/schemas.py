@@ -1,0 +1,333 @@
+"""The values that a schema registry stores and returns, with confluent-kafka's names and the JSON of the REST API.
+
+They compare by value and can be dictionary keys; do not change them once they were used. Each has ``to_dict()``, the
+JSON that the registry takes, and ``from_dict()``, which accepts its responses. Fields that are None are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+from pykclient.errors import KafkaError
+
+
+class SchemaRegistryError(KafkaError):
+    """The schema registry refused a request, or could not be asked.
+
+    ``http_status_code`` is the response's, or -1 if there was none. ``error_code`` is the registry's own, such as 40403
+    for an unknown schema; -1 if unknown. ``error_message`` is the registry's text.
+    """
+
+    UNKNOWN = -1
+
+    def __init__(self, http_status_code: int, error_code: int, error_message: str, asked: str = "") -> None:
+        """``asked`` says what was asked of which registry."""
+        self.http_status_code = http_status_code
+        self.error_code = error_code
+        self.error_message = error_message
+        self.asked = asked
+        super().__init__(http_status_code, error_code, error_message, asked)
+
+    def __str__(self) -> str:
+        text = f"{self.error_message} (HTTP status code {self.http_status_code}, SR code {self.error_code})"
+        return f"{self.asked}: {text}" if self.asked else text
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class OAuthTokenError(SchemaRegistryError):
+    """No token for the registry could be obtained."""
+
+    def __init__(self, message: str, status_code: int | None = None, response_text: str | None = None) -> None:
+        super().__init__(status_code or -1, -1, message)
+        self.message = message
+        self.status_code = status_code
+        self.response_text = response_text
+
+    def __str__(self) -> str:
+        return f"{self.message} (HTTP {self.status_code}): {self.response_text}"
+
+
+def _json_name(name: str) -> str:
+    return _RENAMED.get(name) or re.sub("_(.)", lambda found: found[1].upper(), name)
+
+
+_RENAMED = {"schema_str": "schema", "schema_id": "id"}
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, _Json):
+        return value.to_dict()
+    if isinstance(value, (list, tuple)):
+        return [_to_json(item) for item in value]
+    return str(value) if isinstance(value, StrEnum) else value
+
+
+def _frozen(value: Any) -> Any:
+    """Return the value with lists and dictionaries replaced by hashable equivalents."""
+    if isinstance(value, Mapping):
+        return frozenset((key, _frozen(item)) for key, item in value.items())
+    return tuple(_frozen(item) for item in value) if isinstance(value, (list, tuple)) else value
+
+
+class _Json:
+    """Conversion of a dataclass from and to the JSON of the REST API."""
+
+    #: How the value of a field is made of JSON, where it is not taken as it is.
+    _makers: ClassVar[dict[str, Callable[[Any], Any]]] = {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object that the registry takes."""
+        found = {item.name: getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
+        return {_json_name(name): _to_json(value) for name, value in found.items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, src_dict: Mapping[str, Any]) -> Self:
+        """Return the value that a response contains; what is missing gets its default, or None."""
+        values = {}
+        for item in fields(cls):  # type: ignore[arg-type]
+            value = src_dict.get(_json_name(item.name))
+            if value is not None:
+                make = cls._makers.get(item.name)
+                values[item.name] = value if make is None else make(value)
+        return cls(**values)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(_frozen(getattr(self, item.name)) for item in fields(self)))  # type: ignore[arg-type]
+
+
+def _list_of(cls: type[_Json]) -> Callable[[Any], Any]:
+    return lambda items: [cls.from_dict(item) for item in items]
+
+
+class RuleKind(StrEnum):
+    """The effect of a rule: it checks, or it changes."""
+
+    CONDITION = "CONDITION"
+    TRANSFORM = "TRANSFORM"
+
+
+class RulePhase(StrEnum):
+    """The step at which a rule is executed."""
+
+    MIGRATION = "MIGRATION"
+    DOMAIN = "DOMAIN"
+    ENCODING = "ENCODING"
+
+
+class RuleMode(StrEnum):
+    """The operation for which a rule is executed."""
+
+    UPGRADE = "UPGRADE"
+    DOWNGRADE = "DOWNGRADE"
+    UPDOWN = "UPDOWN"
+    READ = "READ"
+    WRITE = "WRITE"
+    WRITEREAD = "WRITEREAD"
+
+
+class ConfigCompatibilityLevel(StrEnum):
+    """The compatibility that a subject's versions must have."""
+
+    BACKWARD = "BACKWARD"
+    BACKWARD_TRANSITIVE = "BACKWARD_TRANSITIVE"
+    FORWARD = "FORWARD"
+    FORWARD_TRANSITIVE = "FORWARD_TRANSITIVE"
+    FULL = "FULL"
+    FULL_TRANSITIVE = "FULL_TRANSITIVE"
+    NONE = "NONE"
+
+
+@dataclass(eq=True)
+class RuleParams(_Json):
+    """The parameters of a rule."""
+
+    params: dict[str, str] = field(default_factory=dict)
+
+    __hash__ = _Json.__hash__
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self.params)
+
+    @classmethod
+    def from_dict(cls, src_dict: Mapping[str, Any]) -> Self:
+        return cls(dict(src_dict))
+
+
+@dataclass(eq=True)
+class Rule(_Json):
+    """A rule of a data contract."""
+
+    name: str | None = None
+    doc: str | None = None
+    kind: RuleKind | None = None
+    mode: RuleMode | None = None
+    type: str | None = None
+    tags: list[str] | None = None
+    params: RuleParams | None = None
+    expr: str | None = None
+    on_success: str | None = None
+    on_failure: str | None = None
+    disabled: bool | None = None
+
+    __hash__ = _Json.__hash__
+    _makers: ClassVar = {"kind": RuleKind, "mode": RuleMode, "params": RuleParams.from_dict}
+
+
+@dataclass(eq=True)
+class RuleSet(_Json):
+    """The rules of a schema, by phase."""
+
+    migration_rules: list[Rule] | None = None
+    domain_rules: list[Rule] | None = None
+    encoding_rules: list[Rule] | None = None
+    enable_at: str | None = None
+
+    __hash__ = _Json.__hash__
+    _makers: ClassVar = {
+        "migration_rules": _list_of(Rule),
+        "domain_rules": _list_of(Rule),
+        "encoding_rules": _list_of(Rule),
+    }
+
+
+@dataclass(eq=True)
+class MetadataTags(_Json):
+    """Tags of fields, by path."""
+
+    tags: dict[str, list[str]] = field(default_factory=dict)
+
+    __hash__ = _Json.__hash__
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self.tags)
+
+    @classmethod
+    def from_dict(cls, src_dict: Mapping[str, Any]) -> Self:
+        return cls(dict(src_dict))
+
+
+@dataclass(eq=True)
+class MetadataProperties(_Json):
+    """Properties of a schema."""
+
+    properties: dict[str, str] = field(default_factory=dict)
+
+    __hash__ = _Json.__hash__
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self.properties)
+
+    @classmethod
+    def from_dict(cls, src_dict: Mapping[str, Any]) -> Self:
+        return cls(dict(src_dict))
+
+
+@dataclass(eq=True)
+class Metadata(_Json):
+    """Tags and properties of a schema."""
+
+    tags: MetadataTags | None = None
+    properties: MetadataProperties | None = None
+    sensitive: list[str] | None = None
+
+    __hash__ = _Json.__hash__
+    _makers: ClassVar = {"tags": MetadataTags.from_dict, "properties": MetadataProperties.from_dict}
+
+
+@dataclass(eq=True)
+class SchemaVersion(_Json):
+    """A version of a subject."""
+
+    subject: str | None = None
+    version: int | None = None
+
+    __hash__ = _Json.__hash__
+
+
+@dataclass(eq=True)
+class SchemaReference(_Json):
+    """A schema that another one uses: the name it is used by, and where it is registered."""
+
+    name: str | None = None
+    subject: str | None = None
+    version: int | None = None
+
+    __hash__ = _Json.__hash__
+
+
+@dataclass(eq=True)
+class Schema(_Json):
+    """A schema: its text, its type (AVRO, JSON or PROTOBUF), and the schemas that it refers to."""
+
+    schema_str: str | None
+    schema_type: str | None = "AVRO"
+    references: list[SchemaReference] | None = field(default_factory=list)
+    metadata: Metadata | None = None
+    rule_set: RuleSet | None = None
+
+    __hash__ = _Json.__hash__
+    _makers: ClassVar = {
+        "references": _list_of(SchemaReference),
+        "metadata": Metadata.from_dict,
+        "rule_set": RuleSet.from_dict,
+    }
+
+    @classmethod
+    def from_dict(cls, src_dict: Mapping[str, Any]) -> Self:
+        return super().from_dict(src_dict) if src_dict.get("schema") is not None else cls(None)
+
+
+@dataclass(eq=True)
+class RegisteredSchema(_Json):
+    """A schema with its ids, and the subject and version that it is registered as."""
+
+    subject: str | None
+    version: int | None
+    schema_id: int | None
+    guid: str | None
+    schema: Schema
+
+    __hash__ = _Json.__hash__
+
+    def to_dict(self) -> dict[str, Any]:
+        own = {"subject": self.subject, "version": self.version, "id": self.schema_id, "guid": self.guid}
+        return {**{name: value for name, value in own.items() if value is not None}, **self.schema.to_dict()}
+
+    @classmethod
+    def from_dict(cls, src_dict: Mapping[str, Any]) -> Self:
+        found = src_dict.get
+        return cls(found("subject"), found("version"), found("id"), found("guid"), Schema.from_dict(src_dict))
+
+
+@dataclass(eq=True)
+class ServerConfig(_Json):
+    """The configuration of a subject, or of the registry."""
+
+    compatibility: ConfigCompatibilityLevel | None = None
+    compatibility_level: ConfigCompatibilityLevel | None = None
+    compatibility_group: str | None = None
+    default_metadata: Metadata | None = None
+    override_metadata: Metadata | None = None
+    default_rule_set: RuleSet | None = None
+    override_rule_set: RuleSet | None = None
+
+    __hash__ = _Json.__hash__
+    _makers: ClassVar = {
+        "compatibility": ConfigCompatibilityLevel,
+        "compatibility_level": ConfigCompatibilityLevel,
+        "default_metadata": Metadata.from_dict,
+        "override_metadata": Metadata.from_dict,
+        "default_rule_set": RuleSet.from_dict,
+        "override_rule_set": RuleSet.from_dict,
+    }

@@ -1,0 +1,704 @@
+"""What the serializers of all formats have in common: settings, subjects, the choice of a schema, rules.
+
+Each record needs a plan: the schema's id, the parsed schemas, the rules. Making one may ask the registry. It is made
+once for a topic and field and, on reading, a schema's id. With a plan, a record takes no request, so serializers for
+asyncio make plans in a thread and do the rest in the event loop.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from enum import StrEnum
+from itertools import pairwise
+from typing import Any, Final, Generic, TypeVar
+
+from pykclient.caused_errors import caused_by
+from pykclient.clock import SYSTEM_CLOCK
+from pykclient.config.config_def import ConfigDef, ConfigKey, Importance, Type
+from pykclient.errors import ConfigError, KafkaError, SerializationError
+from pykclient.schema_registry.rules import FieldWalk, RuleRegistry, RuleRunner, rules_for
+from pykclient.schema_registry.schema_registry_client import (
+    AsyncSchemaRegistryClient,
+    BoundedCache,
+    SchemaRegistryClient,
+)
+from pykclient.schema_registry.schemas import RegisteredSchema, RuleMode, RulePhase, Schema, SchemaRegistryError
+from pykclient.schema_registry.wire import (
+    SchemaId,
+    decoded_by,
+    dual_schema_id_deserializer,
+    prefix_schema_id_serializer,
+)
+from pykclient.serialization import MessageField, SerializationContext
+from pykclient.types import Headers
+
+Registry = SchemaRegistryClient | AsyncSchemaRegistryClient
+Strategy = Callable[..., str | None]
+T = TypeVar("T")
+
+_NOT_FOUND: Final = 404
+_MOST_PLANS: Final = 10_000
+
+
+# --- subjects --------------------------------------------------------------------------------------------------------
+
+
+def topic_subject_name_strategy(ctx: SerializationContext | None, record_name: str | None) -> str | None:  # noqa: ARG001
+    """Return the topic's name with ``-key`` or ``-value``."""
+    return f"{_needed(ctx, 'topic_subject_name_strategy').topic}-{_needed(ctx, '').field}"
+
+
+def topic_record_subject_name_strategy(ctx: SerializationContext | None, record_name: str | None) -> str | None:
+    """Return the topic's name with that of the record's type."""
+    topic = _needed(ctx, "topic_record_subject_name_strategy").topic
+    return None if record_name is None else f"{topic}-{record_name}"
+
+
+def record_subject_name_strategy(ctx: SerializationContext | None, record_name: str | None) -> str | None:  # noqa: ARG001
+    """Return the name of the record's type."""
+    return record_name
+
+
+def reference_subject_name_strategy(ctx: SerializationContext | None, schema_ref: Any) -> str | None:  # noqa: ARG001
+    """Return the name that a schema is referred to by."""
+    return None if schema_ref is None else str(schema_ref.name)
+
+
+def _needed(ctx: SerializationContext | None, who: str) -> SerializationContext:
+    if ctx is None:
+        raise ValueError(
+            f"SerializationContext is required for {who}. Either provide a SerializationContext or use "
+            "record_subject_name_strategy."
+        )
+    return ctx
+
+
+class SubjectNameStrategyType(StrEnum):
+    """The names of the strategies in configurations. ASSOCIATED asks the registry, and falls back to TOPIC."""
+
+    TOPIC = "TOPIC"
+    RECORD = "RECORD"
+    TOPIC_RECORD = "TOPIC_RECORD"
+    ASSOCIATED = "ASSOCIATED"
+
+
+_STRATEGIES: Final[dict[str, Strategy]] = {
+    "TOPIC": topic_subject_name_strategy,
+    "RECORD": record_subject_name_strategy,
+    "TOPIC_RECORD": topic_record_subject_name_strategy,
+}
+
+
+def _associated(registry: SchemaRegistryClient, conf: Mapping[str, Any]) -> Strategy:
+    def subject(ctx: SerializationContext | None, record_name: str | None) -> str | None:
+        known = _needed(ctx, "AssociatedNameStrategy")
+        space = conf.get("subject.name.strategy.kafka.cluster.id", "-")
+        try:
+            found = registry.get_associations_by_resource_name(known.topic, space, "topic", [str(known.field)])
+        except SchemaRegistryError as error:
+            if error.http_status_code != _NOT_FOUND:
+                raise
+            found = []
+        if len(found) > 1:
+            raise SerializationError(f"Multiple associated subjects found for topic {known.topic}")
+        if found:
+            return str(found[0]["subject"])
+        fallback = str(conf.get("subject.name.strategy.fallback.type", "TOPIC")).upper()
+        if fallback not in _STRATEGIES:
+            raise SerializationError(f"No associated subject found for topic {known.topic}")
+        return _STRATEGIES[fallback](ctx, record_name)
+
+    return subject
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+def _setting(name: str, type: str, default: Any, doc: str) -> ConfigKey:
+    return ConfigKey(name, type, default, None, Importance.MEDIUM, doc, extension=True, named=True)
+
+
+_BOTH: Final = (
+    _setting("use.latest.version", Type.BOOLEAN, False, "Use the latest version of the subject."),
+    _setting("use.latest.with.metadata", Type.CLASS, None, "Use the latest version with these metadata properties."),
+    _setting("subject.name.strategy", Type.CLASS, None, "A function that returns the subject."),
+    _setting("subject.name.strategy.type", Type.STRING, None, "TOPIC, RECORD, TOPIC_RECORD or ASSOCIATED."),
+    _setting("subject.name.strategy.conf", Type.CLASS, None, "Settings of ASSOCIATED."),
+)
+WRITING: Final = (
+    *_BOTH,
+    _setting("auto.register.schemas", Type.BOOLEAN, False, "Register the schema if it is not registered yet."),
+    _setting("normalize.schemas", Type.BOOLEAN, False, "Let the registry bring schemas into a normal form."),
+    _setting("use.schema.id", Type.INT, None, "Use the schema of this id."),
+    _setting("schema.id.serializer", Type.CLASS, None, "A function that writes the schema's id."),
+)
+READING: Final = (
+    *_BOTH,
+    _setting("schema.id.deserializer", Type.CLASS, None, "A function that reads the schema's id."),
+    _setting("glue.client", Type.CLASS, None, "A client of AWS Glue (boto3) for records that were written with it."),
+)
+#: Settings whose values are objects, which are taken as they are.
+_OBJECTS: Final = frozenset(key.name for key in (*WRITING, *READING) if key.type == Type.CLASS)
+
+
+def setting(name: str, type: str, default: Any, doc: str) -> ConfigKey:
+    """Return a setting that only one format has."""
+    return _setting(name, type, default, doc)
+
+
+def read_settings(keys: tuple[ConfigKey, ...], conf: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the value of each setting.
+
+    Raises:
+        ConfigError: one is unknown, or of the wrong type; or two exclude each other.
+    """
+    definition = ConfigDef(keys)
+    given = definition.read(conf or {})
+    objects = {name: given.pop(name) for name in list(given) if name in _OBJECTS}
+    given = {name: value for name, value in given.items() if value is not None}
+    for name in given:
+        if definition.keys[name].type == Type.BOOLEAN and not isinstance(given[name], bool):
+            raise ConfigError(f"{name} must be True or False", key=name)
+    values = {**definition.parse(given), **objects}
+    if values["use.latest.version"] and values.get("auto.register.schemas"):
+        raise ConfigError("cannot enable both use.latest.version and auto.register.schemas", key="use.latest.version")
+    if values["use.latest.with.metadata"] is not None and not isinstance(values["use.latest.with.metadata"], Mapping):
+        raise ConfigError("use.latest.with.metadata must be a dict", key="use.latest.with.metadata")
+    for name in ("subject.name.strategy", "schema.id.serializer", "schema.id.deserializer"):
+        if values.get(name) is not None and not callable(values[name]):
+            raise ConfigError(f"{name} must be callable", key=name)
+    return values
+
+
+class NotLoadedError(SerializationError):
+    """A serializer for asyncio needs an answer of the registry. Await ``load()``, then try again."""
+
+    def __init__(self, load: Callable[[], Awaitable[None]]) -> None:
+        super().__init__("the schema is not loaded yet")
+        self.load = load
+
+
+class Plan:
+    """What a record needs that was asked of the registry. Immutable. Thread: any."""
+
+    __slots__ = ("codec", "has_encoding_rules", "has_rules", "migrations", "reader", "schema_id", "subject", "writer")
+
+    def __init__(
+        self,
+        subject: str | None,
+        schema_id: SchemaId | None,
+        writer: Schema | None,
+        reader: Schema | None,
+        codec: Any,
+        migrations: tuple[tuple[RuleMode, Schema, Schema], ...] = (),
+        is_writing: bool = False,
+    ) -> None:
+        self.subject = subject
+        self.schema_id = schema_id
+        #: The schema that the bytes are written with, and the one that the application gets.
+        self.writer = writer
+        self.reader = reader
+        #: The format's own parsed schemas.
+        self.codec = codec
+        self.migrations = migrations
+        mode = RuleMode.WRITE if is_writing else RuleMode.READ
+        self.has_rules = bool(rules_for(RulePhase.DOMAIN, mode, None, reader))
+        self.has_encoding_rules = bool(rules_for(RulePhase.ENCODING, mode, None, writer))
+
+
+class BaseSerde:
+    """The settings and the plans of a serializer or deserializer. Thread: any."""
+
+    _keys: tuple[ConfigKey, ...] = ()
+    #: AVRO, JSON or PROTOBUF.
+    schema_type = ""
+    #: The format of schemas' texts to ask for.
+    _fmt: str | None = None
+    _is_writing = False
+
+    def __init__(
+        self,
+        registry: Registry | None,
+        conf: Mapping[str, Any] | None,
+        rule_registry: RuleRegistry | None,
+        rule_conf: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._conf = read_settings(self._keys, conf)
+        self._client = registry
+        self._blocking = registry.blocking if isinstance(registry, AsyncSchemaRegistryClient) else registry
+        self._runner = RuleRunner(rule_registry)
+        #: Settings for executors.
+        self.rule_conf = dict(rule_conf or {})
+        self._strategy = self._chosen_strategy()
+        self._passes_client = _takes_client(self._strategy)
+        clock = SYSTEM_CLOCK if self._blocking is None else self._blocking.clock
+        self._plans: BoundedCache[Plan] = BoundedCache(_MOST_PLANS, clock)
+        uses_latest = self._conf["use.latest.version"] or self._conf["use.latest.with.metadata"] is not None
+        self._ttl_s = None if self._blocking is None or not uses_latest else self._blocking.latest_ttl_s
+
+    def _chosen_strategy(self) -> Strategy:
+        own: Strategy | None = self._conf["subject.name.strategy"]
+        if own is not None:
+            return own
+        name = str(self._conf["subject.name.strategy.type"] or "TOPIC").upper()
+        if name == "ASSOCIATED" and self._blocking is not None:
+            return _associated(self._blocking, self._conf["subject.name.strategy.conf"] or {})
+        if name not in _STRATEGIES:
+            known = ", ".join(SubjectNameStrategyType)
+            raise ConfigError(f"subject.name.strategy.type = {name!r}: it must be one of {known}", key=name)
+        return _STRATEGIES[name]
+
+    def _subject(self, ctx: SerializationContext | None, record_name: str | None) -> str | None:
+        if self._passes_client:
+            return self._strategy(ctx, record_name, self._blocking, self._conf["subject.name.strategy.conf"])
+        return self._strategy(ctx, record_name)
+
+    def _registry_needed(self) -> SchemaRegistryClient:
+        if self._blocking is None:
+            raise SerializationError(f"this {type(self).__name__} has no schema registry's client")
+        return self._blocking
+
+    def _resolve(self, subject: str, version: int) -> Schema:
+        """Return the schema of a reference."""
+        return self._registry_needed().get_version(subject, version, True, self._fmt).schema
+
+    def _latest(self, subject: str | None) -> RegisteredSchema | None:
+        """Return the version to use instead of the given schema, if the settings name one."""
+        if subject is None:
+            return None
+        metadata = self._conf["use.latest.with.metadata"]
+        if metadata is not None:
+            return self._registry_needed().get_latest_with_metadata(subject, metadata, True, self._fmt)
+        if self._conf["use.latest.version"]:
+            return self._registry_needed().get_latest_version(subject, self._fmt)
+        return None
+
+    def _keep(self, key: Hashable, plan: Plan) -> Plan:
+        self._plans.put(key, plan, self._ttl_s)
+        return plan
+
+    def _where(self, ctx: SerializationContext | None, plan: Plan | None) -> str:
+        """Return the record's place for messages."""
+        parts = [] if ctx is None else [f"the {ctx.field} of a record of topic {ctx.topic!r}"]
+        if plan is not None and plan.schema_id is not None:
+            parts.append(f"schema {plan.schema_id}")
+        if plan is not None and plan.subject is not None:
+            parts.append(f"subject {plan.subject!r}")
+        return ", ".join(parts) or "the data"
+
+    def _mismatch(self, plan: Plan, value: Any) -> str | None:
+        """Return which part of a value or of data does not fit, and both types; None if unknown."""
+        return None
+
+    def _unfit(self, plan: Plan, value: Any, ctx: SerializationContext | None, error: Exception) -> Exception:
+        """Return the error for a value, or for data, of the wrong form. It does not show the value."""
+        text = self._mismatch(plan, value)
+        if text is None:
+            text = str(error) if isinstance(error, SerializationError) else f"it is not valid ({type(error).__name__})"
+        return caused_by(SerializationError(f"{self._where(ctx, plan)}: {text}"), error)
+
+    def close(self) -> None:
+        """Do nothing: the registry's client is the application's to close."""
+
+
+def _takes_client(strategy: Strategy) -> bool:
+    """Return whether a strategy also takes the registry's client and its configuration, as confluent-kafka's may."""
+    try:
+        parameters = inspect.signature(strategy).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return len([one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]) >= 4
+
+
+class BaseSerializer(BaseSerde):
+    """A serializer's choice of a schema, and the steps of writing a record. Thread: any."""
+
+    _keys: tuple[ConfigKey, ...] = WRITING
+    _is_writing = True
+
+    def __init__(self, registry: Registry | None, conf: Mapping[str, Any] | None, *rest: Any) -> None:
+        super().__init__(registry, conf, *rest)
+        self._write_id = self._conf["schema.id.serializer"] or prefix_schema_id_serializer
+
+    # What each format adds.
+
+    def _own_schema(self, ctx: SerializationContext | None) -> Schema | None:
+        """Return the schema that the application has given."""
+        raise NotImplementedError
+
+    def _record_name(self) -> str | None:
+        """Return the name of the given schema's type."""
+        raise NotImplementedError
+
+    def _codec(self, schema: Schema) -> Any:
+        """Return what the format needs to write by a schema. May ask the registry for references."""
+        raise NotImplementedError
+
+    def _dumped(self, plan: Plan, value: Any) -> bytes:
+        """Return the bytes of a value."""
+        raise NotImplementedError
+
+    def _converted(self, obj: Any, ctx: SerializationContext | None) -> Any:
+        """Return the value of an application's object."""
+        return obj
+
+    def _walk(self, plan: Plan) -> FieldWalk | None:
+        return None
+
+    def _check_object(self, obj: Any) -> None:
+        """Raise if the object is of a wrong type, before anything is asked of the registry."""
+
+    def _indexes(self) -> list[int] | None:
+        return None
+
+    # The steps.
+
+    def _known_plan(self, ctx: SerializationContext | None) -> Plan | None:
+        return self._plans.get(self._plan_key(ctx))
+
+    def _plan_key(self, ctx: SerializationContext | None) -> Hashable:
+        if self._conf["subject.name.strategy"] is not None:  # which may look at anything
+            return self._subject(ctx, self._record_name())
+        return None if ctx is None else (ctx.topic, ctx.field)
+
+    def _make_plan(self, ctx: SerializationContext | None) -> Plan:
+        """Ask the registry for what the records of this topic and field need.
+
+        Raises:
+            SchemaRegistryError: the schema is not registered, or not compatible.
+        """
+        registry = self._registry_needed()
+        subject = self._subject(ctx, self._record_name())
+        fixed: int | None = self._conf["use.schema.id"]
+        if fixed is not None:
+            schema = registry.get_schema(fixed, None, self._fmt)
+            return self._keep(self._plan_key(ctx), self._plan_for(subject, fixed, None, schema))
+        latest = self._latest(subject)
+        if latest is not None:
+            plan = self._plan_for(subject, latest.schema_id, latest.guid, latest.schema)
+            return self._keep(self._plan_key(ctx), plan)
+        schema_given = self._own_schema(ctx)
+        if schema_given is None:
+            raise SerializationError("set use.latest.version or use.schema.id, or give the serializer a schema")
+        if subject is None:
+            raise SerializationError(f"the subject name strategy has no subject for {self._where(ctx, None)}")
+        normalize = self._conf["normalize.schemas"]
+        if self._conf["auto.register.schemas"]:
+            found = registry.register_schema_full_response(subject, schema_given, normalize)
+        else:
+            try:
+                found = registry.lookup_schema(subject, schema_given, normalize)
+            except SchemaRegistryError as error:
+                if error.http_status_code == _NOT_FOUND:
+                    error.error_message += (
+                        "; this serializer does not register schemas: set auto.register.schemas, or register it with "
+                        f"'pykclient schemas register {subject}'"
+                    )
+                raise
+        rules = schema_given.rule_set or found.schema.rule_set
+        metadata = schema_given.metadata or found.schema.metadata
+        own = Schema(schema_given.schema_str, schema_given.schema_type, schema_given.references, metadata, rules)
+        return self._keep(self._plan_key(ctx), self._plan_for(subject, found.schema_id, found.guid, own))
+
+    def _plan_for(self, subject: str | None, number: int | None, guid: str | None, schema: Schema) -> Plan:
+        schema_id = SchemaId(self.schema_type, number, guid, self._indexes())
+        return Plan(subject, schema_id, schema, schema, self._codec(schema), is_writing=True)
+
+    def _write(self, plan: Plan, obj: Any, ctx: SerializationContext | None) -> bytes:
+        value = self._converted(obj, ctx)
+        if plan.has_rules:
+            value = self._runner.run(
+                RulePhase.DOMAIN, RuleMode.WRITE, plan.subject or "", ctx, None, plan.reader, value, self._walk(plan)
+            )
+        try:
+            data = self._dumped(plan, value)
+        except Exception as error:
+            raise self._unfit(plan, value, ctx, error) from error
+        if plan.has_encoding_rules:
+            data = self._runner.run(
+                RulePhase.ENCODING, RuleMode.WRITE, plan.subject or "", ctx, None, plan.writer, data
+            )
+        assert plan.schema_id is not None
+        written: bytes = self._write_id(data, ctx, plan.schema_id)
+        return written
+
+    def _call(self, obj: Any, ctx: SerializationContext | None) -> bytes | None:
+        if obj is None:
+            return None
+        self._check_object(obj)
+        return self._write(self._known_plan(ctx) or self._make_plan(ctx), obj, ctx)
+
+    async def _call_async(self, obj: Any, ctx: SerializationContext | None) -> bytes | None:
+        if obj is None:
+            return None
+        self._check_object(obj)
+        plan = self._known_plan(ctx)
+        if plan is None:
+            plan = await _async_client(self._client).run(lambda: self._make_plan(ctx))
+        return self._write(plan, obj, ctx)
+
+    def for_field(self, field: MessageField) -> BoundSerializer:
+        """Return the serializer of a client's keys or values."""
+        return BoundSerializer(self, field)
+
+
+class BaseDeserializer(BaseSerde):
+    """A deserializer's choice of schemas, and the steps of reading a record. Thread: any."""
+
+    _keys: tuple[ConfigKey, ...] = READING
+
+    def __init__(self, registry: Registry | None, conf: Mapping[str, Any] | None, *rest: Any) -> None:
+        super().__init__(registry, conf, *rest)
+        self._read_id = self._conf["schema.id.deserializer"] or dual_schema_id_deserializer
+
+    # What each format adds.
+
+    def _own_schema(self) -> Schema | None:
+        """Return the schema that the application wants to read by."""
+        return None
+
+    def _codec(self, writer: Schema | None, reader: Schema | None, schema_id: SchemaId) -> Any:
+        """Return what the format needs to read. May ask the registry for references."""
+        raise NotImplementedError
+
+    def _writer_name(self, codec: Any) -> str | None:
+        """Return the name of the writer's type."""
+        return None
+
+    def _loaded(self, plan: Plan, data: bytes) -> Any:
+        """Return the value in the data."""
+        raise NotImplementedError
+
+    def _after_migrations(self, plan: Plan, value: Any) -> Any:
+        return value
+
+    def _walk(self, plan: Plan) -> FieldWalk | None:
+        return None
+
+    def _made(self, value: Any, ctx: SerializationContext | None) -> Any:
+        """Return the application's object for a value."""
+        return value
+
+    def _checked(self, plan: Plan, value: Any) -> None:
+        """Raise if the value is not valid."""
+
+    # The steps.
+
+    def _plan_key(self, schema_id: SchemaId, ctx: SerializationContext | None) -> Hashable:
+        number: Hashable = schema_id.id if schema_id.id is not None else schema_id.guid
+        if schema_id.message_indexes is not None:
+            number = (number, *schema_id.message_indexes)
+        return (number, schema_id.is_glue) if ctx is None else (number, schema_id.is_glue, ctx.topic, ctx.field)
+
+    def _writer_schema(self, schema_id: SchemaId, subject: str | None) -> Schema | None:
+        if schema_id.is_glue:
+            return self._glue_schema(schema_id)
+        if self._blocking is None:
+            return None
+        if schema_id.id is None:
+            return self._blocking.get_schema_by_guid(str(schema_id.guid), self._fmt)
+        # Ids of a context are those of its subjects (":.context:subject").
+        within = subject if subject is not None and subject.startswith(":.") else None
+        return self._blocking.get_schema(schema_id.id, within, self._fmt)
+
+    def _glue_schema(self, schema_id: SchemaId) -> Schema:
+        client = self._conf["glue.client"]
+        if client is None:
+            raise SerializationError(
+                f"the record was written with AWS Glue (version {schema_id.guid}): set glue.client, for instance to "
+                "boto3.client('glue')"
+            )
+        try:
+            found = client.get_schema_version(SchemaVersionId=str(schema_id.guid))
+        except Exception as error:
+            raise SerializationError(f"AWS Glue does not return version {schema_id.guid}: {error}") from error
+        return Schema(found["SchemaDefinition"], found.get("DataFormat", self.schema_type))
+
+    def _make_plan(self, schema_id: SchemaId, ctx: SerializationContext | None) -> Plan:
+        """Ask the registry for what the records with this id need.
+
+        Raises:
+            SchemaRegistryError: the id is unknown, or the registry does not answer.
+            SerializationError: the schema is of another type.
+        """
+        subject = None if ctx is None else self._subject(ctx, None)
+        writer = self._writer_schema(schema_id, subject)
+        if writer is not None and (writer.schema_type or "AVRO") != self.schema_type:
+            raise SerializationError(
+                f"schema {schema_id} is of type {writer.schema_type}, and this deserializer reads {self.schema_type}"
+            )
+        if subject is None and ctx is not None and writer is not None:
+            subject = self._subject(ctx, self._writer_name(self._codec(writer, None, schema_id)))
+        latest = self._latest(subject) if writer is not None else None
+        migrations: tuple[tuple[RuleMode, Schema, Schema], ...] = ()
+        if latest is not None and subject is not None and writer is not None:
+            reader: Schema | None = latest.schema
+            migrations = self._migrations(subject, writer, latest)
+        else:
+            reader = self._own_schema() or writer
+        decoded = writer if migrations else reader
+        codec = self._codec(writer, decoded, schema_id)
+        plan = Plan(subject, schema_id, writer, reader, codec, migrations)
+        return self._keep(self._plan_key(schema_id, ctx), plan)
+
+    def _migrations(
+        self, subject: str, writer: Schema, target: RegisteredSchema
+    ) -> tuple[tuple[RuleMode, Schema, Schema], ...]:
+        registry = self._registry_needed()
+        source = registry.lookup_schema(subject, writer, False, None, True)
+        if source.version is None or target.version is None or source.version == target.version:
+            return ()
+        is_up = source.version < target.version
+        mode = RuleMode.UPGRADE if is_up else RuleMode.DOWNGRADE
+        first, last = sorted((source.version, target.version))
+        versions = [registry.get_version(subject, number, True, self._fmt).schema for number in range(first, last + 1)]
+        steps = [
+            (mode, before, after) if is_up else (mode, after, before)
+            for before, after in pairwise(versions)
+            if rules_for(RulePhase.MIGRATION, mode, after, after)
+        ]
+        return tuple(steps if is_up else reversed(steps))
+
+    def _begin(self, data: bytes, ctx: SerializationContext | None) -> tuple[SchemaId, bytes]:
+        schema_id = SchemaId(self.schema_type)
+        try:
+            return schema_id, decoded_by(self._read_id, data, ctx, schema_id)
+        except SerializationError as error:
+            raise type(error)(f"{self._where(ctx, None)}: {error}") from error
+
+    def _read(self, plan: Plan, data: bytes, ctx: SerializationContext | None) -> Any:
+        if plan.has_encoding_rules:
+            data = self._runner.run(RulePhase.ENCODING, RuleMode.READ, plan.subject or "", ctx, None, plan.writer, data)
+        try:
+            value = self._loaded(plan, data)
+        except Exception as error:
+            raise self._unfit(plan, data, ctx, error) from error
+        if plan.migrations:
+            for mode, source, target in plan.migrations:
+                value = self._runner.run(RulePhase.MIGRATION, mode, plan.subject or "", ctx, source, target, value)
+            value = self._after_migrations(plan, value)
+        if plan.has_rules:
+            value = self._runner.run(
+                RulePhase.DOMAIN, RuleMode.READ, plan.subject or "", ctx, None, plan.reader, value, self._walk(plan)
+            )
+        self._checked(plan, value)
+        return self._made(value, ctx)
+
+    def _failed(self, error: KafkaError, schema_id: SchemaId, ctx: SerializationContext | None) -> KafkaError:
+        error.add_note(f"for {self._where(ctx, None)}, schema {schema_id}")
+        return error
+
+    def _call(self, data: bytes | None, ctx: SerializationContext | None) -> Any:
+        if data is None:
+            return None
+        schema_id, payload = self._begin(data, ctx)
+        plan = self._plans.get(self._plan_key(schema_id, ctx))
+        if plan is None:
+            try:
+                plan = self._make_plan(schema_id, ctx)
+            except KafkaError as error:
+                raise self._failed(error, schema_id, ctx) from error.__cause__
+        return self._read(plan, payload, ctx)
+
+    async def _call_async(self, data: bytes | None, ctx: SerializationContext | None) -> Any:
+        if data is None:
+            return None
+        schema_id, payload = self._begin(data, ctx)
+        plan = self._plans.get(self._plan_key(schema_id, ctx))
+        if plan is None:
+            plan = await _async_client(self._client).run(lambda: self._make_plan(schema_id, ctx))
+        return self._read(plan, payload, ctx)
+
+    def for_field(self, field: MessageField) -> BoundDeserializer:
+        """Return the deserializer of a client's keys or values."""
+        return BoundDeserializer(self, field)
+
+
+def _async_client(client: Registry | None) -> AsyncSchemaRegistryClient:
+    if not isinstance(client, AsyncSchemaRegistryClient):
+        raise ConfigError("serializers for asyncio need an AsyncSchemaRegistryClient")
+    return client
+
+
+class BoundSerializer:
+    """A serializer for the keys or the values of a client. Thread: any."""
+
+    def __init__(self, serde: BaseSerializer, field: MessageField) -> None:
+        self._serde = serde
+        self._field = field
+        self._waits = not isinstance(serde._client, AsyncSchemaRegistryClient)
+
+    def serialize(self, topic: str, headers: Headers, data: Any) -> bytes | None:
+        """Return the bytes of ``data``.
+
+        Raises:
+            SerializationError, SchemaRegistryError: the value does not fit, or there is no schema for it.
+            NotLoadedError: the registry must be asked first, and this serializer is one for asyncio.
+        """
+        ctx = SerializationContext(topic, self._field, headers)
+        if self._waits or data is None:
+            return self._serde._call(data, ctx)
+        serde = self._serde
+        serde._check_object(data)
+        plan = serde._known_plan(ctx)
+        if plan is None:
+            raise NotLoadedError(lambda: _loading(serde._client, lambda: serde._make_plan(ctx)))
+        return serde._write(plan, data, ctx)
+
+    def close(self) -> None:
+        """Do nothing: the registry's client is the application's to close."""
+
+
+class BoundDeserializer:
+    """A deserializer for the keys or the values of a client. Thread: any."""
+
+    def __init__(self, serde: BaseDeserializer, field: MessageField) -> None:
+        self._serde = serde
+        self._field = field
+        self._waits = not isinstance(serde._client, AsyncSchemaRegistryClient)
+
+    def deserialize(self, topic: str, headers: Headers, data: bytes) -> Any:
+        """Return the object encoded in ``data``.
+
+        Raises:
+            SerializationError, SchemaRegistryError: the bytes are damaged, or their schema is unknown.
+            NotLoadedError: the registry must be asked first, and this deserializer is one for asyncio.
+        """
+        ctx = SerializationContext(topic, self._field, headers)
+        serde = self._serde
+        if self._waits or data is None:
+            return serde._call(data, ctx)
+        schema_id, payload = serde._begin(data, ctx)
+        plan = serde._plans.get(serde._plan_key(schema_id, ctx))
+        if plan is None:
+            raise NotLoadedError(lambda: _loading(serde._client, lambda: serde._make_plan(schema_id, ctx)))
+        return serde._read(plan, payload, ctx)
+
+    def close(self) -> None:
+        """Do nothing: the registry's client is the application's to close."""
+
+
+async def _loading(client: Registry | None, make: Callable[[], Plan]) -> None:
+    await _async_client(client).run(make)
+
+
+class Blocking(Generic[T]):
+    """A serializer or deserializer that is called with a context: ``serializer(value, ctx)``."""
+
+    def __call__(self, obj: Any, ctx: SerializationContext | None = None) -> T:
+        """Return the bytes of an object, or the object of bytes."""
+        return self._call(obj, ctx)  # type: ignore[attr-defined,no-any-return]
+
+
+class Asynchronous(Generic[T]):
+    """A serializer or deserializer for asyncio: ``await serializer(value, ctx)``."""
+
+    async def __call__(self, obj: Any, ctx: SerializationContext | None = None) -> T:
+        """Return the bytes of an object, or the object of bytes. Does not block the event loop."""
+        return await self._call_async(obj, ctx)  # type: ignore[attr-defined,no-any-return]
+
+    def __await__(self) -> Any:
+        """Return the object itself: confluent-kafka's are awaited after their creation."""
+        return self
+        yield

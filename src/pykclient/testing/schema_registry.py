@@ -1,0 +1,490 @@
+"""A schema registry inside the process, for tests: Confluent's REST API on a real socket, with faults.
+
+    with EmbeddedSchemaRegistry() as registry:
+        client = SchemaRegistryClient({"url": registry.url})
+        registry.fail(status=503, times=2)
+
+It stores subjects, versions, references, compatibility levels and modes, and checks the compatibility of Avro, JSON
+Schema and Protobuf. It does not compile Protobuf's text: schemas are registered as serialized file descriptors, as the
+serializers here and confluent-kafka's do.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import json
+import ssl
+import threading
+import urllib.parse
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, Self
+
+from pykclient.clock import SYSTEM_CLOCK, Clock
+from pykclient.schema_registry.compatibility import problems_between
+from pykclient.schema_registry.schemas import ConfigCompatibilityLevel, RegisteredSchema, Schema
+
+_LEVELS: Final = tuple(ConfigCompatibilityLevel)
+
+
+class RegistryRequest(NamedTuple):
+    """A request that the registry received, and the status of its response."""
+
+    method: str
+    path: str
+    query: dict[str, list[str]]
+    headers: dict[str, str]
+    body: Any
+    status: int
+
+
+class _Fault:
+    """What happens to the next requests whose path contains ``path``."""
+
+    def __init__(self, path: str, status: int | None, delay_ms: int, drop: bool, times: int | None) -> None:
+        self.path = path
+        self.status = status
+        self.delay_ms = delay_ms
+        self.drop = drop
+        self.left = times
+
+
+class _RefusedError(Exception):
+    def __init__(self, status: int, code: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.code = code
+
+
+class _Version(NamedTuple):
+    schema: Schema
+    schema_id: int
+    version: int
+
+
+def _canonical(schema: Schema, normalize: bool) -> str:
+    """Return a text that is the same for schemas that count as equal."""
+    text = schema.schema_str or ""
+    if schema.schema_type in ("AVRO", "JSON"):
+        text = json.dumps(json.loads(text), sort_keys=normalize, separators=(",", ":"))
+    rest = {**schema.to_dict(), "schema": text}
+    rest["references"] = sorted(rest.get("references") or [], key=lambda row: str(row.get("name")))
+    return json.dumps(rest, sort_keys=True)
+
+
+class EmbeddedSchemaRegistry:
+    """A schema registry on a free port of 127.0.0.1. Thread: any."""
+
+    def __init__(
+        self,
+        *,
+        users: Mapping[str, str] | None = None,
+        tokens: frozenset[str] | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Without ``users`` (name to password) and ``tokens``, anyone may do anything."""
+        self._users = users
+        self._tokens = tokens
+        self._clock = clock
+        self._lock = threading.Lock()  # guards all of the following
+        self._subjects: dict[str, list[_Version]] = {}
+        self._deleted: dict[str, set[int]] = {}
+        self._ids: dict[str, int] = {}
+        self._by_id: dict[int, Schema] = {}
+        self._levels: dict[str | None, dict[str, Any]] = {None: {"compatibility": "BACKWARD"}}
+        self._modes: dict[str | None, str] = {None: "READWRITE"}
+        self._faults: list[_Fault] = []
+        self._requests: list[RegistryRequest] = []
+        self._held = threading.Event()  # set when no response is held
+        self._held.set()
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
+        if ssl_context is not None:
+            self._server.socket = ssl_context.wrap_socket(self._server.socket, server_side=True)
+        scheme = "http" if ssl_context is None else "https"
+        #: The address for clients.
+        self.url = f"{scheme}://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop; later connections are refused."""
+        self._held.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(10)
+
+    @property
+    def requests(self) -> list[RegistryRequest]:
+        """The requests so far, oldest first."""
+        with self._lock:
+            return list(self._requests)
+
+    def fail(self, status: int = 500, *, path: str = "", times: int | None = 1) -> None:
+        """Answer the next ``times`` requests (None: all) whose path contains ``path`` with an error."""
+        self._add(_Fault(path, status, 0, False, times))
+
+    def delay(self, delay_ms: int, *, path: str = "", times: int | None = 1) -> None:
+        """Answer the next ``times`` requests late."""
+        self._add(_Fault(path, None, delay_ms, False, times))
+
+    def drop(self, *, path: str = "", times: int | None = 1) -> None:
+        """Close the connections of the next ``times`` requests without an answer."""
+        self._add(_Fault(path, None, 0, True, times))
+
+    def hold(self) -> None:
+        """Answer nothing until ``release`` is called."""
+        self._held.clear()
+
+    def release(self) -> None:
+        """Answer the requests that are held, and later ones."""
+        self._held.set()
+
+    def heal(self) -> None:
+        """End all faults."""
+        with self._lock:
+            self._faults.clear()
+        self._held.set()
+
+    def _add(self, fault: _Fault) -> None:
+        with self._lock:
+            self._faults.append(fault)
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def _fault_for(self, path: str) -> _Fault | None:
+        with self._lock:
+            for fault in self._faults:
+                if fault.path in path and fault.left != 0:
+                    if fault.left is not None:
+                        fault.left -= 1
+                    return fault
+        return None
+
+    def _answer(self, method: str, target: str, headers: dict[str, str], data: bytes) -> tuple[int, Any] | None:
+        """Return the status and the body of a response; None to drop the connection."""
+        parts = urllib.parse.urlsplit(target)
+        query = urllib.parse.parse_qs(parts.query)
+        body = json.loads(data) if data else None
+        fault = self._fault_for(parts.path)
+        self._held.wait(60)
+        if fault is not None and fault.delay_ms:
+            self._clock.sleep_ms(fault.delay_ms)
+        status: int
+        answer: Any
+        if fault is not None and fault.status is not None:
+            status, answer = fault.status, {"error_code": fault.status * 100 + 1, "message": "a fault of the test"}
+        elif not self._may_enter(headers):
+            status, answer = 401, {"error_code": 40101, "message": "Unauthorized"}
+        else:
+            try:
+                with self._lock:
+                    path = [urllib.parse.unquote(part) for part in parts.path.strip("/").split("/")]
+                    status, answer = 200, self._dispatch(method, path, query, body)
+            except _RefusedError as error:
+                status, answer = error.status, {"error_code": error.code, "message": str(error)}
+        with self._lock:
+            self._requests.append(RegistryRequest(method, parts.path, query, headers, body, status))
+        return None if fault is not None and fault.drop else (status, answer)
+
+    def _may_enter(self, headers: dict[str, str]) -> bool:
+        if self._users is None and self._tokens is None:
+            return True
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        if kind == "Bearer":
+            return given in (self._tokens or ())
+        if kind != "Basic":
+            return False
+        user, _, password = base64.b64decode(given).decode().partition(":")
+        return (self._users or {}).get(user) == password
+
+    def _dispatch(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> Any:
+        handler = _ROOTS.get(path[0])
+        found = None if handler is None else handler(self, method, path[1:], query, body)
+        if found is None:
+            raise _RefusedError(404, 404, f"HTTP 404 Not Found: {method} {'/'.join(path)}")
+        return found
+
+    def _schemas(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> Any:
+        match method, path:
+            case "GET", ["types"]:
+                return ["JSON", "PROTOBUF", "AVRO"]
+            case "GET", ["ids", number]:
+                return self._full(self._by_id.get(int(number)), int(number), f"Schema {number} not found")
+            case "GET", ["guids", guid]:
+                number_of = {_guid(schema): number for number, schema in self._by_id.items()}.get(guid, -1)
+                return self._full(self._by_id.get(number_of), number_of, f"Schema {guid} not found")
+            case "GET", ["ids", number, ("subjects" | "versions") as what]:
+                rows = [
+                    (subject, row.version)
+                    for subject, versions in self._subjects.items()
+                    for row in versions
+                    if row.schema_id == int(number) and self._is_live(subject, row.version)
+                ]
+                if not rows:
+                    raise _RefusedError(404, 40403, f"Schema {number} not found")
+                if what == "subjects":
+                    return sorted({subject for subject, _ in rows})
+                return [{"subject": subject, "version": version} for subject, version in rows]
+        return None
+
+    def _full(self, schema: Schema | None, number: int, missing: str) -> Any:
+        if schema is None:
+            raise _RefusedError(404, 40403, missing)
+        return {**schema.to_dict(), "id": number, "guid": _guid(schema)}
+
+    def _is_live(self, subject: str, version: int) -> bool:
+        return version not in self._deleted.get(subject, ())
+
+    def _versions_of(self, subject: str, deleted: bool = False) -> list[_Version]:
+        rows = [row for row in self._subjects.get(subject, ()) if deleted or self._is_live(subject, row.version)]
+        if not rows:
+            raise _RefusedError(404, 40401, f"Subject '{subject}' not found.")
+        return rows
+
+    def _version(self, subject: str, text: str, deleted: bool) -> _Version:
+        rows = self._versions_of(subject, deleted)
+        if text in ("latest", "-1"):
+            return rows[-1]
+        for row in rows:
+            if str(row.version) == text:
+                return row
+        raise _RefusedError(404, 40402, f"Version {text} not found.")
+
+    def _registered(self, subject: str, row: _Version) -> Any:
+        return RegisteredSchema(subject, row.version, row.schema_id, _guid(row.schema), row.schema).to_dict()
+
+    def _subjects_route(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> Any:
+        deleted, normalize = _flag(query, "deleted"), _flag(query, "normalize")
+        match method, path:
+            case "GET", []:
+                prefix = query.get("subjectPrefix", [""])[0]
+                names = [name for name in self._subjects if name.startswith(prefix)]
+                return sorted(
+                    name
+                    for name in names
+                    if deleted or any(self._is_live(name, row.version) for row in self._subjects[name])
+                )
+            case "POST", [subject]:
+                wanted = _canonical(_checked(body), normalize)
+                for row in self._versions_of(subject, deleted):
+                    if _canonical(row.schema, normalize) == wanted:
+                        return self._registered(subject, row)
+                raise _RefusedError(404, 40403, "Schema not found")
+            case "POST", [subject, "versions"]:
+                return self._register(subject, _checked(body), normalize)
+            case "GET", [subject, "versions"]:
+                return [row.version for row in self._versions_of(subject, deleted)]
+            case "GET", [subject, "versions", version]:
+                return self._registered(subject, self._version(subject, version, deleted))
+            case "GET", [subject, "versions", version, "schema"]:
+                return json.loads(self._version(subject, version, deleted).schema.schema_str or "null")
+            case "GET", [subject, "versions", version, "referencedby"]:
+                return self._referrers(subject, self._version(subject, version, True).version)
+            case "GET", [subject, "metadata"]:
+                wanted_pairs = dict(zip(query.get("key", []), query.get("value", []), strict=True))
+                for row in reversed(self._versions_of(subject, deleted)):
+                    held = row.schema.metadata and row.schema.metadata.properties
+                    if held and wanted_pairs.items() <= held.properties.items():
+                        return self._registered(subject, row)
+                raise _RefusedError(404, 40402, "No version has this metadata.")
+            case "DELETE", [subject]:
+                return self._delete(subject, self._versions_of(subject, _flag(query, "permanent")), query)
+            case "DELETE", [subject, "versions", version]:
+                return self._delete(subject, [self._version(subject, version, _flag(query, "permanent"))], query)[0]
+        return None
+
+    def _delete(self, subject: str, rows: list[_Version], query: dict[str, list[str]]) -> list[int]:
+        for row in rows:
+            users = self._referrers(subject, row.version)
+            if users:
+                raise _RefusedError(422, 42206, f"Version {row.version} is referenced by schemas {users}.")
+            self._deleted.setdefault(subject, set()).add(row.version)
+            if _flag(query, "permanent"):
+                self._subjects[subject].remove(row)
+        if not self._subjects[subject]:
+            del self._subjects[subject]
+        return [row.version for row in rows]
+
+    def _referrers(self, subject: str, version: int) -> list[int]:
+        return [
+            row.schema_id
+            for name, rows in self._subjects.items()
+            for row in rows
+            if self._is_live(name, row.version)
+            and any((ref.subject, ref.version) == (subject, version) for ref in row.schema.references or ())
+        ]
+
+    def _register(self, subject: str, schema: Schema, normalize: bool) -> Any:
+        if self._mode_of(subject) in ("READONLY", "READONLY_OVERRIDE"):
+            raise _RefusedError(422, 42205, f"Subject {subject} is in read-only mode")
+        canonical = _canonical(schema, normalize)
+        rows = [row for row in self._subjects.get(subject, ()) if self._is_live(subject, row.version)]
+        for row in rows:
+            if _canonical(row.schema, normalize) == canonical:
+                return self._registered(subject, row)
+        problems = self._problems(subject, schema, rows)
+        if problems:
+            text = "; ".join(problems)
+            raise _RefusedError(
+                409,
+                409,
+                f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: '
+                f"[{text}]",
+            )
+        number = self._ids.setdefault(canonical, len(self._ids) + 1)
+        self._by_id[number] = schema
+        every = self._subjects.setdefault(subject, [])
+        row = _Version(schema, number, every[-1].version + 1 if every else 1)
+        every.append(row)
+        return self._registered(subject, row)
+
+    def _problems(self, subject: str, schema: Schema, rows: list[_Version]) -> list[str]:
+        level = self._level_of(subject)
+        if not level.endswith("_TRANSITIVE"):
+            rows = rows[-1:]
+        found: list[str] = []
+        kind = level.removesuffix("_TRANSITIVE")
+        for row in reversed(rows):
+            if row.schema.schema_type != schema.schema_type:
+                found.append(f"the type of version {row.version} is {row.schema.schema_type}")
+                continue
+            if kind in ("BACKWARD", "FULL"):
+                found += problems_between(schema, row.schema, self._resolve)
+            if kind in ("FORWARD", "FULL"):
+                found += problems_between(row.schema, schema, self._resolve)
+        return found
+
+    def _resolve(self, subject: str, version: int) -> Schema:
+        return self._version(subject, str(version), True).schema
+
+    def _compatibility(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> Any:
+        match method, path:
+            case "POST", ["subjects", subject, "versions", *version]:
+                rows = self._versions_of(subject)
+                if version:
+                    rows = [self._version(subject, version[0], False)]
+                problems = self._problems(subject, _checked(body), rows)
+                told = {"messages": problems} if _flag(query, "verbose") else {}
+                return {"is_compatible": not problems, **told}
+        return None
+
+    def _level_of(self, subject: str | None) -> str:
+        own = self._levels.get(subject, {}).get("compatibility")
+        return str(own or self._levels[None]["compatibility"])
+
+    def _config(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> Any:
+        subject = path[0] if path else None
+        if method == "PUT":
+            if body.get("compatibility", "NONE") not in _LEVELS:
+                raise _RefusedError(422, 42203, "Invalid compatibility level. Valid values are " + ", ".join(_LEVELS))
+            self._levels[subject] = {**self._levels.get(subject, {}), **body}
+            return body
+        if subject is not None and subject not in self._levels and not _flag(query, "defaultToGlobal"):
+            raise _RefusedError(404, 40408, f"Subject '{subject}' does not have subject-level compatibility configured")
+        held = dict(self._levels.get(subject) or self._levels[None])
+        if method == "DELETE" and subject is not None:
+            del self._levels[subject]
+            return held
+        if method == "DELETE":
+            self._levels[None] = {"compatibility": "BACKWARD"}
+            return held
+        return {**held, "compatibilityLevel": held.pop("compatibility", self._level_of(subject))}
+
+    def _mode_of(self, subject: str | None) -> str:
+        return self._modes.get(subject) or self._modes[None]
+
+    def _mode(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> Any:
+        subject = path[0] if path else None
+        if method == "PUT":
+            self._modes[subject] = body["mode"]
+        elif subject is not None and subject not in self._modes and not _flag(query, "defaultToGlobal"):
+            raise _RefusedError(404, 40409, f"Subject '{subject}' does not have subject-level mode configured")
+        held = self._mode_of(subject)
+        if method == "DELETE" and subject is not None:
+            del self._modes[subject]
+        return {"mode": held}
+
+    def _contexts(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> Any:
+        return ["."] if method == "GET" else None
+
+
+#: The handlers of requests, by the first part of the path.
+_ROOTS: Final[dict[str, Callable[..., Any]]] = {
+    "schemas": EmbeddedSchemaRegistry._schemas,
+    "subjects": EmbeddedSchemaRegistry._subjects_route,
+    "compatibility": EmbeddedSchemaRegistry._compatibility,
+    "config": EmbeddedSchemaRegistry._config,
+    "mode": EmbeddedSchemaRegistry._mode,
+    "contexts": EmbeddedSchemaRegistry._contexts,
+}
+
+
+def _flag(query: dict[str, list[str]], name: str) -> bool:
+    return query.get(name, ["false"])[0].lower() == "true"
+
+
+def _guid(schema: Schema) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, _canonical(schema, False)))
+
+
+def _checked(body: Any) -> Schema:
+    """Return the schema of a request.
+
+    Raises:
+        _RefusedError: it is not valid.
+    """
+    schema = Schema.from_dict(body)
+    try:
+        if schema.schema_type in ("AVRO", "JSON"):
+            json.loads(schema.schema_str or "")
+        elif schema.schema_type == "PROTOBUF":
+            base64.b64decode(schema.schema_str or "", validate=True)
+        else:
+            raise ValueError(f"the type {schema.schema_type} is unknown")
+    except ValueError as error:
+        raise _RefusedError(422, 42201, f"Invalid schema: {error}") from None
+    return schema
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: clients of tests disconnect when they like."""
+
+
+def _handler(registry: EmbeddedSchemaRegistry) -> type[http.server.BaseHTTPRequestHandler]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def _handle(self) -> None:
+            data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            answer = registry._answer(self.command, self.path, headers, data)
+            if answer is None:
+                self.close_connection = True
+                return
+            status, body = answer
+            content = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = do_PUT = do_DELETE = _handle  # noqa: N815
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+    return Handler

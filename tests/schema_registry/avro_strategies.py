@@ -1,0 +1,107 @@
+"""Avro schemas and values that fit them, drawn."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from typing import Any
+
+from hypothesis import strategies as st
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def _times(step: datetime.timedelta) -> st.SearchStrategy[datetime.datetime]:
+    return st.integers(-(10**9), 4 * 10**9).map(lambda count: _EPOCH + count * step)
+
+
+#: Schemas of single values, each with its values.
+_LEAVES: list[tuple[Any, st.SearchStrategy[Any]]] = [
+    ("boolean", st.booleans()),
+    ("int", st.integers(-(2**31), 2**31 - 1)),
+    ("long", st.integers(-(2**63), 2**63 - 1)),
+    ("float", st.floats(width=32, allow_nan=False)),
+    ("double", st.floats(allow_nan=False)),
+    ("bytes", st.binary(max_size=40)),
+    ("string", st.text(max_size=20)),
+    ({"type": "int", "logicalType": "date"}, st.dates()),
+    ({"type": "long", "logicalType": "timestamp-millis"}, _times(datetime.timedelta(milliseconds=1))),
+    ({"type": "long", "logicalType": "timestamp-micros"}, _times(datetime.timedelta(microseconds=1))),
+    (
+        {"type": "long", "logicalType": "local-timestamp-micros"},
+        _times(datetime.timedelta(microseconds=1)).map(lambda found: found.replace(tzinfo=None)),
+    ),
+    (
+        {"type": "int", "logicalType": "time-millis"},
+        st.times().map(lambda found: found.replace(microsecond=found.microsecond // 1000 * 1000)),
+    ),
+    ({"type": "long", "logicalType": "time-micros"}, st.times()),
+    ({"type": "string", "logicalType": "uuid"}, st.uuids()),
+    (
+        {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 3},
+        st.integers(-(10**11), 10**11).map(lambda found: decimal.Decimal(found).scaleb(-3)),
+    ),
+]
+
+
+@st.composite
+def avro(draw: st.DrawFn, depth: int = 2, names: list[int] | None = None) -> tuple[Any, st.SearchStrategy[Any]]:
+    """Return a schema and a strategy for its values. Names are unique in the schema."""
+    names = names if names is not None else [0]
+
+    def new_name() -> str:
+        names[0] += 1
+        return f"N{names[0]}"
+
+    kind = draw(st.sampled_from(["leaf", "leaf", "enum", "fixed", "array", "map", "null", "record", "union"]))
+    if depth <= 0 and kind not in ("enum", "fixed"):
+        kind = "leaf"
+    if kind == "leaf":
+        found: tuple[Any, st.SearchStrategy[Any]] = draw(st.sampled_from(_LEAVES))
+        return found
+    if kind == "enum":
+        symbols = [f"S{place}" for place in range(draw(st.integers(1, 4)))]
+        return {"type": "enum", "name": new_name(), "symbols": symbols}, st.sampled_from(symbols)
+    if kind == "fixed":
+        size = draw(st.integers(1, 9))
+        return {"type": "fixed", "name": new_name(), "size": size}, st.binary(min_size=size, max_size=size)
+    if kind == "record":
+        made: tuple[Any, st.SearchStrategy[Any]] = draw(record(depth - 1, names))
+        return made
+    inner, values = draw(avro(depth - 1, names))
+    if kind == "array":
+        return {"type": "array", "items": inner}, st.lists(values, max_size=3)
+    if kind == "map":
+        return {"type": "map", "values": inner}, st.dictionaries(st.text(max_size=5), values, max_size=3)
+    if kind == "null" and not isinstance(inner, list):
+        return ["null", inner] if draw(st.booleans()) else [inner, "null"], st.none() | values
+    if kind == "union":
+        return ["null", "boolean", "string", "long"], st.none() | st.booleans() | st.text() | st.integers(-99, 99)
+    return inner, values
+
+
+@st.composite
+def record(draw: st.DrawFn, depth: int = 2, names: list[int] | None = None) -> tuple[Any, st.SearchStrategy[Any]]:
+    """Return the schema of a record, and a strategy for its values; some fields with a default are left out."""
+    names = names if names is not None else [0]
+    names[0] += 1
+    name = f"N{names[0]}"
+    fields: list[dict[str, Any]] = []
+    values: dict[str, st.SearchStrategy[Any]] = {}
+    optional: dict[str, st.SearchStrategy[Any]] = {}
+    for place in range(draw(st.integers(1, 5))):
+        inner, of = draw(avro(depth, names))
+        field = {"name": f"f{place}", "type": inner}
+        if draw(st.booleans()):
+            field["aliases"] = [f"old{place}"]
+        if inner == "long" and draw(st.booleans()):
+            field["default"] = draw(st.integers(-99, 99))
+            optional[f"f{place}"] = of
+        else:
+            values[f"f{place}"] = of
+        fields.append(field)
+    if draw(st.booleans()):
+        fields.append({"name": "next", "type": ["null", name], "default": None})
+        optional["next"] = st.none()
+    schema = {"type": "record", "name": name, "fields": fields}
+    return schema, st.fixed_dictionaries(values, optional=optional)

@@ -1,0 +1,293 @@
+"""The client of a registry: what it asks, caches, retries and says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from pykclient.errors import ConfigError
+from pykclient.schema_registry import (
+    AsyncSchemaRegistryClient,
+    Metadata,
+    MetadataProperties,
+    Schema,
+    SchemaReference,
+    SchemaRegistryClient,
+    SchemaRegistryError,
+    ServerConfig,
+)
+from pykclient.schema_registry.schemas import ConfigCompatibilityLevel, RegisteredSchema, Rule, RuleSet
+from pykclient.testing.schema_registry import EmbeddedSchemaRegistry
+
+
+def record(*fields: str, name: str = "Order") -> Schema:
+    """A record whose fields are all of type long; a field with ``=`` has a default."""
+    rows = [
+        {"name": field.rstrip("="), "type": "long", **({"default": 0} if field.endswith("=") else {})}
+        for field in fields
+    ]
+    return Schema(json.dumps({"type": "record", "name": name, "fields": rows}))
+
+
+def test_register_lookup_and_fetch(client: SchemaRegistryClient) -> None:
+    number = client.register_schema("orders-value", record("a"))
+    assert client.get_schema(number) == record("a")
+    found = client.lookup_schema("orders-value", record("a"))
+    assert (found.subject, found.version, found.schema_id) == ("orders-value", 1, number)
+    assert found.guid is not None
+    assert client.get_schema_by_guid(found.guid) == record("a")
+    assert client.get_latest_version("orders-value").version == 1
+    assert client.get_version("orders-value", 1).schema == record("a")
+    assert client.get_subjects() == ["orders-value"]
+    assert client.get_versions("orders-value") == [1]
+    assert client.get_subjects_by_schema_id(number) == ["orders-value"]
+    assert [row.version for row in client.get_schema_versions(number)] == [1]
+    assert "AVRO" in client.get_schema_types()
+    assert client.get_contexts() == ["."]
+
+
+def test_one_request_per_id_under_concurrency(registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient) -> None:
+    number = client.register_schema("orders-value", record("a"))
+    client.clear_caches()
+    registry.hold()
+    before = len(registry.requests)
+    started = threading.Barrier(17)
+
+    def fetch() -> Schema:
+        started.wait(30)
+        return client.get_schema(number)
+
+    with ThreadPoolExecutor(16) as threads:
+        futures = [threads.submit(fetch) for _ in range(16)]
+        started.wait(30)
+        registry.release()
+        assert {future.result(30).schema_str for future in futures} == {record("a").schema_str}
+    assert len(registry.requests) == before + 1
+
+
+def test_registered_schemas_and_ids_are_asked_for_once(
+    registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient
+) -> None:
+    for _ in range(3):
+        number = client.register_schema("s", record("a"))
+        client.lookup_schema("s", record("a"))
+        client.get_schema(number)
+        client.get_version("s", 1)
+        client.get_latest_version("s")
+    assert len(registry.requests) == 5
+
+
+def test_unknown_id_is_remembered_until_something_is_registered(
+    registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient
+) -> None:
+    for _ in range(3):
+        with pytest.raises(SchemaRegistryError, match=r"GET schemas/ids/1 of the schema registry http") as caught:
+            client.get_schema(1)
+        assert (caught.value.http_status_code, caught.value.error_code) == (404, 40403)
+    assert len(registry.requests) == 1
+    assert client.register_schema("s", record("a")) == 1
+    assert client.get_schema(1) == record("a")
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_retriable_errors_are_retried(
+    registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient, status: int
+) -> None:
+    registry.fail(status, times=3)
+    assert client.get_subjects() == []
+    assert [request.status for request in registry.requests] == [status] * 3 + [200]
+
+
+def test_error_after_all_retries_says_what_was_asked_of_whom(
+    registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient
+) -> None:
+    registry.fail(503, times=None)
+    with pytest.raises(SchemaRegistryError, match=rf"GET subjects.*{registry.url} \(4 attempts.*a fault of the test"):
+        client.get_subjects()
+
+
+def test_refusals_are_not_retried(registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient) -> None:
+    registry.fail(403)
+    with pytest.raises(SchemaRegistryError, match="403"):
+        client.get_subjects()
+    assert len(registry.requests) == 1
+
+
+def test_dropped_connections_are_retried(registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient) -> None:
+    assert client.get_subjects() == []
+    registry.drop(times=2)
+    assert client.get_subjects() == []
+
+
+def test_next_url_is_asked_when_one_refuses(registry: EmbeddedSchemaRegistry) -> None:
+    with EmbeddedSchemaRegistry() as gone:
+        dead = gone.url
+    settings = {"url": f"{dead},{registry.url}", "max.retries": 0}
+    with SchemaRegistryClient(settings) as client:
+        assert client.get_subjects() == []
+        assert client.get_subjects() == []
+
+
+def test_unreachable_registry_raises_with_its_address() -> None:
+    with EmbeddedSchemaRegistry() as gone:
+        dead = gone.url
+    with (
+        SchemaRegistryClient({"url": dead, "max.retries": 1, "retries.wait.ms": 1}) as client,
+        pytest.raises(SchemaRegistryError, match=rf"{dead}.*ConnectionRefused") as caught,
+    ):
+        client.get_schema(7)
+    assert caught.value.http_status_code == -1
+
+
+def test_slow_registry_times_out(registry: EmbeddedSchemaRegistry) -> None:
+    registry.hold()
+    with (
+        SchemaRegistryClient({"url": registry.url, "timeout": 0.05, "max.retries": 0}) as client,
+        pytest.raises(SchemaRegistryError, match=r"(?i)time"),
+    ):
+        client.get_subjects()
+    registry.release()
+
+
+def test_basic_and_bearer_credentials() -> None:
+    with EmbeddedSchemaRegistry(users={"alice": "a:b@c"}, tokens=frozenset({"t0k"})) as registry:
+        host = registry.url.removeprefix("http://")
+        for settings in (
+            {"url": registry.url, "basic.auth.user.info": "alice:a:b@c"},
+            {"schema.registry.url": f"http://alice:a%3Ab%40c@{host}"},
+            {"url": registry.url, "bearer.auth.credentials.source": "STATIC_TOKEN", "bearer.auth.token": "t0k"},
+            {
+                "url": registry.url,
+                "bearer.auth.credentials.source": "CUSTOM",
+                "bearer.auth.custom.provider.function": lambda config: {"bearer.auth.token": config["token"]},
+                "bearer.auth.custom.provider.config": {"token": "t0k"},
+            },
+        ):
+            with SchemaRegistryClient(settings) as client:
+                assert client.get_subjects() == []
+        with (
+            SchemaRegistryClient(url=registry.url, basic_auth_user_info="alice:wrong", max_retries=0) as client,
+            pytest.raises(SchemaRegistryError, match="Unauthorized") as caught,
+        ):
+            client.get_subjects()
+        assert "wrong" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({}, "url must be set"),
+        ({"url": "ftp://x"}, "http://host:port"),
+        ({"url": "http://x", "uurl": "y"}, "unknown configuration key"),
+        ({"url": "http://x", "max.retries": -1}, "max.retries"),
+        ({"url": "http://x", "bearer.auth.credentials.source": "STATIC_TOKEN"}, "needs bearer.auth.token"),
+        ({"url": "http://u:p@x", "basic.auth.user.info": "u:p"}, "but not both"),
+        ({"url": "https://x", "ssl.ca.location": "/no/such/file"}, "/no/such/file"),
+        ({"url": "http://x", "proxy": "socks5://u:secret@y"}, r"\[hidden\]"),
+    ],
+)
+def test_wrong_configuration_raises(settings: dict[str, object], text: str) -> None:
+    with pytest.raises(ConfigError, match=text) as caught:
+        SchemaRegistryClient(settings)
+    assert "secret" not in str(caught.value)
+
+
+def test_incompatible_schema_is_refused_with_the_registrys_text(client: SchemaRegistryClient) -> None:
+    client.register_schema("s", record("a"))
+    with pytest.raises(SchemaRegistryError, match="b: the writer has no such field") as caught:
+        client.register_schema("s", record("a", "b"))
+    assert caught.value.http_status_code == 409
+    assert not client.test_compatibility("s", record("a", "b"))
+    assert client.compatibility_problems("s", record("a", "b")) != []
+    assert client.test_compatibility("s", record("a", "b="))
+    assert client.test_compatibility_all_versions("s", record("a", "b="))
+    assert client.set_compatibility("s", "none") == "NONE"
+    assert client.get_compatibility("s") == "NONE"
+    assert client.register_schema("s", record("a", "b")) == 2
+
+
+def test_configuration_and_modes(client: SchemaRegistryClient) -> None:
+    assert client.get_compatibility() == "BACKWARD"
+    config = ServerConfig(compatibility=ConfigCompatibilityLevel.FULL)
+    assert client.set_config("s", config) == config
+    assert client.get_config("s").compatibility_level == ConfigCompatibilityLevel.FULL
+    assert client.delete_config("s").compatibility == ConfigCompatibilityLevel.FULL
+    assert client.get_global_mode() == "READWRITE"
+    assert client.update_mode("s", "READONLY") == "READONLY"
+    with pytest.raises(SchemaRegistryError, match="read-only"):
+        client.register_schema("s", record("a"))
+    assert client.delete_mode("s") == "READONLY"
+
+
+def test_references_metadata_and_deletion(client: SchemaRegistryClient) -> None:
+    client.register_schema("part", record("a", name="Part"))
+    whole = Schema(
+        json.dumps({"type": "record", "name": "Whole", "fields": [{"name": "part", "type": "Part"}]}),
+        references=[SchemaReference("Part", "part", 1)],
+        metadata=Metadata(properties=MetadataProperties({"team": "blue"})),
+    )
+    number = client.register_schema("whole", whole)
+    assert client.get_referenced_by("part", 1) == [number]
+    assert client.get_latest_with_metadata("whole", {"team": "blue"}).schema_id == number
+    with pytest.raises(SchemaRegistryError, match="No version"):
+        client.get_latest_with_metadata("whole", {"team": "red"})
+    with pytest.raises(SchemaRegistryError, match="referenced"):
+        client.delete_version("part", 1)
+    assert client.delete_subject("whole", permanent=True) == [1]
+    assert client.delete_version("part", 1) == 1
+    assert client.get_subjects() == []
+    assert client.get_subjects(deleted=True) == ["part"]
+
+
+def test_warm_up_leaves_nothing_to_ask(registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient) -> None:
+    ids = [client.register_schema("orders-value", schema) for schema in (record("a"), record("a", "b="))]
+    client.clear_caches()
+    assert client.warm_up(["orders", "unknown"]) == ["orders-value"]
+    before = len(registry.requests)
+    assert [client.get_schema(number) for number in ids] == [record("a"), record("a", "b=")]
+    assert len(registry.requests) == before
+
+
+def test_caches_are_bounded(registry: EmbeddedSchemaRegistry) -> None:
+    with SchemaRegistryClient(url=registry.url, cache_capacity=2) as client:
+        numbers = [client.register_schema(f"s{place}", record(f"f{place}")) for place in range(4)]
+        for number in numbers:
+            client.get_schema(number)
+        assert len(client._schemas._entries) == 2
+
+
+def test_async_client_does_not_block_the_loop(registry: EmbeddedSchemaRegistry) -> None:
+    async def main() -> None:
+        async with AsyncSchemaRegistryClient({"url": registry.url}) as client:
+            number = await client.register_schema("s", record("a"))
+            await client.clear_caches()
+            registry.hold()
+            asking = [asyncio.create_task(client.get_schema(number)) for _ in range(3)]
+            turns = 0
+            while turns < 100:  # the loop goes on while the registry does not answer
+                await asyncio.sleep(0)
+                turns += 1
+            assert not any(task.done() for task in asking)
+            registry.release()
+            assert [await task for task in asking] == [record("a")] * 3
+            with pytest.raises(SchemaRegistryError):
+                await client.get_schema(99)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_values_survive_json() -> None:
+    schema = Schema(
+        "{}",
+        "JSON",
+        [SchemaReference("a", "b", 1)],
+        Metadata(properties=MetadataProperties({"k": "v"})),
+        RuleSet(domain_rules=[Rule.from_dict({"name": "r", "kind": "CONDITION", "mode": "WRITE", "type": "CEL"})]),
+    )
+    row = RegisteredSchema("s", 3, 7, "g", schema)
+    assert RegisteredSchema.from_dict(json.loads(json.dumps(row.to_dict()))) == row
+    assert len({row, RegisteredSchema.from_dict(row.to_dict())}) == 1
