@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,13 @@ KafkaProducer(bootstrap_servers="localhost:9092", linger_ms=20)
   type.
 - Where Java expects a class, you can pass an object, a class, a callable, or the dotted name of one. Without a
   serializer, bytes are sent as they are.
-- Settings that only kafka-python has are listed at the end of each section.
+- Settings that [all clients](#all-clients) have are listed once. Settings that only kafka-python has are listed at the
+  end of each section.
 - Keys of [features that are missing](#not-supported-yet) are listed at the end of the page.
 """
 
 _ORDER = {Importance.HIGH: 0, Importance.MEDIUM: 1, Importance.LOW: 2}
 _LARGEST = {INT_MAX: "2147483647", LONG_MAX: "9223372036854775807 (no bound)"}
-
 
 _CONFIGS: tuple[tuple[str, type[AbstractConfig]], ...] = (
     ("Producer", ProducerConfig),
@@ -47,20 +47,79 @@ _CONFIGS: tuple[tuple[str, type[AbstractConfig]], ...] = (
     ("Admin client", AdminClientConfig),
 )
 
+#: The keys to look at first, by what a reader wants.
+_TASKS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("connect", ("bootstrap.servers", "client.id", "proxy.url", "client.dns.lookup")),
+    ("encrypt, and trust an authority", ("security.protocol", "ssl.truststore.location", "ssl.keystore.location")),
+    ("authenticate", ("sasl.mechanism", "sasl.username", "sasl.password", "sasl.oauthbearer.token.endpoint.url")),
+    ("write safely", ("acks", "enable.idempotence", "delivery.timeout.ms", "transactional.id")),
+    ("write faster", ("linger.ms", "batch.size", "compression.type", "buffer.memory")),
+    ("send large records", ("max.request.size", "fetch.max.bytes", "max.partition.fetch.bytes")),
+    ("choose where a group starts and what it commits", ("auto.offset.reset", "enable.auto.commit", "isolation.level")),
+    ("process for a long time", ("max.poll.interval.ms", "max.poll.records")),
+    (
+        "rebalance less",
+        ("group.instance.id", "partition.assignment.strategy", "group.protocol", "session.timeout.ms"),
+    ),
+    ("read from a near replica", ("client.rack",)),
+    ("wait longer, or give up earlier", ("request.timeout.ms", "max.block.ms", "default.api.timeout.ms")),
+    ("measure", ("metric.reporters", "enable.metrics.push", "interceptor.classes")),
+)
+
+#: The parts of the section about all clients, by the beginnings of their keys. The last one has the rest.
+_PARTS = (
+    ("SASL", ("sasl.",)),
+    ("TLS", ("ssl.", "security.", "enable.ssl")),
+    ("Metrics", ("metric", "enable.metrics.push", "auto.include")),
+    ("Connections", ("",)),
+)
+
 
 def reference() -> str:
     """Return the whole page."""
-    sections = ["\n".join(_section(title, config)) for title, config in _CONFIGS]
-    return "\n".join([_INTRODUCTION, *sections, *_unsupported(), ""])
+    shared = _shared()
+    sections = ["\n".join(_section(title, config, shared)) for title, config in _CONFIGS]
+    return "\n".join([_INTRODUCTION, *_tasks(), *sections, *_all_clients(shared), *_unsupported(), ""])
 
 
-def _section(title: str, config: type[AbstractConfig]) -> Iterator[str]:
+def _tasks() -> Iterator[str]:
+    """Yield the table of keys by task."""
+    known = {name for _, config in _CONFIGS for name in config.DEFINITION.keys}
+    yield "| to | set |"
+    yield "| --- | --- |"
+    for task, names in _TASKS:
+        if missing := set(names) - known:
+            raise KeyError(f"unknown keys: {missing}")
+        yield f"| {task} | {', '.join(f'[`{name}`](#{_anchor(name)})' for name in names)} |"
+    yield ""
+
+
+def _anchor(name: str) -> str:
+    """Return the anchor of a key's heading."""
+    return name.replace(".", "")
+
+
+def _shared() -> dict[str, list[ConfigKey]]:
+    """Return the keys that all clients have with the same meaning; only defaults may differ."""
+    found: dict[str, list[ConfigKey]] = {}
+    for name in _CONFIGS[0][1].DEFINITION.keys:
+        keys = [config.DEFINITION.keys.get(name) for _, config in _CONFIGS]
+        present = [key for key in keys if key is not None and key.unsupported is None]
+        same = {(key.doc, key.type, key.valid_values, key.aliases, key.importance) for key in present}
+        if len(present) == len(_CONFIGS) and len(same) == 1:
+            found[name] = present
+    return found
+
+
+def _section(title: str, config: type[AbstractConfig], shared: Mapping[str, object]) -> Iterator[str]:
     definition = config.DEFINITION
-    own = [key for key in definition.keys.values() if key.unsupported is None]
+    own = [key for key in definition.keys.values() if key.unsupported is None and key.name not in shared]
     yield f"## {title}"
     yield ""
+    yield "See also the settings of [all clients](#all-clients)."
+    yield ""
     for key in sorted(own, key=lambda key: (_ORDER[key.importance], key.name)):
-        yield from _entry(key)
+        yield from _entry(key, _default(key))
     yield f"### {title}: settings that only kafka-python has"
     yield ""
     yield "| keyword | |"
@@ -73,11 +132,35 @@ def _section(title: str, config: type[AbstractConfig]) -> Iterator[str]:
     yield ""
 
 
-def _entry(key: ConfigKey) -> Iterator[str]:
+def _all_clients(shared: Mapping[str, list[ConfigKey]]) -> Iterator[str]:
+    """Yield the section with the keys of all clients."""
+    yield "## All clients"
+    yield ""
+    rest = dict(shared)
+    parts: dict[str, list[str]] = {}
+    for title, beginnings in _PARTS:
+        parts[title] = [name for name in rest if name.startswith(beginnings)]
+        rest = {name: keys for name, keys in rest.items() if name not in parts[title]}
+    for title in ("Connections", "TLS", "SASL", "Metrics"):
+        yield f"**{title}:** " + ", ".join(f"[`{name}`](#{_anchor(name)})" for name in sorted(parts[title]))
+        yield ""
+    for title in ("Connections", "TLS", "SASL", "Metrics"):
+        for name in sorted(parts[title], key=lambda name: (_ORDER[shared[name][0].importance], name)):
+            yield from _entry(shared[name][0], _defaults(shared[name]))
+
+
+def _defaults(keys: Sequence[ConfigKey]) -> str:
+    """Return the default of a key of all clients, with the clients that have another one."""
+    texts = [_default(key) for key in keys]
+    others = [f"{title.lower()}: {text}" for (title, _), text in zip(_CONFIGS, texts, strict=True) if text != texts[0]]
+    return f"{texts[0]} ({'; '.join(others)})" if others else texts[0]
+
+
+def _entry(key: ConfigKey, default: str) -> Iterator[str]:
     names = [f"`{key.name}`", f"`{key.keyword}`", *(f"`{alias}`" for alias in key.aliases)]
     yield f"### {key.name}"
     yield ""
-    facts = [", ".join(dict.fromkeys(names)), key.type.lower(), f"default {_default(key)}"]
+    facts = [", ".join(dict.fromkeys(names)), key.type.lower(), f"default {default}"]
     if key.valid_values:
         facts.append(f"valid {key.valid_values}")
     facts.append(f"importance {key.importance.lower()}")
@@ -125,7 +208,24 @@ def _default(key: ConfigKey) -> str:
         value = ", ".join(value)
     elif isinstance(value, int) and value in _LARGEST:
         value = _LARGEST[value]
-    return f"`{value}`"
+    readable = _readable(key.name, value) if isinstance(value, int) and not isinstance(value, bool) else ""
+    return f"`{value}` ({readable})" if readable else f"`{value}`"
+
+
+def _readable(name: str, value: int) -> str:
+    """Return a size or a time in larger units, or an empty string if it has none."""
+    units: tuple[tuple[str, int], ...]
+    if name.endswith((".bytes", ".memory", ".size")):
+        units = (("MiB", 1024 * 1024), ("KiB", 1024))
+    elif name.endswith((".ms", ".millis")):
+        units = (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1000))
+    else:
+        return ""
+    for unit, size in units:
+        if value >= size and value % size == 0:
+            count = value // size
+            return f"{count} {unit[:-1] if count == 1 and unit.endswith('s') else unit}"
+    return ""
 
 
 def main(arguments: list[str]) -> int:
