@@ -170,7 +170,7 @@ def test_a_dry_run_says_so(pykclient: Pykclient, cluster: EmbeddedCluster, topic
         (["topics", "alter", "a"], "--partitions"),
         (["configs", "describe", "planet", "x"], "planet"),
         (["configs", "alter", "topic", "x"], "--set"),
-        (["groups", "list", "--state", "tired"], "STABLE"),
+        (["groups", "list", "--state", "tired"], "Stable"),
         (["groups", "list", "--type", "x"], "classic"),
         (["groups", "describe"], "GROUP"),
         (["groups", "describe", "g", "-w", "--interval", "often"], "often"),

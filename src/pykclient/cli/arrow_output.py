@@ -58,9 +58,10 @@ class ArrowOutput(Output):
 
     def _matches(self, batch: Any) -> list[bool]:
         keys, values, headers = (batch.column(name).to_pylist() for name in ("key", "value", "headers"))
+        times = batch.column("timestamp").cast(self._pa.int64()).to_pylist()
         return [
-            self._filters.match(key, value, [(header["key"], header["value"]) for header in given])
-            for key, value, given in zip(keys, values, headers, strict=True)
+            self._filters.match(key, value, [(header["key"], header["value"]) for header in given], time)
+            for key, value, given, time in zip(keys, values, headers, times, strict=True)
         ]
 
     def _write_group(self) -> None:

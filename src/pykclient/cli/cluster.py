@@ -6,9 +6,8 @@ import click
 
 from pykclient.cli.console import emit, emit_fields
 from pykclient.cli.options import Command, CommandGroup, pass_session
-from pykclient.cli.problems import explained
+from pykclient.cli.outcomes import note_failures
 from pykclient.cli.session import Session
-from pykclient.errors import KafkaError
 
 
 @click.group(cls=CommandGroup)
@@ -105,10 +104,4 @@ def log_dirs(session: Session, /, brokers: tuple[int, ...]) -> int:
         for path, found in sorted(directories.items())
     ]
     emit(session, rows, ("broker", "path", "replicas", "replica_bytes", "total_bytes", "usable_bytes", "error"))
-    return _failures(results.failed)
-
-
-def _failures(failed: dict[int, KafkaError]) -> int:
-    for broker, error in failed.items():
-        click.echo(f"pykclient: broker {broker}: {explained(error)}", err=True)
-    return 1 if failed else 0
+    return note_failures(results, lambda broker: f"broker {broker}")

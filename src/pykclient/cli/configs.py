@@ -9,7 +9,7 @@ import click
 
 from pykclient.cli.console import emit
 from pykclient.cli.options import Command, CommandGroup, pass_session
-from pykclient.cli.outcomes import report
+from pykclient.cli.outcomes import note_failures, report
 from pykclient.cli.session import Session
 from pykclient.cli.value_types import SETTING
 
@@ -31,7 +31,7 @@ def configs() -> None:
 @click.option("--all", "are_all", is_flag=True, help="Also keys with their default values.")
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="Only this key. Can be given several times.")
 @pass_session
-def describe(session: Session, /, kind: str, names: tuple[str, ...], are_all: bool, keys: tuple[str, ...]) -> None:
+def describe(session: Session, /, kind: str, names: tuple[str, ...], are_all: bool, keys: tuple[str, ...]) -> int:
     """Show the settings of resources. TYPE is topic, broker, broker-logger, group or client-metrics.
 
     The values of secrets are not shown; brokers do not tell them.
@@ -40,7 +40,7 @@ def describe(session: Session, /, kind: str, names: tuple[str, ...], are_all: bo
 
     resources = [ConfigResource(kind, name, list(keys) or None) for name in names]
     with session.admin() as admin:
-        found = admin.describe_configs(resources).all()
+        found = admin.describe_configs(resources)
     rows: list[dict[str, Any]] = [
         {
             "type": kind,
@@ -51,11 +51,13 @@ def describe(session: Session, /, kind: str, names: tuple[str, ...], are_all: bo
             "read_only": entry.is_read_only,
             "sensitive": entry.is_sensitive,
         }
-        for resource, entries in found.items()
+        for resource, entries in found.succeeded.items()
         for entry in sorted(entries.values())
         if are_all or keys or not entry.is_default
     ]
-    emit(session, rows, ("name", "key", "value", "source"))
+    if found.succeeded:
+        emit(session, rows, ("name", "key", "value", "source"))
+    return note_failures(found, lambda resource: f"{kind} {resource.name}")
 
 
 @configs.command(cls=Command)

@@ -14,7 +14,7 @@ from pykclient.cli.session import Session
 @click.command(cls=Command, params=parameters_of(CONSUME))
 @pass_session
 def consume(session: Session, /, **values: Any) -> None:
-    """Read records of topics and write them to stdout or a file.
+    """Read records of topics and write them to stdout or a file. A TOPIC may be a pattern such as 'orders*'.
 
     Without --group, nothing is committed, and all partitions are read. The command follows the topics until Ctrl-C,
     unless --until or --count ends it.

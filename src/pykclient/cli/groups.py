@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import fnmatch
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from pykclient.cli import completion
 from pykclient.cli.console import emit
 from pykclient.cli.options import Command, CommandGroup, pass_session
-from pykclient.cli.outcomes import confirm, report
+from pykclient.cli.outcomes import confirm, note_failures, report
 from pykclient.cli.session import Session
 from pykclient.cli.value_types import DURATION
 from pykclient.types import TopicPartition
@@ -29,13 +30,16 @@ def groups() -> None:
 
 
 @groups.command("list", cls=Command)
+@click.argument("pattern", required=False, metavar="[PATTERN]")
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only groups in this state, such as Stable.")
 @click.option("--type", "types", multiple=True, type=_GROUP_TYPES, help="Only groups of this type.")
 @pass_session
-def list_groups(session: Session, /, states: tuple[str, ...], types: tuple[str, ...]) -> None:
-    """List groups."""
+def list_groups(session: Session, /, pattern: str | None, states: tuple[str, ...], types: tuple[str, ...]) -> None:
+    """List groups, or those whose names match a PATTERN such as 'tower*'."""
     with session.admin() as admin:
         found = admin.list_groups(states=states, types=types)
+    if pattern is not None:
+        found = [group for group in found if fnmatch.fnmatchcase(group.group_id, pattern)]
     rows = [
         {"group": group.group_id, "type": group.type.value, "state": group.state.value, "protocol": group.protocol_type}
         for group in sorted(found)
@@ -49,11 +53,16 @@ def list_groups(session: Session, /, states: tuple[str, ...], types: tuple[str, 
 @click.option("-w", "--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 @click.option("--interval", type=DURATION, default="2s", metavar="TIME", help="The interval of --watch. Default: 2s.")
 @pass_session
-def describe(session: Session, /, names: tuple[str, ...], members: bool, watch: bool, interval: int) -> None:
+def describe(session: Session, /, names: tuple[str, ...], members: bool, watch: bool, interval: int) -> int:
     """Show the state of groups, and the offset and lag of each partition."""
 
-    def show(admin: Admin) -> None:
-        described = admin.describe_groups(names).all()
+    def show(admin: Admin) -> int:
+        results = admin.describe_groups(names)
+        if results.succeeded:
+            show_these(admin, results.succeeded)
+        return note_failures(results)
+
+    def show_these(admin: Admin, described: Mapping[str, GroupDescription]) -> None:
         if members:
             rows = [row for group in described.values() for row in _members(group)]
             emit(session, rows, ("group", "member", "client", "host", "partitions"))
@@ -72,14 +81,13 @@ def describe(session: Session, /, names: tuple[str, ...], members: bool, watch: 
     with session.admin() as admin:
         if watch:
             repeat(lambda: show(admin), interval)
-        else:
-            show(admin)
+        return show(admin)
 
 
 _SUMMARY = ("group", "type", "state", "members", "assignor", "lag")
 
 
-def repeat(show: Callable[[], None], interval_ms: int) -> None:
+def repeat(show: Callable[[], object], interval_ms: int) -> NoReturn:
     """Show something at intervals until Ctrl-C, on a cleared screen if there is one."""
     pause = threading.Event()
     while True:

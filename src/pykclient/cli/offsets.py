@@ -11,15 +11,17 @@ from pykclient.cli import completion
 from pykclient.cli.console import emit, note
 from pykclient.cli.options import Command, CommandGroup, pass_session
 from pykclient.cli.outcomes import confirm, report
+from pykclient.cli.problems import CommandError
 from pykclient.cli.session import Session
 from pykclient.cli.topics import offsets_of
 from pykclient.cli.value_types import DURATION, TIME
 from pykclient.clock import SYSTEM_CLOCK
-from pykclient.errors import GroupIdNotFoundError
+from pykclient.errors import GroupIdNotFoundError, GroupNotEmptyError, UnknownMemberIdError
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.admin.admin import Admin
+    from pykclient.admin.descriptions import GroupDescription
 
 _TOPIC = re.compile(r"(?P<topic>[^:]+)(?::(?P<partitions>\d+(?:,\d+)*))?")
 
@@ -60,7 +62,7 @@ class _Target(NamedTuple):
 def reset(
     session: Session, /, group: str, topics: tuple[str, ...], dry_run: bool, execute: bool, **targets: Any
 ) -> None:
-    """Move the committed offsets of a group, which must have no members.
+    """Move the committed offsets of a group, which must have no members, not even in a dry run.
 
     Without --execute, the command only shows what would change. Offsets outside of a partition become its first or next
     one.
@@ -69,7 +71,9 @@ def reset(
         raise click.UsageError("choose one of --dry-run and --execute")
     target = _target(targets)
     with session.admin() as admin:
-        is_share = _is_share_group(admin, group)
+        described = _described(admin, group)
+        is_share = described is not None and described.type.value == "share"
+        _check_is_inactive(group, described)
         current = _current(admin, group, is_share)
         partitions = _partitions(admin, topics, current)
         new = _new_offsets(admin, partitions, current, target)
@@ -78,6 +82,8 @@ def reset(
             note("Nothing was changed; --execute changes it.")
             return
         results = admin.alter_share_group_offsets(group, new) if is_share else admin.alter_group_offsets(group, new)
+        if any(isinstance(error, (UnknownMemberIdError, GroupNotEmptyError)) for error in results.failed.values()):
+            _check_is_inactive(group, _described(admin, group))
     if results.failed:
         report(session, results, "reset")
     _show(session, current, new)
@@ -96,13 +102,26 @@ def _target(targets: dict[str, Any]) -> _Target:
     return given[0]
 
 
-def _is_share_group(admin: Admin, group: str) -> bool:
-    from pykclient.admin.values import GroupType
-
+def _described(admin: Admin, group: str) -> GroupDescription | None:
+    """Return the description of a group, None if it does not exist: the first offsets make it."""
     try:
-        return admin.describe_groups([group])[group].type is GroupType.SHARE
+        return admin.describe_groups([group])[group]
     except GroupIdNotFoundError:
-        return False  # the first offsets make a group
+        return None
+
+
+def _check_is_inactive(group: str, described: GroupDescription | None) -> None:
+    """Check that a group has no members, in the words of Kafka's tool.
+
+    Raises:
+        CommandError: it has.
+    """
+    if described is not None and described.state.value not in ("Empty", "Dead"):
+        raise CommandError(
+            f"Assignments can only be reset if the group '{group}' is inactive, but the current state is "
+            f"{described.state.value}.\nNext step: stop its members; `pykclient groups describe {group} --members` "
+            "shows them."
+        )
 
 
 def _current(admin: Admin, group: str, is_share: bool) -> dict[TopicPartition, int | None]:
@@ -190,7 +209,7 @@ def delete(session: Session, /, group: str, topics: tuple[str, ...], yes: bool) 
     """Delete committed offsets of a group, of topics that no member subscribes to."""
     confirm(session, f"Delete offsets of {group} in {', '.join(topics)}?", yes)
     with session.admin() as admin:
-        if _is_share_group(admin, group):
+        if (described := _described(admin, group)) is not None and described.type.value == "share":
             report(session, admin.delete_share_group_offsets(group, topics), "deleted")
             return
         partitions = _partitions(admin, topics, {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -14,6 +14,7 @@ from pykclient.cli.session import Session
 
 if TYPE_CHECKING:
     from pykclient.admin.results import Results
+    from pykclient.errors import KafkaError
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -39,14 +40,35 @@ def report(session: Session, results: Results[K, V], done: str, named: Callable[
         for key in results.succeeded:
             click.echo(f"{done}: {named(key)}")
     failed = results.failed
-    for key, error in failed.items():
-        note(f"pykclient: {named(key)}: {explained(error)}")
     if failed:
         first = next(iter(failed.values()))
         text = f"{len(failed)} of {len(results)} failed"
+        if len(results) == 1:
+            text = "".join(f"{named(key)}: {explained(error)}" for key, error in failed.items())
+        else:
+            _note_failures(failed, named)
         if all(is_bad_input(error) for error in failed.values()):
             raise CommandError(text) from first
         raise CommandError(text)
+
+
+def note_failures(results: Results[K, V], named: Callable[[K], str] = str) -> int:
+    """Print the error of each item that cannot be shown, after the others have been; return the exit code.
+
+    Raises:
+        KafkaError: the only item has failed.
+    """
+    if len(results) == 1:
+        results.all()
+    _note_failures(results.failed, named)
+    if not results.failed:
+        return 0
+    return 2 if all(is_bad_input(error) for error in results.failed.values()) else 1
+
+
+def _note_failures(failed: Mapping[K, KafkaError], named: Callable[[K], str]) -> None:
+    for key, error in failed.items():
+        note(f"pykclient: {named(key)}: {explained(error)}")
 
 
 def confirm(session: Session, question: str, is_confirmed: bool) -> None:

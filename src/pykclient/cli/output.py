@@ -42,15 +42,31 @@ class Filters:
         UsageError: a pattern is no regular expression.
     """
 
-    def __init__(self, value: str | None, key: str | None, headers: Sequence[str]) -> None:
+    def __init__(
+        self,
+        value: str | None,
+        key: str | None,
+        headers: Sequence[str],
+        from_ms: int | None = None,
+        until_ms: int | None = None,
+    ) -> None:
         self._value = None if value is None else _pattern(value, "--grep")
         self._key = None if key is None else _pattern(key, "--key")
         pairs = [text.partition("=") for text in headers]
         self._headers = [(name, _pattern(pattern, "--header")) for name, _, pattern in pairs]
-        self.is_empty = value is None and key is None and not headers
+        # Producers set timestamps, so they need not be in order within a partition.
+        self._from_ms = from_ms
+        self._until_ms = until_ms
+        self.is_empty = value is None and key is None and not headers and from_ms is None and until_ms is None
 
-    def match(self, key: bytes | None, value: bytes | None, headers: Iterable[Header]) -> bool:
+    def match(
+        self, key: bytes | None, value: bytes | None, headers: Iterable[Header], timestamp_ms: int | None
+    ) -> bool:
         """Return True if a record with these fields fulfils all conditions."""
+        if self._from_ms is not None and (timestamp_ms is None or timestamp_ms < self._from_ms):
+            return False
+        if self._until_ms is not None and timestamp_ms is not None and timestamp_ms >= self._until_ms:
+            return False
         if self._value is not None and (value is None or not self._value.search(value)):
             return False
         if self._key is not None and (key is None or not self._key.search(key)):

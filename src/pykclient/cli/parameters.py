@@ -161,14 +161,15 @@ CONSUME: Final = CommandTable(
             ("-o", "--from"),
             "start",
             "beginning, end, an offset, -N (the last N of each partition), or @TIME such as @-15m or "
-            "@2026-01-31T12:00. Default: the beginning; of a group, its committed offsets.",
+            "@2026-01-31T12:00. Default: the beginning. The committed offsets of a group win over it.",
             parse=position,
             metavar="POSITION",
         ),
         Parameter(
             ("--until",),
             "stop",
-            "Stop at the end that the topic has now (end), at an offset, or at @TIME. Default: never.",
+            "Stop at the end that the topic has now (end), at an offset, or at that end without the records from @TIME "
+            "on. Default: never.",
             parse=position,
             metavar="POSITION",
         ),
@@ -221,7 +222,7 @@ CONSUME: Final = CommandTable(
             ("-O", "--output"),
             "output",
             "Write to a file: Parquet if it ends with .parquet, Arrow's format with .arrow or .feather, JSON with "
-            ".jsonl, else lines.",
+            ".jsonl, else lines; compressed with .gz, such as .jsonl.gz.",
             metavar="FILE",
             path=PathRule(is_written=True),
         ),

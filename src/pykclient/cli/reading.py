@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -45,7 +47,9 @@ def read(session: Session, wanted: Wanted) -> None:
         UsageError: options contradict each other.
     """
     _check(wanted)
-    filters = Filters(wanted.grep, wanted.key_pattern, wanted.header_patterns)
+    filters = Filters(
+        wanted.grep, wanted.key_pattern, wanted.header_patterns, _time_of(wanted.start), _time_of(wanted.stop)
+    )
     output = _new_output(wanted, filters)
     overrides: dict[str, Any] = {"group_id": wanted.group, "allow_auto_create_topics": False}
     if "max.partition.fetch.bytes" not in session.settings():
@@ -69,6 +73,10 @@ def read(session: Session, wanted: Wanted) -> None:
         raise Interrupted
 
 
+def _time_of(place: Position | None) -> int | None:
+    return place.number if place is not None and place.kind == "time" else None
+
+
 def _check(wanted: Wanted) -> None:
     if wanted.group is not None:
         if wanted.partitions:
@@ -82,6 +90,17 @@ def _check(wanted: Wanted) -> None:
         raise UsageError("--until takes end, an offset or @TIME")
 
 
+_USE_COLUMNS = "use .jsonl, .parquet or .arrow"
+_USE_GZIP = "only .gz is compressed; for other codecs write to stdout, and into the codec's own program"
+#: The endings of files whose contents would be of another kind, with what to do.
+_REFUSED_ENDINGS = {
+    "json": "use .jsonl for one JSON object per line",
+    **dict.fromkeys(("csv", "tsv"), f"{_USE_COLUMNS}, or --format with columns such as '%k,%o\\n'"),
+    **dict.fromkeys(("avro", "orc", "xlsx", "xls", "xml", "yaml", "yml", "html", "db", "sqlite"), _USE_COLUMNS),
+    **dict.fromkeys(("zst", "zstd", "bz2", "xz", "lz4", "zip", "7z", "snappy"), _USE_GZIP),
+}
+
+
 def _new_output(wanted: Wanted, filters: Filters) -> Output:
     """Return the output for the options.
 
@@ -90,7 +109,10 @@ def _new_output(wanted: Wanted, filters: Filters) -> Output:
         OSError: the file cannot be written.
     """
     path, form = wanted.output, wanted.form
-    ending = "" if path is None else path.rpartition(".")[2].lower()
+    ending = "" if path is None else path.lower().removesuffix(".gz").rpartition(".")[2]
+    # With a format string, the user says what a file has.
+    if (remedy := _REFUSED_ENDINGS.get(ending)) and (remedy is _USE_GZIP or "%" not in form):
+        raise UsageError(f"--output: {path} would not be what its name says: {remedy}")
     if ending in {"parquet", "arrow", "feather"}:
         from pykclient.cli.arrow_output import ArrowOutput
 
@@ -98,7 +120,9 @@ def _new_output(wanted: Wanted, filters: Filters) -> Output:
         if form != "plain" or wanted.key_delimiter is not None:
             raise UsageError(f"a file {path} has columns; --format and --key-delimiter are for text")
         return ArrowOutput(path, ending == "parquet", filters)
-    if ending == "jsonl":
+    if ending in {"jsonl", "ndjson"}:
+        if form not in {"plain", "json"} or wanted.key_delimiter is not None:
+            raise UsageError(f"a file {path} has JSON; --format and --key-delimiter are for text")
         form = "json"
     if form == "plain" and filters.is_empty:
         return LinesOutput(path, wanted)
@@ -125,6 +149,10 @@ def _ended_by_ctrl_c(consumer: ColumnConsumer) -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
+def _is_pattern(topic: str) -> bool:
+    return not {*"*?["}.isdisjoint(topic)
+
+
 class _Reader:
     """Reads from the wanted place to the wanted end. Thread: owner."""
 
@@ -142,7 +170,13 @@ class _Reader:
             consumer.assign(partitions)
             self._seek(partitions)
         else:
-            consumer.subscribe(list(wanted.topics))
+            if wanted.start is not None:
+                self._tell_of_committed(partitions)
+            if any(map(_is_pattern, wanted.topics)):
+                # New topics that match are read as well.
+                consumer.subscribe(pattern="|".join(map(fnmatch.translate, wanted.topics)))
+            else:
+                consumer.subscribe(list(wanted.topics))
         if wanted.stop is not None:
             self._ends = self._offsets(partitions, wanted.stop)
         poll = self._poll_columns if self._output.is_columnar else self._poll_records
@@ -159,7 +193,7 @@ class _Reader:
             IllegalArgumentError: a topic does not have a wanted partition.
         """
         found = []
-        for topic in dict.fromkeys(self._wanted.topics):
+        for topic in self._topics():
             numbers = {info.partition for info in self._consumer.partitions_for(topic)}
             if not numbers:
                 raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist{self._similar(topic)}")
@@ -171,6 +205,33 @@ class _Reader:
                 TopicPartition(topic, number) for number in sorted(numbers & set(self._wanted.partitions or numbers))
             ]
         return found
+
+    def _topics(self) -> Iterable[str]:
+        """Return the topics, those that match patterns among them.
+
+        Raises:
+            UnknownTopicOrPartitionError: no topic matches a pattern.
+        """
+        found: dict[str, None] = {}
+        for topic in self._wanted.topics:
+            names = [topic]
+            if _is_pattern(topic):
+                names = [name for name in sorted(self._consumer.topics()) if fnmatch.fnmatchcase(name, topic)]
+                if not topic.startswith("_"):
+                    names = [name for name in names if not name.startswith("__")]  # Kafka's own
+                if not names:
+                    raise UnknownTopicOrPartitionError(f"no topic matches {topic!r}")
+            found.update(dict.fromkeys(names))
+        return found
+
+    def _tell_of_committed(self, partitions: list[TopicPartition]) -> None:
+        committed = [tp for tp, at in self._consumer.committed(partitions).items() if at is not None]
+        if committed:
+            number = "all" if len(committed) == len(partitions) else f"{len(committed)} of {len(partitions)}"
+            sys.stderr.write(
+                f"pykclient: the group {self._wanted.group!r} goes on from its committed offsets, which win over "
+                f"--from, in {number} partitions; `pykclient offsets reset` moves them\n"
+            )
 
     def _similar(self, topic: str) -> str:
         import difflib
@@ -190,8 +251,8 @@ class _Reader:
         """Return the offset of a place in each partition, within what the partition has."""
         consumer = self._consumer
         ends = consumer.end_offsets(partitions)
-        if place.kind == "end":
-            return ends
+        if place.kind == "end" or (place is self._wanted.stop and place.kind == "time"):
+            return ends  # records of an earlier time may come after others; the filters leave those out
         if place.kind == "time":
             found = consumer.offsets_for_times(dict.fromkeys(partitions, place.number))
             return {tp: end if (at := found.get(tp)) is None else at.offset for tp, end in ends.items()}

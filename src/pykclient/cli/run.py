@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+from typing import Final, TextIO
 
 from pykclient.cli import quick
 from pykclient.cli.problems import (
@@ -33,7 +33,7 @@ _ENDING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") i
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command, report its error on stderr, and return the exit code."""
     session = Session()
-    with _logging(session), _ended_by_signals() as received:
+    with _logging(session) as held, _ended_by_signals() as received:
         try:
             code = _run(arguments, session)
             sys.stdout.flush()
@@ -43,6 +43,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             _forget_output()
             return 141
         except (KafkaError, OSError, ImportError) as error:
+            held.drop()  # the error tells why
             if isinstance(error, ModuleNotFoundError) and error.name in {"click", "rich"}:
                 sys.stderr.write(_NEEDS_EXTRA.format(module=error.name))
                 return 2
@@ -107,19 +108,75 @@ def _ended_by_signals() -> Iterator[list[int]]:
             signal.signal(number, signal.SIG_DFL)
 
 
+class _HoldingHandler(logging.StreamHandler[TextIO]):
+    """Shows log records on stderr, but those about connections only if the command goes on or succeeds.
+
+    An error that ends the command has the same in its text. It ends after the time limit of a call at the latest, so
+    the records are held for that long. Thread: any.
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+        self._held: list[logging.LogRecord] | None = []  # guarded by self.lock
+        self._timer: threading.Timer | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._held is None or record.levelno != logging.WARNING or not record.name.startswith("pykclient.network."):
+            super().emit(record)
+            return
+        self._held.append(record)
+        if self._timer is None:
+            self._timer = threading.Timer(self._session.timeout_ms / 1000 + 2, self.show)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def show(self) -> None:
+        """Show the records that are held, and later ones at once."""
+        self.acquire()
+        try:
+            held, self._held = self._held or [], None
+            for record in held:
+                super().emit(record)
+        finally:
+            self.release()
+
+    def drop(self) -> None:
+        """Forget the records that are held."""
+        self.acquire()
+        try:
+            if self._held is not None:
+                self._held = []
+        finally:
+            self.release()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.show()
+        super().close()
+
+
 @contextmanager
-def _logging(session: Session) -> Iterator[None]:
+def _logging(session: Session) -> Iterator[_HoldingHandler]:
     """Show the library's warnings on stderr, more of them with ``--verbose`` and ``--debug``."""
     logger = logging.getLogger("pykclient")
-    handler = logging.StreamHandler()
+    handler = _HoldingHandler(session)
     handler.setFormatter(logging.Formatter("pykclient: %(message)s"))
     before = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.propagate = False
-    session.on_level = logger.setLevel
+    session.on_level = lambda level: _show_more(logger, handler, level)
     logger.setLevel(logging.WARNING)
     try:
-        yield
+        yield handler
     finally:
         logger.removeHandler(handler)
+        handler.close()
         logger.level, logger.propagate = before
+
+
+def _show_more(logger: logging.Logger, handler: _HoldingHandler, level: int) -> None:
+    logger.setLevel(level)
+    if level < logging.WARNING:
+        handler.show()

@@ -6,7 +6,7 @@ import binascii
 import re
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 from pykclient.cli.output import Filters, Output, Wanted
 from pykclient.cli.problems import UsageError
@@ -26,7 +26,7 @@ class _TextOutput(Output):
 
     def __init__(self, path: str | None) -> None:
         self._path = path
-        self._file: BinaryIO = sys.stdout.buffer if path is None else open(path, "wb", buffering=0)  # noqa: SIM115
+        self._file: BinaryIO = sys.stdout.buffer if path is None else _opened(path)
 
     def flush(self) -> None:
         self._file.flush()
@@ -35,6 +35,15 @@ class _TextOutput(Output):
         self.flush()
         if self._path is not None:
             self._file.close()
+
+
+def _opened(path: str) -> BinaryIO:
+    """Open a file for writing, compressed if its name ends with .gz."""
+    if path.lower().endswith(".gz"):
+        import gzip
+
+        return cast("BinaryIO", gzip.open(path, "wb"))
+    return open(path, "wb", buffering=0)
 
 
 class LinesOutput(_TextOutput):
@@ -71,7 +80,7 @@ class TextsOutput(_TextOutput):
         self._size = 0
 
     def write(self, record: ConsumerRecord[Any, Any]) -> bool:
-        if not self._filters.match(record.key, record.value, record.headers):
+        if not self._filters.match(record.key, record.value, record.headers, record.timestamp):
             return False
         text = self._formatter(record)
         self._texts.append(text)

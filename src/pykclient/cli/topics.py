@@ -11,7 +11,7 @@ import click
 from pykclient.cli import completion
 from pykclient.cli.console import emit
 from pykclient.cli.options import Command, CommandGroup, pass_session
-from pykclient.cli.outcomes import confirm, report
+from pykclient.cli.outcomes import confirm, note_failures, report
 from pykclient.cli.session import Session
 from pykclient.cli.value_types import SETTING, TOPIC_OPTION
 from pykclient.cli.values import TopicOption
@@ -58,23 +58,25 @@ def _summary(topic: TopicDescription) -> dict[str, Any]:
 @topics.command(cls=Command)
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=completion.topics)
 @pass_session
-def describe(session: Session, /, names: tuple[str, ...]) -> None:
+def describe(session: Session, /, names: tuple[str, ...]) -> int:
     """Show the partitions of topics: leaders, replicas, those in sync, and the first and next offsets."""
     with session.admin() as admin:
-        described = admin.describe_topics(names).all()
+        described = admin.describe_topics(names)
         partitions = [
             TopicPartition(topic.name, part.partition)
-            for topic in described.values()
+            for topic in described.succeeded.values()
             for part in topic.partitions
             if part.leader is not None
         ]
         starts, ends = offsets_of(admin, partitions)
     rows = []
-    for topic in described.values():
+    for topic in described.succeeded.values():
         for part in sorted(topic.partitions, key=lambda part: part.partition):
             tp = TopicPartition(topic.name, part.partition)
             rows.append(_partition(topic, part, starts.get(tp), ends.get(tp)))
-    emit(session, rows, ("topic", "partition", "leader", "replicas", "in_sync", "offline", "start", "end"))
+    if rows:
+        emit(session, rows, ("topic", "partition", "leader", "replicas", "in_sync", "offline", "start", "end"))
+    return note_failures(described)
 
 
 def offsets_of(

@@ -9,7 +9,7 @@ import click
 
 from pykclient.cli.console import emit
 from pykclient.cli.options import Command, CommandGroup, pass_session
-from pykclient.cli.outcomes import confirm
+from pykclient.cli.outcomes import confirm, note_failures
 from pykclient.cli.problems import CommandError
 from pykclient.cli.session import Session
 from pykclient.cli.value_types import DURATION
@@ -31,8 +31,13 @@ def transactions() -> None:
 @pass_session
 def list_transactions(session: Session, /, states: tuple[str, ...], older_than: int | None) -> None:
     """List transactional ids and the states of their transactions."""
+    from pykclient.admin.values import TransactionState
+
     with session.admin() as admin:
         found = admin.list_transactions(states=states, duration_ms=older_than)
+    if older_than is not None:  # brokers also return ids whose last transaction has ended
+        ended = {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
+        found = [listed for listed in found if listed.state not in {*ended, TransactionState.DEAD}]
     rows = [
         {"transactional_id": listed.transactional_id, "producer_id": listed.producer_id, "state": listed.state.value}
         for listed in sorted(found)
@@ -43,11 +48,11 @@ def list_transactions(session: Session, /, states: tuple[str, ...], older_than: 
 @transactions.command(cls=Command)
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @pass_session
-def describe(session: Session, /, ids: tuple[str, ...]) -> None:
+def describe(session: Session, /, ids: tuple[str, ...]) -> int:
     """Describe transactions by their transactional ids."""
     now_ms = SYSTEM_CLOCK.wall_ms()
     with session.admin() as admin:
-        found = admin.describe_transactions(ids).all()
+        found = admin.describe_transactions(ids)
     rows = [
         {
             "transactional_id": name,
@@ -61,9 +66,11 @@ def describe(session: Session, /, ids: tuple[str, ...]) -> None:
             else max(0, now_ms - described.transaction_start_time_ms),
             "partitions": [str(tp) for tp in sorted(described.topic_partitions)],
         }
-        for name, described in found.items()
+        for name, described in found.succeeded.items()
     ]
-    emit(session, rows, tuple(rows[0]))
+    if rows:
+        emit(session, rows, tuple(rows[0]))
+    return note_failures(found)
 
 
 @transactions.command(cls=Command)
