@@ -1,0 +1,181 @@
+"""The parts that confluent-kafka's clients have in common: events, statistics, and questions about the cluster."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pykclient.confluent.configuration import Configuration
+from pykclient.confluent.events import Events, monotonic
+from pykclient.confluent.kafka_error import KafkaError, failure
+
+if TYPE_CHECKING:
+    from pykclient.admin.kafka_admin_client import KafkaAdminClient
+
+#: The interval at which the connections are looked at for ``error_cb``.
+_LOOK_S = 0.1
+
+#: The time limit of a question about the cluster whose caller sets none.
+NO_LIMIT_MS = 2**31 - 1
+
+_numbers = {"producer": 0, "consumer": 0}
+
+
+class _LogEvents(logging.Handler):
+    """Passes the log records of one client on to its events, which call the application's logger."""
+
+    def __init__(self, client: Client, logger: Any, client_id: str) -> None:
+        super().__init__()
+        self._events = client.events
+        self._logger = logger
+        self._name = client.name
+        self._mark = f"client_id={client_id}"
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if self._mark in message:
+            logger, name = self._logger, self._name
+            level, module = record.levelno, record.name.rpartition(".")[2].upper()
+            self._events.put(lambda: logger.log(level, "%s [%s] %s", module, name, message))
+
+
+class Client:
+    """Base class of the clients: their events, statistics, errors, and metadata of the cluster."""
+
+    _kind: str
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self.events = Events()
+        _numbers[self._kind] += 1
+        self.name = f"{configuration.text('client.id')}#{self._kind}-{_numbers[self._kind]}"
+        self.started = monotonic()
+        self._admin: KafkaAdminClient | None = None
+        self._error_cb = configuration.callbacks.get("error_cb")
+        self._stats_cb = configuration.callbacks.get("stats_cb")
+        self._throttle_cb = configuration.callbacks.get("throttle_cb")
+        interval_ms = configuration.number("statistics.interval.ms")
+        self._stats_interval_s = interval_ms / 1000 if self._stats_cb is not None else 0.0
+        self._next_stats = self.started + self._stats_interval_s
+        self._next_look = self.started
+        self._is_down = False
+        self._reported = ""
+        self._looks = self._error_cb is not None or bool(self._stats_interval_s) or self._throttle_cb is not None
+        self._handler: _LogEvents | None = None
+        if configuration.logger is not None:
+            self._handler = _LogEvents(self, configuration.logger, configuration.text("client.id"))
+            logging.getLogger("pykclient").addHandler(self._handler)
+
+    # --- what happens by itself ------------------------------------------------------------------------------------
+
+    def network_client(self) -> Any:
+        """Return the network client of the inner client, None once that is closed."""
+        raise NotImplementedError
+
+    def statistics(self) -> str:
+        """Return librdkafka's statistics as JSON text."""
+        raise NotImplementedError
+
+    def look(self) -> None:
+        """Make events of the timers that are due and of connections that have failed."""
+        now = monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + _LOOK_S
+        if self._stats_interval_s and now >= self._next_stats:
+            self._next_stats = now + self._stats_interval_s
+            callback = self._stats_cb
+            if callback is not None:
+                text = self.statistics()
+                self.events.put(lambda: callback(text))
+        if self._error_cb is not None:
+            self._look_at_connections()
+
+    def _look_at_connections(self) -> None:
+        client = self.network_client()
+        if client is None:
+            return
+        report = client.connection_report()
+        if not report:
+            self._is_down, self._reported = False, ""
+            return
+        address = report.split(": ", 1)[0]
+        if self._reported != address:
+            self._reported = address
+            self.report_error(KafkaError(KafkaError._TRANSPORT, report, retriable=True))
+        if client.is_unreachable and not self._is_down:
+            self._is_down = True
+            self.report_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, f"all brokers are down: {report}"))
+
+    def report_error(self, error: KafkaError) -> None:
+        """Make an event of an error for ``error_cb``."""
+        callback = self._error_cb
+        if callback is not None:
+            self.events.put(lambda: callback(error))
+
+    # --- questions -------------------------------------------------------------------------------------------------
+
+    def admin(self) -> KafkaAdminClient:
+        """Return an admin client with the same connection settings, made on first use."""
+        if self._admin is None:
+            from pykclient.admin.kafka_admin_client import KafkaAdminClient
+
+            self._admin = KafkaAdminClient(**_admin_settings(self.configuration, self.callbacks()))
+        return self._admin
+
+    def callbacks(self) -> dict[str, Callable[..., Any]]:
+        """Return the callbacks of the configuration."""
+        return self.configuration.callbacks
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """Return the metadata of ``topic`` (default: of all topics) and of the brokers.
+
+        Raises:
+            KafkaException: no broker responded within ``timeout`` seconds.
+        """
+        from pykclient.confluent.cluster_metadata import list_topics
+
+        self.ensure_open()
+        return list_topics(self.admin(), topic, timeout)
+
+    def cluster_id(self, timeout: float = -1) -> str:
+        """Return the id of the cluster.
+
+        Raises:
+            KafkaException: no broker responded within ``timeout`` seconds.
+        """
+        from pykclient.confluent.cluster_metadata import cluster_id
+
+        self.ensure_open()
+        return cluster_id(self.admin(), timeout)
+
+    def ensure_open(self) -> None:
+        """Raise RuntimeError if the client is closed."""
+        raise NotImplementedError
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Use other credentials for the connections that are made from now on."""
+        for number, value in enumerate((username, password), 1):
+            if not isinstance(value, str):
+                raise TypeError(f"argument {number} must be str, not {type(value).__name__}")
+        self.ensure_open()
+        raise failure(
+            KafkaError._NOT_IMPLEMENTED, "credentials cannot be replaced: create a client with the new credentials"
+        )
+
+    def release(self) -> None:
+        """Close what questions and logging have opened."""
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+        if self._handler is not None:
+            logging.getLogger("pykclient").removeHandler(self._handler)
+            self._handler = None
+
+
+def _admin_settings(configuration: Configuration, callbacks: dict[str, Callable[..., Any]]) -> dict[str, Any]:
+    settings = configuration.common()
+    if "oauth_cb" in callbacks:
+        settings["sasl.oauth.token.provider"] = callbacks["oauth_cb"]
+    return {name.replace(".", "_"): value for name, value in settings.items()}

@@ -1,0 +1,1023 @@
+"""The consumer in confluent-kafka's shape."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+from pykclient import errors
+from pykclient.confluent.client import Client
+from pykclient.confluent.cluster_metadata import limit_ms
+from pykclient.confluent.configuration import CONSUMER, Configuration
+from pykclient.confluent.constants import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED
+from pykclient.confluent.events import deadline_of, monotonic, remaining
+from pykclient.confluent.group_metadata import encoded
+from pykclient.confluent.kafka_error import (
+    ConcurrentModificationException,
+    KafkaError,
+    KafkaException,
+    error_of,
+    failure,
+)
+from pykclient.confluent.message import Message, consumed
+from pykclient.confluent.topic_partition import TopicPartition
+from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
+from pykclient.consumer.kafka_consumer import KafkaConsumer
+from pykclient.system_time import monotonic_ms
+from pykclient.types import ConsumerRecord, OffsetAndMetadata
+from pykclient.types import TopicPartition as Native
+
+T = TypeVar("T")
+
+_CLOSED = "Consumer closed"
+_BUSY = "Consumer is not safe for multi-threaded access"
+
+#: The most messages of one call of ``consume``.
+_MOST = 1_000_000
+#: Records that are taken from the inner consumer at a time.
+_CHUNK = 1000
+#: The interval of the group's work while messages are at hand.
+_TEND_MS = 100
+#: Time for the commit of what was consumed when partitions are revoked.
+_COMMIT_MS = 10_000
+#: librdkafka's offsets before the end: -2000 - n is n messages before it.
+_TAIL = -2000
+
+
+class Progress(NamedTuple):
+    """The place of a consumer in a partition; OFFSET_INVALID stands for an unknown offset."""
+
+    topic: str
+    partition: int
+    at_hand: int
+    position: int
+    stored: int
+    committed: int
+    high: int
+
+
+class _Listener(ConsumerRebalanceListener):
+    """Passes rebalances of the inner consumer on."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    def on_partitions_assigned(self, assigned: set[Native]) -> None:
+        self._consumer.on_assigned(assigned)
+
+    def on_partitions_revoked(self, revoked: set[Native]) -> None:
+        self._consumer.on_revoked(revoked, lost=False)
+
+    def on_partitions_lost(self, lost: set[Native]) -> None:
+        self._consumer.on_revoked(lost, lost=True)
+
+
+class Consumer(Client):
+    """A consumer with confluent-kafka's methods: ``poll`` returns one message, an error as a message, or None.
+
+    Create it with a dict of librdkafka's properties, ``group.id`` among them. Properties and defaults are librdkafka's;
+    see docs/from-confluent.md. Thread: one at a time.
+    """
+
+    _kind = "consumer"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Create a consumer.
+
+        Raises:
+            KafkaException: a property is unknown, or has a wrong value.
+            TypeError: there is no dict, or a callback cannot be called.
+            ValueError: there is no ``group.id``.
+        """
+        self._inner: KafkaConsumer[Any, Any] | None = None
+        configuration = Configuration(CONSUMER, args, kwargs)
+        super().__init__(configuration)
+        settings = configuration.native()
+        if "oauth_cb" in configuration.callbacks:
+            settings["sasl.oauth.token.provider"] = configuration.callbacks["oauth_cb"]
+            settings["sasl.oauthbearer.config"] = configuration.text("sasl.oauthbearer.config")
+        try:
+            self._inner = KafkaConsumer(settings, max_poll_records=_CHUNK)
+        except errors.KafkaError as error:
+            raise KafkaException(error_of(error, prefix="Failed to create consumer: ")) from error
+        self._stores = configuration.flag("enable.auto.offset.store")
+        self._commits = configuration.flag("enable.auto.commit")
+        self._commit_interval_ms = configuration.number("auto.commit.interval.ms")
+        self._reports_eof = configuration.flag("enable.partition.eof")
+        self._poll_interval_ms = configuration.number("max.poll.interval.ms")
+        self._cooperative = "cooperative-sticky" in configuration.strategies
+        self._on_commit = configuration.callbacks.get("on_commit")
+        self._on_assign: Callable[..., object] | None = None
+        self._on_revoke: Callable[..., object] | None = None
+        self._on_lost: Callable[..., object] | None = None
+        #: Records that were fetched but not handed out: lists of one partition each, the first of them partly used.
+        self._chunks: deque[tuple[Native, list[ConsumerRecord[Any, Any]]]] = deque()
+        self._current: Iterator[ConsumerRecord[Any, Any]] = iter(())
+        self._current_partition: Native | None = None
+        self._last: ConsumerRecord[Any, Any] | None = None
+        #: The next offset of each partition that a message was handed out of, and the offsets to commit.
+        self._positions: dict[Native, int] = {}
+        self._stored: dict[Native, OffsetAndMetadata] = {}
+        self._committed: dict[Native, OffsetAndMetadata] = {}
+        self._eof: dict[Native, int] = {}
+        self._subscribed = False
+        self._assigned: set[Native] = set()
+        self._in_callback = False
+        self._decided = False
+        self._raised: BaseException | None = None
+        now_ms = monotonic_ms()
+        self._last_poll_ms = now_ms
+        self._next_tend_ms = now_ms
+        self._next_commit_ms = now_ms + self._commit_interval_ms
+
+    # --- subscription ----------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: Callable[..., object] | None = None,
+        on_revoke: Callable[..., object] | None = None,
+        on_lost: Callable[..., object] | None = None,
+    ) -> None:
+        """Subscribe to topics, in the place of an earlier subscription.
+
+        A name that begins with ``^`` is a regular expression. The callbacks are called as
+        ``callback(consumer, partitions)`` inside ``poll``, ``consume``, ``unsubscribe`` and ``close``.
+
+        Raises:
+            TypeError: ``topics`` is not a list of str, or a callback cannot be called.
+            KafkaException: the list is empty, or no topic can have one of the names.
+            RuntimeError: the consumer is closed.
+        """
+        inner = self.inner()
+        if not isinstance(topics, list):
+            raise TypeError("expected list of topic unicode strings")
+        for name, callback in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
+            if callback is not None and not callable(callback):
+                raise TypeError(f"{name} expects a callable")
+        names = [str(topic) for topic in topics]
+        if not names or not all(names):
+            raise failure(
+                KafkaError._INVALID_ARG, "Failed to set subscription: Local: Invalid argument or configuration"
+            )
+        self._on_assign, self._on_revoke, self._on_lost = on_assign, on_revoke, on_lost
+        if not self._subscribed and self._assigned:
+            self._call(inner.unsubscribe)
+            self._forget(self._assigned)
+            self._assigned = set()
+        listener = _Listener(self)
+        prefix = "Failed to set subscription: "
+        if any(name.startswith("^") for name in names):
+            pattern = _pattern(names)
+            if self._subscribed:
+                self._call(inner.unsubscribe, prefix=prefix)
+            self._call(lambda: inner.subscribe(pattern=pattern, listener=listener), prefix=prefix)
+        else:
+            try:
+                self._call(lambda: inner.subscribe(names, listener=listener), prefix=prefix)
+            except KafkaException:
+                if not self._subscribed:
+                    raise
+                self._call(inner.unsubscribe, prefix=prefix)  # the subscription was a pattern
+                self._call(lambda: inner.subscribe(names, listener=listener), prefix=prefix)
+        self._subscribed = True
+
+    def unsubscribe(self) -> None:
+        """Leave the group, and give up all partitions.
+
+        Raises:
+            RuntimeError: the consumer is closed.
+        """
+        inner = self.inner()
+        self._settle()
+        self._call(inner.unsubscribe)
+        self._subscribed = False
+        self._drop_all()
+        self._raise_callback_error()
+
+    def on_assigned(self, partitions: set[Native]) -> None:
+        """Handle partitions that the group has assigned. Called by the inner consumer."""
+        if self._cooperative:
+            self._assigned |= partitions
+        else:
+            self._assigned = set(partitions)
+        if self._cooperative and not partitions:
+            return
+        self._forget(partitions)
+        if self._on_assign is None:
+            return
+        self._decided = False
+        shown = [TopicPartition(each.topic, each.partition) for each in sorted(partitions)]
+        self._run_callback(self._on_assign, shown)
+
+    def on_revoked(self, partitions: set[Native], lost: bool) -> None:
+        """Handle partitions that the group takes back. Called by the inner consumer."""
+        self._settle()
+        if not partitions and self._cooperative:
+            return
+        shown = [
+            TopicPartition(each.topic, each.partition, self._positions.get(each, OFFSET_INVALID))
+            for each in sorted(partitions)
+        ]
+        callback = self._on_lost if lost and self._on_lost is not None else self._on_revoke
+        if callback is not None:
+            self._run_callback(callback, shown)
+        if not lost and self._commits:
+            self._commit_on_revoke(partitions)
+        self._assigned -= partitions
+        self._forget(partitions)
+
+    def _run_callback(self, callback: Callable[..., object], partitions: list[TopicPartition]) -> None:
+        outer, self._in_callback = self._in_callback, True
+        try:
+            callback(self, partitions)
+        except BaseException as error:  # noqa: BLE001 - raised once the rebalance is complete
+            self._raised = error
+        finally:
+            self._in_callback = outer
+
+    def _commit_on_revoke(self, partitions: set[Native]) -> None:
+        offsets = {tp: place for tp, place in self._uncommitted().items() if tp in partitions}
+        inner = self._inner
+        if not offsets or inner is None:
+            return
+        error: KafkaError | None = None
+        try:
+            inner.commit(offsets, timeout_ms=_COMMIT_MS)
+            self._committed.update(offsets)
+        except errors.KafkaError as raised:
+            error = error_of(raised)
+        self._tell_commit(error, offsets)
+
+    # --- assignment ------------------------------------------------------------------------------------------------
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Read exactly these partitions, from their offsets.
+
+        Inside ``on_assign`` this accepts the group's assignment, and may change the offsets to start at.
+
+        Raises:
+            TypeError: ``partitions`` is not a list of TopicPartition.
+            KafkaException: an offset is invalid.
+            RuntimeError: the consumer is closed.
+        """
+        inner = self.inner()
+        wanted = _checked(partitions)
+        if self._subscribed:
+            self._accept(inner, wanted)
+            return
+        self._settle()
+        self._call(inner.unsubscribe)
+        self._drop_all()
+        natives = [_native(each) for each in wanted]
+        if natives:
+            self._call(lambda: inner.assign(natives), prefix="Failed to set assignment: ")
+        self._assigned = set(natives)
+        self._seek_all(inner, wanted)
+
+    def unassign(self) -> None:
+        """Stop reading all partitions.
+
+        Raises:
+            RuntimeError: the consumer is closed.
+        """
+        inner = self.inner()
+        if self._subscribed:
+            self._accept(inner, [])
+            return
+        self._settle()
+        self._call(inner.unsubscribe)
+        self._assigned = set()
+        self._drop_all()
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Read these partitions, too, from their offsets.
+
+        Raises:
+            TypeError: ``partitions`` is not a list of TopicPartition.
+            KafkaException: one of them is assigned already.
+            RuntimeError: the consumer is closed.
+        """
+        inner = self.inner()
+        wanted = _checked(partitions)
+        if self._subscribed:
+            self._seek_all(inner, [each for each in wanted if _native(each) in inner.assignment()])
+            self._resume_given(inner, {_native(each) for each in wanted})
+            return
+        natives = {_native(each) for each in wanted}
+        for each in sorted(natives & self._assigned):
+            raise failure(
+                KafkaError._CONFLICT, f"{each.topic} [{each.partition}] is already part of the current assignment"
+            )
+        self._assigned |= natives
+        self._call(lambda: inner.assign(self._assigned))
+        self._seek_all(inner, wanted)
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Stop reading these partitions.
+
+        Raises:
+            TypeError: ``partitions`` is not a list of TopicPartition.
+            KafkaException: one of them is not assigned.
+            RuntimeError: the consumer is closed.
+        """
+        inner = self.inner()
+        natives = {_native(each) for each in _checked(partitions)}
+        for each in sorted(natives - self._assigned):
+            raise failure(
+                KafkaError._INVALID_ARG,
+                f"{each.topic} [{each.partition}] can't be unassigned since it is not in the current assignment",
+            )
+        self._settle()
+        if self._subscribed:
+            self._forget(natives)
+            if not self._in_callback:
+                self._call(lambda: inner.pause(*natives))
+            return
+        if self._commits:
+            self._commit_on_revoke(natives)
+        self._assigned -= natives
+        self._call(lambda: inner.assign(self._assigned))
+        self._forget(natives)
+
+    def _accept(self, inner: KafkaConsumer[Any, Any], wanted: list[TopicPartition]) -> None:
+        """Apply ``assign`` to the group's assignment: offsets to start at, and partitions that are left out."""
+        own = inner.assignment()
+        natives = {_native(each) for each in wanted}
+        self._seek_all(inner, [each for each in wanted if _native(each) in own])
+        self._resume_given(inner, natives & own)
+        if own - natives:
+            self._drop(own - natives)
+            self._call(lambda: inner.pause(*(own - natives)))
+        self._assigned = natives & own if not self._in_callback else own
+
+    def _resume_given(self, inner: KafkaConsumer[Any, Any], natives: set[Native]) -> None:
+        paused = natives & inner.paused()
+        if paused and not self._in_callback:
+            self._call(lambda: inner.resume(*paused))
+
+    def _seek_all(self, inner: KafkaConsumer[Any, Any], partitions: Iterable[TopicPartition]) -> None:
+        for each in partitions:
+            if each.offset not in {OFFSET_INVALID, OFFSET_STORED}:
+                self._seek(inner, each)
+
+    def _seek(self, inner: KafkaConsumer[Any, Any], target: TopicPartition) -> None:
+        native, offset = _native(target), target.offset
+        self._drop({native})
+        self._positions.pop(native, None)
+        self._eof.pop(native, None)
+        if offset >= 0:
+            epoch = -1 if target.leader_epoch is None else target.leader_epoch
+            place = OffsetAndMetadata(offset, "", epoch)
+            self._call(lambda: inner.seek(native, place))
+        elif offset == OFFSET_BEGINNING:
+            self._call(lambda: inner.seek_to_beginning(native))
+        elif offset == OFFSET_END:
+            self._call(lambda: inner.seek_to_end(native))
+        elif offset <= _TAIL:
+            end = self._call(lambda: inner.end_offsets([native]))[native]
+            start = self._call(lambda: inner.beginning_offsets([native]))[native]
+            self._call(lambda: inner.seek(native, max(start, end + offset - _TAIL)))
+        else:
+            raise failure(KafkaError._INVALID_ARG, f"Invalid offset {offset}")
+
+    def assignment(self) -> list[TopicPartition]:
+        """Return the assigned partitions.
+
+        Raises:
+            RuntimeError: the consumer is closed.
+        """
+        self.inner()
+        return [TopicPartition(each.topic, each.partition) for each in sorted(self._assigned)]
+
+    # --- messages --------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout: float = -1) -> Message[bytes, bytes] | None:
+        """Return a message; wait up to ``timeout`` seconds for one, without a limit if it is negative.
+
+        Returns None if none arrives. A message with an ``error()`` is an error or an event. Callbacks run inside this
+        call, and their exceptions are raised.
+
+        Raises:
+            RuntimeError: the consumer is closed.
+            KafkaException: the consumer has failed permanently.
+        """
+        if self._inner is None:
+            raise RuntimeError(_CLOSED)
+        now_ms = monotonic_ms()
+        if now_ms < self._next_tend_ms and not self._in_callback:
+            self._last_poll_ms = now_ms
+            for record in self._current:
+                self._last = record
+                return consumed(record)
+        found = self._take(1, deadline_of(timeout), now_ms)
+        return found[0] if found else None
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message[bytes, bytes]]:
+        """Return up to ``num_messages`` messages; wait up to ``timeout`` seconds for the first ones.
+
+        Raises:
+            ValueError: ``num_messages`` is not from 0 to 1,000,000.
+            RuntimeError: the consumer is closed.
+        """
+        if self._inner is None:
+            raise RuntimeError(_CLOSED)
+        if not isinstance(num_messages, int):
+            raise TypeError(f"{type(num_messages).__name__!r} object cannot be interpreted as an integer")
+        if not 0 <= num_messages <= _MOST:
+            raise ValueError("num_messages must be between 0 and 1000000 (1M)")
+        return self._take(num_messages, deadline_of(timeout), monotonic_ms()) if num_messages else []
+
+    def _take(self, wanted: int, deadline: float | None, now_ms: int) -> list[Message[bytes, bytes]]:
+        """Return up to ``wanted`` messages, after the work that is due."""
+        exceeded = self._exceeded(now_ms)
+        if exceeded is not None:
+            return [exceeded]
+        found: list[Message[bytes, bytes]] = []
+        patience = monotonic() + 0.2
+        while True:
+            self._tend(now_ms)
+            if self.events.serve() and self._inner is None:
+                raise RuntimeError(_CLOSED)
+            self._raise_callback_error()
+            self._hand_out(found, wanted)
+            if len(found) >= wanted:
+                break
+            if found and monotonic() >= patience:
+                break
+            eof = self._next_eof()
+            if eof is not None:
+                found.append(eof)
+                continue
+            left = remaining(deadline)
+            error = self._fetch(left if not found else min(left, 0.05), wanted)
+            if error is not None:
+                found.append(error)
+                break
+            self._raise_callback_error()
+            if left <= 0 and not self._chunks and not len(self.events):
+                eof = self._next_eof()
+                if eof is not None:
+                    found.append(eof)
+                break
+            now_ms = monotonic_ms()
+        self._last_poll_ms = monotonic_ms()
+        return found
+
+    def _hand_out(self, found: list[Message[bytes, bytes]], wanted: int) -> None:
+        while len(found) < wanted:
+            before = len(found)
+            record = None
+            for record in self._current:
+                found.append(consumed(record))
+                if len(found) >= wanted:
+                    break
+            if record is not None:
+                self._last = record
+            if len(found) >= wanted:
+                return
+            self._settle()
+            if not self._chunks:
+                self._current_partition = None
+                return
+            self._current_partition, records = self._chunks.popleft()
+            self._current = iter(records)
+            if self._reports_eof and len(found) > before:
+                eof = self._next_eof()
+                if eof is not None:
+                    found.append(eof)
+
+    def _exceeded(self, now_ms: int) -> Message[bytes, bytes] | None:
+        late_ms = now_ms - self._last_poll_ms - self._poll_interval_ms
+        if late_ms <= 0 or not self._subscribed:
+            return None
+        self._last_poll_ms = now_ms
+        return Message(
+            error=KafkaError(
+                KafkaError._MAX_POLL_EXCEEDED,
+                f"Application maximum poll interval ({self._poll_interval_ms}ms) exceeded by {late_ms}ms",
+            )
+        )
+
+    def _fetch(self, wait_s: float, wanted: int) -> Message[bytes, bytes] | None:
+        """Poll the inner consumer; return an error as a message."""
+        inner = self.inner()
+        if not self._subscribed and not self._assigned:
+            self.events.wait(wait_s)
+            return None
+        if self._looks:
+            wait_s = min(wait_s, 0.1)
+        try:
+            polled = inner.poll(int(wait_s * 1000 + 0.999), max_records=max(_CHUNK, wanted))
+        except errors.ConcurrentModificationError as error:
+            raise ConcurrentModificationException(_BUSY) from error
+        except errors.AuthenticationError as error:
+            self.report_error(error_of(error))
+            self.events.wait(wait_s)
+            return None
+        except errors.NoOffsetForPartitionError as error:
+            tp = min(error.partitions, default=None)
+            return Message(
+                topic=None if tp is None else tp.topic,
+                partition=-1 if tp is None else tp.partition,
+                error=error_of(error, KafkaError._AUTO_OFFSET_RESET),
+            )
+        except errors.OffsetOutOfRangeError as error:
+            return Message(error=error_of(error, KafkaError._AUTO_OFFSET_RESET))
+        except errors.WakeupError:
+            return None
+        except errors.KafkaError as error:
+            if self._raised is not None:
+                return None
+            found = error_of(error)
+            if found.fatal():
+                raise KafkaException(found) from error
+            return Message(error=found)
+        chunks = self._chunks
+        for item in polled.items():
+            chunks.append(item)
+        return None
+
+    def _tend(self, now_ms: int) -> None:
+        """Do what is due: the group's work while messages are at hand, automatic commits, statistics."""
+        if now_ms < self._next_tend_ms:
+            return
+        self._next_tend_ms = now_ms + _TEND_MS
+        inner = self._inner
+        if inner is None:
+            return
+        if self._looks:
+            self.look()
+        if self._commits and now_ms >= self._next_commit_ms:
+            self._next_commit_ms = now_ms + self._commit_interval_ms
+            offsets = self._uncommitted()
+            if offsets:
+                self._commit_async(inner, offsets)
+        at_hand = self._current_partition is not None or self._chunks
+        if at_hand and self._subscribed and not self._in_callback:
+            try:
+                inner.poll(0, max_records=1, update_offsets=False)
+            except errors.ConcurrentModificationError as error:
+                raise ConcurrentModificationException(_BUSY) from error
+            except errors.KafkaError as error:  # the next fetch raises it again if it lasts
+                if isinstance(error, errors.AuthenticationError):
+                    self.report_error(error_of(error))
+
+    def _next_eof(self) -> Message[bytes, bytes] | None:
+        """Return the event of a partition whose end was reached, each end once."""
+        if not self._reports_eof or self._chunks:
+            return None
+        inner = self.inner()
+        paused = inner.paused()
+        for native in sorted(self._assigned - paused):
+            if native == self._current_partition:
+                continue
+            high = inner.highwater(native)
+            if high is None or self._eof.get(native) == high:
+                continue
+            try:
+                position = inner.position(native, timeout_ms=0)
+                lag = inner.current_lag(native)
+            except errors.KafkaError:
+                continue
+            if lag == 0 or position >= high:
+                self._eof[native] = high
+                return Message(
+                    native.topic,
+                    native.partition,
+                    position,
+                    error=KafkaError(
+                        KafkaError._PARTITION_EOF,
+                        f"Fetch from broker reached end of partition at offset {position} (HighwaterMark {high})",
+                    ),
+                )
+        return None
+
+    # --- what is at hand -------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Note the position after the message that was handed out last."""
+        last = self._last
+        if last is None:
+            return
+        self._last = None
+        native = Native(last.topic, last.partition)
+        self._positions[native] = last.offset + 1
+        if self._stores:
+            epoch = -1 if last.leader_epoch is None else last.leader_epoch
+            self._stored[native] = OffsetAndMetadata(last.offset + 1, "", epoch)
+
+    def _uncommitted(self) -> dict[Native, OffsetAndMetadata]:
+        self._settle()
+        committed = self._committed
+        return {tp: place for tp, place in self._stored.items() if committed.get(tp) != place}
+
+    def _drop(self, partitions: set[Native]) -> dict[Native, int]:
+        """Drop the messages at hand of these partitions; return the offsets of the first of them."""
+        self._settle()
+        first: dict[Native, int] = {}
+        if self._current_partition in partitions:
+            for record in self._current:
+                first[self._current_partition] = record.offset
+                break
+            self._current, self._current_partition = iter(()), None
+        for native, records in self._chunks:
+            if native in partitions and records:
+                first.setdefault(native, records[0].offset)
+        if first:
+            self._chunks = deque(chunk for chunk in self._chunks if chunk[0] not in partitions)
+        return first
+
+    def _forget(self, partitions: set[Native]) -> None:
+        """Drop all that is known of partitions that this consumer no longer has."""
+        self._drop(partitions)
+        for table in (self._positions, self._stored, self._committed, self._eof):
+            for native in partitions:
+                table.pop(native, None)
+
+    def _drop_all(self) -> None:
+        self._settle()
+        self._chunks.clear()
+        self._current, self._current_partition = iter(()), None
+        for table in (self._positions, self._stored, self._committed, self._eof):
+            table.clear()
+
+    # --- offsets ---------------------------------------------------------------------------------------------------
+
+    def store_offsets(
+        self, message: Message[Any, Any] | None = None, offsets: list[TopicPartition] | None = None
+    ) -> None:
+        """Store the offset after ``message``, or ``offsets``, for the next commit.
+
+        Raises:
+            ValueError: both arguments are given, or none.
+            KafkaException: ``enable.auto.offset.store`` is on, or a partition is not assigned.
+            RuntimeError: the consumer is closed.
+        """
+        self.inner()
+        if message is not None and offsets is not None:
+            raise ValueError("message and offsets are mutually exclusive")
+        if message is None and offsets is None:
+            raise ValueError("expected either message or offsets")
+        wanted = _checked(offsets) if message is None else [_after(message, "store")]
+        if self._stores:
+            raise failure(KafkaError._INVALID_ARG, "StoreOffsets failed: Local: Invalid argument or configuration")
+        if not any(_native(each) in self._assigned for each in wanted):
+            raise failure(KafkaError._STATE, "StoreOffsets failed: Local: Erroneous state")
+        for each in wanted:
+            if _native(each) in self._assigned:
+                self._stored[_native(each)] = _place(each)
+            else:
+                each.error = KafkaError(KafkaError._STATE)
+
+    def commit(
+        self,
+        message: Message[Any, Any] | None = None,
+        offsets: list[TopicPartition] | None = None,
+        asynchronous: bool = True,
+        **kwargs: Any,
+    ) -> list[TopicPartition] | None:
+        """Commit the offset after ``message``, ``offsets``, or what was consumed or stored since the last commit.
+
+        With ``asynchronous=False`` wait for the result and return the partitions; otherwise return None, and a later
+        ``poll`` calls ``on_commit``.
+
+        Raises:
+            ValueError: both ``message`` and ``offsets`` are given.
+            KafkaException: the commit failed; ``_NO_OFFSET`` if there is nothing to commit.
+            RuntimeError: the consumer is closed.
+        """
+        inner = self.inner()
+        if "async" in kwargs:
+            asynchronous = bool(kwargs.pop("async"))
+        if kwargs:
+            raise TypeError(f"{next(iter(kwargs))!r} is an invalid keyword argument for commit()")
+        if message is not None and offsets is not None:
+            raise ValueError("message and offsets are mutually exclusive")
+        if offsets is not None:
+            places = {_native(each): _place(each) for each in _checked(offsets) if each.offset >= 0}
+        elif message is not None:
+            after = _after(message, "commit")
+            places = {_native(after): _place(after)}
+        else:
+            places = self._uncommitted()
+        if not places:
+            if not asynchronous:
+                raise failure(KafkaError._NO_OFFSET, "Commit failed: Local: No offset stored")
+            self._tell_commit(KafkaError(KafkaError._NO_OFFSET), {})
+            return None
+        if asynchronous:
+            self._commit_async(inner, places)
+            return None
+        self._call(lambda: inner.commit(places), prefix="Commit failed: ")
+        self._committed.update({tp: place for tp, place in places.items() if self._stored.get(tp) == place})
+        return _shown(places)
+
+    def _commit_async(self, inner: KafkaConsumer[Any, Any], places: dict[Native, OffsetAndMetadata]) -> None:
+        def tell(_offsets: object, error: Exception | None) -> None:
+            if error is None:
+                self._committed.update({tp: place for tp, place in places.items() if self._stored.get(tp) == place})
+            self._tell_commit(None if error is None else error_of(error), places)
+
+        self._call(lambda: inner.commit_async(places, tell), prefix="Commit failed: ")
+
+    def _tell_commit(self, error: KafkaError | None, places: dict[Native, OffsetAndMetadata]) -> None:
+        callback = self._on_commit
+        if callback is None:
+            return
+        partitions = _shown(places)
+        for partition in partitions:
+            partition.error = error
+        self.events.put(lambda: callback(error, partitions))
+
+    def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
+        """Return the committed offsets; OFFSET_INVALID where there is none.
+
+        Raises:
+            KafkaException: the offsets did not arrive within ``timeout`` seconds.
+            RuntimeError: the consumer is closed.
+        """
+        inner = self.inner()
+        wanted = _checked(partitions)
+        natives = [_native(each) for each in wanted]
+        found = self._call(
+            lambda: inner.committed(natives, timeout_ms=limit_ms(timeout)), prefix="Failed to get committed offsets: "
+        )
+        result = []
+        for each in wanted:
+            place = found.get(_native(each))
+            made = TopicPartition(each.topic, each.partition)
+            if place is not None:
+                made.offset, made.metadata = place.offset, place.metadata
+                made.leader_epoch = place.leader_epoch if place.leader_epoch >= 0 else None
+            result.append(made)
+        return result
+
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Return the offsets after the messages that were consumed last; OFFSET_INVALID where there is none.
+
+        Raises:
+            RuntimeError: the consumer is closed.
+        """
+        self.inner()
+        self._settle()
+        return [
+            TopicPartition(each.topic, each.partition, self._positions.get(_native(each), OFFSET_INVALID))
+            for each in _checked(partitions)
+        ]
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Go to the offset of ``partition``.
+
+        Raises:
+            TypeError: this is no TopicPartition.
+            KafkaException: the partition is not assigned.
+            RuntimeError: the consumer is closed.
+        """
+        inner = self.inner()
+        if not isinstance(partition, TopicPartition):
+            raise TypeError("expected confluent_kafka.TopicPartition")
+        prefix = f"Failed to seek to offset {partition.offset}: "
+        if _native(partition) not in inner.assignment():
+            known = any(each.topic == partition.topic for each in self._assigned)
+            code = KafkaError._STATE if known else KafkaError._UNKNOWN_PARTITION
+            raise failure(code, f"{prefix}{KafkaError(code).str()}")
+        self._seek(inner, partition)
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Return no messages of these partitions until ``resume``.
+
+        Raises:
+            RuntimeError: the consumer is closed.
+        """
+        inner = self.inner()
+        natives = {_native(each) for each in _checked(partitions)} & inner.assignment()
+        first = self._drop(natives)
+        for native, offset in first.items():
+            self._call(lambda native=native, offset=offset: inner.seek(native, offset))  # type: ignore[misc]
+        if natives:
+            self._call(lambda: inner.pause(*natives), prefix="Failed to pause partitions: ")
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Return messages of these partitions again.
+
+        Raises:
+            RuntimeError: the consumer is closed.
+        """
+        inner = self.inner()
+        natives = {_native(each) for each in _checked(partitions)} & inner.assignment()
+        if natives:
+            self._call(lambda: inner.resume(*natives), prefix="Failed to resume partitions: ")
+
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float = -1, cached: bool = False
+    ) -> tuple[int, int]:
+        """Return the first offset of ``partition`` and the one after its last message.
+
+        With ``cached`` it is what the last fetch told, and OFFSET_INVALID if there was none.
+
+        Raises:
+            TypeError: this is no TopicPartition.
+            KafkaException: the offsets did not arrive within ``timeout`` seconds.
+            RuntimeError: the consumer is closed.
+        """
+        inner = self.inner()
+        if not isinstance(partition, TopicPartition):
+            raise TypeError("expected confluent_kafka.TopicPartition")
+        native = _native(partition)
+        if cached:
+            high = inner.highwater(native) if native in inner.assignment() else None
+            return OFFSET_INVALID, OFFSET_INVALID if high is None else high
+        prefix = "Failed to get watermark offsets: "
+        limit = limit_ms(timeout)
+        infos = self._call(lambda: inner.partitions_for(native.topic, timeout_ms=limit), prefix=prefix)
+        if native.partition not in {info.partition for info in infos}:
+            raise failure(KafkaError._UNKNOWN_PARTITION, f"{prefix}Local: Unknown partition")
+        low = self._call(lambda: inner.beginning_offsets([native], timeout_ms=limit), prefix=prefix)[native]
+        high = self._call(lambda: inner.end_offsets([native], timeout_ms=limit), prefix=prefix)[native]
+        return low, high
+
+    def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
+        """Return the first offsets at or after the times that the partitions have as offsets, in milliseconds.
+
+        A partition without one gets OFFSET_END.
+
+        Raises:
+            KafkaException: the offsets did not arrive within ``timeout`` seconds.
+            RuntimeError: the consumer is closed.
+        """
+        inner = self.inner()
+        wanted = _checked(partitions)
+        times = {_native(each): each.offset for each in wanted}
+        prefix = "Failed to get offsets: "
+        found = self._call(lambda: inner.offsets_for_times(times, timeout_ms=limit_ms(timeout)), prefix=prefix)
+        result = []
+        for each in wanted:
+            place = found.get(_native(each))
+            result.append(TopicPartition(each.topic, each.partition, OFFSET_END if place is None else place.offset))
+        return result
+
+    # --- the group, the cluster and the end ------------------------------------------------------------------------
+
+    def memberid(self) -> str | None:
+        """Return the id of this member of the group; None without one.
+
+        Raises:
+            RuntimeError: the consumer is closed.
+        """
+        inner = self.inner()
+        return inner.group_metadata().member_id or None
+
+    def consumer_group_metadata(self) -> bytes:
+        """Return the membership, for ``Producer.send_offsets_to_transaction``.
+
+        Raises:
+            RuntimeError: the consumer is closed.
+        """
+        return encoded(self.inner().group_metadata())
+
+    def progress(self) -> list[Progress]:
+        """Return how far this consumer is, by partition, for the statistics."""
+        inner = self.inner()
+        self._settle()
+        at_hand: dict[Native, int] = {}
+        for native, records in self._chunks:
+            at_hand[native] = at_hand.get(native, 0) + len(records)
+        rows = []
+        for native in sorted(self._assigned & inner.assignment()):
+            stored, committed, high = self._stored.get(native), self._committed.get(native), inner.highwater(native)
+            rows.append(
+                Progress(
+                    native.topic,
+                    native.partition,
+                    at_hand.get(native, 0),
+                    self._positions.get(native, OFFSET_INVALID),
+                    OFFSET_INVALID if stored is None else stored.offset,
+                    OFFSET_INVALID if committed is None else committed.offset,
+                    OFFSET_INVALID if high is None else high,
+                )
+            )
+        return rows
+
+    def network_client(self) -> Any:
+        inner = self._inner
+        return None if inner is None else inner._consumer.components.client
+
+    def statistics(self) -> str:
+        from pykclient.confluent.statistics import of_consumer
+
+        return of_consumer(self)
+
+    def ensure_open(self) -> None:
+        self.inner()
+
+    def close(self) -> None:
+        """Commit what was consumed if commits are automatic, leave the group, and release all resources.
+
+        The callback for revoked partitions is called. A second call does nothing.
+        """
+        inner = self._inner
+        if inner is None:
+            return
+        self._settle()
+        if self._commits and not self._subscribed:
+            self._commit_on_revoke(set(self._stored))
+        try:
+            self._call(lambda: inner.close(autocommit=False))
+            self.events.serve()
+        finally:
+            self._inner = None
+            self._drop_all()
+            self.release()
+        self._raise_callback_error()
+
+    def __enter__(self) -> Consumer:
+        self.inner()
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        self.close()
+        return None
+
+    def __del__(self) -> None:
+        inner = getattr(self, "_inner", None)
+        if inner is not None:
+            self._inner = None
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)
+                inner.__del__()
+
+    def inner(self) -> KafkaConsumer[Any, Any]:
+        """Return the consumer that does the work.
+
+        Raises:
+            RuntimeError: the consumer is closed.
+        """
+        inner = self._inner
+        if inner is None:
+            raise RuntimeError(_CLOSED)
+        return inner
+
+    def _raise_callback_error(self) -> None:
+        error, self._raised = self._raised, None
+        if error is not None:
+            raise error
+
+    def _call(self, call: Callable[[], T], prefix: str = "") -> T:
+        """Call the inner consumer; turn its errors into confluent-kafka's."""
+        try:
+            return call()
+        except errors.ConcurrentModificationError as error:
+            raise ConcurrentModificationException(_BUSY) from error
+        except errors.KafkaError as error:
+            if self._raised is not None:
+                self._raise_callback_error()
+            raise KafkaException(error_of(error, prefix=prefix)) from error
+
+
+def _native(partition: TopicPartition) -> Native:
+    return Native(partition.topic, partition.partition)
+
+
+def _place(partition: TopicPartition) -> OffsetAndMetadata:
+    epoch = -1 if partition.leader_epoch is None else partition.leader_epoch
+    return OffsetAndMetadata(partition.offset, partition.metadata or "", epoch)
+
+
+def _shown(places: dict[Native, OffsetAndMetadata]) -> list[TopicPartition]:
+    return [
+        TopicPartition(tp.topic, tp.partition, place.offset, place.metadata or None, place.leader_epoch)
+        for tp, place in sorted(places.items())
+    ]
+
+
+def _after(message: Any, verb: str) -> TopicPartition:
+    if not isinstance(message, Message):
+        raise TypeError("expected confluent_kafka.cimpl.Message")
+    error = message.error()
+    if error is not None:
+        raise failure(KafkaError._INVALID_ARG, f"Cannot {verb} offsets for message with error: '{error.str()}'")
+    return TopicPartition(
+        message._topic or "", message._partition, message._offset + 1, leader_epoch=message._leader_epoch
+    )
+
+
+def _checked(partitions: Any) -> list[TopicPartition]:
+    if not isinstance(partitions, list):
+        raise TypeError("requires list of TopicPartition")
+    for each in partitions:
+        if not isinstance(each, TopicPartition):
+            raise TypeError("expected confluent_kafka.cimpl.TopicPartition")
+    return partitions
+
+
+def _pattern(names: list[str]) -> str:
+    """Return one pattern for whole names that stands for names and librdkafka's regular expressions."""
+    parts = [f"(?:{name}.*)" if name.startswith("^") else re.escape(name) for name in names]
+    return "|".join(parts)

@@ -1,0 +1,92 @@
+"""Events that wait for the application, and the wait for them.
+
+librdkafka calls the application only inside ``poll``, ``flush`` and ``consume``. So whatever happens on other threads
+becomes an event, and these calls serve the events.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sized
+
+from pykclient.system_time import monotonic_ms
+
+#: Longest wait, so that a signal's handler runs in time and timers are checked.
+_SLICE_S = 0.2
+
+
+def monotonic() -> float:
+    """Return the time in seconds, from an arbitrary start."""
+    return monotonic_ms() / 1000
+
+
+def remaining(deadline: float | None) -> float:
+    """Return the seconds to ``deadline``, at most one slice; None stands for no deadline."""
+    return _SLICE_S if deadline is None else max(0.0, min(_SLICE_S, deadline - monotonic()))
+
+
+def deadline_of(timeout: float) -> float | None:
+    """Return the end of a timeout in seconds; None if it is negative, which means forever.
+
+    Raises:
+        TypeError: ``timeout`` is not a number.
+    """
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        if timeout is None or isinstance(timeout, str):
+            raise TypeError(f"must be real number, not {type(timeout).__name__}")
+        timeout = float(timeout)
+    return None if timeout < 0 else monotonic() + timeout
+
+
+class Events:
+    """A queue of events: calls without arguments, in order.
+
+    ``put`` may be called on any thread. Threads that wait are woken by the first event.
+    """
+
+    __slots__ = ("_queue", "_signal", "_waiting")
+
+    def __init__(self) -> None:
+        self._queue: deque[Callable[[], object]] = deque()
+        self._signal = threading.Event()
+        self._waiting = 0
+
+    def put(self, event: Callable[[], object]) -> None:
+        """Add an event."""
+        self._queue.append(event)
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the threads that wait."""
+        if self._waiting:
+            self._signal.set()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def serve(self) -> int:
+        """Run the events that wait now; return their number. An exception of an event ends this, and is raised."""
+        queue = self._queue
+        served = 0
+        for _ in range(len(queue)):
+            try:
+                event = queue.popleft()
+            except IndexError:  # another thread serves them, too
+                break
+            served += 1
+            event()
+        return served
+
+    def wait(self, timeout: float, others: Sized = ()) -> None:
+        """Wait until there is an event, or something in ``others``, or ``timeout`` seconds have passed.
+
+        Whoever adds to ``others`` calls ``wake``.
+        """
+        self._waiting += 1
+        try:
+            self._signal.clear()
+            if not self._queue and not len(others):
+                self._signal.wait(timeout)
+        finally:
+            self._waiting -= 1

@@ -1,0 +1,109 @@
+"""Partitions and ids in confluent-kafka's shape."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from pykclient.confluent.constants import OFFSET_INVALID
+
+
+class TopicPartition:
+    """A partition with an offset; also with an error, in results.
+
+    Equality, order and hash go by topic and partition alone.
+    """
+
+    __slots__ = ("error", "leader_epoch", "metadata", "offset", "partition", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int = -1,
+        offset: int = OFFSET_INVALID,
+        metadata: str | None = None,
+        leader_epoch: int | None = None,
+    ) -> None:
+        if not isinstance(topic, str):
+            raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
+        for value in (partition, offset):
+            if not isinstance(value, int):
+                raise TypeError(f"{type(value).__name__!r} object cannot be interpreted as an integer")
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.metadata = metadata
+        self.leader_epoch = None if leader_epoch is None or leader_epoch < 0 else leader_epoch
+        self.error: Any = None
+
+    def __repr__(self) -> str:
+        error = "None" if self.error is None else f"{self.error}"
+        return (
+            f"TopicPartition{{topic={self.topic},partition={self.partition},offset={self.offset},"
+            f"leader_epoch={self.leader_epoch},error={error}}}"
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self.partition))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TopicPartition):
+            return NotImplemented
+        return self.partition == other.partition and self.topic == other.topic
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, TopicPartition):
+            return NotImplemented
+        return (self.topic, self.partition) < (other.topic, other.partition)
+
+    def __le__(self, other: object) -> bool:
+        if not isinstance(other, TopicPartition):
+            return NotImplemented
+        return (self.topic, self.partition) <= (other.topic, other.partition)
+
+    def __gt__(self, other: object) -> bool:
+        if not isinstance(other, TopicPartition):
+            return NotImplemented
+        return (self.topic, self.partition) > (other.topic, other.partition)
+
+    def __ge__(self, other: object) -> bool:
+        if not isinstance(other, TopicPartition):
+            return NotImplemented
+        return (self.topic, self.partition) >= (other.topic, other.partition)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = (self.topic, self.partition, self.offset, self.metadata, self.leader_epoch)
+        return TopicPartition, arguments, (None, {"error": self.error})
+
+
+class Uuid:
+    """A 128-bit id, such as a topic's; its text is base64 without padding."""
+
+    __slots__ = ("_least", "_most")
+
+    def __init__(self, most_significant_bits: int, least_significant_bits: int) -> None:
+        for value in (most_significant_bits, least_significant_bits):
+            if not isinstance(value, int):
+                raise TypeError(f"{type(value).__name__!r} object cannot be interpreted as an integer")
+        self._most = most_significant_bits
+        self._least = least_significant_bits
+
+    def get_most_significant_bits(self) -> int:
+        """Return the upper 64 bits, signed."""
+        return self._most
+
+    def get_least_significant_bits(self) -> int:
+        """Return the lower 64 bits, signed."""
+        return self._least
+
+    def __repr__(self) -> str:
+        data = self._most.to_bytes(8, "big", signed=True) + self._least.to_bytes(8, "big", signed=True)
+        return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+    def __hash__(self) -> int:
+        return self._most ^ self._least
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Uuid):
+            return NotImplemented
+        return (self._most, self._least) == (other._most, other._least)

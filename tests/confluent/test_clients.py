@@ -1,0 +1,450 @@
+"""The producer and the consumer in confluent-kafka's shape, on the embedded cluster."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from pykclient.confluent import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    Consumer,
+    DeserializingConsumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    SerializingProducer,
+    TopicPartition,
+    consistent,
+)
+from pykclient.confluent.error import KeySerializationError, ValueDeserializationError
+from pykclient.confluent.serialization import IntegerDeserializer, IntegerSerializer, StringSerializer
+from pykclient.testing import EmbeddedCluster
+
+_PATIENCE_S = 30.0
+_NOWHERE = "127.0.0.1:1"
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as made:
+        made.create_topic("t", 2)
+        yield made
+
+
+@contextmanager
+def _producer(cluster: EmbeddedCluster, **settings: Any) -> Iterator[Producer]:
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers, **settings}) as producer:
+        yield producer
+
+
+@contextmanager
+def _consumer(cluster: EmbeddedCluster, **settings: Any) -> Iterator[Consumer]:
+    conf = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+    with Consumer({**conf, **settings}) as consumer:
+        yield consumer
+
+
+def _fill(cluster: EmbeddedCluster, count: int, partition: int = 0) -> None:
+    with _producer(cluster) as producer:
+        for number in range(count):
+            producer.produce("t", str(number), partition=partition)
+
+
+def _until(consumer: Consumer, done: Callable[[], bool]) -> None:
+    deadline = monotonic() + _PATIENCE_S
+    while not done():
+        assert monotonic() < deadline
+        consumer.poll(0.1)
+
+
+def _read(consumer: Consumer, count: int) -> list[Message[bytes, bytes]]:
+    found: list[Message[bytes, bytes]] = []
+    deadline = monotonic() + _PATIENCE_S
+    while len(found) < count:
+        assert monotonic() < deadline
+        message = consumer.poll(0.5)
+        if message is not None:
+            assert message.error() is None, message.error()
+            found.append(message)
+    return found
+
+
+# --- producer --------------------------------------------------------------------------------------------------------
+
+
+def test_delivery_callbacks_run_only_inside_poll_and_flush(cluster: EmbeddedCluster) -> None:
+    reports: list[tuple[Any, Any, int]] = []
+    with _producer(cluster) as producer:
+        producer.produce(
+            "t", "v", "k", headers={"h": "x"}, callback=lambda e, m: reports.append((e, m, threading.get_ident()))
+        )
+        producer.inner().flush(_PATIENCE_S)
+        assert not reports
+        assert len(producer) == 1
+        assert producer.flush(_PATIENCE_S) == 0
+        assert len(producer) == 0
+    ((error, message, thread),) = reports
+    assert error is None
+    assert thread == threading.get_ident()
+    assert (message.topic(), message.value(), message.key(), message.offset()) == ("t", b"v", b"k", 0)
+    assert message.partition() == consistent(b"k", 2)
+    assert message.timestamp()[0] == 1
+    assert message.latency() >= 0
+
+
+def test_exception_of_a_callback_is_raised_by_poll(cluster: EmbeddedCluster) -> None:
+    def fail(_error: object, _message: object) -> None:
+        raise LookupError("mine")
+
+    with _producer(cluster) as producer:
+        producer.produce("t", "v", on_delivery=fail)
+        with pytest.raises(LookupError, match="mine"):
+            producer.flush(_PATIENCE_S)
+
+
+def test_full_queue_raises_buffer_error_until_reports_are_served(cluster: EmbeddedCluster) -> None:
+    with _producer(cluster, **{"queue.buffering.max.messages": 2}) as producer:
+        producer.produce("t", "1")
+        producer.produce("t", "2")
+        with pytest.raises(BufferError, match="Local: Queue full"):
+            producer.produce("t", "3")
+        assert len(producer) == 2
+        producer.flush(_PATIENCE_S)
+        producer.produce("t", "3")
+
+
+def test_unreachable_cluster_times_messages_out_and_reports_errors() -> None:
+    seen: list[KafkaError] = []
+    reports: list[tuple[Any, Any]] = []
+    producer = Producer({"bootstrap.servers": _NOWHERE, "message.timeout.ms": 200, "error_cb": seen.append})
+    started = monotonic()
+    producer.produce("t", "v", callback=lambda error, message: reports.append((error, message.offset())))
+    assert monotonic() - started < 5
+    assert producer.flush(_PATIENCE_S) == 0
+    deadline = monotonic() + _PATIENCE_S
+    while KafkaError._ALL_BROKERS_DOWN not in seen and monotonic() < deadline:
+        producer.poll(0.1)
+    producer.close()
+    assert reports == [(KafkaError._MSG_TIMED_OUT, None)]
+    assert KafkaError._TRANSPORT in seen
+    assert KafkaError._ALL_BROKERS_DOWN in seen
+
+
+def test_purge_fails_messages_without_a_topic() -> None:
+    reports: list[Any] = []
+    producer = Producer({"bootstrap.servers": _NOWHERE})
+    producer.produce("t", "v", callback=lambda error, _: reports.append(error))
+    producer.purge()
+    assert producer.flush(_PATIENCE_S) == 0
+    producer.close()
+    assert reports == [KafkaError._PURGE_QUEUE]
+
+
+def test_flush_returns_the_messages_that_are_left() -> None:
+    producer = Producer({"bootstrap.servers": _NOWHERE})
+    producer.produce("t", "v")
+    assert producer.flush(0.1) == 1
+    producer.purge()
+    producer.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("t", 5), TypeError),
+        (("t", bytearray(b"x")), TypeError),
+        ((None,), TypeError),
+        (("",), KafkaException),
+    ],
+)
+def test_wrong_arguments_of_produce_are_refused(arguments: tuple[Any, ...], error: type[Exception]) -> None:
+    with Producer({"bootstrap.servers": _NOWHERE}) as producer:
+        with pytest.raises(error):
+            producer.produce(*arguments)
+        for headers in ({"a": 5}, [("a",)], 5):
+            with pytest.raises(TypeError):
+                producer.produce("t", headers=headers)
+        with pytest.raises(KafkaException) as raised:
+            producer.produce("t", "x" * 2_000_000)
+        assert raised.value.args[0] == KafkaError.MSG_SIZE_TOO_LARGE
+        assert len(producer) == 0
+
+
+def test_closed_producer_raises_runtime_error() -> None:
+    producer = Producer({"bootstrap.servers": _NOWHERE})
+    assert producer.close() is True
+    for call in (lambda: producer.produce("t"), lambda: producer.poll(0), producer.flush, producer.list_topics):
+        with pytest.raises(RuntimeError, match="Producer has been closed"):
+            call()
+    assert len(producer) == 0
+    assert producer
+
+
+def test_transaction_commits_messages_and_offsets(cluster: EmbeddedCluster) -> None:
+    _fill(cluster, 3)
+    with _consumer(cluster) as consumer, _producer(cluster, **{"transactional.id": "x"}) as producer:
+        consumer.subscribe(["t"])
+        _read(consumer, 3)
+        producer.init_transactions(_PATIENCE_S)
+        producer.begin_transaction()
+        producer.produce("t", "out", partition=1)
+        producer.send_offsets_to_transaction(
+            [TopicPartition("t", 0, 3)], consumer.consumer_group_metadata(), _PATIENCE_S
+        )
+        producer.commit_transaction(_PATIENCE_S)
+        assert consumer.committed([TopicPartition("t", 0)], _PATIENCE_S)[0].offset == 3
+        assert _read(consumer, 1)[0].value() == b"out"
+
+
+def test_transactional_call_without_an_id_is_not_configured() -> None:
+    with Producer({"bootstrap.servers": _NOWHERE}) as producer:
+        with pytest.raises(KafkaException) as raised:
+            producer.begin_transaction()
+        assert raised.value.args[0] == KafkaError._NOT_CONFIGURED
+
+
+def test_batch_reports_each_refused_message(cluster: EmbeddedCluster) -> None:
+    with _producer(cluster, **{"queue.buffering.max.messages": 2}) as producer:
+        messages: list[dict[str, Any]] = [{"value": "1"}, {"value": b"2", "key": "k"}, {"value": "3"}]
+        assert producer.produce_batch("t", messages) == 2
+        assert messages[2]["_error"] == KafkaError._QUEUE_FULL
+
+
+# --- consumer --------------------------------------------------------------------------------------------------------
+
+
+def test_rebalance_callbacks_may_change_the_offsets(cluster: EmbeddedCluster) -> None:
+    _fill(cluster, 5)
+    calls: list[tuple[str, list[int]]] = []
+
+    def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        calls.append(("assign", [each.partition for each in partitions]))
+        for each in partitions:
+            each.offset = 3 if each.partition == 0 else OFFSET_END
+        consumer.assign(partitions)
+
+    with _consumer(cluster) as consumer:
+        consumer.subscribe(["^t$"], on_assign, lambda _, gone: calls.append(("revoke", [e.partition for e in gone])))
+        assert [message.offset() for message in _read(consumer, 2)] == [3, 4]
+        assert {each.partition for each in consumer.assignment()} == {0, 1}
+    assert calls == [("assign", [0, 1]), ("revoke", [0, 1])]
+
+
+def test_exception_of_a_rebalance_callback_is_raised_by_poll(cluster: EmbeddedCluster) -> None:
+    def fail(_consumer: object, _partitions: object) -> None:
+        raise LookupError("mine")
+
+    with _consumer(cluster) as consumer:
+        consumer.subscribe(["t"], on_assign=fail)
+        with pytest.raises(LookupError, match="mine"):
+            _until(consumer, lambda: False)
+
+
+def test_end_of_each_partition_is_reported_once(cluster: EmbeddedCluster) -> None:
+    _fill(cluster, 3)
+    with _consumer(cluster, **{"enable.partition.eof": True}) as consumer:
+        consumer.subscribe(["t"])
+        events: list[tuple[int | None, int | None, bool]] = []
+        deadline = monotonic() + _PATIENCE_S
+        while len(events) < 5 and monotonic() < deadline:
+            for message in consumer.consume(10, 0.5):
+                error = message.error()
+                assert error is None or error == KafkaError._PARTITION_EOF
+                events.append((message.partition(), message.offset(), error is not None))
+        assert [event for event in events if event[0] == 0] == [
+            (0, 0, False),
+            (0, 1, False),
+            (0, 2, False),
+            (0, 3, True),
+        ]
+        assert (1, 0, True) in events
+        assert consumer.poll(0.3) is None
+
+
+def test_close_commits_what_was_handed_out_and_not_what_was_fetched(cluster: EmbeddedCluster) -> None:
+    _fill(cluster, 10)
+    commits: list[Any] = []
+    with _consumer(cluster, on_commit=lambda error, parts: commits.append((error, parts))) as consumer:
+        consumer.subscribe(["t"])
+        _read(consumer, 4)
+    assert commits[-1] == (None, [TopicPartition("t", 0)])
+    with _consumer(cluster) as consumer:
+        consumer.subscribe(["t"])
+        assert _read(consumer, 1)[0].offset() == 4
+
+
+def test_stored_offsets_are_what_commit_commits(cluster: EmbeddedCluster) -> None:
+    _fill(cluster, 5)
+    with _consumer(cluster, **{"enable.auto.offset.store": False, "enable.auto.commit": False}) as consumer:
+        with pytest.raises(KafkaException) as raised:
+            consumer.store_offsets(offsets=[TopicPartition("t", 0, 1)])
+        assert raised.value.args[0] == KafkaError._STATE
+        consumer.subscribe(["t"])
+        messages = _read(consumer, 5)
+        with pytest.raises(KafkaException) as raised:
+            consumer.commit(asynchronous=False)
+        assert raised.value.args[0] == KafkaError._NO_OFFSET
+        consumer.store_offsets(messages[1])
+        committed = consumer.commit(asynchronous=False)
+        assert committed is not None
+        assert [each.offset for each in committed] == [2]
+        assert consumer.position([TopicPartition("t", 0)])[0].offset == 5
+
+
+def test_storing_offsets_beside_automatic_storing_is_refused(cluster: EmbeddedCluster) -> None:
+    with _consumer(cluster) as consumer:
+        with pytest.raises(KafkaException) as raised:
+            consumer.store_offsets(offsets=[TopicPartition("t", 0, 1)])
+        assert raised.value.args[0] == KafkaError._INVALID_ARG
+        with pytest.raises(ValueError, match="mutually exclusive"):
+            consumer.commit(message=Message("t"), offsets=[])
+        with pytest.raises(ValueError, match="expected either"):
+            consumer.store_offsets()
+
+
+def test_asynchronous_commit_calls_on_commit_in_a_later_poll(cluster: EmbeddedCluster) -> None:
+    _fill(cluster, 2)
+    commits: list[Any] = []
+    settings = {"enable.auto.commit": False, "on_commit": lambda error, parts: commits.append((error, parts[0].offset))}
+    with _consumer(cluster, **settings) as consumer:
+        consumer.subscribe(["t"])
+        (message,) = _read(consumer, 1)
+        assert consumer.commit(message) is None
+        assert not commits
+        _until(consumer, lambda: bool(commits))
+    assert commits == [(None, 1)]
+
+
+def test_assigned_partitions_start_at_their_offsets(cluster: EmbeddedCluster) -> None:
+    _fill(cluster, 5)
+    _fill(cluster, 2, partition=1)
+    with _consumer(cluster, **{"auto.offset.reset": "latest"}) as consumer:
+        consumer.assign([TopicPartition("t", 0, 3)])
+        assert [message.offset() for message in _read(consumer, 2)] == [3, 4]
+        consumer.incremental_assign([TopicPartition("t", 1, OFFSET_BEGINNING)])
+        assert [message.partition() for message in _read(consumer, 2)] == [1, 1]
+        with pytest.raises(KafkaException) as raised:
+            consumer.incremental_assign([TopicPartition("t", 1)])
+        assert raised.value.args[0] == KafkaError._CONFLICT
+        consumer.incremental_unassign([TopicPartition("t", 1)])
+        assert consumer.assignment() == [TopicPartition("t", 0)]
+        consumer.seek(TopicPartition("t", 0, 1))
+        assert _read(consumer, 1)[0].offset() == 1
+        consumer.unassign()
+        assert consumer.assignment() == []
+
+
+def test_paused_partition_resumes_at_the_next_message(cluster: EmbeddedCluster) -> None:
+    _fill(cluster, 5)
+    with _consumer(cluster) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        assert _read(consumer, 1)[0].offset() == 0
+        consumer.pause([TopicPartition("t", 0)])
+        assert consumer.poll(0.3) is None
+        consumer.resume([TopicPartition("t", 0)])
+        assert _read(consumer, 1)[0].offset() == 1
+
+
+def test_offsets_of_a_partition(cluster: EmbeddedCluster) -> None:
+    _fill(cluster, 5)
+    with _consumer(cluster) as consumer:
+        tp = TopicPartition("t", 0)
+        assert consumer.get_watermark_offsets(tp, _PATIENCE_S) == (0, 5)
+        assert consumer.committed([tp], _PATIENCE_S)[0].offset == OFFSET_INVALID
+        assert consumer.position([tp])[0].offset == OFFSET_INVALID
+        assert consumer.offsets_for_times([TopicPartition("t", 0, 2**60)], _PATIENCE_S)[0].offset == OFFSET_END
+        assert consumer.offsets_for_times([TopicPartition("t", 0, 0)], _PATIENCE_S)[0].offset == 0
+        with pytest.raises(KafkaException) as raised:
+            consumer.get_watermark_offsets(TopicPartition("t", 9), _PATIENCE_S)
+        assert raised.value.args[0] == KafkaError._UNKNOWN_PARTITION
+        metadata = consumer.list_topics(timeout=_PATIENCE_S)
+        assert metadata.cluster_id == consumer.cluster_id(_PATIENCE_S)
+        assert sorted(metadata.topics["t"].partitions) == [0, 1]
+
+
+def test_closed_consumer_raises_runtime_error() -> None:
+    consumer = Consumer({"bootstrap.servers": _NOWHERE, "group.id": "g"})
+    consumer.close()
+    consumer.close()
+    for call in (consumer.poll, consumer.consume, consumer.assignment, consumer.unsubscribe, consumer.commit):
+        with pytest.raises(RuntimeError, match="Consumer closed"):
+            call()
+
+
+def test_consumer_without_a_subscription_waits_and_returns_none() -> None:
+    with Consumer({"bootstrap.servers": _NOWHERE, "group.id": "g"}) as consumer:
+        assert consumer.poll(0.05) is None
+        assert consumer.consume(5, 0.05) == []
+        assert consumer.memberid() is None
+        for topics, error in ((["t", ""], KafkaException), ([], KafkaException), ("t", TypeError)):
+            with pytest.raises(error):
+                consumer.subscribe(topics)  # type: ignore[arg-type]
+        for count in (-1, 10**7):
+            with pytest.raises(ValueError, match="between 0 and 1000000"):
+                consumer.consume(count)
+
+
+def test_statistics_have_librdkafkas_form(cluster: EmbeddedCluster) -> None:
+    _fill(cluster, 5)
+    pages: list[dict[str, Any]] = []
+    settings = {"stats_cb": lambda text: pages.append(json.loads(text)), "statistics.interval.ms": 100}
+    with _consumer(cluster, **settings) as consumer:
+        consumer.subscribe(["t"])
+        _read(consumer, 5)
+        _until(consumer, lambda: any(page["topics"] for page in pages))
+        page = pages[-1]
+        assert page["type"] == "consumer"
+        assert page["topics"]["t"]["partitions"]["0"]["consumer_lag_stored"] == 0
+        assert page["cgrp"]["state"] == "up"
+        assert {broker["state"] for broker in page["brokers"].values()} == {"UP"}
+    pages.clear()
+    with _producer(cluster, **settings) as producer:
+        producer.produce("t", "x")
+        deadline = monotonic() + _PATIENCE_S
+        while not any(page["txmsgs"] for page in pages):
+            assert monotonic() < deadline
+            producer.poll(0.1)
+        assert pages[-1]["type"] == "producer"
+
+
+# --- serializers -----------------------------------------------------------------------------------------------------
+
+
+def test_serializing_clients_convert_keys_and_values(cluster: EmbeddedCluster) -> None:
+    conf = {"bootstrap.servers": cluster.bootstrap_servers}
+    producer: SerializingProducer[str, int] = SerializingProducer(
+        {**conf, "key.serializer": StringSerializer(), "value.serializer": IntegerSerializer()}
+    )
+    producer.produce("t", "k", 7, partition=0)
+    producer.produce("t", "k", 8, partition=0, headers={"a": "b"})
+    with pytest.raises(KeySerializationError):
+        producer.produce("t", 5)  # type: ignore[arg-type]
+    producer.close()
+    _fill(cluster, 1)  # no int of four bytes
+    consumer: DeserializingConsumer[bytes, int] = DeserializingConsumer(
+        {**conf, "group.id": "g", "auto.offset.reset": "earliest", "value.deserializer": IntegerDeserializer()}
+    )
+    consumer.subscribe(["t"])
+    found: list[Any] = []
+    with pytest.raises(ValueDeserializationError) as raised:
+        _until_found(consumer, found)
+    assert found == [(b"k", 7), (b"k", 8)]
+    assert raised.value.kafka_message.value() == b"0"
+    consumer.close()
+
+
+def _until_found(consumer: DeserializingConsumer[bytes, int], found: list[Any]) -> None:
+    deadline = monotonic() + _PATIENCE_S
+    while monotonic() < deadline:
+        message = consumer.poll(0.5)
+        if message is not None:
+            found.append((message.key(), message.deserialized_value()))
