@@ -71,6 +71,7 @@ docs: $(DEV)
 	$(BIN)/python -m pykclient.cli.reference docs/cli.md
 	$(BIN)/python tools/client_settings.py src/pykclient/config/client_settings.py
 	$(BIN)/python tools/metrics_reference.py docs/metrics.md
+	$(BIN)/python tools/librdkafka_defaults.py docs/migrating.md
 	$(BIN)/python tools/errors_reference.py docs/api/errors.md
 	$(BIN)/python tools/aio_admin.py src/pykclient/aio/aio_kafka_admin_client.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

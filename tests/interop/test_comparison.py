@@ -76,7 +76,7 @@ def is_threadless(client: type) -> bool:
 
 #: For each row: whether a client has it, in the order of CLIENTS.
 ROWS: dict[str, tuple[Callable[[], bool], ...]] = {
-    "runs without compiled code": (
+    "runs without compiled code of its own (the packages for codecs and checksums are compiled)": (
         lambda: has_module("pykclient.implementation"),
         lambda: not any(path.suffix in {".so", ".pyd"} for path in files("kafka-python") or ()),
         lambda: not str(confluent_kafka.cimpl.__file__).endswith((".so", ".pyd")),
@@ -112,7 +112,7 @@ ROWS: dict[str, tuple[Callable[[], bool], ...]] = {
         lambda: hasattr(confluent_kafka, "ShareConsumer"),
         lambda: hasattr(aiokafka, "AIOKafkaShareConsumer"),
     ),
-    "asyncio on the event loop, without threads": (
+    "asyncio on the event loop, without threads for I/O": (
         lambda: is_threadless(pykclient.aio.AIOKafkaConsumer),
         lambda: hasattr(kafka, "AIOKafkaConsumer"),
         lambda: is_threadless(confluent_kafka.aio.AIOConsumer),

@@ -400,6 +400,22 @@ def test_every_default_that_differs_is_listed() -> None:
     assert differing - SAME - NOT_COMPARED == listed
 
 
+def test_defaults_that_differ_have_the_values_of_the_table() -> None:
+    rows = {re.findall(r"`(\w+)`", key)[0]: cells for key, *cells in table("### Defaults that differ")}
+    assert len(rows) == 5
+    theirs = {**kafka_python.KafkaProducer.DEFAULT_CONFIG, **kafka_python.KafkaConsumer.DEFAULT_CONFIG}
+    theirs["linger_ms"] = kafka_python.KafkaProducer.DEFAULT_CONFIG["linger_ms"]
+    ours = {**ConsumerConfig({}), **ProducerConfig({"bootstrap.servers": "a:1"})}
+    for key, (other, own) in rows.items():
+        if key == "client_id":  # in words
+            continue
+        value = theirs[key]
+        named = ", ".join(each.name for each in value) if isinstance(value, (list, tuple)) else str(value)
+        assert named == other, key
+        mine = ours[key.replace("_", ".")]
+        assert (", ".join(mine) if isinstance(mine, list) else str(mine)) == own, key
+
+
 def test_socket_buffers_are_left_to_the_system_unlike_javas() -> None:
     listed = {key.strip("`"): ours for key, _, ours in table("## From Java's clients")}
     assert listed == dict.fromkeys(("receive.buffer.bytes", "send.buffer.bytes"), "-1: the operating system's")

@@ -126,12 +126,8 @@ _ROWS = (
     _S("ssl_certificate", "*", "global", "", "",
        REFUSED, "set in C only; use ssl.key.pem, ssl.certificate.pem and ssl.ca.pem"),
     _S("ssl.ca.location", "*", "global", "", "", HONOURED, "ssl.cafile"),
-    _S("https.ca.location", "*", "global", "", "",
-       REFUSED, "the token endpoint is verified by the certificates of the operating system; set "
-                  "SSL_CERT_FILE"),
-    _S("https.ca.pem", "*", "global", "", "",
-       REFUSED, "the token endpoint is verified by the certificates of the operating system; set "
-                  "SSL_CERT_FILE"),
+    _S("https.ca.location", "*", "global", "", "", HONOURED, "https.ca.location"),
+    _S("https.ca.pem", "*", "global", "", "", HONOURED, "https.ca.pem"),
     _S("ssl.ca.pem", "*", "global", "", "", HONOURED, "ssl.truststore.certificates"),
     _S("ssl_ca", "*", "global", "", "", REFUSED, "set in C only; use ssl.key.pem, ssl.certificate.pem and ssl.ca.pem"),
     _S("ssl.ca.certificate.stores", "*", "global", "", "Root",

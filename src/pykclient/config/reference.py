@@ -69,7 +69,7 @@ _TASKS: tuple[tuple[str, tuple[str, ...]], ...] = (
 #: The parts of the section about all clients, by the beginnings of their keys. The last one has the rest.
 _PARTS = (
     ("SASL", ("sasl.",)),
-    ("TLS", ("ssl.", "security.", "enable.ssl")),
+    ("TLS", ("ssl.", "https.", "security.", "enable.ssl")),
     ("Metrics", ("metric", "enable.metrics.push", "auto.include")),
     ("Connections", ("",)),
 )
@@ -202,6 +202,8 @@ def _default(key: ConfigKey) -> str:
     if not key.has_default:
         return "none, must be set"
     value: Any = key.default
+    if key.name == "bootstrap.servers" and not value:
+        return "none, this key or `bootstrap.controllers` must be set"
     if value in ("", ()):
         return "empty"
     if key.type == Type.LIST:
