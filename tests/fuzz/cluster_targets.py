@@ -30,7 +30,7 @@ from pykclient.testing.config import ClusterConfig
 from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.group import group_metadata_manager
 from pykclient.testing.handlers import handler
-from pykclient.testing.server.local_requests import LocalRequest
+from pykclient.testing.server.kafka_apis import LocalRequest
 from pykclient.testing.server.request_channel import Request
 from pykclient.testing.simulation.hub import VirtualClock
 from pykclient.testing.transaction import transaction_state_manager

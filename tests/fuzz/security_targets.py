@@ -31,7 +31,7 @@ from pykclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from pykclient.testing.certificates import CertificateAuthority, IssuedCertificate
 from pykclient.testing.release_profiles import ReleaseProfile
 from pykclient.testing.security import Security, UserCredentials, listeners_of
-from pykclient.testing.server.api_version_manager import ApiVersionManager
+from pykclient.testing.server.kafka_apis import ApiVersionManager
 from pykclient.testing.server.sasl_server_authenticator import SaslServerAuthenticator
 from tests.fuzz.protocol_targets import outcome
 from tests.fuzz.target import Input, Target, number, pieces

@@ -35,9 +35,8 @@ from pykclient.protocol.messages.sasl_authenticate import SaslAuthenticateReques
 from pykclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from pykclient.testing.release_profiles import ReleaseProfile
 from pykclient.testing.security import Security, UserCredentials, ValidToken, listeners_of
-from pykclient.testing.server.api_version_manager import ApiVersionManager
-from pykclient.testing.server.sasl_server_authenticator import SaslServerAuthenticator
-from pykclient.testing.server.sasl_servers import validate_unsecured
+from pykclient.testing.server.kafka_apis import ApiVersionManager
+from pykclient.testing.server.sasl_server_authenticator import SaslServerAuthenticator, validate_unsecured
 
 WALL_MS = 1_700_000_000_000
 USERS = {"alice": "hush", "a=b,c": "pä=ss,word"}

@@ -11,7 +11,7 @@ from pykclient.protocol.messages.delete_topics import DeleteTopicsRequest
 from pykclient.protocol.wire import ZERO_UUID
 from pykclient.record import MemoryRecords
 from pykclient.testing.coordination.znodes import DELETE_TOPICS
-from pykclient.testing.server.local_requests import LocalRequest
+from pykclient.testing.server.kafka_apis import LocalRequest
 from pykclient.testing.simulation.checks import Log, check_one_topic_after_the_other
 from pykclient.types import TopicPartition
 from tests.simulation.applications import EXTRA

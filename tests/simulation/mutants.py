@@ -171,32 +171,32 @@ _CONSUMER = (
 _BROKERS = (
     Mutant(
         "the high watermark does not wait for the followers",
-        "testing/replica/partition_isr",
+        "testing/replica/partition",
         "            if replica.log_end_offset < new_high_watermark and (\n",
         "            if replica.log_end_offset < 0 and (\n",
     ),
     Mutant(
         "acks=all is answered before the followers have the records",
-        "testing/replica/partition_isr",
+        "testing/replica/partition",
         "        if log.high_watermark < required_offset:\n            return False, 0\n",
         "",
     ),
     Mutant(
         "a follower joins the ISR before it has caught up",
-        "testing/replica/partition_isr",
+        "testing/replica/partition",
         "        if replica.log_end_offset < log.high_watermark or replica.log_end_offset < start:\n"
         "            return\n",
         "",
     ),
     Mutant(
         "the ISR never shrinks",
-        "testing/replica/partition_isr",
+        "testing/replica/partition",
         "        if not late:\n            return\n",
         "        if True:\n            return\n",
     ),
     Mutant(
         "the ISR never grows",
-        "testing/replica/partition_isr",
+        "testing/replica/partition",
         "            self._maybe_expand_isr(replica)\n",
         "            pass\n",
     ),
@@ -210,7 +210,7 @@ _BROKERS = (
     ),
     Mutant(
         "a follower does not truncate what has diverged",
-        "testing/replica/replica_fetcher_thread",
+        "testing/replica/replica_fetcher",
         "        log.truncate_to(offset)\n        state.fetch_offset",
         "        state.fetch_offset",
     ),
@@ -234,7 +234,7 @@ _BROKERS = (
     ),
     Mutant(
         "any sequence number is taken",
-        "testing/log/producer_state_entry",
+        "testing/log/producer_state_manager",
         "        if first_sequence != expected:\n",
         "        if False:\n",
     ),
@@ -258,14 +258,14 @@ _BROKERS = (
     ),
     Mutant(
         "a new coordinator knows no offsets",
-        "testing/replica/replica_state_changes",
+        "testing/replica/replica_manager",
         "                if coordinator is not None:\n                    coordinator.on_election(",
         "                if coordinator is not None and state.leader_epoch == 0:\n"
         "                    coordinator.on_election(",
     ),
     Mutant(
         "a replica that is not in sync is elected",
-        "testing/controller/election",
+        "testing/controller/state_machines",
         "        if id in live_replicas and id in isr:\n            return id\n    if unclean:",
         "        if id in live_replicas:\n            return id\n    if unclean:",
     ),
@@ -278,7 +278,7 @@ _BROKERS = (
     Mutant(
         "a connection is not muted while a request is in progress",
         "testing/server/processor",
-        "connection.state is mute_state.NOT_MUTED and not connection.broker.paused",
+        "connection.state is NOT_MUTED and not connection.broker.paused",
         "not connection.broker.paused",
     ),
 )
@@ -375,13 +375,13 @@ _CONSUMER_GROUPS = tuple(
         ),
         (
             "a member need not confirm that it has given up partitions",
-            "testing/group/consumer_group_member",
+            "testing/group/modern_groups",
             "    if reported is None:\n        return True\n",
             "    if reported is None:\n        return False\n",
         ),
         (
             "the partitions of a member that leaves stay taken",
-            "testing/group/consumer_group",
+            "testing/group/modern_groups",
             "        self._count(member.current, -1)\n        member.cancel_timers()\n",
             "        member.cancel_timers()\n",
         ),
@@ -516,13 +516,13 @@ _MIGRATION = tuple(
         ),
         (
             "a group that is converted forgets what its members own",
-            "testing/group/group_conversion",
+            "testing/group/classic_protocol_members",
             "        member.current = CurrentAssignment(epoch, epoch, STABLE, assigned, {})\n",
             "        member.current = CurrentAssignment(epoch, epoch, STABLE, {}, {})\n",
         ),
         (
             "a group that is converted back begins with generation 1",
-            "testing/group/group_conversion",
+            "testing/group/classic_protocol_members",
             "            old.group_id, old.group_epoch, CONSUMER_PROTOCOL_TYPE",
             "            old.group_id, 1, CONSUMER_PROTOCOL_TYPE",
         ),

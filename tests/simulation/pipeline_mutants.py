@@ -16,7 +16,7 @@ _COORDINATOR = "testing/transaction/transaction_coordinator"
 _METADATA = "testing/transaction/transaction_metadata"
 _STATES = "testing/transaction/transaction_state_manager"
 _MARKERS = "testing/transaction/transaction_marker_channel_manager"
-_ENTRY = "testing/log/producer_state_entry"
+_ENTRY = "testing/log/producer_state_manager"
 
 #: Faults of the producer that its own tests catch, too.
 _OF_PRODUCERS = (
@@ -52,7 +52,7 @@ MUTANTS = (
     ),
     Mutant(
         "a new coordinator forgets the partitions of transactions",
-        "testing/transaction/transaction_log",
+        "testing/transaction/transaction_state_manager",
         "            for topic in read.transaction_partitions or ()\n",
         "            for topic in ()\n",
     ),
@@ -100,7 +100,7 @@ MUTANTS = (
     ),
     Mutant(
         "an old epoch is accepted by partitions",
-        "testing/log/producer_state_entry",
+        "testing/log/producer_state_manager",
         "        if epoch < entry.producer_epoch and self._origin != AppendOrigin.REPLICATION:\n",
         "        if False:\n",
     ),
@@ -137,7 +137,7 @@ MUTANTS = (
     ),
     Mutant(
         "a stale member epoch is accepted",
-        "testing/group/consumer_group",
+        "testing/group/modern_groups",
         "        self._validate_member_epoch(member, epoch)\n\n    def validate_fetch",
         "\n    def validate_fetch",
     ),
@@ -216,7 +216,7 @@ MUTANTS = (
     ),
     Mutant(
         "a new coordinator begins with epoch 0 of a producer",
-        "testing/transaction/transaction_log",
+        "testing/transaction/transaction_state_manager",
         "        producer_epoch=read.producer_epoch,\n",
         "        producer_epoch=0,\n",
     ),

@@ -14,7 +14,7 @@ from tests.testing.share.mutants import MUTANTS as SHARE_MUTANTS
 _SECONDS = 900
 
 _PARTITION = "testing/share/share_partition"
-_STATE = "testing/share/in_flight_batch"
+_STATE = "testing/share/in_flight_records"
 _RECORDS = "testing/share/in_flight_records"
 
 #: Faults of brokers and consumers that their own tests catch, too. Others need old requests or exact offsets: only unit

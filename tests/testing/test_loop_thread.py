@@ -7,8 +7,8 @@ import pytest
 
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.errors import IllegalStateError
+from pykclient.testing.embedded_cluster import LoopThread
 from pykclient.testing.event_loop import EventLoop
-from pykclient.testing.loop_thread import LoopThread
 
 
 class Poller:

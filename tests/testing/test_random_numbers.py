@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pykclient.testing.random_numbers import below
+from pykclient.testing.event_loop import below
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 7, 8, 9, 1000, 1 << 40])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from pykclient.testing.cluster_state import ClusterState, PartitionState
+from pykclient.testing.history import ClusterState, PartitionState
 from pykclient.types import TopicPartition
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pykclient.cli import narrator
 from pykclient.clock import SYSTEM_CLOCK
-from pykclient.testing.report import request_line
+from pykclient.testing.history import request_line
 
 if TYPE_CHECKING:
     from pykclient.testing.embedded_cluster import EmbeddedCluster

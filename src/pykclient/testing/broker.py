@@ -10,44 +10,78 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pykclient.errors import NotControllerError
 from pykclient.log_context import LogContext
 from pykclient.network.api_versions import ApiVersions
+from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.network.cluster_connection_states import BackoffConfig
 from pykclient.network.metadata_updater import ManualMetadataUpdater, MetadataUpdater
 from pykclient.network.network_client import NetworkClient
 from pykclient.network.network_client_config import NetworkClientConfig
+from pykclient.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from pykclient.testing import broker_state
-from pykclient.testing.acl_store import AclCache
 from pykclient.testing.auto_topic_creation_manager import AutoTopicCreationManager
-from pykclient.testing.controlled_shutdown import ControlledShutdown
 from pykclient.testing.controller.kafka_controller import KafkaController
 from pykclient.testing.coordination.coordination_client import CoordinationClient
 from pykclient.testing.event_loop import TimerHandle
 from pykclient.testing.group.group_coordinator import GroupCoordinator
-from pykclient.testing.group.partition_metadata_client import PartitionMetadataClient
+from pykclient.testing.group.share_group_manager import PartitionMetadataClient
+from pykclient.testing.inter_broker_requests import NodeToControllerChannelManager, ProducerIdManager
 from pykclient.testing.log.log_manager import LogManager
 from pykclient.testing.memory_network import MemorySelector
 from pykclient.testing.metadata_cache import MetadataCache
-from pykclient.testing.node_to_controller_channel_manager import NodeToControllerChannelManager
-from pykclient.testing.producer_id_manager import ProducerIdManager
 from pykclient.testing.replica.replica_manager import ReplicaManager
-from pykclient.testing.server.auth_helper import AuthHelper
 from pykclient.testing.server.kafka_apis import KafkaApis
+from pykclient.testing.server.standard_authorizer import AclCache, AuthHelper
 from pykclient.testing.share.group_config import GroupConfigManager
 from pykclient.testing.share.persister import Persister
 from pykclient.testing.share.share_coordinator import ShareCoordinator
 from pykclient.testing.share.share_partition_manager import SharePartitionManager
 from pykclient.testing.transaction.add_partitions_to_txn_manager import AddPartitionsToTxnManager
 from pykclient.testing.transaction.transaction_coordinator import TransactionCoordinator
-from pykclient.topic_names import (
-    GROUP_METADATA_TOPIC_NAME,
-    SHARE_GROUP_STATE_TOPIC_NAME,
-    TRANSACTION_STATE_TOPIC_NAME,
-)
+from pykclient.topic_names import GROUP_METADATA_TOPIC_NAME, SHARE_GROUP_STATE_TOPIC_NAME, TRANSACTION_STATE_TOPIC_NAME
 from pykclient.types import Node
 
 if TYPE_CHECKING:
     from pykclient.testing.cluster import Cluster
     from pykclient.testing.config import BrokerConfig
     from pykclient.testing.log.broker_disk import BrokerDisk
+
+
+class ControlledShutdown:
+    """Repeats the request until the broker leads nothing, up to a limit; then the broker stops anyway. Thread: loop."""
+
+    __slots__ = ("_broker", "_done", "_log", "_on_done", "_retries_left")
+
+    def __init__(self, broker: Broker, on_done: Callable[[], None]) -> None:
+        self._broker = broker
+        self._on_done = on_done
+        self._done = False
+        self._retries_left: int = broker.config["controlled.shutdown.max.retries"]
+        self._log = broker.log_context.logger(__name__)
+
+    def start(self) -> None:
+        """Send the request.
+
+        Without any controller, as for the last broker, ``controller.socket.timeout.ms`` ends it.
+        """
+        broker = self._broker
+        request = ControlledShutdownRequest(broker_id=broker.id, broker_epoch=broker.epoch)
+        broker.node_to_controller.send_request(RequestBuilder(request), self._on_response, self._finish)
+
+    def _on_response(self, response: ClientResponse) -> None:
+        body = response.response_body
+        if isinstance(body, ControlledShutdownResponse) and not body.error_code and not body.remaining_partitions:
+            self._finish()
+        elif self._retries_left:
+            self._retries_left -= 1
+            self._broker.call_later(self._broker.config["controlled.shutdown.retry.backoff.ms"], self.start)
+        else:
+            self._log.warning("Stopping although the controller could not move all leaders")
+            self._finish()
+
+    def _finish(self) -> None:
+        if not self._done:
+            self._done = True
+            self._on_done()
+
 
 #: The backoff of connections to other brokers.
 _BACKOFF = BackoffConfig(50, 1_000, 10_000, 30_000)

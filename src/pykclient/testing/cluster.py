@@ -8,21 +8,26 @@ from typing import Protocol
 from pykclient.argument_values import shown
 from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.log_context import LogContext
-from pykclient.testing.acl_store import AclStore
 from pykclient.testing.broker import Broker
 from pykclient.testing.config import ClusterConfig
 from pykclient.testing.coordination.coordination_service import CoordinationService
 from pykclient.testing.delegation_tokens import DelegationTokens
 from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.faults import Faults
-from pykclient.testing.finalized_features import GROUP_VERSION, SHARE_VERSION, TRANSACTION_VERSION, FinalizedFeatures
 from pykclient.testing.history import History
 from pykclient.testing.log.broker_disk import BrokerDisk
-from pykclient.testing.log.memory_budget import MemoryBudget
+from pykclient.testing.log.log_segment import MemoryBudget
 from pykclient.testing.memory_network import MemoryNetwork
-from pykclient.testing.release_profiles import ReleaseProfile
-from pykclient.testing.server.memory_server import MemoryServer
+from pykclient.testing.release_profiles import (
+    GROUP_VERSION,
+    SHARE_VERSION,
+    TRANSACTION_VERSION,
+    FinalizedFeatures,
+    ReleaseProfile,
+)
 from pykclient.testing.server.quotas import Quotas
+from pykclient.testing.server.socket_server import MemoryServer
+from pykclient.testing.server.standard_authorizer import AclStore
 from pykclient.testing.telemetry import TelemetryReceiver
 from pykclient.types import ConsumerRecord, Node, TopicPartition
 

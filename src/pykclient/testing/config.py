@@ -1,24 +1,145 @@
-"""The settings of embedded brokers: Kafka's keys, with defaults that suit tests."""
+"""The settings of embedded brokers, with defaults that suit tests, and checks of the arguments of clusters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final
 
+from pykclient.argument_values import elements, shown
+from pykclient.argument_values import number as number
 from pykclient.config.abstract_config import AbstractConfig
 from pykclient.config.config_def import ConfigDef, ConfigKey, Importance, Type
 from pykclient.config.validators import Validator, ValidString, at_least
-from pykclient.errors import ConfigError
-from pykclient.testing import cluster_arguments
+from pykclient.errors import ConfigError, IllegalArgumentError
 from pykclient.testing.acls import Acl, check_principal, checked_acls
-from pykclient.testing.finalized_features import TRANSACTION_VERSION, FinalizedFeatures
-from pykclient.testing.release_profiles import ReleaseProfile
+from pykclient.testing.release_profiles import TRANSACTION_VERSION, FinalizedFeatures, ReleaseProfile
 from pykclient.testing.security import GivenSecurity, UserCredentials, listeners_of
+from pykclient.types import TopicPartition
+
+#: More brokers, or partitions of one topic, would exhaust the memory before they are of any use.
+MAX_BROKERS: Final = 1_000
+
+MAX_PARTITIONS: Final = 1_000_000
+
+
+def setting(value: object, name: str, least: int, most: int) -> int:
+    """Return a number that configures a cluster.
+
+    Raises:
+        ConfigError: it is not an integer, or not between ``least`` and ``most``.
+    """
+    try:
+        return number(value, name, least, most)
+    except IllegalArgumentError as error:
+        raise ConfigError(str(error), key=name) from None
+
+
+def text_setting(value: object, name: str) -> str:
+    """Return a text that configures a cluster.
+
+    Raises:
+        ConfigError: it is not a ``str``.
+    """
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} is {shown(value)}; it must be a str", key=name)
+    return value
+
+
+def mapping_setting(value: object, name: str) -> Mapping[Any, Any]:
+    """Return a mapping that configures a cluster; None is an empty one.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if value is not None and not isinstance(value, Mapping):
+        raise ConfigError(f"{name} is {shown(value)}; it must be a dict", key=name)
+    return value or {}
+
+
+def broker_ids(brokers: Any) -> list[int]:
+    """Return the ids of brokers, given by their number or one by one.
+
+    Raises:
+        ConfigError: there is none, there are too many, or one is not valid.
+    """
+    given = elements(brokers)
+    if given is None:
+        return list(range(1, setting(brokers, "brokers", 1, MAX_BROKERS) + 1))
+    ids = [setting(id, "the id of a broker", 0, (1 << 31) - 1) for id in given]
+    if not 0 < len(ids) <= MAX_BROKERS or len(set(ids)) < len(ids):
+        raise ConfigError(f"brokers must be from 1 to {MAX_BROKERS} different ids, not these {len(ids)}", key="brokers")
+    return ids
+
+
+def topic(name: Any) -> str:
+    """Return the name of a topic.
+
+    Raises:
+        IllegalArgumentError: it is not a ``str``, or has no UTF-8 form.
+    """
+    if not isinstance(name, str) or not _is_unicode(name):
+        raise IllegalArgumentError(f"a topic is a str, its name, not {shown(name)}")
+    return name
+
+
+def _is_unicode(text: str) -> bool:
+    """Return False if the text has halves of surrogate pairs, which no request can carry."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def partition(value: Any) -> TopicPartition:
+    """Return a partition, given as any pair of a topic and a number.
+
+    Raises:
+        IllegalArgumentError: it is no such pair.
+    """
+    if not isinstance(value, tuple) or len(value) != 2 or not isinstance(value[0], str):
+        raise IllegalArgumentError(f"topic_partition is {shown(value)}; it must be a TopicPartition")
+    return TopicPartition(value[0], number(value[1], "the number of a partition", 0, (1 << 31) - 1))
+
+
+def topic_configs(values: Any) -> Mapping[str, object]:
+    """Return the configuration of a topic; None is an empty one.
+
+    Raises:
+        IllegalArgumentError: it is not a mapping of names.
+    """
+    is_mapping = values is None or isinstance(values, Mapping)
+    if not is_mapping or not all(isinstance(name, str) and _is_unicode(name) for name in values or ()):
+        raise IllegalArgumentError(f"configs is {shown(values)}; it must be a dict such as {{'retention.ms': 1000}}")
+    return values or {}
+
+
+def assignment(values: Any) -> dict[int, list[int]]:
+    """Return the brokers of each partition; None is an empty dict.
+
+    Raises:
+        IllegalArgumentError: it is not a mapping of numbers to lists of brokers.
+    """
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping):
+        raise IllegalArgumentError(f"assignment is {shown(values)}; it must be a dict such as {{0: [1, 2]}}")
+    checked: dict[int, list[int]] = {}
+    for index, ids in values.items():
+        found = elements(ids)
+        if found is None:
+            raise IllegalArgumentError(f"assignment has {shown(ids)} for a partition; it must be a list of brokers")
+        checked[number(index, "a partition of assignment", 0, MAX_PARTITIONS)] = [
+            number(id, "a broker of assignment", 0, (1 << 31) - 1) for id in found
+        ]
+    return checked
+
 
 #: The only authorizer. Clusters with ACLs have it without a setting.
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 _INT_MAX = (1 << 31) - 1
+
 _LONG_MAX = (1 << 63) - 1
 
 
@@ -565,27 +686,27 @@ class ClusterConfig:
         Raises:
             ConfigError: a setting is wrong.
         """
-        ids = cluster_arguments.broker_ids(brokers)
-        port = cluster_arguments.setting(port, "port", 0, 65535)
+        ids = broker_ids(brokers)
+        port = setting(port, "port", 0, 65535)
         if port > 65535 - len(ids):
             raise ConfigError(f"port {port} leaves no room for the ports of {len(ids)} brokers")
         self.broker_ids = ids
-        self.host = cluster_arguments.text_setting(host, "host")
+        self.host = text_setting(host, "host")
         self.port = port
-        self.racks = dict(cluster_arguments.mapping_setting(racks, "racks"))
-        self.proxies = dict(cluster_arguments.mapping_setting(proxies, "proxies"))
+        self.racks = dict(mapping_setting(racks, "racks"))
+        self.proxies = dict(mapping_setting(proxies, "proxies"))
         self.release = release
         if release is not None:
-            ReleaseProfile.of(cluster_arguments.text_setting(release, "release"))  # raises if the release is unknown
+            ReleaseProfile.of(text_setting(release, "release"))  # raises if the release is unknown
         self.transaction_version = transaction_version
         if transaction_version is not None:
             FinalizedFeatures({TRANSACTION_VERSION: transaction_version})  # raises if there is no such level
             if transaction_version and release is not None and not ReleaseProfile.of(release).has_features:
                 raise ConfigError(f"release {release} has no features, so transaction_version can only be 0")
-        self.memory_limit_bytes = cluster_arguments.setting(memory_limit_bytes, "memory_limit_bytes", 1, _LONG_MAX)
-        self.history_size = cluster_arguments.setting(history_size, "history_size", 0, _LONG_MAX)
+        self.memory_limit_bytes = setting(memory_limit_bytes, "memory_limit_bytes", 1, _LONG_MAX)
+        self.history_size = setting(history_size, "history_size", 0, _LONG_MAX)
         if advertised_host is not None:
-            cluster_arguments.text_setting(advertised_host, "advertised_host")
+            text_setting(advertised_host, "advertised_host")
         # A client cannot connect to "all addresses".
         self.advertised_host = advertised_host or _LOOPBACK.get(host, host)
         self.cluster_id = cluster_id

@@ -1,8 +1,12 @@
-"""A topic that a coordinator keeps its state in (Java: CoordinatorLoader, CoordinatorPartitionWriter)."""
+"""A topic that a coordinator keeps its state in, and the choice of the coordinator.
+
+Java: CoordinatorLoader, CoordinatorPartitionWriter.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from pykclient.errors import (
@@ -25,15 +29,32 @@ from pykclient.errors import (
 )
 from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
-from pykclient.testing.coordinator_partitions import partition_for
 from pykclient.testing.log.log_types import AppendOrigin, FetchIsolation
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.protocol.messages.produce import ProduceResponse
     from pykclient.testing.broker import Broker
-    from pykclient.testing.log.producer_state_entry import VerificationState
+    from pykclient.testing.log.producer_state_manager import VerificationState
     from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    """Return the partition of a coordinator's topic that stores a group or a transactional id."""
+    hash = java_hash(key)
+    # Java's Utils.abs maps the smallest int, which has no positive counterpart, to 0.
+    return 0 if hash == -(1 << 31) else abs(hash) % partition_count
+
+
+@lru_cache(maxsize=4096)
+def java_hash(text: str) -> int:
+    """Return Java's ``String.hashCode``, which is computed from UTF-16."""
+    data = text.encode("utf-16-be", "surrogatepass")
+    hash = 0
+    for index in range(0, len(data), 2):
+        hash = (31 * hash + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
+    return hash - (1 << 32) if hash >= 1 << 31 else hash
+
 
 #: The response error for each error of an append.
 _RESPONSE_ERRORS: Final = {
@@ -57,6 +78,7 @@ _BASE_SEQUENCE: Final = 0
 
 #: A key, and a value or None for a tombstone.
 KeyValue = tuple[bytes, bytes | None]
+
 #: Called with an error code and, if that is 0, the offset of the first record.
 AppendCallback = Callable[[int, int], None]
 

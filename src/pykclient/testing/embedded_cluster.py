@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from pykclient.argument_values import check_callable, shown
 from pykclient.clock import SYSTEM_CLOCK
@@ -24,22 +26,316 @@ from pykclient.protocol.message import Request, Response
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from pykclient.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from pykclient.record.record_batch import MAX_INT32, MAX_INT64
-from pykclient.testing import cluster_arguments
-from pykclient.testing.acl_store import AclStore
+from pykclient.testing import config as cluster_arguments
 from pykclient.testing.acls import Acl, bindings_of
 from pykclient.testing.cluster import Cluster
-from pykclient.testing.cluster_state import ClusterState
 from pykclient.testing.config import ClusterConfig
-from pykclient.testing.embedded_faults import EmbeddedFaults
 from pykclient.testing.event_loop import EventLoop
-from pykclient.testing.history import RequestRecord
+from pykclient.testing.faults import Control, Faults
+from pykclient.testing.history import ClusterState, RequestRecord
 from pykclient.testing.log.broker_disk import BrokerDisk
-from pykclient.testing.loop_thread import LoopThread, T
 from pykclient.testing.security import GivenSecurity
-from pykclient.testing.server.local_requests import LocalRequest
+from pykclient.testing.server.kafka_apis import LocalRequest
 from pykclient.testing.server.socket_server import SocketServer
+from pykclient.testing.server.standard_authorizer import AclStore
 from pykclient.testing.telemetry import Push, TelemetryReceiver
 from pykclient.types import ConsumerRecord, Node, TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+
+T = TypeVar("T")
+
+#: The maximum wait for the loop's thread to begin a call; normally it takes milliseconds.
+_CALL_TIMEOUT_S = 30.0
+
+#: The interval at which conditions are checked without events in the cluster, because they may be about other things.
+_LOOK_INTERVAL_MS = 20
+
+
+class Poller(Protocol):
+    """The sockets on which the thread waits. Thread: loop, except for ``wakeup``."""
+
+    def poll(self, timeout_ms: int) -> None:
+        """Do the I/O that is possible; wait at most ``timeout_ms`` for some."""
+
+    def wakeup(self) -> None:
+        """End the wait. Thread: any, also after ``close``."""
+
+    def close(self) -> None:
+        """Close the sockets. ``poll`` is not called again."""
+
+
+class _Call(Generic[T]):
+    """A call that another thread has submitted, and its result."""
+
+    __slots__ = ("_function", "done", "error", "result")
+
+    result: T  # set if the call succeeded
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function = function
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.result = self._function()
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that asked
+            self.error = error
+        self.done.set()
+
+
+class _Waiter:
+    """A condition that a thread waits for."""
+
+    __slots__ = ("done", "error", "predicate")
+
+    def __init__(self, predicate: Callable[[], bool]) -> None:
+        self.predicate = predicate
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+
+    def check(self) -> bool:
+        try:
+            if not self.predicate():
+                return False
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            self.error = error
+        self.done.set()
+        return True
+
+    def give_up(self, error: Exception) -> None:
+        self.error = error
+        self.done.set()
+
+
+class LoopThread:
+    """Runs an event loop and its sockets on a daemon thread. Other threads submit calls and conditions.
+
+    ``open_poller`` is called on that thread. The main thread could be interrupted by Ctrl-C between opening a socket
+    and storing it. Thread: any.
+    """
+
+    def __init__(self, loop: EventLoop, open_poller: Callable[[], Poller], name: str) -> None:
+        self._loop = loop
+        self._opening = _Call(open_poller)
+        self._poller: Poller | None = None  # set by the loop's thread
+        self._calls: deque[_Call[Any]] = deque()
+        self._waiters: list[_Waiter] = []  # the loop's thread only
+        self._stopping = False
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread. Raise what opening the poller raised."""
+        self._thread.start()
+        self._await(self._opening)
+
+    def stop(self, timeout_s: float) -> None:
+        """End the thread.
+
+        Raises:
+            KafkaTimeoutError: the thread is stuck.
+        """
+        if self.is_current:
+            raise IllegalStateError("a hook cannot end the cluster that it runs in")
+        self._stopping = True
+        self._wakeup()
+        if not self._thread.is_alive():
+            return  # or it was interrupted while starting, and ends at once
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            raise KafkaTimeoutError(f"the thread {self._thread.name} did not end within {timeout_s:.0f} s")
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive() and not self._stopping
+
+    @property
+    def is_current(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call ``function`` on the loop's thread; return its result, or raise its exception.
+
+        On that thread itself, call it directly.
+        """
+        if self.is_current:
+            return function()
+        if not self.running:
+            raise IllegalStateError("the cluster does not run")
+        call = _Call(function)
+        self._calls.append(call)
+        if self._ended and call in self._calls:
+            raise IllegalStateError("the cluster does not run")  # it ended between the two lines above
+        self._wakeup()
+        return self._await(call)
+
+    def wait_for(self, predicate: Callable[[], bool], timeout_ms: int) -> bool:
+        """Wait until ``predicate`` returns true; return False after ``timeout_ms``.
+
+        It is called on the loop's thread after events.
+        """
+        if self.is_current:
+            raise IllegalStateError("a hook must not wait: the cluster stands still while it runs")
+        waiter = _Waiter(predicate)
+
+        def begin() -> None:
+            if not waiter.check():
+                self._waiters.append(waiter)
+
+        self.call(begin)
+        try:
+            waiter.done.wait(timeout_ms / 1000)
+        finally:  # also after Ctrl-C: the condition must not be checked any more
+            if not waiter.done.is_set():
+                self._abandon(waiter)
+        if waiter.error is not None:
+            raise waiter.error
+        return waiter.done.is_set()
+
+    def _abandon(self, waiter: _Waiter) -> None:
+        def remove() -> None:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+        if self.running:
+            self.call(remove)
+
+    def _await(self, call: _Call[T]) -> T:
+        if not call.done.wait(_CALL_TIMEOUT_S):
+            raise KafkaTimeoutError(f"a call to the cluster's thread got no response within {_CALL_TIMEOUT_S:.0f} s")
+        if call.error is not None:
+            raise call.error
+        return call.result
+
+    def _wakeup(self) -> None:
+        # Before the thread has a poller, it has not checked anything yet, so there is nothing to wake it for.
+        if self._poller is not None:
+            self._poller.wakeup()
+
+    def _run(self) -> None:
+        self._opening.run()
+        try:
+            if self._opening.error is None:
+                self._poller = self._opening.result
+                self._serve(self._poller)
+        finally:
+            self._ended = True
+            while self._calls:
+                self._calls.popleft().run()
+            for waiter in self._waiters:
+                waiter.give_up(IllegalStateError("the cluster was closed while a thread waited for a call to it"))
+            if self._poller is not None:
+                self._poller.close()
+
+    def _serve(self, poller: Poller) -> None:
+        loop, calls = self._loop, self._calls
+        while not self._stopping:
+            while calls:
+                calls.popleft().run()
+            timeout_ms = loop.run_due()
+            if self._waiters:
+                self._waiters = [waiter for waiter in self._waiters if not waiter.check()]
+            if self._waiters:
+                timeout_ms = min(timeout_ms, _LOOK_INTERVAL_MS)
+            poller.poll(0 if calls else timeout_ms)
+
+
+P = ParamSpec("P")
+
+R = TypeVar("R")
+
+
+class EmbeddedControl:
+    """A hook on requests, created by ``EmbeddedFaults``. Thread: any."""
+
+    __slots__ = ("_control", "_thread")
+
+    def __init__(self, control: Control, thread: LoopThread) -> None:
+        self._control = control
+        self._thread = thread
+
+    @property
+    def hits(self) -> int:
+        """The number of requests that the hook has decided about."""
+        return self._control.hits
+
+    @property
+    def held(self) -> int:
+        """The number of requests that are held."""
+        return len(self._control.held)
+
+    def remove(self) -> None:
+        """Remove the hook. Requests that it holds stay held."""
+        self._thread.call(self._control.remove)
+
+    def release(self, count: int | None = None) -> int:
+        """Release held requests, the oldest first: all, or ``count``. Return their number."""
+        return self._thread.call(lambda: self._control.release(count))
+
+
+def _on_loop(method: Callable[Concatenate[Faults, P], R]) -> Callable[Concatenate[EmbeddedFaults, P], R]:
+    """Turn a method of Faults into one that is called on the cluster's thread."""
+
+    def call(self: EmbeddedFaults, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._thread.call(lambda: method(self._cluster.faults, *args, **kwargs))
+
+    return call
+
+
+def _control_on_loop(
+    method: Callable[Concatenate[Faults, P], Control],
+) -> Callable[Concatenate[EmbeddedFaults, P], EmbeddedControl]:
+    """Like ``_on_loop``, for a method that returns a control."""
+
+    def call(self: EmbeddedFaults, /, *args: P.args, **kwargs: P.kwargs) -> EmbeddedControl:
+        control = self._thread.call(lambda: method(self._cluster.faults, *args, **kwargs))
+        return EmbeddedControl(control, self._thread)
+
+    return call
+
+
+class EmbeddedFaults:
+    """The faults of a cluster. ``Faults`` documents the methods that are the same.
+
+    Hooks run on the cluster's thread and block it. Thread: any.
+    """
+
+    __slots__ = ("_cluster", "_thread")
+
+    def __init__(self, cluster: Cluster, thread: LoopThread) -> None:
+        self._cluster = cluster
+        self._thread = thread
+
+    control = _control_on_loop(Faults.control)
+    answer = _control_on_loop(Faults.answer)
+    drop_requests = _control_on_loop(Faults.drop_requests)
+    drop_responses = _control_on_loop(Faults.drop_responses)
+    hold = _control_on_loop(Faults.hold)
+    release = _on_loop(Faults.release)
+    clear = _on_loop(Faults.clear)
+    cut = _on_loop(Faults.cut)
+    delay = _on_loop(Faults.delay)
+    throttle = _on_loop(Faults.throttle)
+    partition = _on_loop(Faults.partition)
+    heal = _on_loop(Faults.heal)
+
+    def _tell(self, broker: int, action: Callable[[Broker], None]) -> None:
+        self._thread.call(lambda: action(self._cluster.broker(broker)))
+
+    def freeze_metadata(self, broker: int) -> None:
+        """Freeze a broker's metadata: it learns of changes only after ``thaw_metadata``."""
+        self._tell(broker, lambda it: it.metadata_cache.freeze())
+
+    def thaw_metadata(self, broker: int) -> None:
+        self._tell(broker, lambda it: it.metadata_cache.thaw())
+
+    def expire_session(self, broker: int) -> None:
+        """Make the coordination service expire a broker's session despite its contact. The broker registers again."""
+        self._tell(broker, lambda it: it.coordination.expire())
+
 
 #: The limit for starting, stopping and moving, which normally take much less.
 _TIMEOUT_MS = 30_000

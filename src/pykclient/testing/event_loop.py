@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
@@ -9,6 +10,16 @@ from typing import Any
 
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.log_context import LogContext
+
+
+def below(rng: random.Random, limit: int) -> int:
+    """Return what ``rng.randrange(limit)`` returns, for a ``limit`` of at least 1, in a third of the time."""
+    bits = limit.bit_length()
+    number = rng.getrandbits(bits)
+    while number >= limit:
+        number = rng.getrandbits(bits)
+    return number
+
 
 #: The maximum number of callbacks per call of ``run_due``, so that the loop's driver also checks its sockets.
 _MAX_PER_ROUND = 1000

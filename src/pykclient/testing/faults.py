@@ -12,7 +12,7 @@ from pykclient.errors import BrokerError, IllegalArgumentError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.message import Response
 from pykclient.testing import history
-from pykclient.testing.handlers import handler, is_broker_only
+from pykclient.testing.handlers import handler
 from pykclient.testing.history import api_key_of
 from pykclient.testing.link_policy import LinkPolicy, matches
 
@@ -316,7 +316,7 @@ def _party(party: str | int) -> str:
 def _usual_party(api_key: int | None) -> str:
     """Return the party whose requests are meant by default."""
     api_handler = None if api_key is None else handler(api_key)
-    return "broker-*" if api_handler is not None and is_broker_only(api_handler) else "client:*"
+    return "broker-*" if api_handler is not None and api_handler.is_broker_only else "client:*"
 
 
 def _code_of(error: object) -> int:

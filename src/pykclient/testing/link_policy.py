@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pykclient.errors import IllegalArgumentError
-from pykclient.testing.event_loop import EventLoop
-from pykclient.testing.random_numbers import below
+from pykclient.testing.event_loop import EventLoop, below
 
 
 class Link:

@@ -12,7 +12,7 @@ from pykclient.protocol.messages.allocate_producer_ids import AllocateProducerId
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest
 from pykclient.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from pykclient.testing.broker import Broker
-from pykclient.testing.inter_broker_send_thread import InterBrokerSendThread, RequestAndCompletionHandler
+from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler
 from pykclient.types import Node, TopicPartition
 from tests.testing.controller.harness import A_WHILE_MS, ClusterHarness
 

@@ -26,7 +26,7 @@ from pykclient.testing.controller.config_manager import (
     TOPIC_CONFIG,
     UNKNOWN,
 )
-from pykclient.testing.coordination.kafka_coordination_client import MAX_CONFIG_CHANGES
+from pykclient.testing.coordination.coordination_client import MAX_CONFIG_CHANGES
 from pykclient.testing.coordination.znodes import CONFIG_CHANGES, topic_config_path
 from pykclient.types import TopicPartition
 from tests.testing.controller.harness import ClusterHarness

@@ -6,7 +6,7 @@ import pytest
 
 from pykclient.errors import IllegalStateError
 from pykclient.testing.controller import partition_state, replica_state
-from pykclient.testing.controller.election import (
+from pykclient.testing.controller.state_machines import (
     controlled_shutdown_partition_leader_election,
     offline_partition_leader_election,
     preferred_replica_partition_leader_election,

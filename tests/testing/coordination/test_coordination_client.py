@@ -11,10 +11,20 @@ from pykclient.errors import ControllerMovedError, TopicExistsError
 from pykclient.log_context import LogContext
 from pykclient.testing.config import BrokerConfig
 from pykclient.testing.coordination import znodes
-from pykclient.testing.coordination.coordination_client import CoordinationClient, StateChangeHandler
-from pykclient.testing.coordination.coordination_errors import ConnectionLossError, NodeExistsError, SessionExpiredError
-from pykclient.testing.coordination.coordination_service import NODE_CREATED, NODE_DATA_CHANGED, CoordinationService
-from pykclient.testing.coordination.kafka_coordination_client import PRODUCER_ID_BLOCK_SIZE, KafkaCoordinationClient
+from pykclient.testing.coordination.coordination_client import (
+    PRODUCER_ID_BLOCK_SIZE,
+    CoordinationClient,
+    KafkaCoordinationClient,
+    StateChangeHandler,
+)
+from pykclient.testing.coordination.coordination_service import (
+    NODE_CREATED,
+    NODE_DATA_CHANGED,
+    ConnectionLossError,
+    CoordinationService,
+    NodeExistsError,
+    SessionExpiredError,
+)
 from pykclient.testing.coordination.znodes import (
     LeaderAndIsr,
     LeaderIsrAndControllerEpoch,

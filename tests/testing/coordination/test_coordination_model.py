@@ -10,20 +10,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pykclient.testing.coordination.coordination_errors import (
+from pykclient.testing.coordination.coordination_service import (
+    NODE_CHILDREN_CHANGED,
     BadVersionError,
+    Check,
     CoordinationError,
+    CoordinationService,
+    Create,
+    Delete,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
-)
-from pykclient.testing.coordination.coordination_service import (
-    NODE_CHILDREN_CHANGED,
-    Check,
-    CoordinationService,
-    Create,
-    Delete,
     Operation,
     Session,
     SetData,

@@ -5,24 +5,22 @@ from __future__ import annotations
 import pytest
 
 from pykclient.errors import IllegalArgumentError
-from pykclient.testing.coordination.coordination_errors import (
-    BadVersionError,
-    NoChildrenForEphemeralsError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-    SessionExpiredError,
-)
 from pykclient.testing.coordination.coordination_service import (
     NODE_CHILDREN_CHANGED,
     NODE_CREATED,
     NODE_DATA_CHANGED,
     NODE_DELETED,
+    BadVersionError,
     Check,
     CoordinationService,
     Create,
     Delete,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
     Session,
+    SessionExpiredError,
     SetData,
     WatchedEvent,
 )

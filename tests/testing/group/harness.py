@@ -19,13 +19,13 @@ from pykclient.record.default_record_batch import DefaultRecordBatch
 from pykclient.record.memory_records import MemoryRecords
 from pykclient.testing.config import BrokerConfig
 from pykclient.testing.event_loop import EventLoop, TimerHandle
-from pykclient.testing.finalized_features import GROUP_VERSION, FinalizedFeatures
 from pykclient.testing.group.group_coordinator import GroupCoordinator
-from pykclient.testing.group.group_join import JoinAttempt
 from pykclient.testing.group.group_metadata import GroupMetadata
 from pykclient.testing.group.group_offsets import CommittedOffset
+from pykclient.testing.group.group_rebalance import JoinAttempt
 from pykclient.testing.log.log_types import FetchDataInfo
-from pykclient.testing.server.auth_helper import AuthHelper
+from pykclient.testing.release_profiles import GROUP_VERSION, FinalizedFeatures
+from pykclient.testing.server.standard_authorizer import AuthHelper
 from pykclient.types import TopicPartition
 from tests.support.mock_clock import MockClock
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pykclient.consumer.kafka_consumer import KafkaConsumer
-from pykclient.testing.coordinator_partitions import java_hash
+from pykclient.testing.coordinator_log import java_hash
 from pykclient.testing.group import group_records
 from pykclient.types import OffsetAndMetadata, TopicPartition
 from tests.support.any_kafka import AnyKafka

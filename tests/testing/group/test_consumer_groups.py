@@ -15,9 +15,9 @@ from pykclient.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from pykclient.protocol.messages.offset_commit import OffsetCommitRequest
-from pykclient.testing.finalized_features import GROUP_VERSION
-from pykclient.testing.group.consumer_group import ConsumerGroup
 from pykclient.testing.group.group_offsets import CommittedOffset
+from pykclient.testing.group.modern_groups import ConsumerGroup
+from pykclient.testing.release_profiles import GROUP_VERSION
 from tests.testing.group.harness import GROUP, TP, Groups, Reply
 
 Owned = Mapping[UUID, list[int]]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pykclient.consumer.kafka_consumer import KafkaConsumer
+from pykclient.testing.group.group_metadata import STABLE
 from pykclient.testing.group.group_records import GROUP_METADATA_TOPIC
-from pykclient.testing.group.group_state import STABLE
 from pykclient.testing.simulation.simulation import Simulation
 from pykclient.types import TopicPartition
 

@@ -13,9 +13,9 @@ from pykclient.consumer.assignors.consumer_partition_assignor import Assignment,
 from pykclient.consumer.coordinator import consumer_protocol
 from pykclient.errors import BrokerError, for_code
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest
-from pykclient.testing.group.consumer_group import ConsumerGroup
 from pykclient.testing.group.group_metadata import GroupMetadata
 from pykclient.testing.group.group_offsets import CommittedOffset
+from pykclient.testing.group.modern_groups import ConsumerGroup
 from pykclient.types import TopicPartition
 from tests.testing.group.harness import GROUP, TP
 from tests.testing.group.test_consumer_groups import REBALANCE_MS, TOPIC_ID, Coordinator, commit, of

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pykclient.protocol.messages.join_group import JoinGroupResponse
 from pykclient.protocol.messages.sync_group import SyncGroupResponse
-from pykclient.testing.group.group_state import COMPLETING_REBALANCE, STABLE
+from pykclient.testing.group.group_metadata import COMPLETING_REBALANCE, STABLE
 from pykclient.types import TopicPartition
 from tests.testing.group.harness import TP, Groups, Reply
 

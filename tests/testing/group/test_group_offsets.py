@@ -11,7 +11,7 @@ from pykclient.protocol.messages.consumer_protocol_subscription import ConsumerP
 from pykclient.protocol.wire import Writer
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
 from pykclient.testing.config import BrokerConfig
-from pykclient.testing.group.group_state import EMPTY, STABLE
+from pykclient.testing.group.group_metadata import EMPTY, STABLE
 from pykclient.types import TopicPartition
 from tests.testing.group.harness import GROUP, TP, Groups, Reply
 

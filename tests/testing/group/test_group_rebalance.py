@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykclient.testing.group.group_state import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
+from pykclient.testing.group.group_metadata import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
 from tests.testing.group.harness import GROUP, Groups
 
 ILLEGAL_GENERATION = 22

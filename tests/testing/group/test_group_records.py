@@ -9,12 +9,19 @@ import pytest
 from pykclient.errors import IllegalStateError, UnsupportedVersionError
 from pykclient.protocol.messages.group_metadata_value import GroupMetadataValue
 from pykclient.protocol.wire import Writer
-from pykclient.testing.coordinator_partitions import java_hash
-from pykclient.testing.group import group_records, group_state
-from pykclient.testing.group.group_metadata import GroupMetadata
+from pykclient.testing.coordinator_log import java_hash
+from pykclient.testing.group import group_metadata as group_state
+from pykclient.testing.group import group_records
+from pykclient.testing.group.group_metadata import (
+    COMPLETING_REBALANCE,
+    DEAD,
+    EMPTY,
+    PREPARING_REBALANCE,
+    STABLE,
+    GroupMetadata,
+    MemberMetadata,
+)
 from pykclient.testing.group.group_offsets import CommittedOffset
-from pykclient.testing.group.group_state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
-from pykclient.testing.group.member_metadata import MemberMetadata
 from pykclient.types import TopicPartition
 
 

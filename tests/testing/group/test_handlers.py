@@ -108,7 +108,7 @@ class Apis:
     def send(self, body: Request, version: int) -> FakeRequest:
         api = handler(body.API_KEY)
         assert api is not None
-        assert api.VERSIONS[0] <= version <= api.VERSIONS[1]
+        assert api.versions[0] <= version <= api.versions[1]
         request = FakeRequest(body, version)
         try:
             api.handle(self.broker, cast("Any", request))
@@ -125,7 +125,7 @@ class Apis:
 def versions(request: type[Request]) -> list[int]:
     api = handler(request.API_KEY)
     assert api is not None
-    return list(range(api.VERSIONS[0], api.VERSIONS[1] + 1))
+    return list(range(api.versions[0], api.versions[1] + 1))
 
 
 def join_request(member_id: str = "") -> JoinGroupRequest:

@@ -10,7 +10,7 @@ from pykclient.log_context import LogContext
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from pykclient.testing.event_loop import EventLoop
-from pykclient.testing.producer_id_manager import ProducerIdManager
+from pykclient.testing.inter_broker_requests import ProducerIdManager
 from tests.support.mock_clock import MockClock
 
 if TYPE_CHECKING:

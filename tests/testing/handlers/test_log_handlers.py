@@ -14,14 +14,8 @@ from pykclient.protocol.messages.list_offsets import ListOffsetsRequest, ListOff
 from pykclient.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pykclient.testing import EmbeddedCluster
-from pykclient.testing.handlers import (
-    delete_records,
-    describe_log_dirs,
-    describe_producers,
-    list_offsets,
-    offset_for_leader_epoch,
-)
 from tests.testing.handlers.raw_client import RawClient
+from tests.testing.handlers.refusals import refused
 from tests.testing.log.support import batch, values
 
 _UNKNOWN_TOPIC = UnknownTopicOrPartitionError.code
@@ -117,7 +111,7 @@ def test_a_disk_that_is_offline(cluster: EmbeddedCluster, client: RawClient) -> 
 
 
 def test_errors_have_their_places() -> None:
-    offsets = list_offsets.error_response(
+    offsets = refused(
         ListOffsetsRequest(
             topics=[
                 ListOffsetsRequest.ListOffsetsTopic(
@@ -128,7 +122,7 @@ def test_errors_have_their_places() -> None:
         7,
     )
     assert [(one.partition_index, one.error_code, one.offset) for one in offsets.topics[0].partitions] == [(3, 7, -1)]
-    epochs = offset_for_leader_epoch.error_response(
+    epochs = refused(
         OffsetForLeaderEpochRequest(
             topics=[
                 OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
@@ -139,7 +133,7 @@ def test_errors_have_their_places() -> None:
         7,
     )
     assert [(one.partition, one.error_code, one.end_offset) for one in epochs.topics[0].partitions] == [(3, 7, -1)]
-    deleted = delete_records.error_response(
+    deleted = refused(
         DeleteRecordsRequest(
             topics=[
                 DeleteRecordsRequest.DeleteRecordsTopic(
@@ -152,7 +146,7 @@ def test_errors_have_their_places() -> None:
     assert [(one.partition_index, one.error_code, one.low_watermark) for one in deleted.topics[0].partitions] == [
         (3, 7, -1)
     ]
-    producers = describe_producers.error_response(
+    producers = refused(
         DescribeProducersRequest(topics=[DescribeProducersRequest.TopicRequest(name="a", partition_indexes=[3])]),
         7,
         "late",
@@ -160,4 +154,4 @@ def test_errors_have_their_places() -> None:
     assert [(one.partition_index, one.error_code, one.error_message) for one in producers.topics[0].partitions] == [
         (3, 7, "late")
     ]
-    assert describe_log_dirs.error_response(DescribeLogDirsRequest(), 7).error_code == 7
+    assert refused(DescribeLogDirsRequest(), 7).error_code == 7

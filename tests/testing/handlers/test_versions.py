@@ -65,16 +65,19 @@ def served(client: RawClient) -> dict[int, range]:
 
 
 def test_handlers_declare_what_can_be_read_and_written() -> None:
-    found = {module.name for module in iter_modules(handlers.__path__)}
-    assert {"produce", "fetch", "update_metadata"} <= found
-    for name in found:
-        handler = import_module(f"{handlers.__name__}.{name}")
-        key, (oldest, newest) = handler.API_KEY, handler.VERSIONS
-        assert ApiKeys.name_of(key).lower() == name
-        assert ApiKeys.oldest_served_version(key) <= oldest <= newest <= ApiKeys.latest_version(key), name
-        assert handlers.is_broker_only(handler) == ApiKeys.is_broker_only(key), name
-        if not ApiKeys.is_broker_only(key):
-            assert (oldest, newest) == (ApiKeys.oldest_served_version(key), ApiKeys.latest_version(key)), name
+    modules = {module.name for module in iter_modules(handlers.__path__)}
+    assert modules == set(handlers._HOMES)
+    for name, api_keys in handlers._HOMES.items():
+        module = import_module(f"{handlers.__name__}.{name}")
+        for key in api_keys:
+            handler = handlers.handler(key)
+            assert handler is not None
+            assert handler.handle.__module__ == module.__name__
+            oldest, newest = handler.versions
+            assert ApiKeys.oldest_served_version(key) <= oldest <= newest <= ApiKeys.latest_version(key), name
+            assert handler.is_broker_only == ApiKeys.is_broker_only(key), name
+            if not ApiKeys.is_broker_only(key):
+                assert (oldest, newest) == (ApiKeys.oldest_served_version(key), ApiKeys.latest_version(key)), name
 
 
 def test_what_is_served_is_what_the_release_had(release: str, served: dict[int, range]) -> None:

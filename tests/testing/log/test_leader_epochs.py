@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykclient.errors import IllegalArgumentError
-from pykclient.testing.log.leader_epoch_file_cache import LeaderEpochFileCache
+from pykclient.testing.log.log_segment import LeaderEpochFileCache
 
 _STEPS = st.lists(
     st.tuples(st.sampled_from(("assign", "end", "start")), st.integers(0, 8), st.integers(0, 30)), max_size=12

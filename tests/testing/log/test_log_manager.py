@@ -14,12 +14,12 @@ from pykclient.errors import InconsistentTopicIdError, KafkaStorageError
 from pykclient.log_context import LogContext
 from pykclient.testing import broker_state
 from pykclient.testing.config import BrokerConfig
-from pykclient.testing.coordination.coordination_errors import ConnectionLossError, NoNodeError
+from pykclient.testing.coordination.coordination_service import ConnectionLossError, NoNodeError
 from pykclient.testing.coordination.znodes import encode_config, topic_config_path
 from pykclient.testing.event_loop import EventLoop, TimerHandle
 from pykclient.testing.log.broker_disk import BrokerDisk
 from pykclient.testing.log.log_manager import LogManager
-from pykclient.testing.log.memory_budget import MemoryBudget
+from pykclient.testing.log.log_segment import MemoryBudget
 from pykclient.testing.release_profiles import ReleaseProfile
 from tests.support.mock_clock import MockClock
 from tests.testing.log.support import NOW_MS, TP, batch

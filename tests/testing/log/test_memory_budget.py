@@ -7,8 +7,8 @@ import pytest
 from pykclient.errors import PolicyViolationError
 from pykclient.testing.log.broker_disk import BrokerDisk
 from pykclient.testing.log.log_config import LogConfig
+from pykclient.testing.log.log_segment import MemoryBudget
 from pykclient.testing.log.log_types import AppendOrigin
-from pykclient.testing.log.memory_budget import MemoryBudget
 from pykclient.testing.log.unified_log import UnifiedLog
 from pykclient.types import TopicPartition
 from tests.support.mock_clock import MockClock

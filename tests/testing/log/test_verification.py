@@ -14,9 +14,9 @@ from pykclient.record.control_record import ControlRecordType, EndTransactionMar
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
 from pykclient.testing.log.broker_disk import BrokerDisk
 from pykclient.testing.log.log_config import LogConfig
+from pykclient.testing.log.log_segment import MemoryBudget
 from pykclient.testing.log.log_types import AppendOrigin
-from pykclient.testing.log.memory_budget import MemoryBudget
-from pykclient.testing.log.producer_state_entry import VerificationState
+from pykclient.testing.log.producer_state_manager import VerificationState
 from pykclient.testing.log.unified_log import UnifiedLog
 from pykclient.types import TopicPartition
 from tests.support.mock_clock import MockClock

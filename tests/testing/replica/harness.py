@@ -23,7 +23,7 @@ from pykclient.testing.config import ClusterConfig
 from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.log.unified_log import UnifiedLog
 from pykclient.testing.replica.partition import Partition
-from pykclient.testing.server.local_requests import LocalRequest
+from pykclient.testing.server.kafka_apis import LocalRequest
 from pykclient.types import TopicPartition
 from tests.support.mock_clock import MockClock
 

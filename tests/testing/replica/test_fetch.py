@@ -18,9 +18,10 @@ from pykclient.record import (
     MemoryRecords,
     MemoryRecordsBuilder,
 )
-from pykclient.testing.handlers import fetch as handler
+from pykclient.testing.handlers.records import handle_fetch
 from pykclient.testing.log.log_types import AppendOrigin
-from pykclient.testing.replica.replica_selector import LeaderSelector, RackAwareReplicaSelector, replica_selector
+from pykclient.testing.replica.partition import LeaderSelector, RackAwareReplicaSelector, replica_selector
+from tests.testing.handlers.refusals import refused
 from tests.testing.replica.harness import TP, ReplicaCluster, batch, values
 
 OFFSET_OUT_OF_RANGE = 1
@@ -337,7 +338,7 @@ def respond(cluster: ReplicaCluster, id: int, body: FetchRequest, version: int) 
         client_host="127.0.0.1",
         advertised=lambda node: node,
     )
-    handler.handle(cluster.broker(id), request)  # type: ignore[arg-type]
+    handle_fetch(cluster.broker(id), request)  # type: ignore[arg-type]
     return answers[0]
 
 
@@ -372,6 +373,6 @@ def test_errors_are_said_for_each_partition() -> None:
     body = FetchRequest(
         topics=[FetchRequest.FetchTopic(topic="t", partitions=[FetchRequest.FetchPartition(partition=4)])]
     )
-    response = handler.error_response(body, 7)
+    response = refused(body, 7)
     assert response.error_code == 7
     assert response.responses[0].partitions[0].error_code == 7

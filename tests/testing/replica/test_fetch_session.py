@@ -14,17 +14,19 @@ from hypothesis import strategies as st
 from pykclient.consumer.fetch_session_handler import FetchSessionHandler, PartitionData
 from pykclient.log_context import LogContext
 from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
-from pykclient.testing.replica.fetch_params import FetchPartitionData, PartitionFetch
 from pykclient.testing.replica.fetch_session import (
     FetchContext,
     FetchManager,
+    FetchPartitionData,
+    FetchPosition,
     FetchSession,
     FetchSessionCache,
+    FollowerFetchSession,
     FullFetchContext,
     IncrementalFetchContext,
+    PartitionFetch,
     next_epoch,
 )
-from pykclient.testing.replica.follower_fetch_session import FetchPosition, FollowerFetchSession
 from pykclient.types import TopicPartition
 
 IDS = {f"topic{n}": UUID(int=n + 1) for n in range(3)}

@@ -21,11 +21,17 @@ from pykclient.protocol.messages.fetch import FetchRequest
 from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from pykclient.protocol.messages.stop_replica import StopReplicaRequest
 from pykclient.testing.faults import DISCONNECT
-from pykclient.testing.handlers import leader_and_isr, stop_replica
 from pykclient.testing.log.log_types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from pykclient.testing.replica.partition_fetch_state import FETCHING, OUT_OF_RANGE, TRUNCATING, PartitionFetchState
-from pykclient.testing.replica.replica_fetcher_thread import ReplicaFetcherThread, offset_truncation_state
+from pykclient.testing.replica.replica_fetcher import (
+    FETCHING,
+    OUT_OF_RANGE,
+    TRUNCATING,
+    PartitionFetchState,
+    ReplicaFetcherThread,
+    offset_truncation_state,
+)
 from pykclient.types import TopicPartition
+from tests.testing.handlers.refusals import refused
 from tests.testing.replica.harness import TP, PartitionRegistration, ReplicaCluster, batch
 
 FOLLOWER = "broker-2"
@@ -366,12 +372,12 @@ def test_changes_that_come_while_a_request_is_in_flight_go_with_the_next_one() -
 def test_errors_of_the_controllers_requests_are_said_for_each_partition(cluster: ReplicaCluster) -> None:
     state = LeaderAndIsrRequest.LeaderAndIsrPartitionState(partition_index=4)
     topic = LeaderAndIsrRequest.LeaderAndIsrTopicState(topic_id=UUID(int=5), partition_states=[state])
-    response = leader_and_isr.error_response(LeaderAndIsrRequest(topic_states=[topic]), 11)
+    response = refused(LeaderAndIsrRequest(topic_states=[topic]), 11)
     assert response.error_code == 11
     [answer] = response.topics[0].partition_errors
     assert (answer.partition_index, answer.error_code) == (4, 11)
     stopped = StopReplicaRequest.StopReplicaTopicState(
         topic_name="t", partition_states=[StopReplicaRequest.StopReplicaPartitionState(partition_index=4)]
     )
-    refused = stop_replica.error_response(StopReplicaRequest(topic_states=[stopped]), 77)
-    assert refused.error_code == refused.partition_errors[0].error_code == 77
+    stop_refused = refused(StopReplicaRequest(topic_states=[stopped]), 77)
+    assert stop_refused.error_code == stop_refused.partition_errors[0].error_code == 77

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pykclient.errors import IllegalStateError
-from pykclient.testing.replica.partition_state import (
+from pykclient.testing.replica.partition import (
     COMMITTED,
     PENDING_EXPAND,
     PENDING_SHRINK,
     LeaderAndIsr,
     PartitionState,
+    Replica,
 )
-from pykclient.testing.replica.replica import Replica
 from tests.testing.replica.harness import TP, ReplicaCluster
 
 LAG_MS = 2_000

@@ -9,7 +9,7 @@ import pytest
 
 from pykclient.errors import ControllerMovedError, StaleBrokerEpochError
 from pykclient.testing.replica.fetch_session import FetchSessionCache
-from pykclient.testing.replica.partition_fetch_state import FETCHING
+from pykclient.testing.replica.replica_fetcher import FETCHING
 from pykclient.types import TopicPartition
 from tests.testing.replica.harness import TP, ReplicaCluster, Reply
 

@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pykclient.record import Compression, CompressionType, MemoryRecordsBuilder
-from pykclient.testing.handlers import produce as handler
-from pykclient.testing.server.local_requests import LocalRequest
+from pykclient.testing.handlers.records import handle_produce
+from pykclient.testing.server.kafka_apis import LocalRequest
+from tests.testing.handlers.refusals import refused
 from tests.testing.replica.harness import TP, ReplicaCluster, Reply, batch, records, values
 
 NOT_LEADER_OR_FOLLOWER = 6
@@ -160,7 +160,7 @@ def test_zstd_is_too_new_for_old_requests(cluster: ReplicaCluster) -> None:
         body.topic_data[0].name = "topic"
         answers: list[ProduceResponse] = []
         request = SimpleNamespace(body=body, api_version=version, respond=answers.append, advertised=lambda node: node)
-        handler.handle(cluster.broker(1), request)  # type: ignore[arg-type]
+        handle_produce(cluster.broker(1), request)  # type: ignore[arg-type]
         assert answers[0].responses[0].partition_responses[0].error_code == code
 
 
@@ -170,7 +170,7 @@ def test_old_producers_send_old_formats(cluster: ReplicaCluster, version: int, m
     body.topic_data[0].name = "topic"
     answers: list[ProduceResponse] = []
     request = SimpleNamespace(body=body, api_version=version, respond=answers.append, advertised=lambda node: node)
-    handler.handle(cluster.broker(1), request)  # type: ignore[arg-type]
+    handle_produce(cluster.broker(1), request)  # type: ignore[arg-type]
     assert answers[0].responses[0].partition_responses[0].error_code == 0
     cluster.run()
     assert cluster.values(2) == [b"a", b"b"]
@@ -301,15 +301,14 @@ def test_errors_are_said_for_each_partition() -> None:
             )
         ],
     )
-    response = handler.error_response(body, 7, "too late")
+    response = refused(body, 7, "too late")
     assert response is not None
     answers = response.responses[0].partition_responses
     assert [(answer.index, answer.error_code, answer.error_message) for answer in answers] == [
         (0, 7, "too late"),
         (4, 7, "too late"),
     ]
-    assert handler.error_response(ProduceRequest(acks=0), 7) is None
-    assert handler.API_KEY == ApiKeys.PRODUCE
+    assert refused(ProduceRequest(acks=0), 7) is None
 
 
 def test_what_was_produced_can_be_fetched(cluster: ReplicaCluster) -> None:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from pykclient.testing.config import ClusterConfig
-from pykclient.testing.loop_thread import LoopThread
+from pykclient.testing.embedded_cluster import LoopThread
 from pykclient.testing.server.socket_server import SocketServer
 from tests.testing.server.support import ServerCluster
 

@@ -21,13 +21,14 @@ from pykclient.testing import handlers
 from pykclient.testing.config import BrokerConfig
 from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.faults import Faults
+from pykclient.testing.handlers import Handler
 from pykclient.testing.history import History
 from pykclient.testing.memory_network import MemoryNetwork, MemorySelector
 from pykclient.testing.release_profiles import ReleaseProfile
 from pykclient.testing.server.kafka_apis import KafkaApis
-from pykclient.testing.server.memory_server import MemoryServer
 from pykclient.testing.server.quotas import Quotas
 from pykclient.testing.server.request_channel import Request
+from pykclient.testing.server.socket_server import MemoryServer
 from pykclient.types import Node
 from tests.support.mock_clock import MockClock
 
@@ -105,7 +106,7 @@ class VirtualCluster(ServerCluster):
 
 
 class HeartbeatHandler:
-    """A replacement for the API's handler module; ``answer`` decides, by default on success."""
+    """A replacement for the handler of the API; ``answer`` decides, by default on success."""
 
     API_KEY = ApiKeys.HEARTBEAT
     VERSIONS = (0, 4)
@@ -126,7 +127,8 @@ class HeartbeatHandler:
 def heartbeat_handler() -> Iterator[HeartbeatHandler]:
     with pytest.MonkeyPatch.context() as patch:
         handler = HeartbeatHandler()
-        patch.setitem(handlers._loaded, ApiKeys.HEARTBEAT, handler)
+        served = Handler(ApiKeys.HEARTBEAT, handler.VERSIONS, handler.handle, handler.error_response, False, None)
+        patch.setitem(handlers._handlers, ApiKeys.HEARTBEAT, served)
         yield handler
 
 

@@ -10,7 +10,7 @@ from pykclient.errors import UnsupportedVersionError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_response, parse_request, parse_response
 from pykclient.protocol.messages.produce import ProduceRequest
-from pykclient.testing.handlers import handler, is_broker_only
+from pykclient.testing.handlers import handler
 from pykclient.testing.history import _error_codes
 from tests.testing.server.plausible import Plausible
 
@@ -21,17 +21,17 @@ API_KEYS = [key for key in ApiKeys.all() if handler(key) is not None]
 def test_a_handler_serves_versions_that_there_are(api_key: int) -> None:
     found = handler(api_key)
     assert found is not None
-    assert api_key == found.API_KEY
-    oldest, newest = found.VERSIONS
+    assert api_key == found.api_key
+    oldest, newest = found.versions
     assert ApiKeys.oldest_served_version(api_key) <= oldest <= newest <= ApiKeys.latest_version(api_key)
-    assert is_broker_only(found) == ApiKeys.is_broker_only(api_key)
+    assert found.is_broker_only == ApiKeys.is_broker_only(api_key)
 
 
 @pytest.mark.parametrize("api_key", API_KEYS, ids=ApiKeys.name_of)
 def test_a_handler_can_say_any_error_in_any_version(api_key: int) -> None:
     found = handler(api_key)
     assert found is not None
-    for version in range(found.VERSIONS[0], found.VERSIONS[1] + 1):
+    for version in range(found.versions[0], found.versions[1] + 1):
         said = False
         for seed in range(20):
             frame = Plausible(Random(seed), []).request(ApiKeys.message_class(api_key), version)

@@ -14,8 +14,9 @@ from pykclient.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
-from pykclient.testing.handlers import alter_client_quotas, describe_client_quotas
-from pykclient.testing.server.auth_helper import AuthHelper
+from pykclient.testing.handlers.configs import handle_alter_client_quotas, handle_describe_client_quotas
+from pykclient.testing.server.standard_authorizer import AuthHelper
+from tests.testing.handlers.refusals import refused
 from tests.testing.server.support import VirtualCluster
 
 
@@ -136,10 +137,10 @@ def test_what_cannot_be_set(entity: dict[str, str | None], changes: dict[str, fl
 # --- the admin APIs --------------------------------------------------------------------------------------------------
 
 
-def call(module: Any, cluster: VirtualCluster, body: Any) -> Any:
+def call(handle: Any, cluster: VirtualCluster, body: Any) -> Any:
     answers: list[Any] = []
     broker = SimpleNamespace(quotas=cluster.quotas, auth=AuthHelper(None))
-    module.handle(broker, SimpleNamespace(body=body, respond=answers.append))
+    handle(broker, SimpleNamespace(body=body, respond=answers.append))
     return answers[0]
 
 
@@ -166,11 +167,11 @@ def test_altering_answers_for_each_entity() -> None:
     body = AlterClientQuotasRequest(entries=entries, validate_only=True)
     for validate_only in (True, False):
         body.validate_only = validate_only
-        response: AlterClientQuotasResponse = call(alter_client_quotas, cluster, body)
+        response: AlterClientQuotasResponse = call(handle_alter_client_quotas, cluster, body)
         assert [entry.error_code for entry in response.entries] == [0, 42, 42]
         assert cluster.quotas.active is not validate_only
     assert cluster.quotas.entities == {frozenset({("client-id", "a")}): {"producer_byte_rate": 10.0}}
-    assert alter_client_quotas.error_response(body, 41, "no").entries[1].error_code == 41
+    assert refused(body, 41, "no").entries[1].error_code == 41
 
 
 def test_describing_filters() -> None:
@@ -186,7 +187,7 @@ def test_describing_filters() -> None:
             ],
             strict=strict,
         )
-        response: DescribeClientQuotasResponse = call(describe_client_quotas, cluster, body)
+        response: DescribeClientQuotasResponse = call(handle_describe_client_quotas, cluster, body)
         assert response.entries is not None
         return [[(part.entity_type, part.entity_name) for part in entry.entity] for entry in response.entries]
 
@@ -200,4 +201,4 @@ def test_describing_filters() -> None:
         describe(("user", 0, "u"), ("user", 0, "u"))
     with pytest.raises(InvalidRequestError):
         describe(("user", 3, "u"))
-    assert describe_client_quotas.error_response(DescribeClientQuotasRequest(), 41).error_code == 41
+    assert refused(DescribeClientQuotasRequest(), 41).error_code == 41

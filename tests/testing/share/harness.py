@@ -16,8 +16,8 @@ from pykclient.protocol.messages.share_acknowledge import ShareAcknowledgeReques
 from pykclient.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
+from pykclient.testing.share.in_flight_records import SharePartitionKey, ShareState
 from pykclient.testing.share.share_partition import SharePartition
-from pykclient.testing.share.share_types import SharePartitionKey, ShareState
 from tests.testing.controller.harness import Answer, ClusterHarness
 
 TOPIC = "jobs"

@@ -24,7 +24,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the delivery count is not raised",
-        "testing/share/in_flight_batch",
+        "testing/share/in_flight_records",
         "        self.delivery_count += 1\n",
         "        self.delivery_count = max(self.delivery_count, 1)\n",
     ),
@@ -96,7 +96,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "records of aborted transactions are delivered",
-        "testing/share/record_acquirer",
+        "testing/share/share_partition",
         "        elif batch.is_transactional and batch.producer_id in producer_ids:\n",
         "        elif False:\n",
     ),

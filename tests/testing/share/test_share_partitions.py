@@ -18,8 +18,13 @@ from pykclient.protocol.messages.alter_share_group_offsets import (
 from pykclient.protocol.messages.share_fetch import ShareFetchResponse
 from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from pykclient.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from pykclient.testing.share.share_states import RecordState, SharePartitionState
-from pykclient.testing.share.share_types import ShareState, ShareUpdate, StateBatch
+from pykclient.testing.share.in_flight_records import (
+    RecordState,
+    SharePartitionState,
+    ShareState,
+    ShareUpdate,
+    StateBatch,
+)
 from pykclient.types import TopicPartition
 from tests.testing.share.harness import ACCEPT, GAP, GROUP, REJECT, RELEASE, RENEW, TOPIC, Acquired, ShareHarness
 

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from pykclient.errors import IllegalStateError
-from pykclient.testing.share.share_states import (
+from pykclient.testing.share.in_flight_records import (
     RecordState,
     SharePartitionState,
     move_record,

@@ -8,9 +8,9 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykclient.testing.share import share_coordinator_records as records_of
-from pykclient.testing.share.share_types import SharePartitionKey, ShareState, StateBatch
-from pykclient.testing.share.state_batches import combine_state_batches
+from pykclient.testing.share import share_coordinator as records_of
+from pykclient.testing.share.in_flight_records import SharePartitionKey, ShareState, StateBatch
+from pykclient.testing.share.share_coordinator import combine_state_batches
 
 KEY = SharePartitionKey("g", UUID(int=7), 3)
 

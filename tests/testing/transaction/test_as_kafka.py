@@ -7,10 +7,15 @@ import json
 import pytest
 
 from pykclient.consumer.kafka_consumer import KafkaConsumer
-from pykclient.testing.coordinator_partitions import partition_for
-from pykclient.testing.transaction import transaction_log
-from pykclient.testing.transaction.transaction_metadata import TxnTransitMetadata
-from pykclient.testing.transaction.transaction_state import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
+from pykclient.testing.coordinator_log import partition_for
+from pykclient.testing.transaction import transaction_state_manager as transaction_log
+from pykclient.testing.transaction.transaction_metadata import (
+    COMPLETE_COMMIT,
+    EMPTY,
+    ONGOING,
+    PREPARE_COMMIT,
+    TxnTransitMetadata,
+)
 from pykclient.types import TopicPartition
 from tests.support.any_kafka import AnyKafka
 from tests.testing.transaction.conversation import ANSWERS, COMMIT, ROUNDS, TransactionConversation, converse

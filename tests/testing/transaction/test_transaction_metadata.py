@@ -7,19 +7,21 @@ from itertools import product
 import pytest
 
 from pykclient.errors import IllegalStateError, ProducerFencedError, UnsupportedVersionError
-from pykclient.testing.transaction import transaction_log, transaction_state
-from pykclient.testing.transaction.transaction_metadata import MAX_EPOCH, TransactionMetadata
-from pykclient.testing.transaction.transaction_state import (
+from pykclient.testing.transaction import transaction_metadata as transaction_state
+from pykclient.testing.transaction import transaction_state_manager as transaction_log
+from pykclient.testing.transaction.transaction_metadata import (
     BY_ID,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     DEAD,
     EMPTY,
+    MAX_EPOCH,
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
     PREPARE_EPOCH_FENCE,
     TRANSITIONS,
+    TransactionMetadata,
     TransactionState,
 )
 from pykclient.types import TopicPartition

@@ -17,7 +17,7 @@ from pykclient.errors import (
 from pykclient.protocol.messages.describe_configs import DescribeConfigsResponse
 from pykclient.testing.config import BrokerConfig
 from pykclient.testing.coordination import znodes
-from pykclient.testing.coordination.kafka_coordination_client import KafkaCoordinationClient
+from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
 from pykclient.testing.log import log_config
 from pykclient.testing.log.log_config import LogConfig, server_defaults
 from pykclient.testing.share import group_config

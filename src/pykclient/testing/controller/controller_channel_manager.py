@@ -16,7 +16,7 @@ from pykclient.testing.coordination.znodes import (
     LeaderIsrAndControllerEpoch,
     ReplicaAssignment,
 )
-from pykclient.testing.inter_broker_send_thread import InterBrokerSendThread, RequestAndCompletionHandler
+from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:

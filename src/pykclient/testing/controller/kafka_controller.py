@@ -15,24 +15,31 @@ from pykclient.errors import (
 )
 from pykclient.testing.controller import partition_state, replica_state
 from pykclient.testing.controller.admin_manager import AdminManager
-from pykclient.testing.controller.alter_partition_handler import AlterPartitionHandler
 from pykclient.testing.controller.config_manager import ConfigManager
 from pykclient.testing.controller.controller_channel_manager import (
     ControllerBrokerRequestBatch,
     ControllerChannelManager,
 )
-from pykclient.testing.controller.controller_context import ControllerContext, PartitionAndReplica
-from pykclient.testing.controller.controller_event_manager import ControllerEvent, ControllerEventManager
-from pykclient.testing.controller.election import leader_for_controlled_shutdown
-from pykclient.testing.controller.partition_reassigner import PartitionReassigner
-from pykclient.testing.controller.partition_state_machine import PartitionStateMachine
-from pykclient.testing.controller.replica_elector import ReplicaElector
-from pykclient.testing.controller.replica_state_machine import ReplicaStateMachine
-from pykclient.testing.controller.topic_deletion_manager import TopicDeletionManager
+from pykclient.testing.controller.controller_context import (
+    ControllerContext,
+    ControllerEvent,
+    ControllerEventManager,
+    PartitionAndReplica,
+)
+from pykclient.testing.controller.partition_changes import (
+    AlterPartitionHandler,
+    PartitionReassigner,
+    TopicDeletionManager,
+)
+from pykclient.testing.controller.state_machines import (
+    PartitionStateMachine,
+    ReplicaElector,
+    ReplicaStateMachine,
+    leader_for_controlled_shutdown,
+)
 from pykclient.testing.coordination import znodes
-from pykclient.testing.coordination.coordination_client import StateChangeHandler
+from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient, StateChangeHandler
 from pykclient.testing.coordination.coordination_service import NODE_CREATED
-from pykclient.testing.coordination.kafka_coordination_client import KafkaCoordinationClient
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -6,27 +6,55 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pykclient.errors import IllegalArgumentError
+from pykclient.errors import IllegalArgumentError, KafkaError
 from pykclient.testing.coordination import znodes
-from pykclient.testing.coordination.coordination_errors import (
-    BadVersionError,
-    NoChildrenForEphemeralsError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-    SessionExpiredError,
-)
 
 if TYPE_CHECKING:
     from pykclient.testing.event_loop import EventLoop, TimerHandle
+
+
+class CoordinationError(KafkaError):
+    """The base class of errors of the service and of the connection to it."""
+
+
+class NoNodeError(CoordinationError):
+    """No node exists at the path."""
+
+
+class NodeExistsError(CoordinationError):
+    """A node exists at the path already."""
+
+
+class BadVersionError(CoordinationError):
+    """The node was changed since its version was read."""
+
+
+class NotEmptyError(CoordinationError):
+    """A node with children cannot be deleted."""
+
+
+class NoChildrenForEphemeralsError(CoordinationError):
+    """An ephemeral node has no children."""
+
+
+class ConnectionLossError(CoordinationError):
+    """The service is not reachable; the session may still be alive."""
+
+
+class SessionExpiredError(CoordinationError):
+    """The service has expired the session and removed its ephemeral nodes."""
+
 
 #: As a version: any.
 ANY_VERSION: Final = -1
 
 # The events that a watch reports (ZooKeeper: Watcher.Event.EventType).
 NODE_CREATED: Final = "NODE_CREATED"
+
 NODE_DELETED: Final = "NODE_DELETED"
+
 NODE_DATA_CHANGED: Final = "NODE_DATA_CHANGED"
+
 NODE_CHILDREN_CHANGED: Final = "NODE_CHILDREN_CHANGED"
 
 

@@ -21,17 +21,18 @@ from pykclient.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from pykclient.testing.group import consumer_group_records as records_of
-from pykclient.testing.group.consumer_group import ConsumerGroup
-from pykclient.testing.group.consumer_group_member import (
+from pykclient.testing.group.classic_protocol_members import DOWNGRADES, UPGRADES, to_classic_group, to_consumer_group
+from pykclient.testing.group.consumer_group_records import KeyValue
+from pykclient.testing.group.group_metadata import GroupMetadata
+from pykclient.testing.group.modern_groups import (
     LEFT_STATIC_EPOCH,
     UNREVOKED_PARTITIONS,
+    ConsumerGroup,
     ConsumerGroupMember,
     Partitions,
+    Topics,
+    hash_of,
 )
-from pykclient.testing.group.consumer_group_records import KeyValue
-from pykclient.testing.group.group_conversion import DOWNGRADES, UPGRADES, to_classic_group, to_consumer_group
-from pykclient.testing.group.group_metadata import GroupMetadata
-from pykclient.testing.group.modern_group import Topics, hash_of
 from pykclient.testing.group.server_assignors import ASSIGNORS
 
 if TYPE_CHECKING:

@@ -31,9 +31,9 @@ from pykclient.protocol.messages.consumer_group_target_assignment_metadata_value
     ConsumerGroupTargetAssignmentMetadataValue,
 )
 from pykclient.protocol.wire import BytesLike, Reader, Writer
-from pykclient.testing.group.consumer_group import ConsumerGroup
-from pykclient.testing.group.consumer_group_member import (
+from pykclient.testing.group.modern_groups import (
     ClassicProtocol,
+    ConsumerGroup,
     ConsumerGroupMember,
     CurrentAssignment,
     Partitions,
@@ -42,6 +42,7 @@ from pykclient.testing.group.consumer_group_member import (
 if TYPE_CHECKING:
     from uuid import UUID
 
+if TYPE_CHECKING:
     _Topic = (
         ConsumerGroupTargetAssignmentMemberValue.TopicPartition
         | ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions

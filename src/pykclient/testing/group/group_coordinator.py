@@ -30,26 +30,28 @@ from pykclient.protocol.messages.sync_group import SyncGroupRequest
 from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from pykclient.record.record_batch import NO_SEQUENCE
 from pykclient.testing.group.classic_protocol_members import ClassicProtocolMembers
-from pykclient.testing.group.consumer_group import ConsumerGroup
 from pykclient.testing.group.consumer_group_manager import ConsumerGroupManager, HeartbeatCallback
-from pykclient.testing.group.group_join import GroupJoin, JoinAttempt
-from pykclient.testing.group.group_metadata import UNKNOWN_MEMBER_ID, GroupMetadata
+from pykclient.testing.group.group_metadata import (
+    DEAD,
+    EMPTY,
+    PREPARING_REBALANCE,
+    UNKNOWN_MEMBER_ID,
+    GroupMetadata,
+    SyncCallback,
+)
 from pykclient.testing.group.group_metadata_manager import Group, GroupMetadataManager
 from pykclient.testing.group.group_offsets import CommittedOffset
-from pykclient.testing.group.group_rebalance import GroupRebalance
+from pykclient.testing.group.group_rebalance import GroupJoin, GroupRebalance, JoinAttempt
 from pykclient.testing.group.group_records import GROUP_METADATA_TOPIC
-from pykclient.testing.group.group_state import DEAD, EMPTY, PREPARING_REBALANCE
-from pykclient.testing.group.member_metadata import SyncCallback
-from pykclient.testing.group.modern_group import ModernGroup
-from pykclient.testing.group.share_group import ShareGroup
-from pykclient.testing.group.share_group_manager import HeartbeatCallback as ShareHeartbeatCallback
-from pykclient.testing.group.share_group_manager import ShareGroupManager
-from pykclient.testing.group.share_group_offsets import (
+from pykclient.testing.group.modern_groups import ConsumerGroup, ModernGroup, ShareGroup
+from pykclient.testing.group.share_group_manager import (
     AlteredCallback,
     DeletedCallback,
     OffsetsCallback,
+    ShareGroupManager,
     ShareGroupOffsets,
 )
+from pykclient.testing.group.share_group_manager import HeartbeatCallback as ShareHeartbeatCallback
 from pykclient.testing.transaction.add_partitions_to_txn_manager import FirstBatch, TransactionSupportedOperation
 from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
 from pykclient.types import TopicPartition
@@ -57,7 +59,7 @@ from pykclient.types import TopicPartition
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
     from pykclient.testing.event_loop import TimerHandle
-    from pykclient.testing.log.producer_state_entry import VerificationState
+    from pykclient.testing.log.producer_state_manager import VerificationState
 
 #: From this version of OffsetCommit on, a missing group has an error code of its own (KIP-848).
 _COMMIT_TELLS_MISSING_GROUP = 9

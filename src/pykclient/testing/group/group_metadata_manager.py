@@ -12,17 +12,15 @@ from pykclient.record.memory_records import AnyRecordBatch
 from pykclient.record.record_batch import Record
 from pykclient.testing.coordinator_log import AppendCallback, CoordinatorLog
 from pykclient.testing.group import consumer_group_records, group_records, share_group_records
-from pykclient.testing.group.consumer_group import ConsumerGroup
-from pykclient.testing.group.group_metadata import GroupMetadata
+from pykclient.testing.group.group_metadata import DEAD, EMPTY, STABLE, GroupMetadata
 from pykclient.testing.group.group_offsets import CommittedOffset
 from pykclient.testing.group.group_records import GROUP_METADATA_TOPIC
-from pykclient.testing.group.group_state import DEAD, EMPTY, STABLE
-from pykclient.testing.group.share_group import ShareGroup
+from pykclient.testing.group.modern_groups import ConsumerGroup, ShareGroup
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
-    from pykclient.testing.log.producer_state_entry import VerificationState
+    from pykclient.testing.log.producer_state_manager import VerificationState
     from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
 
 Group = GroupMetadata | ConsumerGroup | ShareGroup

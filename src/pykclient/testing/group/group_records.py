@@ -15,9 +15,8 @@ from pykclient.protocol.messages.group_metadata_value import GroupMetadataValue
 from pykclient.protocol.messages.offset_commit_key import OffsetCommitKey
 from pykclient.protocol.messages.offset_commit_value import OffsetCommitValue
 from pykclient.protocol.wire import BytesLike, Reader, Writer
-from pykclient.testing.group.group_metadata import GroupMetadata
+from pykclient.testing.group.group_metadata import GroupMetadata, MemberMetadata
 from pykclient.testing.group.group_offsets import CommittedOffset
-from pykclient.testing.group.member_metadata import MemberMetadata
 from pykclient.types import TopicPartition
 
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"

@@ -1,21 +1,28 @@
-"""Share groups on the coordinator's side: heartbeats, epochs and assignments (KIP-932)."""
+"""Share groups on the coordinator's side: heartbeats, epochs, assignments and start offsets (KIP-932, KIP-1226)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.errors import (
     GroupMaxSizeReachedError,
     InvalidRequestError,
+    LeaderNotAvailableError,
+    NetworkError,
+    UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from pykclient.network.client_request import ClientResponse, RequestBuilder
+from pykclient.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from pykclient.testing.group import share_group_records as records_of
-from pykclient.testing.group.modern_group import Topics, hash_of
-from pykclient.testing.group.share_group import Partitions, SharedTopic, ShareGroup, ShareGroupMember
-from pykclient.testing.share.share_types import UNINITIALIZED_START_OFFSET, SharePartitionKey
+from pykclient.testing.group.modern_groups import Partitions, SharedTopic, ShareGroup, ShareGroupMember, Topics, hash_of
+from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler
+from pykclient.testing.log.log_types import LATEST_TIMESTAMP
+from pykclient.testing.share.in_flight_records import UNINITIALIZED_START_OFFSET, SharePartitionKey, ShareState
+from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -23,6 +30,79 @@ if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
     from pykclient.testing.coordinator_log import KeyValue
     from pykclient.testing.group.group_metadata_manager import GroupMetadataManager
+
+#: The error code, and the end offset if that is 0, of each partition.
+Ends = Mapping[TopicPartition, tuple[int, int]]
+
+_CONSUMER: int = -1
+
+
+class PartitionMetadataClient(InterBrokerSendThread):
+    """Asks the leaders of partitions for the offsets after their last records. Thread: loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker, "partition-metadata", broker.config.get_int("request.timeout.ms"))
+        self._queue: list[tuple[Node, list[TopicPartition], Callable[[Ends], None]]] = []
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        self._queue.clear()
+
+    def list_latest_offsets(self, partitions: Iterable[TopicPartition], then: Callable[[Ends], None]) -> None:
+        """Call ``then`` when all leaders have answered. Errors are not retried."""
+        if not self._running:
+            self.startup()
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        by_leader: dict[Node, list[TopicPartition]] = {}
+        snapshot = self._broker.metadata_cache.snapshot
+        for tp in partitions:
+            leader = snapshot.leader(tp)
+            if leader is None:
+                found[tp] = LeaderNotAvailableError.code, -1
+            else:
+                by_leader.setdefault(leader, []).append(tp)
+        waiting = set(by_leader)
+
+        def answered(leader: Node, ends: Ends) -> None:
+            found.update(ends)
+            waiting.discard(leader)
+            if not waiting:
+                then(found)
+
+        if not waiting:
+            then(found)
+        for leader, asked in by_leader.items():
+            self._queue.append((leader, asked, partial(answered, leader)))
+        self.wakeup()
+
+    def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
+        queue, self._queue = self._queue, []
+        for node, partitions, then in queue:
+            topics: dict[str, list[ListOffsetsRequest.ListOffsetsPartition]] = {}
+            for topic, number in partitions:
+                topics.setdefault(topic, []).append(
+                    ListOffsetsRequest.ListOffsetsPartition(partition_index=number, timestamp=LATEST_TIMESTAMP)
+                )
+            request = ListOffsetsRequest(
+                replica_id=_CONSUMER,
+                topics=[
+                    ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=asked) for topic, asked in topics.items()
+                ],
+            )
+            yield RequestAndCompletionHandler(
+                self._broker.loop.now_ms, node, RequestBuilder(request), partial(self._on_response, partitions, then)
+            )
+
+    @staticmethod
+    def _on_response(partitions: list[TopicPartition], then: Callable[[Ends], None], response: ClientResponse) -> None:
+        ends = dict.fromkeys(partitions, (NetworkError.code, -1))
+        body = response.response_body
+        if isinstance(body, ListOffsetsResponse):
+            for topic in body.topics:
+                for partition in topic.partitions:
+                    ends[TopicPartition(topic.name, partition.partition_index)] = partition.error_code, partition.offset
+        then(ends)
+
 
 _LEAVE_EPOCH = -1
 
@@ -273,3 +353,222 @@ def _assignment(partitions: Partitions) -> ShareGroupHeartbeatResponse.Assignmen
             for topic_id, numbers in partitions.items()
         ]
     )
+
+
+_NO_LAG = -1
+
+
+class SharePartitionOffset(NamedTuple):
+    """The start offset of a share group in a partition, and its lag, which is -1 if it is not known."""
+
+    start_offset: int = UNINITIALIZED_START_OFFSET
+    leader_epoch: int = 0
+    lag: int = _NO_LAG
+    error_code: int = 0
+
+
+#: The offset of each partition.
+OffsetsCallback = Callable[[Mapping[TopicPartition, SharePartitionOffset]], None]
+
+#: Called with an error code or 0 for each partition.
+AlteredCallback = Callable[[Mapping[TopicPartition, int]], None]
+
+#: Called with an error code or 0 for each topic.
+DeletedCallback = Callable[[Mapping[str, int]], None]
+
+
+class ShareGroupOffsets:
+    """Describes, resets and deletes the offsets of share groups. Thread: loop."""
+
+    __slots__ = ("_broker", "_manager")
+
+    def __init__(self, broker: Broker, manager: GroupMetadataManager) -> None:
+        self._broker = broker
+        self._manager = manager
+
+    def _topic_id(self, topic: str) -> UUID | None:
+        cache = self._broker.metadata_cache
+        return cache.topic_id(topic) if cache.contains(topic) else None
+
+    # --- describing
+
+    def describe(self, group_id: str, partitions: Iterable[TopicPartition] | None, respond: OffsetsCallback) -> None:
+        """Look up offsets; ``partitions`` None means all that the group has begun to read."""
+        if partitions is None:
+            group = self._manager.groups.get(group_id)
+            initialized = group.initialized if isinstance(group, ShareGroup) else {}
+            partitions = [
+                TopicPartition(topic.name, number)
+                for topic_id, topic in initialized.items()
+                if self._topic_id(topic.name) == topic_id
+                for number in sorted(topic.partitions)
+            ]
+        found: dict[TopicPartition, SharePartitionOffset] = dict.fromkeys(partitions, SharePartitionOffset())
+        states: dict[TopicPartition, ShareState] = {}
+        keys = {
+            tp: SharePartitionKey(group_id, topic_id, tp.partition)
+            for tp in found
+            if (topic_id := self._topic_id(tp.topic)) is not None
+        }
+        waiting = set(keys)
+
+        def with_state(tp: TopicPartition, state: ShareState | None) -> None:
+            if state is not None:
+                states[tp] = state
+                found[tp] = SharePartitionOffset(state.start_offset, state.leader_epoch)
+            waiting.discard(tp)
+            if not waiting:
+                self._add_lags(found, states, respond)
+
+        if not keys:
+            respond(found)
+        for tp, key in keys.items():
+            self._broker.share_persister.read_state_summary(
+                key,
+                lambda _code, _message, state, tp=tp: with_state(tp, state),  # type: ignore[misc]
+            )
+
+    def _add_lags(
+        self,
+        found: dict[TopicPartition, SharePartitionOffset],
+        states: Mapping[TopicPartition, ShareState],
+        respond: OffsetsCallback,
+    ) -> None:
+        begun = [tp for tp, state in states.items() if state.start_offset >= 0 and state.delivery_complete_count >= 0]
+
+        def answered(ends: Mapping[TopicPartition, tuple[int, int]]) -> None:
+            for tp in begun:
+                error_code, end = ends[tp]
+                if error_code:
+                    found[tp] = SharePartitionOffset(0, 0, _NO_LAG, error_code)
+                else:
+                    lag = end - states[tp].start_offset - states[tp].delivery_complete_count
+                    found[tp] = found[tp]._replace(lag=lag)
+            respond(found)
+
+        if begun:
+            self._broker.partition_metadata_client.list_latest_offsets(begun, answered)
+        else:
+            respond(found)
+
+    # --- altering
+
+    def alter(self, group_id: str, offsets: Mapping[TopicPartition, int], respond: AlteredCallback) -> None:
+        """Let an empty group go on from these offsets. A group that does not exist is created.
+
+        Raises:
+            GroupNotEmptyError: the group has members.
+            GroupIdNotFoundError: the group is of another protocol.
+        """
+        group = self._manager.share_group(group_id, may_create=True)
+        group.validate_delete()
+        cache = self._broker.metadata_cache
+        codes: dict[TopicPartition, int] = {}
+        topics: dict[UUID, SharedTopic] = {}
+        for tp in offsets:
+            topic_id = self._topic_id(tp.topic)
+            if topic_id is None or not 0 <= tp.partition < (cache.num_partitions(tp.topic) or 0):
+                codes[tp] = UnknownTopicOrPartitionError.code
+                continue
+            known = topics[topic_id].partitions if topic_id in topics else frozenset()
+            topics[topic_id] = SharedTopic(tp.topic, known | {tp.partition})
+        if not topics:
+            respond(codes)
+            return
+        group.begin_initialization(topics)
+        waiting = {
+            TopicPartition(topic.name, number): SharePartitionKey(group_id, topic_id, number)
+            for topic_id, topic in topics.items()
+            for number in topic.partitions
+        }
+
+        def initialized(tp: TopicPartition, code: int) -> None:
+            codes[tp] = code
+            del waiting[tp]
+            if not waiting:
+                group.end_initialization(topics, succeeded=not any(codes[each] for each in keys))
+                self._write(group, lambda code: respond(dict.fromkeys(codes, code) if code else codes))
+
+        def begin(code: int) -> None:
+            if code:
+                respond(dict.fromkeys(offsets, code))
+                return
+            for tp, key in keys.items():
+                self._broker.share_persister.initialize_state(
+                    key,
+                    group.group_epoch,
+                    offsets[tp],
+                    lambda code, _, tp=tp: initialized(tp, code),  # type: ignore[misc]
+                )
+
+        keys = dict(waiting)
+        self._write(group, begin)
+
+    # --- deleting
+
+    def delete(self, group_id: str, topics: Sequence[str], respond: DeletedCallback) -> None:
+        """Delete the offsets of topics of an empty group.
+
+        Raises:
+            GroupNotEmptyError: the group has members.
+            GroupIdNotFoundError: there is no such share group.
+        """
+        group = self._manager.share_group(group_id, may_create=False)
+        group.validate_delete()
+        codes: dict[str, int] = {}
+        deleted: dict[str, UUID] = {}
+        for name in topics:
+            topic_id = self._topic_id(name)
+            if topic_id is None or not (topic_id in group.initialized or topic_id in group.deleting):
+                codes[name] = UnknownTopicOrPartitionError.code
+            else:
+                deleted[name] = topic_id
+        self._delete(group, deleted, lambda results: respond({**results, **codes}))
+
+    def delete_all(self, group: ShareGroup, then: Callable[[int], None]) -> None:
+        """Delete all state of a group that is about to be deleted; ``then`` gets the first error code, or 0."""
+        topics = {topic.name: topic_id for topic_id, topic in (*group.initialized.items(), *group.initializing.items())}
+        topics |= {name: topic_id for topic_id, name in group.deleting.items()}
+        # The share coordinators delete the state of deleted topics themselves.
+        existing = {name: topic_id for name, topic_id in topics.items() if self._topic_id(name) == topic_id}
+        self._delete(group, existing, lambda codes: then(next((code for code in codes.values() if code), 0)))
+
+    def _delete(self, group: ShareGroup, topics: Mapping[str, UUID], then: DeletedCallback) -> None:
+        codes = dict.fromkeys(topics, 0)
+        keys: list[tuple[str, SharePartitionKey]] = []
+        for name, topic_id in topics.items():
+            known = [each[topic_id].partitions for each in (group.initialized, group.initializing) if topic_id in each]
+            partitions = frozenset[int]().union(*known) or range(self._broker.metadata_cache.num_partitions(name) or 0)
+            keys += [(name, SharePartitionKey(group.group_id, topic_id, number)) for number in sorted(partitions)]
+            group.initialized.pop(topic_id, None)
+            group.initializing.pop(topic_id, None)
+            group.deleting[topic_id] = name
+        left = len(keys)
+
+        def deleted(name: str, code: int) -> None:
+            nonlocal left
+            left -= 1
+            codes[name] = codes[name] or code
+            if left:
+                return
+            for each, topic_id in topics.items():
+                if not codes[each]:
+                    group.deleting.pop(topic_id, None)
+            self._write(group, lambda code: then(dict.fromkeys(codes, code) if code else codes))
+
+        def begin(code: int) -> None:
+            if code:
+                then(dict.fromkeys(codes, code))
+                return
+            for name, key in keys:
+                self._broker.share_persister.delete_state(key, lambda code, _, name=name: deleted(name, code))  # type: ignore[misc]
+
+        if keys:
+            self._write(group, begin)
+        else:
+            then(codes)
+
+    def _write(self, group: ShareGroup, then: Callable[[int], None]) -> None:
+        wall_ms = self._broker.loop.wall_ms
+        record = records_of.state_record(group)
+        group.write(self._manager.store_records, [record], lambda: records_of.all_records(group, wall_ms), then)

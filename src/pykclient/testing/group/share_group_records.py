@@ -30,11 +30,12 @@ from pykclient.protocol.messages.share_group_target_assignment_metadata_value im
 )
 from pykclient.protocol.wire import BytesLike, Reader, Writer
 from pykclient.testing.coordinator_log import KeyValue
-from pykclient.testing.group.share_group import Partitions, SharedTopic, ShareGroup, ShareGroupMember
+from pykclient.testing.group.modern_groups import Partitions, SharedTopic, ShareGroup, ShareGroupMember
 
 if TYPE_CHECKING:
     from uuid import UUID
 
+if TYPE_CHECKING:
     _Topic = (
         ShareGroupTargetAssignmentMemberValue.TopicPartition | ShareGroupCurrentMemberAssignmentValue.TopicPartitions
     )

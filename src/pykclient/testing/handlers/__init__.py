@@ -1,52 +1,220 @@
-"""The APIs that brokers serve. Each is a module named after it, loaded on first use.
+"""The APIs that brokers serve. Each is a function; those of one subject share a module, which is loaded on first use.
 
-A module has ``API_KEY``; ``VERSIONS``, the oldest and newest version it serves; ``handle(broker, request)``, which
-answers the request, now or later; and ``error_response(body, code, message)``, which returns a response with only an
-error, or None if the protocol has no place for one. ``BROKER_ONLY`` is True in modules that serve other brokers only.
-``UNSTABLE_VERSION`` is a version that clients can use with ``unstable.api.versions.enable``.
+``serves`` registers the function that handles an API, with the versions that it serves. The function answers the
+request, now or later; a BrokerError that it raises becomes the response.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from sys import modules
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.message import Message
 
 if TYPE_CHECKING:
     from pykclient.protocol.message import Response
     from pykclient.testing.broker import Broker
     from pykclient.testing.server.request_channel import Request
 
+_Handle = Callable[["Broker", "Request"], None]
+#: Makes a response that contains an error code and message wherever it can, or None if the request gets no response.
+_ErrorResponse = Callable[[Any, int, "str | None"], "Response | None"]
 
-class Handler(Protocol):
-    """The interface of this package's modules. Thread: loop."""
+_HOMES: Final = {
+    "records": (
+        ApiKeys.PRODUCE,
+        ApiKeys.FETCH,
+        ApiKeys.LIST_OFFSETS,
+        ApiKeys.OFFSET_FOR_LEADER_EPOCH,
+        ApiKeys.DELETE_RECORDS,
+        ApiKeys.DESCRIBE_PRODUCERS,
+    ),
+    "cluster_metadata": (
+        ApiKeys.API_VERSIONS,
+        ApiKeys.METADATA,
+        ApiKeys.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKeys.DESCRIBE_CLUSTER,
+        ApiKeys.GET_TELEMETRY_SUBSCRIPTIONS,
+        ApiKeys.PUSH_TELEMETRY,
+    ),
+    "topics": (
+        ApiKeys.CREATE_TOPICS,
+        ApiKeys.DELETE_TOPICS,
+        ApiKeys.CREATE_PARTITIONS,
+        ApiKeys.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKeys.LIST_PARTITION_REASSIGNMENTS,
+        ApiKeys.ELECT_LEADERS,
+        ApiKeys.DESCRIBE_LOG_DIRS,
+    ),
+    "configs": (
+        ApiKeys.DESCRIBE_CONFIGS,
+        ApiKeys.ALTER_CONFIGS,
+        ApiKeys.INCREMENTAL_ALTER_CONFIGS,
+        ApiKeys.LIST_CONFIG_RESOURCES,
+        ApiKeys.DESCRIBE_CLIENT_QUOTAS,
+        ApiKeys.ALTER_CLIENT_QUOTAS,
+    ),
+    "security": (
+        ApiKeys.SASL_HANDSHAKE,
+        ApiKeys.SASL_AUTHENTICATE,
+        ApiKeys.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        ApiKeys.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKeys.CREATE_DELEGATION_TOKEN,
+        ApiKeys.RENEW_DELEGATION_TOKEN,
+        ApiKeys.EXPIRE_DELEGATION_TOKEN,
+        ApiKeys.DESCRIBE_DELEGATION_TOKEN,
+        ApiKeys.DESCRIBE_ACLS,
+        ApiKeys.CREATE_ACLS,
+        ApiKeys.DELETE_ACLS,
+    ),
+    "groups": (
+        ApiKeys.FIND_COORDINATOR,
+        ApiKeys.JOIN_GROUP,
+        ApiKeys.SYNC_GROUP,
+        ApiKeys.HEARTBEAT,
+        ApiKeys.LEAVE_GROUP,
+        ApiKeys.CONSUMER_GROUP_HEARTBEAT,
+        ApiKeys.DESCRIBE_GROUPS,
+        ApiKeys.CONSUMER_GROUP_DESCRIBE,
+        ApiKeys.LIST_GROUPS,
+        ApiKeys.DELETE_GROUPS,
+    ),
+    "group_offsets": (ApiKeys.OFFSET_COMMIT, ApiKeys.TXN_OFFSET_COMMIT, ApiKeys.OFFSET_FETCH, ApiKeys.OFFSET_DELETE),
+    "share_groups": (
+        ApiKeys.SHARE_GROUP_HEARTBEAT,
+        ApiKeys.SHARE_GROUP_DESCRIBE,
+        ApiKeys.SHARE_FETCH,
+        ApiKeys.SHARE_ACKNOWLEDGE,
+        ApiKeys.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKeys.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKeys.DELETE_SHARE_GROUP_OFFSETS,
+    ),
+    "share_group_state": (
+        ApiKeys.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKeys.READ_SHARE_GROUP_STATE,
+        ApiKeys.READ_SHARE_GROUP_STATE_SUMMARY,
+        ApiKeys.WRITE_SHARE_GROUP_STATE,
+        ApiKeys.DELETE_SHARE_GROUP_STATE,
+    ),
+    "transactions": (
+        ApiKeys.INIT_PRODUCER_ID,
+        ApiKeys.ADD_PARTITIONS_TO_TXN,
+        ApiKeys.ADD_OFFSETS_TO_TXN,
+        ApiKeys.END_TXN,
+        ApiKeys.WRITE_TXN_MARKERS,
+        ApiKeys.DESCRIBE_TRANSACTIONS,
+        ApiKeys.LIST_TRANSACTIONS,
+    ),
+    "brokers": (
+        ApiKeys.LEADER_AND_ISR,
+        ApiKeys.STOP_REPLICA,
+        ApiKeys.UPDATE_METADATA,
+        ApiKeys.ALTER_PARTITION,
+        ApiKeys.CONTROLLED_SHUTDOWN,
+        ApiKeys.ALLOCATE_PRODUCER_IDS,
+    ),
+}
+_HOME_OF: Final = {api_key: home for home, api_keys in _HOMES.items() for api_key in api_keys}
 
-    API_KEY: int
-    VERSIONS: tuple[int, int]
 
-    def handle(self, broker: Broker, request: Request) -> None:
-        """Handle a request. A BrokerError that this raises becomes the response."""
+class Handler(NamedTuple):
+    """The function that serves an API, and its versions. Thread: loop."""
 
-    def error_response(self, body: Any, code: int, message: str | None = None) -> Response | None:
-        """Return a response that contains this error wherever it can. None if the request gets no response (acks=0)."""
+    api_key: int
+    #: The oldest and the newest.
+    versions: tuple[int, int]
+    handle: _Handle
+    error_response: _ErrorResponse
+    #: True if the API is only for brokers.
+    is_broker_only: bool
+    #: A version that clients can use with ``unstable.api.versions.enable``, or None.
+    unstable_version: int | None
 
 
-_loaded: dict[int, Handler | None] = {}
+_handlers: dict[int, Handler] = {}
+
+
+def serves(
+    api_key: int,
+    versions: tuple[int, int],
+    *,
+    is_broker_only: bool = False,
+    unstable_version: int | None = None,
+    refuse: _ErrorResponse | None = None,
+) -> Callable[[_Handle], _Handle]:
+    """Register the function as the handler of an API.
+
+    ``refuse`` makes responses that contain only an error, if ``error_response`` cannot.
+    """
+
+    def register(handle: _Handle) -> _Handle:
+        error = refuse or partial(error_response, ApiKeys.message_class(api_key, request=False))
+        _handlers[api_key] = Handler(api_key, versions, handle, error, is_broker_only, unstable_version)
+        return handle
+
+    return register
 
 
 def handler(api_key: int) -> Handler | None:
-    """Return the module that serves the API, or None if there is none."""
-    try:
-        return _loaded[api_key]
-    except KeyError:
-        name = f"{__name__}.{ApiKeys.name_of(api_key).lower()}"
-        found = cast(Handler, import_module(name)) if find_spec(name) is not None else None
-        _loaded[api_key] = found
-        return found
+    """Return the handler of the API, or None if there is none."""
+    found = _handlers.get(api_key)
+    if found is None and api_key in _HOME_OF:
+        import_module(f"{__name__}.{_HOME_OF[api_key]}")
+        found = _handlers[api_key]
+    return found
 
 
-def is_broker_only(api_handler: Handler) -> bool:
-    """Return whether the API is only for brokers."""
-    return getattr(api_handler, "BROKER_ONLY", False)
+# --- responses that contain only an error ----------------------------------------------------------------------------
+
+#: What an element of a response repeats of the element of the request that it answers.
+_REPEATED: Final = frozenset(
+    {
+        *("group_id", "name", "topic", "topic_id", "topic_name", "resource_name", "resource_type"),
+        *("index", "partition", "partition_index"),
+    }
+)
+_ERROR: Final = ("error_code", "error_message")
+_ARRAY_OF_MESSAGES: Final = re.compile(r"Iterable\[(\w+(?:\.\w+)+)\]")
+
+
+def error_response(response_class: type[Message], asked: Any, code: int, message: str | None = None) -> Any:
+    """Return a response with an error and nothing else, as the schema has it.
+
+    The error is at the top if there is a field for it. Otherwise each element of the request's array (topic, partition,
+    group) is answered with it. ``asked`` is the request or, further down, an element of it.
+    """
+    slots, fields = response_class.__slots__, dict[str, Any]()
+    if "error_code" in slots:
+        fields.update((name, value) for name, value in zip(_ERROR, (code, message), strict=True) if name in slots)
+    if not isinstance(asked, Message):  # an array of names or numbers
+        fields[next(name for name in slots if name not in (*_ERROR, "throttle_time_ms"))] = asked
+    elif asked.__class__.__qualname__.count("."):
+        fields.update((name, getattr(asked, name)) for name in _REPEATED.intersection(slots, asked.__slots__))
+    if "error_code" not in slots:
+        name, element_class = _array_with_error(response_class)
+        arrays = (value for name in asked.__slots__ if isinstance(value := getattr(asked, name), list))
+        fields[name] = [error_response(element_class, element, code, message) for element in next(arrays, ())]
+    return response_class(**fields)
+
+
+def _array_with_error(response_class: type[Message]) -> tuple[str, type[Message]]:
+    """Return the first array whose elements, or what is in them, have a field for an error."""
+    for name, annotation in response_class.__init__.__annotations__.items():
+        found = _ARRAY_OF_MESSAGES.match(annotation)
+        if found is None:
+            continue
+        element: Any = modules[response_class.__module__]
+        for part in found[1].split("."):
+            element = getattr(element, part)
+        if "error_code" in element.__slots__ or any("Iterable" in text for text in _annotations(element)):
+            return name, element
+    raise TypeError(f"{response_class.__qualname__} has no field for an error")
+
+
+def _annotations(message_class: type[Message]) -> list[str]:
+    return list(message_class.__init__.__annotations__.values())

@@ -5,9 +5,7 @@ from __future__ import annotations
 import uuid
 
 from pykclient.errors import KafkaStorageError
-from pykclient.testing.log.leader_epoch_file_cache import LeaderEpochFileCache
-from pykclient.testing.log.log_segment import LogSegment
-from pykclient.testing.log.memory_budget import MemoryBudget
+from pykclient.testing.log.log_segment import LeaderEpochFileCache, LogSegment, MemoryBudget
 from pykclient.testing.log.producer_state_manager import Snapshots
 from pykclient.types import TopicPartition
 

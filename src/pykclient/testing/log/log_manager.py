@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pykclient.errors import BrokerError
 from pykclient.record.record_batch import CURRENT_MAGIC_VALUE
 from pykclient.testing import broker_state
-from pykclient.testing.coordination.coordination_errors import ConnectionLossError
-from pykclient.testing.coordination.kafka_coordination_client import KafkaCoordinationClient
+from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
+from pykclient.testing.coordination.coordination_service import ConnectionLossError
 from pykclient.testing.log.broker_disk import PartitionDirectory
 from pykclient.testing.log.log_cleaner import clean, log_to_clean
 from pykclient.testing.log.log_config import MESSAGE_FORMAT_VERSION, LogConfig, log_config, server_defaults

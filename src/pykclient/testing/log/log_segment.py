@@ -1,15 +1,231 @@
-"""A segment of a log (Java: LogSegment, OffsetIndex, TimeIndex, TransactionIndex)."""
+"""A segment of a log with its indexes, its leader epochs, and the limit on memory.
+
+Java: LogSegment, FileRecords, OffsetIndex, TimeIndex, TransactionIndex, LeaderEpochFileCache; KIP-101.
+"""
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from typing import Final, NamedTuple
 
+from pykclient.errors import IllegalArgumentError, PolicyViolationError
 from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
 from pykclient.record.record_batch import MAX_INT32, NO_TIMESTAMP, Buffer
-from pykclient.testing.log.file_records import FileRecords
-from pykclient.testing.log.log_types import AbortedTxn, TimestampAndOffset
+from pykclient.testing.log.log_types import AbortedTxn, OffsetAndEpoch, TimestampAndOffset
+
+
+class MemoryBudget:
+    """The bytes of all replicas on all brokers, compared with ``memory_limit_bytes``.
+
+    Only clients' writes are rejected beyond the limit. Followers must be able to copy what a leader has accepted, and
+    groups must keep working, so the limit can be exceeded by the lag of the followers. Thread: loop.
+    """
+
+    __slots__ = ("_held_by", "held_bytes", "limit_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.held_bytes = 0
+        self._held_by: dict[str, int] = {}
+
+    def acquire(self, owner: str, size: int, *, within_limit: bool = True) -> None:
+        """Add ``size`` bytes of a log.
+
+        Raises:
+            PolicyViolationError: ``within_limit`` is set and the limit would be exceeded; nothing was added.
+        """
+        held = self.held_bytes + size
+        if within_limit and held > self.limit_bytes:
+            raise PolicyViolationError(self._refusal(owner, size))
+        self.held_bytes = held
+        self._held_by[owner] = self._held_by.get(owner, 0) + size
+
+    def release(self, owner: str, size: int) -> None:
+        """Subtract ``size`` bytes of a log."""
+        self.held_bytes -= size
+        left = self._held_by[owner] - size
+        if left:
+            self._held_by[owner] = left
+        else:
+            del self._held_by[owner]
+
+    def _refusal(self, owner: str, size: int) -> str:
+        largest = sorted(self._held_by.items(), key=lambda item: -item[1])[:3]
+        holders = ", ".join(f"{name} {held:,}" for name, held in largest) or "none"
+        return (
+            f"{size:,} bytes for {owner} would pass the cluster's memory limit: memory_limit_bytes is "
+            f"{self.limit_bytes:,}, {self.held_bytes:,} bytes are held in {len(self._held_by)} logs (largest: "
+            f"{holders}). Raise memory_limit_bytes, delete topics, or give them a retention.bytes with a smaller "
+            "segment.bytes, or a retention.ms: what is over is deleted every log.retention.check.interval.ms"
+        )
+
+
+#: Pieces of memory start small, because most logs in tests are small, and double up to the largest size.
+_FIRST_PIECE_BYTES = 4 * 1024
+
+_LARGEST_PIECE_BYTES = 256 * 1024
+
+
+class FileRecords:
+    """Append-only bytes in pieces of memory, with views for readers.
+
+    Bytes that were readable once are never overwritten: after a truncation the rest of the piece stays unused, because
+    a response in flight may have a view of it. The data of one append is contiguous. Thread: loop.
+    """
+
+    __slots__ = ("_pieces", "_room", "_starts", "_used", "_views", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._pieces: list[bytearray] = []
+        self._views: list[memoryview] = []
+        # The position in the segment at which each piece begins.
+        self._starts: list[int] = []
+        self._used = 0
+        self._room = 0
+
+    def append(self, data: Buffer) -> None:
+        """Append a copy of ``data``."""
+        size = len(data)
+        if size > self._room:
+            self._add_piece(size)
+        used = self._used
+        self._pieces[-1][used : used + size] = data
+        self._used = used + size
+        self._room -= size
+        self.size += size
+
+    def _add_piece(self, size: int) -> None:
+        doubled = 2 * len(self._pieces[-1]) if self._pieces else _FIRST_PIECE_BYTES
+        piece = bytearray(max(size, min(doubled, _LARGEST_PIECE_BYTES)))
+        self._pieces.append(piece)
+        self._views.append(memoryview(piece).toreadonly())
+        self._starts.append(self.size)
+        self._used = 0
+        self._room = len(piece)
+
+    def read(self, position: int, size: int) -> list[memoryview]:
+        """Return views of ``size`` bytes from ``position`` on. All of them must exist."""
+        starts, views = self._starts, self._views
+        found: list[memoryview] = []
+        end = position + size
+        index = bisect_right(starts, position) - 1
+        while position < end:
+            start = starts[index]
+            stop = min(end, starts[index + 1]) if index + 1 < len(starts) else end
+            found.append(views[index][position - start : stop - start])
+            position = stop
+            index += 1
+        return found
+
+    def truncate_to(self, size: int) -> None:
+        """Truncate to ``size`` bytes."""
+        while self._starts and self._starts[-1] >= size:
+            self._starts.pop()
+            self._pieces.pop()
+            self._views.pop()
+        self.size = size
+        self._room = 0
+
+
+UNDEFINED_EPOCH: Final = -1
+
+UNDEFINED_EPOCH_OFFSET: Final = -1
+
+
+class EpochEntry(NamedTuple):
+    """A leader epoch and the offset of its first record."""
+
+    epoch: int
+    start_offset: int
+
+
+class LeaderEpochFileCache:
+    """Leader epochs and the offsets at which they began, both strictly increasing.
+
+    Every change is written to the disk, so the cache outlives its broker. Thread: loop.
+    """
+
+    __slots__ = ("_epochs", "_start_offsets")
+
+    def __init__(self) -> None:
+        self._epochs: list[int] = []
+        self._start_offsets: list[int] = []
+
+    # --- changes -----------------------------------------------------------------------------------------------------
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Let ``epoch`` begin at ``start_offset``; return whether the entry is new.
+
+        Entries with a later epoch or a later offset contradict it. They belong to an abandoned history and are removed.
+
+        Raises:
+            IllegalArgumentError: a number is negative.
+        """
+        epochs, offsets = self._epochs, self._start_offsets
+        if epochs and epochs[-1] == epoch and offsets[-1] <= start_offset:
+            return False
+        if epoch < 0 or start_offset < 0:
+            raise IllegalArgumentError(f"leader epoch {epoch} cannot begin at offset {start_offset}")
+        keep = min(bisect_left(epochs, epoch), bisect_left(offsets, start_offset))
+        self._cut(keep)
+        epochs.append(epoch)
+        offsets.append(start_offset)
+        return True
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Remove the epochs that began at ``end_offset`` or later."""
+        if end_offset >= 0:
+            self._cut(bisect_left(self._start_offsets, end_offset))
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Remove the epochs that ended before ``start_offset``. The epoch that contains it now begins there."""
+        gone = bisect_right(self._start_offsets, start_offset)
+        if gone:
+            del self._epochs[: gone - 1]
+            del self._start_offsets[: gone - 1]
+            self._start_offsets[0] = start_offset
+
+    def clear(self) -> None:
+        self._cut(0)
+
+    def _cut(self, count: int) -> None:
+        del self._epochs[count:]
+        del self._start_offsets[count:]
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def latest_epoch(self) -> int | None:
+        return self._epochs[-1] if self._epochs else None
+
+    @property
+    def earliest_entry(self) -> EpochEntry | None:
+        return EpochEntry(self._epochs[0], self._start_offsets[0]) if self._epochs else None
+
+    @property
+    def entries(self) -> list[EpochEntry]:
+        return [EpochEntry(*entry) for entry in zip(self._epochs, self._start_offsets, strict=True)]
+
+    def end_offset_for(self, requested_epoch: int, log_end_offset: int) -> OffsetAndEpoch:
+        """Return the largest known epoch not above the requested one, and its end offset.
+
+        The latest epoch ends at the end of the log. If the requested epoch is older than all known ones, return it with
+        the start offset of the first known epoch. Both are -1 if the epoch is undefined or newer than all known ones.
+        """
+        epochs = self._epochs
+        if requested_epoch == UNDEFINED_EPOCH or not epochs or requested_epoch > epochs[-1]:
+            return OffsetAndEpoch(UNDEFINED_EPOCH_OFFSET, UNDEFINED_EPOCH)
+        if requested_epoch == epochs[-1]:
+            return OffsetAndEpoch(log_end_offset, requested_epoch)
+        higher = bisect_right(epochs, requested_epoch)
+        epoch = epochs[higher - 1] if higher else requested_epoch
+        return OffsetAndEpoch(self._start_offsets[higher], epoch)
+
+    def __repr__(self) -> str:
+        return f"LeaderEpochFileCache({[tuple(entry) for entry in self.entries]})"
 
 
 class LogSegment:

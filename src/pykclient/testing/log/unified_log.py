@@ -42,8 +42,12 @@ from pykclient.testing.log.log_types import (
     UnexpectedAppendOffsetError,
 )
 from pykclient.testing.log.log_validator import LogValidator
-from pykclient.testing.log.producer_state_entry import CompletedTxn, ProducerStateEntry, VerificationState
-from pykclient.testing.log.producer_state_manager import ProducerStateManager
+from pykclient.testing.log.producer_state_manager import (
+    CompletedTxn,
+    ProducerStateEntry,
+    ProducerStateManager,
+    VerificationState,
+)
 from pykclient.types import LOG_APPEND_TIME, TopicPartition
 
 _DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000

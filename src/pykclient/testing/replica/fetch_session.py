@@ -1,29 +1,168 @@
-"""Fetch sessions on the broker (Java: FetchSession; KIP-227, KIP-516).
+"""Fetch requests: their parameters, and the sessions of both sides.
 
-A session remembers the partitions of a reader and what the reader was last told about them, so requests and responses
-contain only changes. Both sides count its requests in epochs: a side that missed one starts a new session.
+Java: FetchSession, FetchSessionHandler; KIP-227, KIP-516.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
 
 from pykclient.errors import FetchSessionIdNotFoundError, FetchSessionTopicIdError, InvalidFetchSessionEpochError
+from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykclient.protocol.wire import ZERO_UUID
-from pykclient.testing.replica.fetch_params import FetchPartitionData, PartitionFetch
+from pykclient.testing.log.log_types import AbortedTxn, FetchIsolation, OffsetAndEpoch
 
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from pykclient.record.record_batch import Buffer
     from pykclient.testing.broker import Broker
+    from pykclient.types import TopicPartition
 
+#: Replica ids of readers that are not replicas (Java: FetchRequest).
+CONSUMER_REPLICA_ID = -1
+
+UNKNOWN_OFFSET = -1
+
+NO_EPOCH = -1
+
+
+class ClientMetadata(NamedTuple):
+    """The properties of a consumer that may be sent to another replica (KIP-392)."""
+
+    rack_id: str
+    client_id: str
+    client_host: str
+
+
+class FetchParams(NamedTuple):
+    """The parameters of a fetch that apply to all partitions.
+
+    Without ``client_metadata`` only the leader may respond. With ``hard_max_bytes`` even the first batch is cut off if
+    it is larger than the limit.
+    """
+
+    replica_id: int
+    replica_epoch: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation: str
+    client_metadata: ClientMetadata | None = None
+    hard_max_bytes: bool = False
+
+    @property
+    def is_from_follower(self) -> bool:
+        return self.replica_id >= 0
+
+
+class PartitionFetch:
+    """The fetch request for one partition (Java: FetchRequest.PartitionData).
+
+    ``current_leader_epoch`` and ``last_fetched_epoch`` are -1 if the request does not contain them;
+    ``log_start_offset`` is the follower's own. Thread: loop.
+    """
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        fetch_offset: int,
+        max_bytes: int,
+        *,
+        topic_id: UUID = ZERO_UUID,
+        log_start_offset: int = UNKNOWN_OFFSET,
+        current_leader_epoch: int = NO_EPOCH,
+        last_fetched_epoch: int = NO_EPOCH,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.fetch_offset = fetch_offset
+        self.log_start_offset = log_start_offset
+        self.max_bytes = max_bytes
+        self.current_leader_epoch = current_leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+
+    def __repr__(self) -> str:
+        return f"PartitionFetch({self.topic_partition}, from={self.fetch_offset}, max_bytes={self.max_bytes})"
+
+
+class FetchPartitionData:
+    """The response for one partition.
+
+    ``records`` are views of the log. Offsets are -1 with an error. ``diverging_epoch`` tells a reader where its log
+    diverged from this one; ``preferred_read_replica`` sends a consumer to another broker. Thread: loop.
+    """
+
+    __slots__ = (
+        "aborted_transactions",
+        "diverging_epoch",
+        "error_code",
+        "high_watermark",
+        "last_stable_offset",
+        "log_start_offset",
+        "preferred_read_replica",
+        "records",
+        "size_in_bytes",
+    )
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        high_watermark: int = UNKNOWN_OFFSET,
+        last_stable_offset: int = UNKNOWN_OFFSET,
+        log_start_offset: int = UNKNOWN_OFFSET,
+        records: Sequence[Buffer] = (),
+        size_in_bytes: int = 0,
+        aborted_transactions: list[AbortedTxn] | None = None,
+        diverging_epoch: OffsetAndEpoch | None = None,
+        preferred_read_replica: int | None = None,
+    ) -> None:
+        self.error_code = error_code
+        self.high_watermark = high_watermark
+        self.last_stable_offset = last_stable_offset
+        self.log_start_offset = log_start_offset
+        self.records = records
+        self.size_in_bytes = size_in_bytes
+        self.aborted_transactions = aborted_transactions
+        self.diverging_epoch = diverging_epoch
+        self.preferred_read_replica = preferred_read_replica
+
+    def __repr__(self) -> str:
+        return (
+            f"FetchPartitionData(error={self.error_code}, high_watermark={self.high_watermark}, "
+            f"bytes={self.size_in_bytes})"
+        )
+
+
+def isolation_of(replica_id: int, isolation_level: int) -> str:
+    """Return how far a reader may see. Level 0 is read_uncommitted, 1 is read_committed; followers see everything."""
+    if replica_id != CONSUMER_REPLICA_ID:
+        return FetchIsolation.LOG_END
+    return FetchIsolation.TXN_COMMITTED if isolation_level == 1 else FetchIsolation.HIGH_WATERMARK
+
+
+if TYPE_CHECKING:
     FetchResults = Sequence[tuple[PartitionFetch, FetchPartitionData]]
     Key = tuple[UUID | str, int]
 
 INVALID_SESSION_ID: Final = 0
+
 INITIAL_EPOCH: Final = 0
+
 FINAL_EPOCH: Final = -1
+
 _MAX_EPOCH: Final = (1 << 31) - 1
 
 #: From this version on, requests identify topics by id.
@@ -355,3 +494,104 @@ class FetchManager:
             uses_topic_ids=uses_topic_ids,
         )
         return session_id if self.cache.add(session) else INVALID_SESSION_ID
+
+
+#: Errors that end the session and nothing else: the follower can start a new one immediately.
+SESSION_ERRORS: Final = frozenset(
+    {FetchSessionIdNotFoundError.code, InvalidFetchSessionEpochError.code, FetchSessionTopicIdError.code}
+)
+
+
+class FetchPosition(NamedTuple):
+    """The state of a partition that the leader was last told."""
+
+    topic_id: UUID
+    fetch_offset: int
+    log_start_offset: int
+    current_leader_epoch: int
+    last_fetched_epoch: int
+
+
+class FollowerFetchSession:
+    """The partitions that the leader has in the session, and the epoch of the next request. Thread: loop."""
+
+    __slots__ = ("_epoch", "_names", "_session_id", "positions")
+
+    def __init__(self) -> None:
+        self._session_id = INVALID_SESSION_ID
+        self._epoch = INITIAL_EPOCH
+        self._names: dict[UUID, str] = {}
+        #: As the leader knows them, or will know them after the request in flight.
+        self.positions: dict[TopicPartition, FetchPosition] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """True if the next request names all partitions and starts a session."""
+        return self._epoch == INITIAL_EPOCH
+
+    def build(
+        self,
+        request: FetchRequest,
+        changes: Iterable[tuple[TopicPartition, FetchPosition | None]],
+        max_bytes: int,
+    ) -> bool:
+        """Put the changes into ``request``; return whether there is anything to fetch.
+
+        None as a position removes a partition. In a full request the changes are all partitions.
+        """
+        positions = self.positions
+        if self.is_full:
+            positions.clear()
+            self._names.clear()
+        request.session_id = self._session_id
+        request.session_epoch = self._epoch
+        topics: dict[UUID, FetchRequest.FetchTopic] = {}
+        forgotten: dict[UUID, FetchRequest.ForgottenTopic] = {}
+        for topic_partition, position in changes:
+            known = positions.get(topic_partition)
+            if known == position:
+                continue
+            if known is not None and (position is None or position.topic_id != known.topic_id):
+                gone = forgotten.setdefault(known.topic_id, FetchRequest.ForgottenTopic(topic_id=known.topic_id))
+                gone.partitions.append(topic_partition.partition)
+                del positions[topic_partition]
+            if position is None:
+                continue
+            positions[topic_partition] = position
+            topic_id, fetch_offset, log_start_offset, current_leader_epoch, last_fetched_epoch = position
+            topic = topics.get(topic_id)
+            if topic is None:
+                topic = topics[topic_id] = FetchRequest.FetchTopic(topic_id=topic_id)
+                self._names[topic_id] = topic_partition.topic
+            topic.partitions.append(
+                FetchRequest.FetchPartition(
+                    partition=topic_partition.partition,
+                    current_leader_epoch=current_leader_epoch,
+                    fetch_offset=fetch_offset,
+                    last_fetched_epoch=last_fetched_epoch,
+                    log_start_offset=log_start_offset,
+                    partition_max_bytes=max_bytes,
+                )
+            )
+        request.topics = list(topics.values())
+        request.forgotten_topics_data = list(forgotten.values())
+        return bool(positions or forgotten)
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        """Return the name of a topic in the session."""
+        return self._names.get(topic_id)
+
+    def handle_response(self, response: FetchResponse) -> bool:
+        """Process a response; return whether the session continues. If not, the response has no data."""
+        if response.error_code:
+            if response.error_code == FetchSessionIdNotFoundError.code:
+                self._session_id = INVALID_SESSION_ID
+            self._epoch = INITIAL_EPOCH
+            return False
+        self._session_id = response.session_id
+        self._epoch = INITIAL_EPOCH if response.session_id == INVALID_SESSION_ID else next_epoch(self._epoch)
+        return True
+
+    def handle_error(self) -> None:
+        """Process a lost response: the leader's state is unknown now."""
+        self._epoch = INITIAL_EPOCH

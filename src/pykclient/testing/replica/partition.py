@@ -1,18 +1,25 @@
-"""A partition on one broker: its log, its leader, and the progress of its replicas (Java: Partition)."""
+"""A partition on one broker: its log, its leader, and its in-sync replicas (Java: Partition, Replica; KIP-497)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from uuid import UUID
 
 from pykclient.errors import (
+    ConfigError,
     FencedLeaderEpochError,
+    IllegalStateError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
     PolicyViolationError,
     UnknownLeaderEpochError,
+    for_code,
 )
+from pykclient.network.client_request import ClientResponse, RequestBuilder
+from pykclient.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from pykclient.record.record_batch import NO_TIMESTAMP
 from pykclient.testing.log.log_types import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -24,7 +31,7 @@ from pykclient.testing.log.log_types import (
     TimestampAndOffset,
     UnexpectedAppendOffsetError,
 )
-from pykclient.testing.replica.fetch_params import (
+from pykclient.testing.replica.fetch_session import (
     NO_EPOCH,
     UNKNOWN_OFFSET,
     ClientMetadata,
@@ -32,19 +39,581 @@ from pykclient.testing.replica.fetch_params import (
     FetchPartitionData,
     PartitionFetch,
 )
-from pykclient.testing.replica.partition_isr import PartitionIsr
-from pykclient.testing.replica.replica import Replica
-from pykclient.testing.replica.replica_selector import ReplicaView
+from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrRequest
     from pykclient.record.record_batch import Buffer
-    from pykclient.testing.log.producer_state_entry import VerificationState
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.log.producer_state_manager import VerificationState
     from pykclient.testing.log.unified_log import UnifiedLog
     from pykclient.testing.replica.replica_manager import ReplicaManager
-    from pykclient.types import TopicPartition
+
+#: Earlier than all times of any clock.
+_NEVER_MS: Final = -(1 << 62)
+
+
+class Replica:
+    """The progress of a follower, as its fetches show.
+
+    A follower is caught up at the time of a fetch from the leader's end, or of a fetch from where the leader's end was
+    at the previous fetch: it had read everything there was at that time. Thread: loop.
+    """
+
+    __slots__ = (
+        "broker_epoch",
+        "broker_id",
+        "last_caught_up_time_ms",
+        "last_fetch_leader_log_end_offset",
+        "last_fetch_time_ms",
+        "log_end_offset",
+        "log_start_offset",
+    )
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.log_start_offset = UNKNOWN_OFFSET
+        self.log_end_offset = UNKNOWN_OFFSET
+        self.last_fetch_leader_log_end_offset = 0
+        self.last_fetch_time_ms = _NEVER_MS
+        self.last_caught_up_time_ms = _NEVER_MS
+        self.broker_epoch = -1
+
+    def update_fetch_state(
+        self,
+        fetch_offset: int,
+        log_start_offset: int,
+        now_ms: int,
+        leader_end_offset: int,
+        broker_epoch: int,
+    ) -> None:
+        """Record a fetch."""
+        if fetch_offset >= leader_end_offset:
+            self.last_caught_up_time_ms = max(self.last_caught_up_time_ms, now_ms)
+        elif fetch_offset >= self.last_fetch_leader_log_end_offset:
+            self.last_caught_up_time_ms = max(self.last_caught_up_time_ms, self.last_fetch_time_ms)
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = fetch_offset
+        self.last_fetch_leader_log_end_offset = leader_end_offset
+        self.last_fetch_time_ms = now_ms
+        self.broker_epoch = max(self.broker_epoch, broker_epoch)
+
+    def reset(self, now_ms: int, leader_end_offset: int, *, new_leader: bool, in_sync: bool) -> None:
+        """Start a new leader epoch. Members of the ISR get time to send a fetch.
+
+        A new leader knows nothing about its followers yet; one that stays leader keeps what it knows.
+        """
+        caught_up_ms = now_ms if in_sync else _NEVER_MS
+        if new_leader:
+            self.log_start_offset = UNKNOWN_OFFSET
+            self.log_end_offset = UNKNOWN_OFFSET
+            self.last_fetch_leader_log_end_offset = UNKNOWN_OFFSET
+            self.last_fetch_time_ms = _NEVER_MS
+            self.broker_epoch = -1
+        else:
+            self.last_fetch_leader_log_end_offset = leader_end_offset
+            self.last_fetch_time_ms = caught_up_ms
+        self.last_caught_up_time_ms = caught_up_ms
+
+    def is_caught_up(self, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
+        """Return whether the follower is at the leader's end, or was within the last ``max_lag_ms``."""
+        return leader_end_offset == self.log_end_offset or now_ms - self.last_caught_up_time_ms <= max_lag_ms
+
+    def __repr__(self) -> str:
+        return (
+            f"Replica({self.broker_id}, offsets {self.log_start_offset}..{self.log_end_offset}, "
+            f"caught up at {self.last_caught_up_time_ms})"
+        )
+
+
+COMMITTED: Final = "CommittedPartitionState"
+
+PENDING_EXPAND: Final = "PendingExpandIsr"
+
+PENDING_SHRINK: Final = "PendingShrinkIsr"
+
+#: The transitions of a leader's ISR; only one change is requested at a time.
+_MOVES: Final = {
+    COMMITTED: (COMMITTED, PENDING_EXPAND, PENDING_SHRINK),
+    PENDING_EXPAND: (COMMITTED,),
+    PENDING_SHRINK: (COMMITTED,),
+}
+
+
+class LeaderAndIsr(NamedTuple):
+    """The leader, its epoch, the ISR, and the epoch of the partition's state, which rises with each change."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
+
+
+class PartitionState:
+    """The state of a partition's ISR.
+
+    ``isr`` is what the controller has confirmed, ``maximal_isr`` the largest one that it may have confirmed. A record
+    is committed when all of ``maximal_isr`` have it: a replica that is being added counts immediately, one that is
+    being removed counts until it is removed. So whichever of them is the next leader has the record. ``sent`` is the
+    requested change. Thread: loop.
+    """
+
+    __slots__ = ("isr", "kind", "last_committed", "maximal_isr", "sent")
+
+    def __init__(
+        self,
+        kind: str,
+        isr: frozenset[int],
+        maximal_isr: frozenset[int],
+        sent: LeaderAndIsr | None = None,
+        last_committed: PartitionState | None = None,
+    ) -> None:
+        self.kind = kind
+        self.isr = isr
+        self.maximal_isr = maximal_isr
+        self.sent = sent
+        self.last_committed = last_committed or self
+
+    @staticmethod
+    def committed(isr: frozenset[int]) -> PartitionState:
+        return PartitionState(COMMITTED, isr, isr)
+
+    def move(self, kind: str) -> None:
+        """Change the state.
+
+        Raises:
+            IllegalStateError: ``kind`` must not follow the current state.
+        """
+        if kind not in _MOVES[self.kind]:
+            raise IllegalStateError(f"{kind} cannot follow {self}: a change of the ISR is in flight")
+
+    def expand(self, broker_id: int, sent: LeaderAndIsr) -> PartitionState:
+        """Return the state after asking to add ``broker_id``."""
+        self.move(PENDING_EXPAND)
+        return PartitionState(PENDING_EXPAND, self.isr, self.isr | {broker_id}, sent, self)
+
+    def shrink(self, sent: LeaderAndIsr) -> PartitionState:
+        """Return the state after asking to remove all replicas that are not in ``sent``."""
+        self.move(PENDING_SHRINK)
+        return PartitionState(PENDING_SHRINK, self.isr, self.isr, sent, self)
+
+    def commit(self, isr: frozenset[int]) -> PartitionState:
+        """Return the state after the controller's confirmation."""
+        self.move(COMMITTED)
+        return PartitionState.committed(isr)
+
+    @property
+    def is_inflight(self) -> bool:
+        """True if a request to the controller is in flight."""
+        return self.kind != COMMITTED
+
+    def __repr__(self) -> str:
+        wanted = "" if self.sent is None else f", wanted {sorted(self.sent.isr)}"
+        return f"{self.kind}(isr={sorted(self.isr)}{wanted})"
+
+
+_RETRY_BACKOFF_MS = 50
+
+_ERROR_UNKNOWN_SERVER = -1
+
+#: Called with the new state or with an error code.
+Listener = Callable[[LeaderAndIsr | None, int], None]
+
+
+class AlterPartitionItem(NamedTuple):
+    """A requested change. ``broker_epochs`` are those of the ISR's members, -1 where unknown (KIP-903)."""
+
+    topic_partition: TopicPartition
+    topic_id: UUID
+    leader_and_isr: LeaderAndIsr
+    broker_epochs: dict[int, int]
+    listener: Listener
+
+
+class AlterPartitionManager:
+    """Collects the changes that a broker's partitions request.
+
+    One request is in flight at a time; the next one contains all changes submitted meanwhile. Thread: loop.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._log = broker.log_context.logger(__name__)
+        self._unsent: dict[TopicPartition, AlterPartitionItem] = {}
+        self._inflight: dict[TopicPartition, AlterPartitionItem] | None = None
+        self._scheduled = False
+
+    def submit(self, item: AlterPartitionItem) -> bool:
+        """Request a change; return False if a request for this partition is in flight already."""
+        topic_partition = item.topic_partition
+        if topic_partition in self._unsent or (self._inflight is not None and topic_partition in self._inflight):
+            return False
+        self._unsent[topic_partition] = item
+        if self._inflight is None and not self._scheduled:
+            # Delayed, because one fetch can add a follower to many ISRs, which then change in one request.
+            self._scheduled = True
+            self._broker.call_soon(self._send)
+        return True
+
+    def _send(self) -> None:
+        self._scheduled = False
+        if self._inflight is not None or not self._unsent:
+            return
+        self._inflight, self._unsent = self._unsent, {}
+        request = self._request(self._inflight)
+        self._broker.node_to_controller.send_request(RequestBuilder(request), self._on_complete, self._on_timeout)
+
+    def _request(self, items: dict[TopicPartition, AlterPartitionItem]) -> AlterPartitionRequest:
+        topics: dict[UUID, AlterPartitionRequest.TopicData] = {}
+        for (_, index), item in items.items():
+            topic = topics.get(item.topic_id)
+            if topic is None:
+                topic = topics[item.topic_id] = AlterPartitionRequest.TopicData(topic_id=item.topic_id)
+            wanted = item.leader_and_isr
+            members = [
+                AlterPartitionRequest.BrokerState(broker_id=id, broker_epoch=item.broker_epochs.get(id, -1))
+                for id in wanted.isr
+            ]
+            topic.partitions.append(
+                AlterPartitionRequest.PartitionData(
+                    partition_index=index,
+                    leader_epoch=wanted.leader_epoch,
+                    new_isr_with_epochs=members,
+                    partition_epoch=wanted.partition_epoch,
+                )
+            )
+        return AlterPartitionRequest(
+            broker_id=self._broker.id, broker_epoch=self._broker.epoch, topics=list(topics.values())
+        )
+
+    def _on_timeout(self) -> None:
+        self._retry("the controller was not reached in time")
+
+    def _on_complete(self, response: ClientResponse) -> None:
+        body = response.response_body
+        if not isinstance(body, AlterPartitionResponse):
+            self._retry(f"no answer: {response}")
+        elif body.error_code:
+            # For example STALE_BROKER_EPOCH: this broker is about to register again, and will know its epoch then.
+            self._retry(str(for_code(body.error_code)))
+        else:
+            self._handle(body)
+
+    def _retry(self, reason: str) -> None:
+        self._log.debug("Could not change ISRs, trying again in %d ms: %s", _RETRY_BACKOFF_MS, reason)
+        items, self._inflight = self._inflight or {}, None
+        self._unsent = {**items, **self._unsent}
+        self._scheduled = True
+        self._broker.call_later(_RETRY_BACKOFF_MS, self._send)
+
+    def _handle(self, body: AlterPartitionResponse) -> None:
+        items, self._inflight = self._inflight or {}, None
+        answers = {
+            (topic.topic_id, partition.partition_index): partition
+            for topic in body.topics
+            for partition in topic.partitions
+        }
+        for item in items.values():
+            answer = answers.get((item.topic_id, item.topic_partition.partition))
+            if answer is None:
+                item.listener(None, _ERROR_UNKNOWN_SERVER)
+            elif answer.error_code:
+                item.listener(None, answer.error_code)
+            else:
+                state = LeaderAndIsr(answer.leader_id, answer.leader_epoch, tuple(answer.isr), answer.partition_epoch)
+                item.listener(state, 0)
+        if self._unsent and not self._scheduled:
+            self._scheduled = True
+            self._broker.call_soon(self._send)
+
+
+class ReplicaView(NamedTuple):
+    """A replica that has the records a consumer wants."""
+
+    broker_id: int
+    rack: str | None
+    log_end_offset: int
+    time_since_last_caught_up_ms: int
+
+
+class ReplicaSelector(Protocol):
+    """A strategy for choosing a replica. Thread: loop."""
+
+    def select(
+        self, client: ClientMetadata, leader: ReplicaView, replicas: Sequence[ReplicaView]
+    ) -> ReplicaView | None:
+        """Return one of ``replicas``, which include the leader; None keeps the consumer where it is."""
+
+
+class LeaderSelector:
+    """Chooses the leader. Thread: loop."""
+
+    __slots__ = ()
+
+    def select(
+        self,
+        client: ClientMetadata,  # noqa: ARG002 - as the protocol has it
+        leader: ReplicaView,
+        replicas: Sequence[ReplicaView],  # noqa: ARG002
+    ) -> ReplicaView | None:
+        return leader
+
+
+class RackAwareReplicaSelector:
+    """Chooses a replica in the consumer's rack: the leader if it is there, else the one with the most records.
+
+    Thread: loop.
+    """
+
+    __slots__ = ()
+
+    def select(
+        self, client: ClientMetadata, leader: ReplicaView, replicas: Sequence[ReplicaView]
+    ) -> ReplicaView | None:
+        nearby = [replica for replica in replicas if client.rack_id and replica.rack == client.rack_id]
+        if not nearby or leader in nearby:
+            return leader
+        return max(nearby, key=lambda replica: (replica.log_end_offset, -replica.time_since_last_caught_up_ms))
+
+
+def replica_selector(class_name: str | None) -> ReplicaSelector | None:
+    """Return the selector for ``replica.selector.class``, with or without its Java package; None if it is not set.
+
+    Raises:
+        ConfigError: the class is unknown.
+    """
+    if not class_name:
+        return None
+    simple_name = class_name.rpartition(".")[2]
+    for known in (RackAwareReplicaSelector, LeaderSelector):
+        if simple_name == known.__name__:
+            return known()
+    raise ConfigError(
+        f"replica.selector.class {class_name!r} is not known; RackAwareReplicaSelector and LeaderSelector are",
+        "replica.selector.class",
+    )
+
+
+_UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+
+_INVALID_REQUEST: Final = 42
+
+_OPERATION_NOT_ATTEMPTED: Final = 55
+
+_FENCED_LEADER_EPOCH: Final = 74
+
+_INVALID_UPDATE_VERSION: Final = 95
+
+_UNKNOWN_TOPIC_ID: Final = 100
+
+_INELIGIBLE_REPLICA: Final = 107
+
+_NEW_LEADER_ELECTED: Final = 108
+
+#: The controller has newer state, and will send it with LEADER_AND_ISR; until then the change stays pending.
+_AWAIT_CONTROLLER: Final = frozenset(
+    {
+        _UNKNOWN_TOPIC_OR_PARTITION,
+        _INVALID_REQUEST,
+        _FENCED_LEADER_EPOCH,
+        _INVALID_UPDATE_VERSION,
+        _UNKNOWN_TOPIC_ID,
+        _NEW_LEADER_ELECTED,
+    }
+)
+
+#: The controller did not change anything and will not.
+_REFUSED: Final = frozenset({_OPERATION_NOT_ATTEMPTED, _INELIGIBLE_REPLICA})
+
+
+class PartitionIsr:
+    """A leader's view of its followers, and the changes it requests. The base class of ``Partition``.
+
+    Thread: loop.
+    """
+
+    __slots__ = (
+        "_manager",
+        "is_leader",
+        "leader_epoch",
+        "leader_epoch_start_offset",
+        "log",
+        "partition_epoch",
+        "remote_replicas",
+        "state",
+        "topic_partition",
+    )
+
+    topic_id: UUID
+
+    def __init__(self, topic_partition: TopicPartition, manager: ReplicaManager) -> None:
+        self._manager = manager
+        self.topic_partition = topic_partition
+        self.log: UnifiedLog | None = None
+        self.is_leader = False
+        self.leader_epoch = -1
+        #: The end of the log when this broker became leader; None for a follower.
+        self.leader_epoch_start_offset: int | None = None
+        self.partition_epoch = -1
+        self.remote_replicas: dict[int, Replica] = {}
+        self.state = PartitionState.committed(frozenset())
+
+    @property
+    def isr(self) -> frozenset[int]:
+        """The in-sync replicas that the controller has confirmed; empty on a follower."""
+        return self.state.isr
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what consumers see; -1 without a log."""
+        return -1 if self.log is None else self.log.high_watermark
+
+    def update_isr(self, isr: frozenset[int]) -> None:
+        """Take over the ISR from LEADER_AND_ISR; a pending request is obsolete."""
+        self.state = self.state.commit(isr)
+
+    # --- min.insync.replicas and acks=all ----------------------------------------------------------------------------
+
+    def effective_min_isr(self) -> int:
+        """``min.insync.replicas``, or the number of replicas if that is less."""
+        log = self.log
+        minimum: int = 1 if log is None else log.config.min_in_sync_replicas
+        return min(minimum, len(self.remote_replicas) + 1)
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        return len(self.state.isr) < self.effective_min_isr()
+
+    def check_enough_replicas_reach_offset(self, required_offset: int) -> tuple[bool, int]:
+        """Check whether acks=all is fulfilled for records that end before ``required_offset``.
+
+        Return whether the wait is over, and the code of an error or 0.
+        """
+        log = self.log
+        if not self.is_leader or log is None:
+            return False, 6  # NOT_LEADER_OR_FOLLOWER
+        if log.high_watermark < required_offset:
+            return False, 0
+        if len(self.state.maximal_isr) < self.effective_min_isr():
+            return True, 20  # NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return True, 0
+
+    # --- where the followers are -------------------------------------------------------------------------------------
+
+    def update_follower_fetch_state(
+        self, replica: Replica, fetch_offset: int, log_start_offset: int, broker_epoch: int
+    ) -> None:
+        """Record a follower's fetch: it has everything before ``fetch_offset``."""
+        log = self.log
+        if log is None:
+            return
+        previous_end = replica.log_end_offset
+        previous_start = replica.log_start_offset
+        replica.update_fetch_state(
+            fetch_offset, log_start_offset, self._manager.now_ms, log.log_end_offset, broker_epoch
+        )
+        state = self.state
+        if replica.broker_id not in state.isr:
+            self._maybe_expand_isr(replica)
+        if (previous_end != fetch_offset and self.maybe_increment_leader_hw()) or previous_start != log_start_offset:
+            self._manager.partition_changed(self.topic_partition)
+
+    def maybe_increment_leader_hw(self) -> bool:
+        """Raise the high watermark to the offset that all relevant replicas have; return whether it rose.
+
+        These are all replicas in the maximal ISR, and those about to join it, which might never catch up otherwise.
+        Below min.insync.replicas the high watermark does not move (KAFKA-15583).
+        """
+        log = self.log
+        if log is None or not self.is_leader:
+            return False
+        state = self.state
+        end = log.log_end_offset
+        new_high_watermark = end
+        now_ms = self._manager.now_ms
+        max_lag_ms = self._manager.replica_lag_time_max_ms
+        for id, replica in self.remote_replicas.items():
+            if replica.log_end_offset < new_high_watermark and (
+                id in state.maximal_isr or replica.is_caught_up(end, now_ms, max_lag_ms)
+            ):
+                new_high_watermark = replica.log_end_offset
+        if new_high_watermark <= log.high_watermark or self.is_under_min_isr:
+            return False
+        log.update_high_watermark(new_high_watermark)
+        return True
+
+    # --- who is in sync ----------------------------------------------------------------------------------------------
+
+    def _maybe_expand_isr(self, replica: Replica) -> None:
+        """Ask to add a follower that has all committed records, and all records from before this leader's epoch."""
+        log = self.log
+        start = self.leader_epoch_start_offset
+        if log is None or start is None or self.state.is_inflight:
+            return
+        if replica.log_end_offset < log.high_watermark or replica.log_end_offset < start:
+            return
+        isr = (*sorted(self.state.isr), replica.broker_id)
+        wanted = LeaderAndIsr(self._manager.broker_id, self.leader_epoch, isr, self.partition_epoch)
+        self.state = self.state.expand(replica.broker_id, wanted)
+        self._submit(self.state)
+
+    def maybe_shrink_isr(self) -> None:
+        """Ask to remove followers that were not caught up for ``replica.lag.time.max.ms``."""
+        log = self.log
+        if not self.is_leader or log is None or self.state.is_inflight:
+            return
+        now_ms = self._manager.now_ms
+        max_lag_ms = self._manager.replica_lag_time_max_ms
+        end = log.log_end_offset
+        late = [
+            id
+            for id in self.state.isr
+            if (replica := self.remote_replicas.get(id)) is not None
+            and not replica.is_caught_up(end, now_ms, max_lag_ms)
+        ]
+        if not late:
+            return
+        isr = tuple(id for id in sorted(self.state.isr) if id not in late)
+        wanted = LeaderAndIsr(self._manager.broker_id, self.leader_epoch, isr, self.partition_epoch)
+        self.state = self.state.shrink(wanted)
+        self._manager.log.info("%s: %s lag behind %d", self.topic_partition, sorted(late), end)
+        self._submit(self.state)
+
+    def _submit(self, proposed: PartitionState) -> None:
+        wanted = proposed.sent
+        if wanted is None:
+            return
+
+        def listener(answer: LeaderAndIsr | None, error_code: int) -> None:
+            self._handle_alter_partition(proposed, answer, error_code)
+
+        epochs = {id: replica.broker_epoch for id, replica in self.remote_replicas.items()}
+        epochs[self._manager.broker_id] = self._manager.broker_epoch
+        item = AlterPartitionItem(self.topic_partition, self.topic_id, wanted, epochs, listener)
+        if not self._manager.alter_partition_manager.submit(item):
+            # A request from before the last LEADER_AND_ISR is still in flight.
+            self.state = proposed.last_committed
+
+    def _handle_alter_partition(self, proposed: PartitionState, answer: LeaderAndIsr | None, error_code: int) -> None:
+        if answer is not None:
+            # LEADER_AND_ISR may have arrived first, and may have been made before or after this change; the larger
+            # epoch is the later state. The epochs are equal if a change whose response was lost is requested again.
+            oldest = self.partition_epoch + (self.state is not proposed)
+            if answer.leader_epoch != self.leader_epoch or answer.partition_epoch < oldest:
+                return
+            self.state = self.state.commit(frozenset(answer.isr))
+            self.partition_epoch = answer.partition_epoch
+            self._manager.log.info("%s: in-sync replicas are %s", self.topic_partition, sorted(answer.isr))
+            self.maybe_increment_leader_hw()
+            self._manager.partition_changed(self.topic_partition)
+            self._manager.complete_delayed()
+        elif self.state is not proposed:
+            return
+        elif error_code in _REFUSED:
+            self.state = proposed.last_committed
+        elif error_code not in _AWAIT_CONTROLLER:
+            self._manager.log.debug("%s: %s", self.topic_partition, for_code(error_code))
+            self._submit(proposed)
 
 
 class Partition(PartitionIsr):

@@ -15,9 +15,9 @@ from pykclient.network.channel_builders import (
     Transports,
 )
 from pykclient.testing.release_profiles import ReleaseProfile
-from pykclient.testing.server.api_version_manager import ApiVersionManager
+from pykclient.testing.server.kafka_apis import ApiVersionManager
 from pykclient.testing.server.sasl_server_authenticator import SaslServerAuthenticator
-from pykclient.testing.server.ssl_principal_mapper import SslPrincipalMapper, SslSession
+from pykclient.testing.server.standard_authorizer import SslPrincipalMapper, SslSession
 
 if TYPE_CHECKING:
     import socket

@@ -6,14 +6,13 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pykclient.errors import RemoteProtocolError
+from pykclient.errors import IllegalStateError, RemoteProtocolError
 from pykclient.log_context import LogContext
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import Selectable
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import parse_request_header
 from pykclient.protocol.wire import Reader
-from pykclient.testing.server import channel_mute_state as mute_state
 from pykclient.testing.server.request_channel import ANONYMOUS, Request
 
 if TYPE_CHECKING:
@@ -24,6 +23,43 @@ if TYPE_CHECKING:
     from pykclient.testing.event_loop import EventLoop
     from pykclient.testing.link_policy import LinkPolicy
     from pykclient.types import Node
+
+NOT_MUTED: Final = "NOT_MUTED"
+
+RESPONSE_PENDING: Final = "RESPONSE_PENDING"
+
+THROTTLED: Final = "THROTTLED"
+
+THROTTLED_AND_RESPONSE_PENDING: Final = "THROTTLED_AND_RESPONSE_PENDING"
+
+REQUEST_RECEIVED: Final = "REQUEST_RECEIVED"
+
+RESPONSE_SENT: Final = "RESPONSE_SENT"
+
+THROTTLE_STARTED: Final = "THROTTLE_STARTED"
+
+THROTTLE_ENDED: Final = "THROTTLE_ENDED"
+
+#: The state after each event.
+MOVES: Final[dict[str, dict[str, str]]] = {
+    NOT_MUTED: {REQUEST_RECEIVED: RESPONSE_PENDING},
+    RESPONSE_PENDING: {RESPONSE_SENT: NOT_MUTED, THROTTLE_STARTED: THROTTLED_AND_RESPONSE_PENDING},
+    THROTTLED_AND_RESPONSE_PENDING: {RESPONSE_SENT: THROTTLED, THROTTLE_ENDED: RESPONSE_PENDING},
+    THROTTLED: {THROTTLE_ENDED: NOT_MUTED},
+}
+
+
+def after(state: str, event: str) -> str:
+    """Return the state after ``event``.
+
+    Raises:
+        IllegalStateError: the table does not have the transition.
+    """
+    try:
+        return MOVES[state][event]
+    except KeyError:
+        raise IllegalStateError(f"{event} cannot happen to a connection that is {state}") from None
+
 
 #: Waiting frames of one connection before the connection is muted. More than none, because clients send several
 #: requests at a time, and muting and unmuting costs more than handling a small request.
@@ -86,7 +122,7 @@ class Connection:
         self.party = party
         self.endpoints: Mapping[int, Node] | None = None  # the advertised addresses, if there are proxies
         self.client_id: str | None = ""  # the client id from which the party was derived
-        self.state = mute_state.NOT_MUTED
+        self.state = NOT_MUTED
         self.backlog: deque[tuple[Frame, int]] = deque()  # waiting requests, and when they have arrived over the link
         self.last_arrival_ms = 0
         self.outbox: deque[tuple[NetworkSend, int]] = deque()  # responses on a slow link, and when they may be sent
@@ -261,7 +297,7 @@ class Processor:
         connection.serving = True
         left = _MAX_AT_A_TIME
         try:
-            while backlog and connection.state is mute_state.NOT_MUTED and not connection.broker.paused:
+            while backlog and connection.state is NOT_MUTED and not connection.broker.paused:
                 if self._links is not None and self._must_wait(connection, self._links):
                     break
                 if not left:
@@ -309,7 +345,7 @@ class Processor:
         party = connection.party
         if header.client_id != connection.client_id or party is None:
             party = self._name(connection, header.client_id)
-        connection.state = mute_state.after(connection.state, mute_state.REQUEST_RECEIVED)
+        connection.state = after(connection.state, REQUEST_RECEIVED)
         channel = connection.broker.apis.request_channel
         request = Request(channel, self, header, reader, connection.id, party, connection.host, received_ms)
         request.principal = principal
@@ -344,7 +380,7 @@ class Processor:
         if connection is None:
             return
         if throttle_time_ms > 0:
-            connection.state = mute_state.after(connection.state, mute_state.THROTTLE_STARTED)
+            connection.state = after(connection.state, THROTTLE_STARTED)
             self._loop.call_later(throttle_time_ms, self._throttle_ended, connection)
         if buffers is None:
             self._sent(connection)
@@ -362,13 +398,13 @@ class Processor:
 
     def _sent(self, connection: Connection) -> None:
         """Handle a sent response."""
-        connection.state = mute_state.after(connection.state, mute_state.RESPONSE_SENT)
+        connection.state = after(connection.state, RESPONSE_SENT)
         if connection.backlog:
             self._serve(connection)
 
     def _throttle_ended(self, connection: Connection) -> None:
         if connection.id in self._connections:
-            connection.state = mute_state.after(connection.state, mute_state.THROTTLE_ENDED)
+            connection.state = after(connection.state, THROTTLE_ENDED)
             self._serve(connection)
 
     def close_connection(self, request: Request) -> None:

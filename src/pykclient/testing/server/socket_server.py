@@ -1,4 +1,4 @@
-"""Brokers' listeners on real sockets (Java: SocketServer, Acceptor)."""
+"""Brokers' listeners, on real sockets and in a memory network (Java: SocketServer, Acceptor)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pykclient.metrics import Metrics
 from pykclient.network.selector import Selector, SelectorConfig
 from pykclient.testing.config import ClusterConfig
 from pykclient.testing.event_loop import EventLoop
+from pykclient.testing.memory_network import MemoryNetwork, MemorySelector, MemorySocket
 from pykclient.testing.server.listener_channel_builder import ListenerChannelBuilder
 from pykclient.testing.server.processor import Processor
 from pykclient.types import Node
@@ -23,6 +24,45 @@ if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
     from pykclient.testing.delegation_tokens import DelegationTokens
     from pykclient.testing.link_policy import LinkPolicy
+
+
+class MemoryServer:
+    """A processor for each broker, on the network that brokers and simulated clients use.
+
+    Thread: loop.
+    """
+
+    def __init__(self, network: MemoryNetwork) -> None:
+        self._network = network
+        self._processors: dict[int, Processor] = {}
+
+    def open(self, broker: Broker) -> None:
+        """Let peers connect to a broker at its node's address."""
+
+        def schedule_poll() -> None:
+            broker.loop.call_soon(processor.poll, 0)
+
+        def accept(sock: MemorySocket) -> None:
+            processor.accept(broker, sock, sock.host, sock.remote_party)
+
+        selector = MemorySelector(self._network, broker.party, on_news=schedule_poll)
+        processor = Processor(broker.loop, selector, broker.log_context)
+        self._network.listen(broker.node.host, broker.node.port, broker.party, accept)
+        self._processors[broker.id] = processor
+
+    def close(self, broker: Broker, *, reset: bool) -> None:
+        """Refuse new connections and close the others; with ``reset``, as if the process had died."""
+        processor = self._processors.pop(broker.id, None)
+        if processor is not None:
+            self._network.unlisten(broker.node.host, broker.node.port)
+            processor.close_connections(broker, reset=reset)
+
+    def resume(self, broker: Broker) -> None:
+        """Handle the requests that arrived while the broker was paused."""
+        processor = self._processors.get(broker.id)
+        if processor is not None:
+            processor.serve_all(broker)
+
 
 #: Connections that the system accepts ahead of us. A client retries one too many after a second.
 _LISTEN_BACKLOG: Final = 1024

@@ -1,27 +1,149 @@
-"""The decisions about access (Java: StandardAuthorizer)."""
+"""Access: the names of clients with certificates, ACLs, and the decisions that follow.
+
+Java: SslPrincipalMapper, AclControlManager, StandardAuthorizer, AuthHelper.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
+from pykclient.errors import (
+    ClusterAuthorizationError,
+    ConfigError,
+    GroupAuthorizationError,
+    TopicAuthorizationError,
+    TransactionalIdAuthorizationError,
+    UnsupportedByAuthenticationError,
+)
 from pykclient.testing.acls import (
     ALL,
     ALL_USERS,
     ALLOW,
     ALTER,
     ALTER_CONFIGS,
+    CLUSTER,
+    CLUSTER_NAME,
     DELETE,
     DENY,
     DESCRIBE,
     DESCRIBE_CONFIGS,
+    GROUP,
     LITERAL,
     READ,
+    SUPPORTED_OPERATIONS,
+    TOPIC,
+    TRANSACTIONAL_ID,
     WILDCARD,
     WRITE,
     AclBinding,
     AclBindingFilter,
+    bindings_of,
 )
+from pykclient.testing.coordination import znodes
+from pykclient.testing.server.request_channel import ANONYMOUS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.config import ClusterConfig
+    from pykclient.testing.coordination.coordination_service import CoordinationService
+    from pykclient.testing.server.request_channel import Request
+
+_DEFAULT: Final = "DEFAULT"
+
+_RULE: Final = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)")
+
+_SPLITTER: Final = re.compile(r"\s*(DEFAULT|RULE:(?:\\.|[^\\/])*/(?:\\.|[^\\/])*/[LU]?)\s*(?:,\s*|$)")
+
+#: An escaped character or a reference to a group in the replacement of a rule.
+_REFERENCE: Final = re.compile(r"\\(.)|\$(\d)")
+
+_CASES: Final[dict[str, Callable[[str], str]]] = {"": str, "L": str.lower, "U": str.upper}
+
+
+class SslPrincipalMapper:
+    """Maps the distinguished names of certificates to names of users, by Kafka's rules. Thread: any."""
+
+    __slots__ = ("_rules",)
+
+    def __init__(self, rules: str) -> None:
+        """Parse rules such as ``RULE:^CN=(.*?),.*$/$1/L, DEFAULT``.
+
+        Raises:
+            ConfigError: a rule is not valid.
+        """
+        self._rules: list[tuple[re.Pattern[str], str, str] | None] = []  # None: the name as it is
+        rest = rules.strip()
+        while rest:
+            found = _SPLITTER.match(rest)
+            if found is None:
+                raise ConfigError(f"ssl.principal.mapping.rules: {rest!r} is no rule, nor DEFAULT")
+            self._rules.append(None if found[1] == _DEFAULT else _parsed(found[1]))
+            rest = rest[found.end() :]
+
+    def name_of(self, distinguished_name: str) -> str | None:
+        """Return the name of the first rule that applies; None if there is none, and the client is refused."""
+        for rule in self._rules:
+            if rule is None:
+                return distinguished_name
+            pattern, replacement, case = rule
+            if pattern.fullmatch(distinguished_name):
+                return _CASES[case](pattern.sub(partial(_expanded, replacement), distinguished_name))
+        return None
+
+
+def _parsed(rule: str) -> tuple[re.Pattern[str], str, str]:
+    found = _RULE.fullmatch(rule)
+    assert found is not None, "the splitter has the same form"
+    try:
+        return re.compile(found[1]), found[2], found[3]
+    except re.error as error:
+        raise ConfigError(f"ssl.principal.mapping.rules: {found[1]!r} is no regular expression: {error}") from error
+
+
+def _expanded(replacement: str, match: re.Match[str]) -> str:
+    """Return the replacement with the match's groups. A reference to a group that does not exist stays as it is."""
+
+    def expand(found: re.Match[str]) -> str:
+        if found[1] is not None:
+            return found[1]
+        number = int(found[2])
+        return (match[number] or "") if number <= match.re.groups else found[0]
+
+    return _REFERENCE.sub(expand, replacement)
+
+
+class SslSession:
+    """The session of a client that authenticated with a certificate, or with none. Thread: loop."""
+
+    __slots__ = ("_certificate", "_mapper", "_user")
+
+    expiry_ms: int | None = None
+    uses_token: bool = False
+
+    def __init__(self, certificate: Callable[[], bytes | None], mapper: SslPrincipalMapper) -> None:
+        """Create the session. ``certificate`` returns the client's, once the handshake is complete."""
+        self._certificate = certificate
+        self._mapper = mapper
+        self._user: str | None = None
+
+    @property
+    def user(self) -> str | None:
+        """The name of the client; None if no rule applies to its certificate."""
+        if self._user is None:
+            der = self._certificate()
+            if der is None:
+                self._user = ANONYMOUS.partition(":")[2]
+            else:
+                from cryptography import x509
+
+                self._user = self._mapper.name_of(x509.load_der_x509_certificate(der).subject.rfc4514_string())
+        return self._user
+
 
 #: The operations of ACLs that also allow another operation. ACLs that deny have no such effect.
 _IMPLIED_BY: Final = {
@@ -134,3 +256,201 @@ def _applies(acl: AclBinding, principal: str, host: str, operation: int) -> bool
     if acl.operation in (ALL, operation):
         return True
     return acl.permission == ALLOW and acl.operation in _IMPLIED_BY.get(operation, ())
+
+
+# Kafka's texts.
+TOPIC_DENIED = "Topic authorization failed."
+
+GROUP_DENIED = "Group authorization failed."
+
+CLUSTER_DENIED = "Cluster authorization failed."
+
+TRANSACTIONAL_ID_DENIED = "Transactional Id authorization failed."
+
+
+class AuthHelper:
+    """Decides about requests. Without an authorizer, and to other brokers and the application, all is allowed.
+
+    Thread: loop.
+    """
+
+    __slots__ = ("authorizer",)
+
+    def __init__(self, authorizer: StandardAuthorizer | None) -> None:
+        self.authorizer = authorizer
+
+    def authorize(self, request: Request, operation: int, resource_type: int, name: str) -> bool:
+        """Return whether the sender of a request may do something with a resource."""
+        authorizer = self.authorizer
+        return (
+            authorizer is None
+            or request.is_privileged
+            or authorizer.authorize(request.principal, request.client_host, operation, resource_type, name)
+        )
+
+    def filter(self, request: Request, operation: int, resource_type: int, names: Iterable[str]) -> set[str]:
+        """Return those of ``names`` with which the sender of a request may do something."""
+        return {name for name in names if self.authorize(request, operation, resource_type, name)}
+
+    def check_cluster(self, request: Request, operation: int) -> None:
+        """Check an operation on the cluster.
+
+        Raises:
+            ClusterAuthorizationError: it is not allowed.
+        """
+        if not self.authorize(request, operation, CLUSTER, CLUSTER_NAME):
+            raise ClusterAuthorizationError(CLUSTER_DENIED)
+
+    def check_topic(self, request: Request, operation: int, topic: str) -> None:
+        """Check an operation on a topic.
+
+        Raises:
+            TopicAuthorizationError: it is not allowed.
+        """
+        if not self.authorize(request, operation, TOPIC, topic):
+            raise TopicAuthorizationError(TOPIC_DENIED)
+
+    def check_group(self, request: Request, operation: int, group_id: str) -> None:
+        """Check an operation on a group.
+
+        Raises:
+            GroupAuthorizationError: it is not allowed.
+        """
+        if not self.authorize(request, operation, GROUP, group_id):
+            raise GroupAuthorizationError(GROUP_DENIED)
+
+    def check_transactional_id(self, request: Request, operation: int, transactional_id: str) -> None:
+        """Check an operation on a transactional id.
+
+        Raises:
+            TransactionalIdAuthorizationError: it is not allowed.
+        """
+        if not self.authorize(request, operation, TRANSACTIONAL_ID, transactional_id):
+            raise TransactionalIdAuthorizationError(TRANSACTIONAL_ID_DENIED)
+
+    @staticmethod
+    def check_token_request(request: Request) -> None:
+        """Check that the sender of a request may manage delegation tokens at all (KIP-48).
+
+        Raises:
+            UnsupportedByAuthenticationError: it has not authenticated, or by a delegation token.
+        """
+        if request.uses_token or request.principal == ANONYMOUS:
+            raise UnsupportedByAuthenticationError(
+                "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL channels and on delegation token "
+                "authenticated channels."
+            )
+
+    def authorize_by_resource_type(self, request: Request, operation: int, resource_type: int) -> bool:
+        """Return whether the sender of a request may do something with at least one resource of a type."""
+        authorizer = self.authorizer
+        return (
+            authorizer is None
+            or request.is_privileged
+            or authorizer.authorize_by_resource_type(request.principal, request.client_host, operation, resource_type)
+        )
+
+    def authorized_operations(self, request: Request, resource_type: int, name: str = CLUSTER_NAME) -> int:
+        """Return the operations with a resource that are allowed, as a bit field (KIP-430)."""
+        return sum(
+            1 << operation
+            for operation in SUPPORTED_OPERATIONS[resource_type]
+            if self.authorize(request, operation, resource_type, name)
+        )
+
+
+class AclStore:
+    """All ACLs of a cluster, each in a node of its own. They outlive every broker and controller. Thread: loop."""
+
+    def __init__(self, service: CoordinationService, config: ClusterConfig) -> None:
+        """Store the ACLs that the cluster begins with, as the only ones."""
+        self._service = service
+        for acl in dict.fromkeys(bindings_of(config.acls or ())):
+            self._create(acl)
+
+    def _nodes(self) -> dict[AclBinding, str]:
+        """Return the paths of all ACLs, the oldest first."""
+        paths = [f"{znodes.ACLS}/{name}" for name in self._service.get_children(znodes.ACLS)]
+        return {decode_acl(self._service.get_data(path)[0]): path for path in paths}
+
+    def add(self, acl: AclBinding) -> None:
+        """Add an ACL; one that exists already has no effect."""
+        if acl not in self._nodes():
+            self._create(acl)
+
+    def _create(self, acl: AclBinding) -> None:
+        self._service.create(znodes.ACL_PREFIX, encode_acl(acl), sequential=True)
+
+    def remove(self, acl: AclBinding) -> None:
+        """Remove an ACL, if it exists."""
+        path = self._nodes().get(acl)
+        if path is not None:
+            self._service.delete(path)
+
+
+class AclCache:
+    """A broker's copy of the ACLs, which its authorizer decides by.
+
+    The coordination service reports each change. A broker without contact to it keeps its copy, and reads everything
+    again when contact returns. Thread: loop.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        config = broker.cluster.config
+        self._coordination = broker.coordination
+        self._authorizer: StandardAuthorizer | None = None
+        self._known: dict[str, AclBinding] = {}  # by the name of the node
+        if config.acls is not None:
+            self._authorizer = StandardAuthorizer(
+                super_users=config.super_users,
+                allow_without_acls=config.broker_config.get_bool("allow.everyone.if.no.acl.found"),
+            )
+        self.auth = AuthHelper(self._authorizer)
+
+    def startup(self) -> None:
+        """Read the ACLs, and watch them. Without an authorizer, do nothing."""
+        if self._authorizer is not None:
+            self._coordination.register_child_change_handler(znodes.ACLS, self._load)
+            self._coordination.register_reconnect_listener(self._load)
+            self._load()
+
+    def _load(self) -> None:
+        authorizer = self._authorizer
+        if authorizer is None or not self._coordination.connected:
+            return
+        names = self._coordination.get_children(znodes.ACLS)
+        for name in self._known.keys() - set(names):
+            authorizer.remove(self._known.pop(name))
+        for name in names:
+            if name not in self._known:
+                self._known[name] = acl = decode_acl(self._coordination.get_data(f"{znodes.ACLS}/{name}")[0])
+                authorizer.add(acl)
+
+
+def encode_acl(acl: AclBinding) -> bytes:
+    """Encode an ACL with the names of Kafka's AccessControlEntryRecord."""
+    return znodes.encode(
+        {
+            "resourceType": acl.resource_type,
+            "resourceName": acl.resource_name,
+            "patternType": acl.pattern_type,
+            "principal": acl.principal,
+            "host": acl.host,
+            "operation": acl.operation,
+            "permissionType": acl.permission,
+        }
+    )
+
+
+def decode_acl(data: bytes) -> AclBinding:
+    """Decode what ``encode_acl`` has encoded."""
+    record = znodes.decode(data)
+    return AclBinding(
+        record["resourceType"],
+        record["resourceName"],
+        record["patternType"],
+        record["principal"],
+        record["host"],
+        record["operation"],
+        record["permissionType"],
+    )

@@ -10,7 +10,7 @@ from pykclient.config.iso_duration import parse_iso_duration_ms
 from pykclient.config.validators import Lambda, Validator, ValidString, at_least
 from pykclient.errors import ConfigError, InvalidConfigurationError
 from pykclient.testing.coordination import znodes
-from pykclient.testing.coordination.kafka_coordination_client import KafkaCoordinationClient
+from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker

@@ -21,8 +21,8 @@ from pykclient.protocol.messages.read_share_group_state_summary import (
     ReadShareGroupStateSummaryResponse,
 )
 from pykclient.protocol.messages.write_share_group_state import WriteShareGroupStateRequest
-from pykclient.testing.inter_broker_send_thread import InterBrokerSendThread, RequestAndCompletionHandler
-from pykclient.testing.share.share_types import SharePartitionKey, ShareState, ShareUpdate, StateBatch
+from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler
+from pykclient.testing.share.in_flight_records import SharePartitionKey, ShareState, ShareUpdate, StateBatch
 from pykclient.topic_names import SHARE_GROUP_STATE_TOPIC_NAME
 from pykclient.types import Node, TopicPartition
 

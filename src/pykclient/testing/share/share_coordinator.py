@@ -1,11 +1,16 @@
-"""The coordinator of the state of share partitions (Java: ShareCoordinatorService, ShareCoordinatorShard)."""
+"""The coordinator of the state of share partitions, and its records.
+
+Java: ShareCoordinatorService, ShareCoordinatorRecordHelpers.
+"""
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pykclient.errors import (
     BrokerError,
@@ -20,27 +25,190 @@ from pykclient.errors import (
     UnsupportedVersionError,
     for_code,
 )
+from pykclient.protocol.message import DataMessage
+from pykclient.protocol.messages.share_snapshot_key import ShareSnapshotKey
+from pykclient.protocol.messages.share_snapshot_value import ShareSnapshotValue
+from pykclient.protocol.messages.share_update_key import ShareUpdateKey
+from pykclient.protocol.messages.share_update_value import ShareUpdateValue
+from pykclient.protocol.wire import BytesLike, Reader, Writer
 from pykclient.record.memory_records import AnyRecordBatch
 from pykclient.testing.coordinator_log import CoordinatorLog, KeyValue
-from pykclient.testing.share import share_coordinator_records as records_of
-from pykclient.testing.share.share_coordinator_records import StateUpdate
-from pykclient.testing.share.share_types import (
+from pykclient.testing.share.in_flight_records import (
     NO_EPOCH,
     UNINITIALIZED_START_OFFSET,
     SharePartitionKey,
     ShareState,
     ShareUpdate,
+    StateBatch,
 )
-from pykclient.testing.share.state_batches import combine_state_batches
 from pykclient.topic_names import SHARE_GROUP_STATE_TOPIC_NAME
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
-    from pykclient.testing.replica.delayed_delete_records import DeleteRecordsResult
+    from pykclient.testing.replica.delayed_requests import DeleteRecordsResult
+
+
+def combine_state_batches(
+    so_far: Iterable[StateBatch], new: Iterable[StateBatch], start_offset: int
+) -> list[StateBatch]:
+    """Return batches without overlaps, from ``start_offset`` on (-1: all), in the order of their offsets.
+
+    Where batches overlap, the one with more deliveries counts or, after as many deliveries, the one with the later
+    state.
+    """
+    waiting = sorted(
+        batch._replace(first_offset=max(batch.first_offset, start_offset))
+        for batch in (*so_far, *new)
+        if batch.last_offset >= start_offset
+    )
+    combined: list[StateBatch] = []
+    #: The batches that cover ``offset``, the strongest first.
+    covering: list[tuple[int, int, int]] = []
+    bounds = sorted({bound for batch in waiting for bound in (batch.first_offset, batch.last_offset + 1)})
+    index = 0
+    for offset, end in pairwise(bounds):
+        while index < len(waiting) and waiting[index].first_offset <= offset:
+            batch = waiting[index]
+            heapq.heappush(covering, (-batch.delivery_count, -batch.delivery_state, batch.last_offset))
+            index += 1
+        while covering and covering[0][2] < offset:
+            heapq.heappop(covering)
+        if not covering:
+            continue
+        part = StateBatch(offset, end - 1, -covering[0][1], -covering[0][0])
+        last = combined[-1] if combined else None
+        if last is not None and last.last_offset + 1 == offset and last[2:] == part[2:]:
+            combined[-1] = last._replace(last_offset=part.last_offset)
+        else:
+            combined.append(part)
+    return combined
+
+
+#: The types of records, which the keys start with.
+_SNAPSHOT: Final = 0
+
+_UPDATE: Final = 1
+
+
+class StateUpdate(NamedTuple):
+    """A change of a share partition's state since its last snapshot. Numbers that do not change are -1."""
+
+    snapshot_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    batches: list[StateBatch]
+
+    def apply(self, state: ShareState) -> ShareState:
+        """Return the state after this change."""
+        start_offset = state.start_offset if self.start_offset < 0 else self.start_offset
+        return state._replace(
+            start_offset=start_offset,
+            leader_epoch=state.leader_epoch if self.leader_epoch < 0 else self.leader_epoch,
+            delivery_complete_count=self.delivery_complete_count,
+            batches=combine_state_batches(state.batches, self.batches, start_offset),
+        )
+
+
+def _bytes(type: int, message: DataMessage) -> bytes:
+    w = Writer()
+    w.int16(type)
+    message.write(w, 0)
+    return w.getvalue()
+
+
+def _snapshot_key(key: SharePartitionKey) -> bytes:
+    message = ShareSnapshotKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
+    return _bytes(_SNAPSHOT, message)
+
+
+def snapshot_record(key: SharePartitionKey, state: ShareState) -> KeyValue:
+    """Return the record of the whole state."""
+    value = ShareSnapshotValue(
+        snapshot_epoch=state.snapshot_epoch,
+        state_epoch=state.state_epoch,
+        leader_epoch=state.leader_epoch,
+        start_offset=state.start_offset,
+        delivery_complete_count=state.delivery_complete_count,
+        create_timestamp=state.create_timestamp_ms,
+        write_timestamp=state.write_timestamp_ms,
+        state_batches=[
+            ShareSnapshotValue.StateBatch(
+                first_offset=first, last_offset=last, delivery_state=delivery_state, delivery_count=delivery_count
+            )
+            for first, last, delivery_state, delivery_count in state.batches
+        ],
+    )
+    return _snapshot_key(key), _bytes(0, value)
+
+
+def update_record(key: SharePartitionKey, update: StateUpdate) -> KeyValue:
+    """Return the record of a change."""
+    value = ShareUpdateValue(
+        snapshot_epoch=update.snapshot_epoch,
+        leader_epoch=update.leader_epoch,
+        start_offset=update.start_offset,
+        delivery_complete_count=update.delivery_complete_count,
+        state_batches=[
+            ShareUpdateValue.StateBatch(
+                first_offset=first, last_offset=last, delivery_state=delivery_state, delivery_count=delivery_count
+            )
+            for first, last, delivery_state, delivery_count in update.batches
+        ],
+    )
+    message = ShareUpdateKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
+    return _bytes(_UPDATE, message), _bytes(0, value)
+
+
+def tombstone(key: SharePartitionKey) -> KeyValue:
+    """Return the record that deletes the state."""
+    return _snapshot_key(key), None
+
+
+def read_record(key: BytesLike, value: BytesLike | None) -> tuple[SharePartitionKey, ShareState | StateUpdate | None]:
+    """Return a record's share partition, and its state, a change of it, or None if it was deleted.
+
+    Raises:
+        RemoteProtocolError, UnsupportedVersionError: the record cannot be decoded.
+    """
+    reader = Reader(key)
+    type = reader.int16()
+    # Both keys have the same fields.
+    read = ShareSnapshotKey.read(reader, 0)
+    partition_key = SharePartitionKey(read.group_id, read.topic_id, read.partition)
+    if value is None:
+        return partition_key, None
+    body = Reader(value)
+    body.int16()
+    if type == _UPDATE:
+        update = ShareUpdateValue.read(body, 0)
+        return partition_key, StateUpdate(
+            update.snapshot_epoch,
+            update.leader_epoch,
+            update.start_offset,
+            update.delivery_complete_count,
+            [
+                StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count)
+                for b in update.state_batches
+            ],
+        )
+    snapshot = ShareSnapshotValue.read(body, 0)
+    return partition_key, ShareState(
+        snapshot.snapshot_epoch,
+        snapshot.state_epoch,
+        snapshot.leader_epoch,
+        snapshot.start_offset,
+        snapshot.delivery_complete_count,
+        snapshot.create_timestamp,
+        snapshot.write_timestamp,
+        [StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in snapshot.state_batches],
+    )
+
 
 #: Called with None or an error, when the change is written.
 WrittenCallback = Callable[[BrokerError | None], None]
+
 #: Called with None and the state, or an error.
 StateCallback = Callable[[BrokerError | None, ShareState | None], None]
 
@@ -201,7 +369,7 @@ class ShareCoordinator:
 
         def delete(written: WrittenCallback) -> None:
             if key in self._partition(key):
-                self._append(key, records_of.tombstone(key), None, written)
+                self._append(key, tombstone(key), None, written)
             else:
                 written(None)
 
@@ -282,7 +450,7 @@ class ShareCoordinator:
         now_ms = self._broker.loop.wall_ms
         complete_count = -1 if start_offset == UNINITIALIZED_START_OFFSET else 0
         state = ShareState(snapshot_epoch, state_epoch, 0, start_offset, complete_count, now_ms, now_ms)
-        self._append(key, records_of.snapshot_record(key, state), state, written)
+        self._append(key, snapshot_record(key, state), state, written)
 
     def _append_update(
         self, key: SharePartitionKey, entry: _Entry, update: ShareUpdate, leader_epoch: int, written: WrittenCallback
@@ -297,7 +465,7 @@ class ShareCoordinator:
             combine_state_batches((), update.batches, update.start_offset),
         )
         if entry.updates < self._updates_per_snapshot:
-            self._append(key, records_of.update_record(key, change), change, written)
+            self._append(key, update_record(key, change), change, written)
         else:
             self._append_snapshot(key, change.apply(state), written)
 
@@ -306,7 +474,7 @@ class ShareCoordinator:
         snapshot = state._replace(
             snapshot_epoch=state.snapshot_epoch + 1, create_timestamp_ms=now_ms, write_timestamp_ms=now_ms
         )
-        self._append(key, records_of.snapshot_record(key, snapshot), snapshot, written)
+        self._append(key, snapshot_record(key, snapshot), snapshot, written)
 
     def _append(
         self,
@@ -383,7 +551,7 @@ class ShareCoordinator:
     def _run_tombstone(self, key: SharePartitionKey) -> None:
         # Not through ``_run``, which refuses requests for topics that do not exist.
         if key not in self._waiting:
-            self._append(key, records_of.tombstone(key), None, lambda _: None)
+            self._append(key, tombstone(key), None, lambda _: None)
 
 
 def _add(loaded: dict[SharePartitionKey, _Entry], now_ms: int, batch: AnyRecordBatch) -> None:
@@ -392,7 +560,7 @@ def _add(loaded: dict[SharePartitionKey, _Entry], now_ms: int, batch: AnyRecordB
         if record.key is None:
             continue
         try:
-            key, change = records_of.read_record(record.key, record.value)
+            key, change = read_record(record.key, record.value)
         except (RemoteProtocolError, UnsupportedVersionError):
             # From another release or a foreign writer: no reason to lose all other state.
             continue

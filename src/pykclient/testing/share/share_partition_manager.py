@@ -1,43 +1,410 @@
-"""The share partitions and share sessions of a broker (Java: SharePartitionManager)."""
+"""The share partitions and share sessions of a broker, and fetches that wait.
+
+Java: SharePartitionManager, ShareSession, DelayedShareFetch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from pykclient.errors import (
     BrokerError,
     FencedStateEpochError,
     GroupIdNotFoundError,
     InvalidRequestError,
+    InvalidShareSessionEpochError,
     NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
     ShareSessionLimitReachedError,
+    ShareSessionNotFoundError,
+    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
 )
-from pykclient.testing.replica.fetch_params import CONSUMER_REPLICA_ID, FetchParams
-from pykclient.testing.share.delayed_share_fetch import DelayedShareFetch, PartitionData, Results, ShareFetch
-from pykclient.testing.share.record_acquirer import AcquireRequest
-from pykclient.testing.share.share_partition import AcknowledgementBatch, SharePartition
-from pykclient.testing.share.share_session import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    ShareSession,
-    ShareSessionCache,
-    ShareSessionKey,
+from pykclient.protocol.messages.share_fetch import ShareFetchResponse
+from pykclient.record.memory_records import MemoryRecords
+from pykclient.testing import acls
+from pykclient.testing.delayed_operation import DelayedOperation
+from pykclient.testing.log.log_types import FetchIsolation
+from pykclient.testing.replica.fetch_session import CONSUMER_REPLICA_ID, FetchParams, FetchPartitionData, PartitionFetch
+from pykclient.testing.share.in_flight_records import SharePartitionKey
+from pykclient.testing.share.share_partition import (
+    ACKNOWLEDGE_TYPES,
+    AcknowledgementBatch,
+    AcquireRequest,
+    SharePartition,
 )
-from pykclient.testing.share.share_types import SharePartitionKey
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.testing.broker import Broker
+    from pykclient.testing.replica.replica_manager import ReplicaManager
+    from pykclient.testing.server.request_channel import Request
+    from pykclient.types import Node
+
+_RENEW: Final = 4
+
+#: The length of a UUID in text.
+_MAX_MEMBER_ID_LENGTH: Final = 36
+
+Endpoint_co = TypeVar("Endpoint_co", covariant=True)
+
+_Key = tuple["UUID", int]
+
+
+class GivenBatch(Protocol):
+    """The acknowledgements of a range of offsets in a request of either kind. Thread: loop."""
+
+    first_offset: int
+    last_offset: int
+    acknowledge_types: list[int]
+
+
+class EndpointClass(Protocol[Endpoint_co]):
+    """The class of a broker's address in a response of either kind."""
+
+    def __call__(self, *, node_id: int, host: str, port: int, rack: str | None) -> Endpoint_co: ...
+
+
+def check_enabled(broker: Broker) -> None:
+    """Check that the cluster has share groups.
+
+    Raises:
+        UnsupportedVersionError: it has not.
+    """
+    if not broker.cluster.features.share_version:
+        raise UnsupportedVersionError("the feature share.version is at level 0, which has no share groups")
+
+
+def check_member(group_id: str | None, member_id: str | None) -> tuple[str, str]:
+    """Return the group and the member of a request.
+
+    Raises:
+        InvalidRequestError: one of them is missing or not valid.
+    """
+    if group_id is None:
+        raise InvalidRequestError("Invalid group id in the request.")
+    if not member_id or len(member_id) > _MAX_MEMBER_ID_LENGTH:
+        raise InvalidRequestError("Invalid member id in the request.")
+    return group_id, member_id
+
+
+def acknowledge(
+    broker: Broker,
+    request: Request,
+    group_id: str,
+    member_id: str,
+    acknowledgements: Mapping[_Key, Sequence[GivenBatch]],
+    then: Callable[[dict[_Key, BrokerError | None]], None],
+    *,
+    may_renew: bool,
+) -> None:
+    """Check and apply the acknowledgements of a request; ``then`` gets the error of each partition, or None."""
+    results: dict[_Key, BrokerError | None] = {}
+    valid: dict[_Key, list[AcknowledgementBatch]] = {}
+    for (topic_id, index), batches in acknowledgements.items():
+        try:
+            readable_partition(broker, request, topic_id, index)
+            checked = _checked(batches, may_renew=may_renew)
+        except BrokerError as error:
+            results[topic_id, index] = error
+            continue
+        if checked:
+            valid[topic_id, index] = checked
+        else:
+            results[topic_id, index] = None
+
+    def acknowledged(errors: dict[_Key, BrokerError | None]) -> None:
+        then({**errors, **results})
+
+    if valid:
+        broker.share_partition_manager.acknowledge(group_id, member_id, valid, acknowledged)
+    else:
+        then(results)
+
+
+def readable_partition(broker: Broker, request: Request, topic_id: UUID, index: int) -> TopicPartition:
+    """Return a partition of a request.
+
+    Raises:
+        UnknownTopicIdError, UnknownTopicOrPartitionError: it does not exist.
+        TopicAuthorizationError: the requester may not read the topic.
+    """
+    name = broker.replica_manager.topic_name(topic_id)
+    if name is None:
+        raise UnknownTopicIdError("This server does not host this topic ID.")
+    broker.auth.check_topic(request, acls.READ, name)
+    topic_partition = TopicPartition(name, index)
+    if broker.metadata_cache.partition_info(topic_partition) is None:
+        raise UnknownTopicOrPartitionError("This server does not host this topic-partition.")
+    return topic_partition
+
+
+def _checked(batches: Sequence[GivenBatch], *, may_renew: bool) -> list[AcknowledgementBatch]:
+    """Return the batches, which are valid and in order.
+
+    Raises:
+        InvalidRequestError: they are not.
+    """
+    checked = []
+    end = -1
+    for batch in batches:
+        types = batch.acknowledge_types
+        count = batch.last_offset - batch.first_offset + 1
+        if count <= 0 or batch.first_offset < end or len(types) not in (1, count):
+            raise InvalidRequestError("The request is malformed: acknowledgements overlap, or lack types or offsets.")
+        if not ACKNOWLEDGE_TYPES.issuperset(types) or (_RENEW in types and not may_renew):
+            raise InvalidRequestError("The request is malformed: it has an acknowledge type that is not allowed.")
+        end = batch.last_offset
+        checked.append(AcknowledgementBatch(batch.first_offset, batch.last_offset, types))
+    return checked
+
+
+def leader_of(broker: Broker, topic_id: UUID, index: int, nodes: dict[int, Node]) -> tuple[int, int]:
+    """Return the leader and the leader epoch of a partition, and add the leader's address to ``nodes``."""
+    name = broker.replica_manager.topic_name(topic_id) or ""
+    leader_id, leader_epoch = broker.replica_manager.current_leader(TopicPartition(name, index))
+    node = broker.metadata_cache.alive_broker(leader_id)
+    if node is not None:
+        nodes[leader_id] = node
+    return leader_id, leader_epoch
+
+
+def node_endpoints(
+    request: Request, nodes: Mapping[int, Node], endpoint: EndpointClass[Endpoint_co]
+) -> list[Endpoint_co]:
+    """Return the addresses of brokers for the requester."""
+    return [
+        endpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+        for node in map(request.advertised, nodes.values())
+    ]
+
+
+INITIAL_EPOCH: Final = 0
+
+FINAL_EPOCH: Final = -1
+
+_MAX_EPOCH: Final = (1 << 31) - 1
+
+
+class ShareSessionKey(NamedTuple):
+    """A member of a share group."""
+
+    group_id: str
+    member_id: str
+
+
+class ShareSession:
+    """The partitions that a member reads from this broker, by topic id and number, in the order of reading.
+
+    The value of a partition is True if the next response must contain it even without records. Thread: loop.
+    """
+
+    __slots__ = ("connection_id", "epoch", "key", "partitions")
+
+    def __init__(self, key: ShareSessionKey, partitions: Iterable[tuple[UUID, int]], connection_id: str) -> None:
+        self.key = key
+        self.connection_id = connection_id
+        self.partitions: dict[tuple[UUID, int], bool] = dict.fromkeys(partitions, False)
+        self.epoch = INITIAL_EPOCH + 1
+
+    def advance(self, epoch: int) -> None:
+        """Check the epoch of a request, and expect the next one. 1 follows the largest, because 0 starts a session.
+
+        Raises:
+            InvalidShareSessionEpochError: a request was lost or sent twice.
+        """
+        if epoch != self.epoch:
+            raise InvalidShareSessionEpochError(f"share session epoch {epoch} is wrong, {self.epoch} is the next one")
+        self.epoch = 1 if epoch == _MAX_EPOCH else epoch + 1
+
+    def update(self, added: Iterable[tuple[UUID, int]], forgotten: Iterable[tuple[UUID, int]]) -> None:
+        """Apply the changes of a request."""
+        for partition in added:
+            self.partitions.setdefault(partition, True)
+        for partition in forgotten:
+            self.partitions.pop(partition, None)
+
+    def must_respond(self, partition: tuple[UUID, int], *, has_records: bool, has_error: bool) -> bool:
+        """Return whether a response must contain a partition.
+
+        One with records moves to the end, so that the others get their turn. The end of an error is reported, too.
+        """
+        was_due = self.partitions.get(partition)
+        if was_due is None:
+            return True
+        self.partitions[partition] = has_error
+        if has_records:
+            self.partitions[partition] = self.partitions.pop(partition)
+        return was_due or has_records or has_error
+
+
+class ShareSessionCache:
+    """The share sessions of a broker, at most ``max_entries``. Thread: loop."""
+
+    __slots__ = ("_max_entries", "_sessions")
+
+    def __init__(self, max_entries: int) -> None:
+        self._max_entries = max_entries
+        self._sessions: dict[ShareSessionKey, ShareSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, key: ShareSessionKey) -> ShareSession:
+        """Return a session.
+
+        Raises:
+            ShareSessionNotFoundError: the member has none here.
+        """
+        session = self._sessions.get(key)
+        if session is None:
+            raise ShareSessionNotFoundError(f"member {key.member_id} of {key.group_id} has no share session here")
+        return session
+
+    def add(self, session: ShareSession) -> bool:
+        """Add a session, in place of the member's earlier one; return False if there is no room."""
+        self._sessions.pop(session.key, None)
+        if len(self._sessions) >= self._max_entries:
+            return False
+        self._sessions[session.key] = session
+        return True
+
+    def remove(self, session: ShareSession) -> None:
+        """Remove a session."""
+        if self._sessions.get(session.key) is session:
+            del self._sessions[session.key]
+
+    def of_connection(self, connection_id: str) -> list[ShareSession]:
+        """Return the sessions that were opened on a connection."""
+        return [session for session in self._sessions.values() if session.connection_id == connection_id]
+
+    def has_members(self, group_id: str) -> bool:
+        """Return whether any member of a group has a session."""
+        return any(key.group_id == group_id for key in self._sessions)
+
+    def clear(self) -> None:
+        """Remove all sessions."""
+        self._sessions.clear()
+
+
+PartitionData = ShareFetchResponse.PartitionData
+
+Results = dict["SharePartition", PartitionData]
+
+_Reads = list[tuple["SharePartition", PartitionFetch, FetchPartitionData]]
+
+
+class ShareFetch(NamedTuple):
+    """The parameters of a share fetch, and its share partitions in the order in which they are read."""
+
+    params: FetchParams
+    request: AcquireRequest
+    share_partitions: list[SharePartition]
+
+
+class DelayedShareFetch(DelayedOperation):
+    """Completes when ``min_bytes`` of acquirable records can be read, after an error, or when the wait expires.
+
+    Records are acquired only when it completes, so two waiting members do not take them from each other. Thread: loop.
+    """
+
+    __slots__ = ("_fetch", "_manager", "_reads", "_respond")
+
+    def __init__(self, fetch: ShareFetch, manager: ReplicaManager, respond: Callable[[Results], None]) -> None:
+        super().__init__(fetch.params.max_wait_ms)
+        self._fetch = fetch
+        self._manager = manager
+        self._respond = respond
+        self._reads: _Reads | None = None
+
+    def try_complete(self, key: Hashable | None) -> bool:  # noqa: ARG002 - all partitions count together
+        reads = self._read()
+        size = sum(data.size_in_bytes for _, _, data in reads)
+        if not any(data.error_code for _, _, data in reads) and (not size or size < self._fetch.params.min_bytes):
+            return False
+        self._reads = reads
+        return self.force_complete()
+
+    def on_complete(self) -> None:
+        reads = self._read() if self._reads is None else self._reads
+        left = self._fetch.request.max_records
+        results: Results = {}
+        for share_partition, fetch, data in reads:
+            result = self._acquire(share_partition, fetch, data, left)
+            results[share_partition] = result
+            left -= sum(records.last_offset - records.first_offset + 1 for records in result.acquired_records)
+        self._respond(results)
+
+    def _read(self) -> _Reads:
+        """Read from the partitions with records to acquire, each an equal share of the bytes."""
+        acquirable = [each for each in self._fetch.share_partitions if each.is_active and each.can_acquire_records()]
+        if not acquirable:
+            return []
+        max_bytes = self._fetch.params.max_bytes // len(acquirable)
+        fetches = [
+            PartitionFetch(each.topic_partition, each.next_fetch_offset(), max_bytes, topic_id=each.key.topic_id)
+            for each in acquirable
+        ]
+        reads = self._manager.read_from_log(self._fetch.params, fetches, update=False)
+        return [
+            (share_partition, fetch, self._without_future(fetch, data))
+            for share_partition, (fetch, data) in zip(acquirable, reads, strict=True)
+        ]
+
+    def _without_future(self, fetch: PartitionFetch, data: FetchPartitionData) -> FetchPartitionData:
+        """Return ``data``, but no error for an offset after the end of the log.
+
+        The log was truncated by an unclean election, so these records do not exist yet.
+        """
+        if data.error_code == OffsetOutOfRangeError.code:
+            partition = self._manager.partition(fetch.topic_partition)
+            if partition is not None and partition.log is not None:
+                if fetch.fetch_offset > partition.log.log_start_offset:
+                    return FetchPartitionData()
+                return FetchPartitionData(data.error_code, log_start_offset=partition.log.log_start_offset)
+        return data
+
+    def _acquire(
+        self, share_partition: SharePartition, fetch: PartitionFetch, data: FetchPartitionData, left: int
+    ) -> PartitionData:
+        result = PartitionData(partition_index=fetch.topic_partition.partition, records=b"")
+        if data.error_code == OffsetOutOfRangeError.code and data.log_start_offset >= 0:
+            share_partition.move_start(data.log_start_offset)
+            return result
+        if data.error_code:
+            result.error_code = data.error_code
+            return result
+        batches = [batch for view in data.records for batch in MemoryRecords(view).batches()]
+        acquirer = share_partition.acquirer()
+        request = self._fetch.request._replace(max_records=left)
+        acquired = acquirer.acquire(request, fetch.fetch_offset, batches)
+        if self._fetch.params.isolation == FetchIsolation.TXN_COMMITTED and data.aborted_transactions:
+            acquired = acquirer.archive_aborted(acquired, batches, data.aborted_transactions)
+            share_partition.records.advance()
+        if acquired:
+            first, last = acquired[0].first_offset, acquired[-1].last_offset
+            wanted = [batch.buffer for batch in batches if batch.last_offset >= first and batch.base_offset <= last]
+            result.acquired_records = acquired
+            result.records = wanted  # type: ignore[assignment]  # the writer accepts several pieces
+        return result
+
+
+def isolation_of(*, read_committed: bool) -> str:
+    """Return how far a share group reads."""
+    return FetchIsolation.TXN_COMMITTED if read_committed else FetchIsolation.HIGH_WATERMARK
+
 
 #: A partition in a request: a topic id and a number.
 TopicIdPartition = tuple["UUID", int]
+
 #: Called with the result of each partition.
 FetchCallback = Callable[[dict[TopicIdPartition, PartitionData]], None]
+
 #: Called with an error or None for each partition.
 AcknowledgeCallback = Callable[[dict[TopicIdPartition, BrokerError | None]], None]
 

@@ -12,8 +12,7 @@ from typing import Any
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from pykclient.clock import FOREVER_MS
-from pykclient.testing.event_loop import EventLoop, TimerHandle
-from pykclient.testing.random_numbers import below
+from pykclient.testing.event_loop import EventLoop, TimerHandle, below
 
 #: Turns that actors may take while time stands still; more than that is a busy loop.
 MAX_TURNS_AT_ONE_INSTANT = 5_000

@@ -12,7 +12,7 @@ from pykclient.protocol.messages.create_topics import CreateTopicsRequest
 from pykclient.testing.cluster import Cluster
 from pykclient.testing.config import ClusterConfig
 from pykclient.testing.event_loop import EventLoop
-from pykclient.testing.server.local_requests import LocalRequest
+from pykclient.testing.server.kafka_apis import LocalRequest
 from pykclient.testing.simulation.environment import SimulatedEnvironment
 from pykclient.testing.simulation.hub import Actor, Hub, VirtualClock
 from pykclient.types import TopicPartition

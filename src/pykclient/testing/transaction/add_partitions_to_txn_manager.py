@@ -24,14 +24,14 @@ from pykclient.errors import (
 )
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from pykclient.testing.inter_broker_send_thread import InterBrokerSendThread, RequestAndCompletionHandler
+from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler
 from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
 from pykclient.topic_names import TRANSACTION_STATE_TOPIC_NAME
 from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
-    from pykclient.testing.log.producer_state_entry import VerificationState
+    from pykclient.testing.log.producer_state_manager import VerificationState
 
 Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 

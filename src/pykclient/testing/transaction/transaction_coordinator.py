@@ -24,23 +24,21 @@ from pykclient.errors import (
 from pykclient.record.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from pykclient.testing.transaction.transaction_marker_channel_manager import TransactionMarkerChannelManager
 from pykclient.testing.transaction.transaction_metadata import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    DEAD,
+    EMPTY,
     MAX_EPOCH,
     NO_TIMEOUT_MS,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    PREPARE_EPOCH_FENCE,
     ProducerIdAndEpoch,
     TransactionMetadata,
     TxnTransitMetadata,
     bumps_epoch,
     is_epoch_exhausted,
-)
-from pykclient.testing.transaction.transaction_state import (
-    COMPLETE_ABORT,
-    COMPLETE_COMMIT,
-    DEAD,
-    EMPTY,
-    ONGOING,
-    PREPARE_ABORT,
-    PREPARE_COMMIT,
-    PREPARE_EPOCH_FENCE,
 )
 from pykclient.testing.transaction.transaction_state_manager import ErrorCallback, TransactionStateManager
 from pykclient.types import TopicPartition

@@ -22,9 +22,13 @@ from pykclient.errors import (
 )
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from pykclient.testing.inter_broker_send_thread import InterBrokerSendThread, RequestAndCompletionHandler
-from pykclient.testing.transaction.transaction_metadata import TransactionMetadata, TxnTransitMetadata
-from pykclient.testing.transaction.transaction_state import COMPLETE_COMMIT, PREPARE_COMMIT
+from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler
+from pykclient.testing.transaction.transaction_metadata import (
+    COMPLETE_COMMIT,
+    PREPARE_COMMIT,
+    TransactionMetadata,
+    TxnTransitMetadata,
+)
 from pykclient.testing.transaction.transaction_state_manager import TransactionStateManager
 from pykclient.topic_names import TRANSACTION_STATE_TOPIC_NAME
 from pykclient.types import Node, TopicPartition

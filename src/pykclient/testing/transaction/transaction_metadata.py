@@ -1,4 +1,7 @@
-"""The state of one transactional id in its coordinator's memory (Java: TransactionMetadata, TxnTransitMetadata)."""
+"""The state of one transactional id in its coordinator's memory, with its states as a table.
+
+Java: TransactionMetadata, TransactionState; KIP-98, KIP-890.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,76 @@ from typing import Final, NamedTuple
 
 from pykclient.errors import IllegalStateError, ProducerFencedError
 from pykclient.record.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from pykclient.testing.transaction import transaction_state
-from pykclient.testing.transaction.transaction_state import (
-    COMPLETE_ABORT,
-    COMPLETE_COMMIT,
-    DEAD,
-    EMPTY,
-    ONGOING,
-    PREPARE_ABORT,
-    PREPARE_COMMIT,
-    PREPARE_EPOCH_FENCE,
-    TransactionState,
-)
 from pykclient.types import TopicPartition
+
+
+class TransactionState:
+    """A state: its id in the log, and its name in DescribeTransactions. Compare by identity. Thread: any."""
+
+    __slots__ = ("id", "name")
+
+    def __init__(self, id: int, name: str) -> None:
+        self.id = id
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+#: No transaction yet in this epoch.
+EMPTY: Final = TransactionState(0, "Empty")
+
+#: At least one partition was added.
+ONGOING: Final = TransactionState(1, "Ongoing")
+
+#: The transaction is committed; its markers are being written.
+PREPARE_COMMIT: Final = TransactionState(2, "PrepareCommit")
+
+#: The transaction is aborted; its markers are being written.
+PREPARE_ABORT: Final = TransactionState(3, "PrepareAbort")
+
+#: All markers of the commit are written.
+COMPLETE_COMMIT: Final = TransactionState(4, "CompleteCommit")
+
+#: All markers of the abort are written.
+COMPLETE_ABORT: Final = TransactionState(5, "CompleteAbort")
+
+#: Expired: a tombstone is being written.
+DEAD: Final = TransactionState(6, "Dead")
+
+#: The coordinator is about to abort the transaction in a higher epoch. Only ever a pending state.
+PREPARE_EPOCH_FENCE: Final = TransactionState(7, "PrepareEpochFence")
+
+#: With transactions of version 2, a producer may abort without having added a partition.
+TRANSITIONS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
+    EMPTY: frozenset((EMPTY, ONGOING, PREPARE_ABORT, DEAD)),
+    ONGOING: frozenset((ONGOING, PREPARE_COMMIT, PREPARE_ABORT, PREPARE_EPOCH_FENCE)),
+    PREPARE_COMMIT: frozenset((COMPLETE_COMMIT,)),
+    PREPARE_ABORT: frozenset((COMPLETE_ABORT,)),
+    COMPLETE_COMMIT: frozenset((EMPTY, ONGOING, PREPARE_ABORT, DEAD)),
+    COMPLETE_ABORT: frozenset((EMPTY, ONGOING, PREPARE_ABORT, DEAD)),
+    DEAD: frozenset(),
+    PREPARE_EPOCH_FENCE: frozenset((PREPARE_ABORT,)),
+}
+
+#: States in which an idle transactional id may expire.
+EXPIRABLE: Final = frozenset((EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT))
+
+BY_ID: Final = {state.id: state for state in TRANSITIONS}
+
+BY_NAME: Final = {state.name: state for state in TRANSITIONS}
+
+
+def move(state: TransactionState, to: TransactionState) -> TransactionState:
+    """Return ``to``.
+
+    Raises:
+        IllegalStateError: the table does not have this transition.
+    """
+    if to not in TRANSITIONS[state]:
+        raise IllegalStateError(f"a transactional id cannot go from {state} to {to}")
+    return to
+
 
 #: The largest epoch. Producers never get it, so the coordinator can always fence them.
 MAX_EPOCH: Final = (1 << 15) - 1
@@ -322,7 +382,7 @@ class TransactionMetadata:
         """Mark the transition to ``state`` as pending, and return the state to write: None keeps a value."""
         if self.pending_state is not None:
             raise IllegalStateError(f"{self!r} cannot go to {state}: it is already going to {self.pending_state}")
-        transaction_state.move(self.state, state)
+        move(self.state, state)
         transit = TxnTransitMetadata(
             self.producer_id if producer_id is None else producer_id,
             self.producer_id,

@@ -1,4 +1,7 @@
-"""The storage of transactional ids: in memory, backed by __transaction_state (Java: TransactionStateManager)."""
+"""The storage of transactional ids: in memory, backed by __transaction_state.
+
+Java: TransactionStateManager, TransactionLog.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +15,122 @@ from pykclient.errors import (
     RemoteProtocolError,
     UnsupportedVersionError,
 )
+from pykclient.protocol.messages.transaction_log_key import TransactionLogKey
+from pykclient.protocol.messages.transaction_log_value import TransactionLogValue
+from pykclient.protocol.wire import BytesLike, Reader, Writer
 from pykclient.record.memory_records import AnyRecordBatch
 from pykclient.record.record_batch import Record
 from pykclient.testing.coordinator_log import CoordinatorLog
-from pykclient.testing.transaction import transaction_log
-from pykclient.testing.transaction.transaction_metadata import TransactionMetadata, TxnTransitMetadata
-from pykclient.testing.transaction.transaction_state import (
+from pykclient.testing.transaction.transaction_metadata import (
+    BY_ID,
     DEAD,
+    EMPTY,
     EXPIRABLE,
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
+    TransactionMetadata,
+    TxnTransitMetadata,
 )
 from pykclient.topic_names import TRANSACTION_STATE_TOPIC_NAME
+from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
+
+_KEY_TYPE: Final = 0
+
+#: The version of values since transaction.version=1, which has tagged fields, and the one before.
+_FLEXIBLE_VALUE: Final = 1
+
+_FIRST_VALUE: Final = 0
+
+
+def key_to_bytes(transactional_id: str) -> bytes:
+    w = Writer()
+    w.int16(_KEY_TYPE)
+    TransactionLogKey(transactional_id=transactional_id).write(w, 0)
+    return w.getvalue()
+
+
+def value_to_bytes(transit: TxnTransitMetadata, transaction_version: int) -> bytes:
+    """Return the value for the log of a cluster with this transaction.version."""
+    version = _FLEXIBLE_VALUE if transaction_version >= 1 else _FIRST_VALUE
+    partitions: dict[str, list[int]] = {}
+    for topic, partition in sorted(transit.topic_partitions):
+        partitions.setdefault(topic, []).append(partition)
+    value = TransactionLogValue(
+        producer_id=transit.producer_id,
+        producer_epoch=transit.producer_epoch,
+        transaction_timeout_ms=transit.txn_timeout_ms,
+        transaction_status=transit.state.id,
+        transaction_partitions=None
+        if transit.state is EMPTY
+        else [
+            TransactionLogValue.PartitionsSchema(topic=topic, partition_ids=numbers)
+            for topic, numbers in partitions.items()
+        ],
+        transaction_last_update_timestamp_ms=transit.txn_last_update_ms,
+        transaction_start_timestamp_ms=transit.txn_start_ms,
+    )
+    if version == _FLEXIBLE_VALUE:
+        value.previous_producer_id = transit.prev_producer_id
+        value.next_producer_id = transit.next_producer_id
+        value.next_producer_epoch = transit.next_producer_epoch
+        value.client_transaction_version = transit.client_transaction_version
+    w = Writer()
+    w.int16(version)
+    value.write(w, version)
+    return w.getvalue()
+
+
+def read_key(key: BytesLike) -> str | None:
+    """Return the transactional id, or None for a key of another type.
+
+    Raises:
+        RemoteProtocolError: the bytes are not a key.
+    """
+    reader = Reader(key)
+    return TransactionLogKey.read(reader, 0).transactional_id if reader.int16() == _KEY_TYPE else None
+
+
+def read_value(transactional_id: str, value: BytesLike) -> TransactionMetadata:
+    """Decode the value of a record.
+
+    Raises:
+        RemoteProtocolError, UnsupportedVersionError: the value cannot be decoded.
+    """
+    reader = Reader(value)
+    read = TransactionLogValue.read(reader, reader.int16())
+    state = BY_ID.get(read.transaction_status)
+    if state is None:
+        raise UnsupportedVersionError(f"{transactional_id!r} has state {read.transaction_status}, which is unknown")
+    return TransactionMetadata(
+        transactional_id,
+        read.producer_id,
+        read.transaction_timeout_ms,
+        read.transaction_last_update_timestamp_ms,
+        producer_epoch=read.producer_epoch,
+        prev_producer_id=read.previous_producer_id,
+        next_producer_id=read.next_producer_id,
+        next_producer_epoch=read.next_producer_epoch,
+        state=state,
+        topic_partitions=[
+            TopicPartition(topic.topic, partition)
+            for topic in read.transaction_partitions or ()
+            for partition in topic.partition_ids
+        ],
+        txn_start_ms=read.transaction_start_timestamp_ms,
+        client_transaction_version=read.client_transaction_version,
+    )
+
 
 #: The maximum number of tombstones in one batch.
 _MAX_EXPIRED_PER_BATCH: Final = 500
 
 #: Called with an error code or 0.
 ErrorCallback = Callable[[int], None]
+
 #: Called with the coordinator's epoch and a transactional id whose transaction is decided.
 DecidedCallback = Callable[[int, TransactionMetadata], None]
 
@@ -137,8 +234,8 @@ class TransactionStateManager:
         if metadata is None:
             then(NotCoordinatorError.code)
             return
-        key = transaction_log.key_to_bytes(transactional_id)
-        value = transaction_log.value_to_bytes(transit, self._broker.cluster.features.transaction_version)
+        key = key_to_bytes(transactional_id)
+        value = value_to_bytes(transit, self._broker.cluster.features.transaction_version)
 
         def appended(error_code: int, _: int) -> None:
             current = self.current(transactional_id, coordinator_epoch)
@@ -194,9 +291,7 @@ class TransactionStateManager:
                     metadata.state = DEAD
                     del partition.metadata[metadata.transactional_id]
 
-        self._storage.append(
-            number, [(transaction_log.key_to_bytes(metadata.transactional_id), None) for metadata in expired], removed
-        )
+        self._storage.append(number, [(key_to_bytes(metadata.transactional_id), None) for metadata in expired], removed)
 
     # --- loading
 
@@ -232,13 +327,13 @@ def _add(loaded: dict[str, TransactionMetadata], records: Iterable[Record]) -> N
     """Apply records in order; later ones override earlier ones."""
     for record in records:
         try:
-            transactional_id = None if record.key is None else transaction_log.read_key(record.key)
+            transactional_id = None if record.key is None else read_key(record.key)
             if transactional_id is None:
                 continue
             if record.value is None:
                 loaded.pop(transactional_id, None)
             else:
-                loaded[transactional_id] = transaction_log.read_value(transactional_id, record.value)
+                loaded[transactional_id] = read_value(transactional_id, record.value)
         except (RemoteProtocolError, UnsupportedVersionError):
             # From another release or a foreign writer: no reason to lose all transactional ids.
             continue

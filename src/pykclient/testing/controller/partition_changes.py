@@ -1,0 +1,542 @@
+"""Changes of partitions while they are in use: in-sync replicas, reassignment and deletion.
+
+Java: KafkaController, TopicDeletionManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pykclient.errors import (
+    FencedLeaderEpochError,
+    IneligibleReplicaError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    InvalidUpdateVersionError,
+    NoReassignmentInProgressError,
+    NotControllerError,
+    OperationNotAttemptedError,
+    StaleBrokerEpochError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from pykclient.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from pykclient.testing.controller import partition_state, replica_state
+from pykclient.testing.controller.controller_context import PartitionAndReplica
+from pykclient.testing.controller.state_machines import leader_for_reassign
+from pykclient.testing.coordination.znodes import (
+    RECOVERED,
+    RECOVERING,
+    LeaderAndIsr,
+    LeaderIsrAndControllerEpoch,
+    ReplicaAssignment,
+)
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.controller.controller_context import ControllerContext
+    from pykclient.testing.controller.kafka_controller import KafkaController
+    from pykclient.testing.controller.state_machines import PartitionStateMachine, ReplicaStateMachine
+    from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
+
+#: From this version on, requests identify topics by id.
+_FIRST_VERSION_WITH_TOPIC_IDS = 2
+
+_FIRST_VERSION_WITH_BROKER_EPOCHS = 3
+
+Respond = Callable[[AlterPartitionResponse], None]
+
+
+class AlterPartitionHandler:
+    """Accepts a new ISR if it is from the current leader and based on the current state (KIP-497).
+
+    Thread: loop.
+    """
+
+    def __init__(self, broker: Broker, controller: KafkaController) -> None:
+        self._log = broker.log_context.logger(__name__)
+        self._controller = controller
+
+    def alter_partitions(self, request: AlterPartitionRequest, version: int, respond: Respond) -> None:
+        """Handle a request; call ``respond`` with the response once the controller has processed it."""
+        self._controller.put(
+            "AlterPartitionReceived",
+            lambda: self._process(request, version, respond),
+            lambda: respond(AlterPartitionResponse(error_code=NotControllerError.code)),
+        )
+
+    def _process(self, request: AlterPartitionRequest, version: int, respond: Respond) -> None:
+        controller = self._controller
+        if not controller.is_active:
+            respond(AlterPartitionResponse(error_code=NotControllerError.code))
+            return
+        context = controller.context
+        if context.live_broker_epochs.get(request.broker_id) != request.broker_epoch:
+            respond(AlterPartitionResponse(error_code=StaleBrokerEpochError.code))
+            return
+        response = AlterPartitionResponse()
+        wanted = self._wanted(request, version, response)
+        outcomes: dict[TopicPartition, LeaderAndIsr | int] = {}
+        accepted: dict[TopicPartition, LeaderAndIsr] = {}
+        for topic_partition, (state, epochs) in wanted.items():
+            verdict = self._judge(topic_partition, state, epochs, version)
+            if verdict is None:
+                accepted[topic_partition] = state
+            else:
+                outcomes[topic_partition] = verdict
+        updated, refused = controller.store.update_leader_and_isr(accepted, context.epoch, context.epoch_version)
+        for topic_partition in refused:
+            outcomes[topic_partition] = InvalidUpdateVersionError.code
+        for topic_partition, state in updated.items():
+            outcomes[topic_partition] = state
+            context.leadership[topic_partition] = LeaderIsrAndControllerEpoch(state, context.epoch)
+        # Also for rejected changes: the leader may have missed the state they should be based on.
+        controller.send_update_metadata(context.live_or_shutting_down_broker_ids, wanted)
+        self._fill(response, outcomes, version)
+        respond(response)
+        for topic_partition, outcome in outcomes.items():
+            if isinstance(outcome, LeaderAndIsr):
+                controller.reassigner.maybe_complete(topic_partition)
+
+    def _wanted(
+        self, request: AlterPartitionRequest, version: int, response: AlterPartitionResponse
+    ) -> dict[TopicPartition, tuple[LeaderAndIsr, dict[int, int]]]:
+        """Return the requested states with the broker epochs of their ISRs; unknown topics go into the response."""
+        wanted = {}
+        for topic in request.topics:
+            if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+                name = self._controller.context.topic_names.get(topic.topic_id)
+            else:
+                name = topic.topic_name
+            if name is None:
+                unknown = [
+                    AlterPartitionResponse.PartitionData(
+                        partition_index=partition.partition_index, error_code=UnknownTopicIdError.code
+                    )
+                    for partition in topic.partitions
+                ]
+                response.topics.append(AlterPartitionResponse.TopicData(topic_id=topic.topic_id, partitions=unknown))
+                continue
+            for partition in topic.partitions:
+                if version >= _FIRST_VERSION_WITH_BROKER_EPOCHS:
+                    epochs = {member.broker_id: member.broker_epoch for member in partition.new_isr_with_epochs}
+                else:
+                    epochs = dict.fromkeys(partition.new_isr, -1)
+                wanted[TopicPartition(name, partition.partition_index)] = (
+                    LeaderAndIsr(
+                        request.broker_id,
+                        partition.leader_epoch,
+                        tuple(epochs),
+                        partition.leader_recovery_state,
+                        partition.partition_epoch,
+                    ),
+                    epochs,
+                )
+        return wanted
+
+    def _judge(
+        self, topic_partition: TopicPartition, state: LeaderAndIsr, epochs: dict[int, int], version: int
+    ) -> LeaderAndIsr | int | None:
+        """Judge a requested state: None to write it, the current state if both are equal, else an error code."""
+        context = self._controller.context
+        info = context.leadership.get(topic_partition)
+        if info is None or context.is_topic_queued_up_for_deletion(topic_partition.topic):
+            return UnknownTopicOrPartitionError.code
+        current = info.leader_and_isr
+        if state.partition_epoch > current.partition_epoch or state.leader_epoch > current.leader_epoch:
+            # The leader knows more than this controller, so this controller was replaced.
+            return NotControllerError.code
+        if state.leader_epoch < current.leader_epoch:
+            return FencedLeaderEpochError.code
+        if state.equals_allow_stale_partition_epoch(current):
+            return current
+        if state.partition_epoch < current.partition_epoch:
+            return InvalidUpdateVersionError.code
+        if state.leader_recovery_state == RECOVERING and (
+            len(state.isr) > 1 or current.leader_recovery_state == RECOVERED
+        ):
+            return InvalidRequestError.code
+        ineligible = [
+            id
+            for id in state.isr
+            if not context.is_live_broker(id) or epochs[id] not in (-1, context.live_broker_epochs[id])
+        ]
+        if ineligible:
+            self._log.info(
+                "Controller: refused the ISR %s of %s, as %s are not eligible", state.isr, topic_partition, ineligible
+            )
+            if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+                return IneligibleReplicaError.code
+            return OperationNotAttemptedError.code
+        return None
+
+    def _fill(
+        self, response: AlterPartitionResponse, outcomes: dict[TopicPartition, LeaderAndIsr | int], version: int
+    ) -> None:
+        topics: dict[str, AlterPartitionResponse.TopicData] = {}
+        for (name, index), outcome in outcomes.items():
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = AlterPartitionResponse.TopicData()
+                if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+                    topic.topic_id = self._controller.context.topic_id(name)
+                else:
+                    topic.topic_name = name
+                response.topics.append(topic)
+            if isinstance(outcome, int):
+                partition = AlterPartitionResponse.PartitionData(partition_index=index, error_code=outcome)
+            else:
+                partition = AlterPartitionResponse.PartitionData(
+                    partition_index=index,
+                    leader_id=outcome.leader,
+                    leader_epoch=outcome.leader_epoch,
+                    isr=outcome.isr,
+                    leader_recovery_state=outcome.leader_recovery_state,
+                    partition_epoch=outcome.partition_epoch,
+                )
+            topic.partitions.append(partition)
+
+
+#: An error code and its text; (0, None) means success.
+ApiError = tuple[int, str | None]
+
+NONE: ApiError = (0, None)
+
+
+class PartitionReassigner:
+    """Adds the new replicas, waits until they are in sync, then removes the others.
+
+    Each step is written to the coordination service before it is executed, so that another controller can continue
+    there. Thread: loop.
+    """
+
+    def __init__(self, controller: KafkaController, context: ControllerContext) -> None:
+        self._controller = controller
+        self._context = context
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def alter_partition_reassignments(
+        self,
+        reassignments: Mapping[TopicPartition, Sequence[int] | None],
+        respond: Callable[[ApiError, Mapping[TopicPartition, ApiError]], None],
+        *,
+        allow_replication_factor_change: bool = True,
+    ) -> None:
+        """Move partitions to brokers, or cancel a move (None). ``respond`` gets an error for all, or one for each."""
+        not_controller: ApiError = (NotControllerError.code, None)
+        self._controller.put(
+            "ApiPartitionReassignment",
+            lambda: self._process(reassignments, respond, allow_replication_factor_change),
+            lambda: respond(not_controller, {}),
+        )
+
+    def _process(
+        self,
+        reassignments: Mapping[TopicPartition, Sequence[int] | None],
+        respond: Callable[[ApiError, Mapping[TopicPartition, ApiError]], None],
+        allow_replication_factor_change: bool,
+    ) -> None:
+        if not self._controller.is_active:
+            respond((NotControllerError.code, None), {})
+            return
+        outcomes = {
+            tp: self._alter(tp, target, allow_replication_factor_change) for tp, target in reassignments.items()
+        }
+        respond(NONE, outcomes)
+
+    def _alter(
+        self, topic_partition: TopicPartition, target: Sequence[int] | None, allow_replication_factor_change: bool
+    ) -> ApiError:
+        context = self._context
+        current = context.assignment(topic_partition)
+        topic, index = topic_partition
+        if topic not in context.assignments or context.is_topic_queued_up_for_deletion(topic):
+            return UnknownTopicOrPartitionError.code, f"Unable to find a topic named {topic}."
+        if not current.replicas:
+            return UnknownTopicOrPartitionError.code, f"Unable to find partition {topic}:{index}."
+        if target is not None:
+            try:
+                self._controller.admin_manager.validate_manual_assignment(target, None)
+            except InvalidReplicaAssignmentError as error:
+                return error.code, str(error)
+            count = len(current.origin_replicas)
+            if len(target) != count and not allow_replication_factor_change:
+                message = f"The replication factor is changed from {count} to {len(target)}"
+                return InvalidReplicationFactorError.code, message
+            if current != ReplicaAssignment(tuple(target)):
+                self._on_partition_reassignment(topic_partition, current.reassign_to(tuple(target)))
+        elif current.is_being_reassigned:
+            self._on_partition_reassignment(topic_partition, current.reassign_to(current.origin_replicas))
+        else:
+            return NoReassignmentInProgressError.code, None
+        return NONE
+
+    def in_progress(self, partitions: Collection[TopicPartition] | None) -> dict[TopicPartition, ReplicaAssignment]:
+        """Return the moves in progress, of ``partitions`` or of all."""
+        context = self._context
+        return {
+            topic_partition: context.assignment(topic_partition)
+            for topic_partition in context.partitions_being_reassigned
+            if partitions is None or topic_partition in partitions
+        }
+
+    # --- going on ----------------------------------------------------------------------------------------------------
+
+    def resume_all(self) -> None:
+        """Continue the moves that a previous controller started."""
+        for topic_partition in list(self._context.partitions_being_reassigned):
+            self._on_partition_reassignment(topic_partition, self._context.assignment(topic_partition))
+
+    def resume_for(self, broker_ids: Collection[int]) -> None:
+        """Continue the moves to brokers that have returned."""
+        for topic_partition in list(self._context.partitions_being_reassigned):
+            assignment = self._context.assignment(topic_partition)
+            if any(id in broker_ids for id in assignment.target_replicas):
+                self._on_partition_reassignment(topic_partition, assignment)
+
+    def maybe_complete(self, topic_partition: TopicPartition) -> None:
+        """Complete a move if the changed ISR allows it."""
+        if topic_partition in self._context.partitions_being_reassigned:
+            assignment = self._context.assignment(topic_partition)
+            if self._is_complete(topic_partition, assignment):
+                self._on_partition_reassignment(topic_partition, assignment)
+
+    def _is_complete(self, topic_partition: TopicPartition, assignment: ReplicaAssignment) -> bool:
+        if not assignment.is_being_reassigned:
+            return True
+        info = self._context.leadership.get(topic_partition)
+        return info is not None and set(assignment.target_replicas) <= set(info.leader_and_isr.isr)
+
+    def _on_partition_reassignment(self, topic_partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        controller, context = self._controller, self._context
+        controller.topic_deletion_manager.mark_topics_ineligible_for_deletion(
+            [topic_partition.topic], "a reassignment is in progress"
+        )
+        self._update_current(topic_partition, assignment)
+        adding = [PartitionAndReplica(topic_partition, id) for id in assignment.adding_replicas]
+        machine = controller.replica_state_machine
+        if not self._is_complete(topic_partition, assignment):
+            self._update_leader_epoch_and_send_request(topic_partition, assignment)
+            fresh = [r for r in adding if context.replica_state(r) == replica_state.NON_EXISTENT]
+            machine.handle_state_changes(fresh, replica_state.NEW)
+            return
+        machine.handle_state_changes(adding, replica_state.ONLINE)
+        completed = ReplicaAssignment(assignment.target_replicas)
+        context.put_assignment(topic_partition, completed)
+        self._move_leader_if_required(topic_partition, completed)
+        self._stop_removed_replicas(topic_partition, assignment.removing_replicas)
+        self._write(topic_partition, completed)
+        context.partitions_being_reassigned.pop(topic_partition, None)
+        controller.send_update_metadata(context.live_or_shutting_down_broker_ids, [topic_partition])
+        controller.topic_deletion_manager.resume_deletion_for_topics([topic_partition.topic])
+
+    def _update_current(self, topic_partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        current = self._context.assignment(topic_partition)
+        if current != assignment:
+            self._context.put_assignment(topic_partition, assignment)
+            self._write(topic_partition, assignment)
+            # Replicas that an earlier move was adding, and that this one does not want.
+            unneeded = [id for id in current.replicas if id not in assignment.replicas]
+            self._stop_removed_replicas(topic_partition, unneeded)
+        self._context.partitions_being_reassigned[topic_partition] = None
+
+    def _write(self, topic_partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        self._context.put_assignment(topic_partition, assignment)
+        topic = topic_partition.topic
+        self._controller.store.set_topic_assignment(
+            topic, self._context.topic_assignment(topic), self._context.epoch_version
+        )
+
+    def _move_leader_if_required(self, topic_partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        leader = self._context.leader(topic_partition)
+        if leader in assignment.replicas and self._context.is_replica_online(leader, topic_partition):
+            self._update_leader_epoch_and_send_request(topic_partition, assignment)
+        else:
+            self._controller.partition_state_machine.handle_state_changes(
+                [topic_partition], partition_state.ONLINE, leader_for_reassign
+            )
+
+    def _update_leader_epoch_and_send_request(
+        self, topic_partition: TopicPartition, assignment: ReplicaAssignment
+    ) -> None:
+        """Start a new epoch of the same leader, so that all replicas accept the new assignment."""
+        controller, context = self._controller, self._context
+        info = context.leadership.get(topic_partition)
+        if info is None:
+            return
+        state = info.leader_and_isr.new_epoch()
+        updated, _ = controller.store.update_leader_and_isr(
+            {topic_partition: state}, context.epoch, context.epoch_version
+        )
+        if topic_partition not in updated:
+            return
+        info = context.leadership[topic_partition] = LeaderIsrAndControllerEpoch(
+            updated[topic_partition], context.epoch
+        )
+        batch = controller.request_batch
+        batch.new_batch()
+        batch.add_leader_and_isr_request_for_brokers(
+            assignment.origin_replicas, topic_partition, info, assignment, is_new=False
+        )
+        batch.add_leader_and_isr_request_for_brokers(
+            assignment.adding_replicas, topic_partition, info, assignment, is_new=True
+        )
+        batch.send_requests_to_brokers(context.epoch)
+
+    def _stop_removed_replicas(self, topic_partition: TopicPartition, ids: Sequence[int]) -> None:
+        removed = [PartitionAndReplica(topic_partition, id) for id in ids]
+        for state in (
+            replica_state.OFFLINE,
+            replica_state.DELETION_STARTED,
+            # Do not wait for the broker to delete it.
+            replica_state.DELETION_SUCCESSFUL,
+            replica_state.NON_EXISTENT,
+        ):
+            self._controller.replica_state_machine.handle_state_changes(removed, state)
+
+
+class TopicDeletionManager:
+    """Deletes topics that are marked for deletion, once all their replicas are reachable.
+
+    All brokers forget the topic immediately; its replicas are stopped, then deleted. If a replica's broker is down, or
+    a replica is being reassigned, the deletion halts until that is over. Thread: loop.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        context: ControllerContext,
+        store: KafkaCoordinationClient,
+        partition_state_machine: PartitionStateMachine,
+        replica_state_machine: ReplicaStateMachine,
+        send_metadata_update: Callable[[Iterable[TopicPartition]], None],
+        on_topic_deleted: Callable[[str], None],
+    ) -> None:
+        self._log = broker.log_context.logger(__name__)
+        self._context = context
+        self._store = store
+        self._partition_state_machine = partition_state_machine
+        self._replica_state_machine = replica_state_machine
+        self._send_metadata_update = send_metadata_update
+        self._on_topic_deleted = on_topic_deleted
+
+    def init(self, topics: Iterable[str], ineligible: Iterable[str]) -> None:
+        """Take over the marked topics from a previous controller; ``ineligible`` topics have unreachable replicas."""
+        self._context.topics_to_be_deleted.update(dict.fromkeys(topics))
+        self.mark_topics_ineligible_for_deletion(ineligible, "out of reach, or being reassigned")
+
+    def enqueue_topics_for_deletion(self, topics: Iterable[str]) -> None:
+        self._context.topics_to_be_deleted.update(dict.fromkeys(topics))
+        self.resume_deletions()
+
+    def resume_deletion_for_topics(self, topics: Iterable[str]) -> None:
+        """Resume the deletion of topics after an interruption."""
+        resumed = [topic for topic in topics if topic in self._context.topics_to_be_deleted]
+        if resumed:
+            for topic in resumed:
+                self._context.topics_ineligible_for_deletion.pop(topic, None)
+            self.resume_deletions()
+
+    def mark_topics_ineligible_for_deletion(self, topics: Iterable[str], reason: str) -> None:
+        """Halt the deletion of topics that are queued for it."""
+        for topic in topics:
+            if topic in self._context.topics_to_be_deleted:
+                self._context.topics_ineligible_for_deletion[topic] = None
+                self._log.info("Controller: the deletion of %s waits for its replicas: %s", topic, reason)
+
+    def fail_replica_deletion(self, replicas: Iterable[PartitionAndReplica]) -> None:
+        """Handle replicas that could not be deleted, or whose broker is gone."""
+        context = self._context
+        failed = [
+            replica for replica in replicas if context.is_topic_queued_up_for_deletion(replica.topic_partition.topic)
+        ]
+        if not failed:
+            return
+        # A deleted replica stays deleted, whatever has happened to its broker since.
+        movable = (replica_state.OFFLINE, replica_state.DELETION_STARTED)
+        self._replica_state_machine.handle_state_changes(
+            [replica for replica in failed if context.replica_state(replica) in movable],
+            replica_state.DELETION_INELIGIBLE,
+        )
+        topics = dict.fromkeys(replica.topic_partition.topic for replica in failed)
+        self.mark_topics_ineligible_for_deletion(topics, "a replica failed to delete")
+        self.resume_deletions()
+
+    def complete_replica_deletion(self, replicas: Iterable[PartitionAndReplica]) -> None:
+        """Handle replicas that were deleted."""
+        context = self._context
+        deleted = [replica for replica in replicas if context.replica_state(replica) == replica_state.DELETION_STARTED]
+        self._replica_state_machine.handle_state_changes(deleted, replica_state.DELETION_SUCCESSFUL)
+        self.resume_deletions()
+
+    def resume_deletions(self) -> None:
+        """Take the next possible step for each topic that must be deleted."""
+        context = self._context
+        retry: list[str] = []
+        eligible: list[str] = []
+        for topic in list(context.topics_to_be_deleted):
+            states = [context.replica_state(replica) for replica in context.replicas_for_topic(topic)]
+            if states and all(state == replica_state.DELETION_SUCCESSFUL for state in states):
+                self._complete_delete_topic(topic)
+                continue
+            started = replica_state.DELETION_STARTED in states
+            halted = topic in context.topics_ineligible_for_deletion
+            if not started and not halted:
+                if replica_state.DELETION_INELIGIBLE in states:
+                    retry.append(topic)
+                eligible.append(topic)
+        self._replica_state_machine.handle_state_changes(
+            [
+                replica
+                for topic in retry
+                for replica in context.replicas_in_state(topic, replica_state.DELETION_INELIGIBLE)
+            ],
+            replica_state.OFFLINE,
+        )
+        if eligible:
+            self._on_topic_deletion(eligible)
+
+    def _complete_delete_topic(self, topic: str) -> None:
+        context = self._context
+        self._replica_state_machine.handle_state_changes(context.replicas_for_topic(topic), replica_state.NON_EXISTENT)
+        self._store.delete_topic(topic, context.epoch_version)
+        context.remove_topic(topic)
+        self._log.info("Controller: topic %s is deleted", topic)
+        self._on_topic_deleted(topic)
+
+    def _on_topic_deletion(self, topics: list[str]) -> None:
+        context = self._context
+        unseen = [topic for topic in topics if topic not in context.topics_with_deletion_started]
+        partitions = [partition for topic in unseen for partition in context.partitions_for_topic(topic)]
+        self._partition_state_machine.handle_state_changes(partitions, partition_state.OFFLINE)
+        self._partition_state_machine.handle_state_changes(partitions, partition_state.NON_EXISTENT)
+        context.topics_with_deletion_started.update(dict.fromkeys(unseen))
+        # Brokers stop serving the topics now, before their replicas are deleted.
+        self._send_metadata_update([partition for topic in topics for partition in context.partitions_for_topic(topic)])
+        self._on_partition_deletion(topics)
+
+    def _on_partition_deletion(self, topics: list[str]) -> None:
+        context = self._context
+        dead: list[PartitionAndReplica] = []
+        alive: list[PartitionAndReplica] = []
+        for topic in topics:
+            for replica in context.replicas_for_topic(topic):
+                state = context.replica_state(replica)
+                if not context.is_replica_online(replica.replica, replica.topic_partition):
+                    dead.append(replica)
+                elif state != replica_state.DELETION_SUCCESSFUL:
+                    alive.append(replica)
+        machine = self._replica_state_machine
+        machine.handle_state_changes(
+            [replica for replica in dead if context.replica_state(replica) == replica_state.OFFLINE],
+            replica_state.DELETION_INELIGIBLE,
+        )
+        machine.handle_state_changes(alive, replica_state.OFFLINE)
+        machine.handle_state_changes(alive, replica_state.DELETION_STARTED)
+        self.mark_topics_ineligible_for_deletion(
+            dict.fromkeys(replica.topic_partition.topic for replica in dead), "brokers are down"
+        )

@@ -1,0 +1,567 @@
+"""The states of partitions and replicas on the controller, and the elections that they lead to.
+
+Java: ZkPartitionStateMachine, ZkReplicaStateMachine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pykclient.errors import (
+    ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
+    InvalidTopicError,
+    KafkaError,
+    NotControllerError,
+    PreferredLeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+)
+from pykclient.testing.controller import partition_state, replica_state
+from pykclient.testing.controller.controller_context import PartitionAndReplica
+from pykclient.testing.coordination.znodes import NO_LEADER, RECOVERED, LeaderAndIsr, LeaderIsrAndControllerEpoch
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.controller.controller_channel_manager import ControllerBrokerRequestBatch
+    from pykclient.testing.controller.controller_context import ControllerContext
+    from pykclient.testing.controller.kafka_controller import KafkaController
+    from pykclient.testing.controller.partition_changes import ApiError
+    from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
+    from pykclient.testing.event_loop import TimerHandle
+    from pykclient.types import TopicPartition
+
+
+class ElectionResult(NamedTuple):
+    """The result of an election.
+
+    ``leader_and_isr`` is None if no replica can be elected. ``recipients`` must be informed.
+    """
+
+    leader_and_isr: LeaderAndIsr | None
+    recipients: tuple[int, ...]
+
+
+#: Elects a leader for one partition, given its current state.
+ElectionStrategy = Callable[["ControllerContext", "TopicPartition", LeaderAndIsr], ElectionResult]
+
+
+def offline_partition_leader_election(
+    assignment: Sequence[int], isr: Collection[int], live_replicas: Collection[int], unclean: bool
+) -> int | None:
+    """Return the first live replica in the ISR; if there is none and ``unclean`` is set, the first live replica."""
+    for id in assignment:
+        if id in live_replicas and id in isr:
+            return id
+    if unclean:
+        for id in assignment:
+            if id in live_replicas:
+                return id
+    return None
+
+
+def reassign_partition_leader_election(
+    reassignment: Sequence[int], isr: Collection[int], live_replicas: Collection[int]
+) -> int | None:
+    return next((id for id in reassignment if id in live_replicas and id in isr), None)
+
+
+def preferred_replica_partition_leader_election(
+    assignment: Sequence[int], isr: Collection[int], live_replicas: Collection[int]
+) -> int | None:
+    """Return the first replica of the assignment if it is live and in sync, else None."""
+    preferred = assignment[0] if assignment else None
+    return preferred if preferred in live_replicas and preferred in isr else None
+
+
+def controlled_shutdown_partition_leader_election(
+    assignment: Sequence[int],
+    isr: Collection[int],
+    live_replicas: Collection[int],
+    shutting_down_brokers: Collection[int],
+) -> int | None:
+    return next(
+        (id for id in assignment if id in live_replicas and id in isr and id not in shutting_down_brokers), None
+    )
+
+
+def leader_for_offline(unclean: Callable[[str], bool]) -> ElectionStrategy:
+    """Return the rule for new and offline partitions.
+
+    ``unclean`` says for which topics any live replica may be elected.
+    """
+
+    def elect(context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr) -> ElectionResult:
+        assignment = context.replicas(topic_partition)
+        live = tuple(id for id in assignment if context.is_replica_online(id, topic_partition))
+        in_sync = tuple(id for id in state.isr if context.is_replica_online(id, topic_partition))
+        leader = offline_partition_leader_election(
+            assignment, state.isr, live, not in_sync and unclean(topic_partition.topic)
+        )
+        if leader is None:
+            return ElectionResult(None, live)
+        if leader in state.isr:
+            return ElectionResult(state.new_leader_and_isr(leader, in_sync), live)
+        return ElectionResult(state.new_recovering_leader_and_isr(leader, (leader,)), live)
+
+    return elect
+
+
+def leader_for_reassign(
+    context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr
+) -> ElectionResult:
+    """Elect a leader for a partition whose leader is dead or not among its new replicas."""
+    target = context.assignment(topic_partition).target_replicas
+    live = tuple(id for id in target if context.is_replica_online(id, topic_partition))
+    leader = reassign_partition_leader_election(target, state.isr, live)
+    return ElectionResult(None if leader is None else state.new_leader(leader), target)
+
+
+def leader_for_preferred_replica(
+    context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr
+) -> ElectionResult:
+    assignment = context.replicas(topic_partition)
+    live = tuple(id for id in assignment if context.is_replica_online(id, topic_partition))
+    leader = preferred_replica_partition_leader_election(assignment, state.isr, live)
+    return ElectionResult(None if leader is None else state.new_leader(leader), assignment)
+
+
+def leader_for_controlled_shutdown(
+    context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr
+) -> ElectionResult:
+    """Elect a leader for a partition whose leader is about to stop; the old one also leaves the ISR."""
+    assignment = context.replicas(topic_partition)
+    live = tuple(
+        id for id in assignment if context.is_replica_online(id, topic_partition, include_shutting_down_brokers=True)
+    )
+    leaving = context.shutting_down_broker_ids
+    leader = controlled_shutdown_partition_leader_election(assignment, state.isr, live, leaving)
+    if leader is None:
+        return ElectionResult(None, live)
+    isr = tuple(id for id in state.isr if id not in leaving)
+    return ElectionResult(state.new_leader_and_isr(leader, isr), live)
+
+
+def leader_is(id: int) -> ElectionStrategy:
+    """Return a rule that elects a given replica if it is live and in sync.
+
+    It serves a fault that moves leaders for no reason.
+    """
+
+    def elect(context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr) -> ElectionResult:
+        assignment = context.replicas(topic_partition)
+        if id in assignment and id in state.isr and context.is_replica_online(id, topic_partition):
+            return ElectionResult(state.new_leader(id), assignment)
+        return ElectionResult(None, assignment)
+
+    return elect
+
+
+class StateChangeFailedError(KafkaError):
+    """A partition cannot change its state, because no replica can be elected (Java: StateChangeFailedException)."""
+
+
+#: The result of an election: the new state, or the reason for the failure.
+ElectionOutcome = LeaderAndIsr | StateChangeFailedError
+
+
+class PartitionStateMachine:
+    """Changes partitions' states; the table is in ``partition_state``. Thread: loop.
+
+    NON_EXISTENT -> NEW sends nothing. NEW -> ONLINE makes the first live replica the leader, and all live ones the ISR.
+    ONLINE, OFFLINE -> ONLINE is an election, by the rule for the occasion; the replicas get LEADER_AND_ISR, all brokers
+    get UPDATE_METADATA. Other transitions only change the state.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        context: ControllerContext,
+        store: KafkaCoordinationClient,
+        request_batch: ControllerBrokerRequestBatch,
+        unclean_election_enabled: Callable[[str], bool],
+    ) -> None:
+        self._log = broker.log_context.logger(__name__)
+        self._context = context
+        self._store = store
+        self._request_batch = request_batch
+        self._leader_for_offline = leader_for_offline(unclean_election_enabled)
+
+    def startup(self) -> None:
+        """Derive the states from the known leaders, then elect missing leaders."""
+        context = self._context
+        for topic_partition in context.all_partitions():
+            leader = context.leader(topic_partition)
+            if leader is None:
+                state = partition_state.NEW
+            elif context.is_replica_online(leader, topic_partition):
+                state = partition_state.ONLINE
+            else:
+                state = partition_state.OFFLINE
+            context.partition_states[topic_partition] = state
+        self.trigger_online_partition_state_change()
+
+    def trigger_online_partition_state_change(
+        self, topics: Iterable[str] | None = None
+    ) -> Mapping[TopicPartition, ElectionOutcome]:
+        """Try to elect leaders for all partitions without one, or for those of some topics."""
+        context = self._context
+        partitions = [
+            topic_partition
+            for topic_partition in context.partitions_in_states(partition_state.OFFLINE, partition_state.NEW)
+            if not context.is_topic_queued_up_for_deletion(topic_partition.topic)
+            and (topics is None or topic_partition.topic in topics)
+        ]
+        return self.handle_state_changes(partitions, partition_state.ONLINE, self._leader_for_offline)
+
+    def handle_state_changes(
+        self,
+        partitions: Sequence[TopicPartition],
+        target: str,
+        strategy: ElectionStrategy | None = None,
+    ) -> Mapping[TopicPartition, ElectionOutcome]:
+        """Change the states of partitions; return the election results for ONLINE.
+
+        Without a ``strategy``, the rule for offline partitions applies.
+
+        Raises:
+            IllegalStateError: the table does not have a transition.
+            ControllerMovedError: another broker is the controller.
+        """
+        if not partitions:
+            return {}
+        outcomes: dict[TopicPartition, ElectionOutcome] = {}
+        self._request_batch.new_batch()
+        try:
+            if target == partition_state.ONLINE:
+                new = [tp for tp in partitions if self._context.partition_states.get(tp) == partition_state.NEW]
+                others = [tp for tp in partitions if self._context.partition_states.get(tp) != partition_state.NEW]
+                outcomes.update(self._initialize_leader_and_isr(new))
+                outcomes.update(self._elect_leaders(others, strategy or self._leader_for_offline))
+            else:
+                for topic_partition in partitions:
+                    self._context.move_partition(topic_partition, target)
+            self._request_batch.send_requests_to_brokers(self._context.epoch)
+        finally:
+            self._request_batch.clear()
+        return outcomes
+
+    def _initialize_leader_and_isr(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, ElectionOutcome]:
+        """Elect the first leader of each partition."""
+        context = self._context
+        outcomes: dict[TopicPartition, ElectionOutcome] = {}
+        initial: dict[TopicPartition, LeaderIsrAndControllerEpoch] = {}
+        for topic_partition in partitions:
+            live = tuple(
+                id for id in context.replicas(topic_partition) if context.is_replica_online(id, topic_partition)
+            )
+            if live:
+                state = LeaderAndIsr(live[0], 0, live, RECOVERED, 0)
+                initial[topic_partition] = LeaderIsrAndControllerEpoch(state, context.epoch)
+            else:
+                outcomes[topic_partition] = StateChangeFailedError(
+                    f"none of the replicas {context.replicas(topic_partition)} of {topic_partition} is alive"
+                )
+        made = self._store.create_partition_states(initial, context.epoch_version)
+        for topic_partition, info in initial.items():
+            if topic_partition not in made:
+                outcomes[topic_partition] = StateChangeFailedError(f"{topic_partition} has a state already")
+                continue
+            context.leadership[topic_partition] = info
+            self._request_batch.add_leader_and_isr_request_for_brokers(
+                info.leader_and_isr.isr, topic_partition, info, context.assignment(topic_partition), is_new=True
+            )
+            context.move_partition(topic_partition, partition_state.ONLINE)
+            outcomes[topic_partition] = info.leader_and_isr
+        return outcomes
+
+    def _elect_leaders(
+        self, partitions: Sequence[TopicPartition], strategy: ElectionStrategy
+    ) -> dict[TopicPartition, ElectionOutcome]:
+        context = self._context
+        outcomes: dict[TopicPartition, ElectionOutcome] = {}
+        elected: dict[TopicPartition, LeaderAndIsr] = {}
+        recipients: dict[TopicPartition, tuple[int, ...]] = {}
+        states = self._store.partition_states(partitions)
+        for topic_partition in partitions:
+            current = states.get(topic_partition)
+            if current is None:
+                outcomes[topic_partition] = StateChangeFailedError(f"{topic_partition} never had a leader")
+                continue
+            result = strategy(context, topic_partition, current.leader_and_isr)
+            if result.leader_and_isr is None:
+                outcomes[topic_partition] = StateChangeFailedError(
+                    f"no leader can be elected for {topic_partition}: replicas {context.replicas(topic_partition)}, "
+                    f"in sync {current.leader_and_isr.isr}, alive {context.live_broker_ids}"
+                )
+                continue
+            elected[topic_partition] = result.leader_and_isr
+            recipients[topic_partition] = result.recipients
+        # Nothing else writes between the read and this, as both are in one event. A stale controller's write fails as a
+        # whole.
+        updated, _ = self._store.update_leader_and_isr(elected, context.epoch, context.epoch_version)
+        for topic_partition, state in updated.items():
+            info = LeaderIsrAndControllerEpoch(state, context.epoch)
+            context.leadership[topic_partition] = info
+            self._request_batch.add_leader_and_isr_request_for_brokers(
+                recipients[topic_partition], topic_partition, info, context.assignment(topic_partition), is_new=False
+            )
+            context.move_partition(topic_partition, partition_state.ONLINE)
+            outcomes[topic_partition] = state
+            self._log.info(
+                "Controller: %s is led by %d from epoch %d on, in sync %s",
+                topic_partition,
+                state.leader,
+                state.leader_epoch,
+                state.isr,
+            )
+        return outcomes
+
+
+class ReplicaStateMachine:
+    """Changes replicas' states; the table is in ``replica_state``. Thread: loop.
+
+    NEW and ONLINE send LEADER_AND_ISR to the replica. OFFLINE sends STOP_REPLICA and removes it from the ISR, of which
+    the others are informed. DELETION_STARTED sends STOP_REPLICA with deletion. NON_EXISTENT removes it from the
+    assignment. Other transitions only change the state.
+    """
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        store: KafkaCoordinationClient,
+        request_batch: ControllerBrokerRequestBatch,
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._request_batch = request_batch
+
+    def startup(self) -> None:
+        """Derive the states from the live brokers, and inform them. Dead replicas leave their ISRs."""
+        context = self._context
+        online, offline = [], []
+        for replica in context.replicas_for_partitions(context.all_partitions()):
+            if context.is_replica_online(replica.replica, replica.topic_partition):
+                context.replica_states[replica] = replica_state.ONLINE
+                online.append(replica)
+            else:
+                # A deletion cannot rely on what happened to it before this controller.
+                context.replica_states[replica] = replica_state.DELETION_INELIGIBLE
+                offline.append(replica)
+        self.handle_state_changes(online, replica_state.ONLINE, all_of=context.live_broker_ids)
+        # Replicas that died with the last controller, or while there was none, are still in the ISRs.
+        self.handle_state_changes(offline, replica_state.OFFLINE)
+
+    def handle_state_changes(
+        self, replicas: Iterable[PartitionAndReplica], target: str, *, all_of: Iterable[int] = ()
+    ) -> None:
+        """Change the states of replicas; the brokers in ``all_of`` learn that they have no other replicas.
+
+        Raises:
+            IllegalStateError: the table does not have a transition.
+            ControllerMovedError: another broker is the controller.
+        """
+        replicas = list(replicas)
+        all_of = list(all_of)
+        if not replicas and not all_of:
+            return
+        self._request_batch.new_batch()
+        try:
+            self._request_batch.set_full(all_of)
+            if target == replica_state.OFFLINE:
+                self._move_to_offline(replicas)
+            else:
+                for replica in replicas:
+                    self._move(replica, target)
+            self._request_batch.send_requests_to_brokers(self._context.epoch)
+        finally:
+            self._request_batch.clear()
+
+    def _move(self, replica: PartitionAndReplica, target: str) -> None:
+        context = self._context
+        topic_partition, id = replica
+        current = context.replica_state(replica)
+        context.move_replica(replica, target)
+        info = context.leadership.get(topic_partition)
+        if target == replica_state.NEW or (target == replica_state.ONLINE and current != replica_state.NEW):
+            if info is not None:
+                self._request_batch.add_leader_and_isr_request_for_brokers(
+                    (id,), topic_partition, info, context.assignment(topic_partition), target == replica_state.NEW
+                )
+        elif target == replica_state.DELETION_STARTED:
+            self._request_batch.add_stop_replica_request_for_brokers((id,), topic_partition, delete_partition=True)
+        elif target == replica_state.NON_EXISTENT:
+            assignment = context.assignment(topic_partition)
+            context.put_assignment(
+                topic_partition,
+                assignment._replace(
+                    replicas=tuple(other for other in assignment.replicas if other != id),
+                    adding_replicas=tuple(other for other in assignment.adding_replicas if other != id),
+                    removing_replicas=tuple(other for other in assignment.removing_replicas if other != id),
+                ),
+            )
+
+    def _move_to_offline(self, replicas: list[PartitionAndReplica]) -> None:
+        context = self._context
+        by_broker: dict[int, list[PartitionAndReplica]] = {}
+        for replica in replicas:
+            context.move_replica(replica, replica_state.OFFLINE)
+            self._request_batch.add_stop_replica_request_for_brokers(
+                (replica.replica,), replica.topic_partition, delete_partition=False
+            )
+            by_broker.setdefault(replica.replica, []).append(replica)
+        for id, gone in by_broker.items():
+            self._remove_replica_from_isr(id, gone)
+
+    def _remove_replica_from_isr(self, id: int, replicas: list[PartitionAndReplica]) -> None:
+        """Remove replicas from ISRs. The last one stays, even if it is dead: no other replica has all its records."""
+        context = self._context
+        all_brokers = context.live_or_shutting_down_broker_ids
+        shrunk: dict[TopicPartition, LeaderAndIsr] = {}
+        states = self._store.partition_states([replica.topic_partition for replica in replicas])
+        for topic_partition, current in states.items():
+            state = current.leader_and_isr
+            if id not in state.isr:
+                continue
+            shrunk[topic_partition] = state.new_leader_and_isr(
+                NO_LEADER if id == state.leader else state.leader,
+                state.isr if len(state.isr) == 1 else tuple(other for other in state.isr if other != id),
+            )
+        updated, _ = self._store.update_leader_and_isr(shrunk, context.epoch, context.epoch_version)
+        for topic_partition, current in states.items():
+            changed = updated.get(topic_partition)
+            info = current if changed is None else LeaderIsrAndControllerEpoch(changed, context.epoch)
+            context.leadership[topic_partition] = info
+            if context.is_topic_queued_up_for_deletion(topic_partition.topic):
+                continue
+            recipients = [other for other in context.replicas(topic_partition) if other != id]
+            self._request_batch.add_leader_and_isr_request_for_brokers(
+                recipients, topic_partition, info, context.assignment(topic_partition), is_new=False
+            )
+        for replica in replicas:
+            if replica.topic_partition not in states:
+                self._request_batch.add_update_metadata_request_for_brokers(all_brokers, (replica.topic_partition,))
+
+
+# Java: ElectionType.
+PREFERRED: Final = 0
+
+UNCLEAN: Final = 1
+
+
+class ReplicaElector:
+    """Makes the preferred replica the leader, or a replica that is not in sync. Thread: loop."""
+
+    def __init__(self, broker: Broker, controller: KafkaController, context: ControllerContext) -> None:
+        self._broker = broker
+        self._controller = controller
+        self._context = context
+        self._timer: TimerHandle | None = None
+
+    def elect_leaders(
+        self,
+        partitions: Collection[TopicPartition] | None,
+        election_type: int,
+        respond: Callable[[int, Mapping[TopicPartition, ApiError]], None],
+    ) -> None:
+        """Elect leaders of ``partitions``, or of all; call ``respond`` with an error code for all, or one for each."""
+        self._controller.put(
+            "ReplicaLeaderElection",
+            lambda: self._process(partitions, election_type, respond),
+            lambda: respond(NotControllerError.code, {}),
+        )
+
+    def _process(
+        self,
+        partitions: Collection[TopicPartition] | None,
+        election_type: int,
+        respond: Callable[[int, Mapping[TopicPartition, ApiError]], None],
+    ) -> None:
+        context = self._context
+        if not self._controller.is_active:
+            respond(NotControllerError.code, {})
+            return
+        outcomes: dict[TopicPartition, ApiError] = {}
+        electable: list[TopicPartition] = []
+        for topic_partition in context.all_partitions() if partitions is None else partitions:
+            leader = context.leader(topic_partition)
+            if leader is None:
+                outcomes[topic_partition] = UnknownTopicOrPartitionError.code, self._missing(topic_partition)
+            elif context.is_topic_queued_up_for_deletion(topic_partition.topic):
+                outcomes[topic_partition] = InvalidTopicError.code, "The topic is being deleted"
+            elif self._is_needed(topic_partition, leader, election_type):
+                electable.append(topic_partition)
+            else:
+                outcomes[topic_partition] = (
+                    ElectionNotNeededError.code,
+                    "Leader election not needed for topic partition.",
+                )
+        strategy = leader_for_preferred_replica if election_type == PREFERRED else leader_for_offline(_always)
+        failure = PreferredLeaderNotAvailableError if election_type == PREFERRED else EligibleLeadersNotAvailableError
+        for topic_partition, outcome in self._controller.partition_state_machine.handle_state_changes(
+            electable, partition_state.ONLINE, strategy
+        ).items():
+            outcomes[topic_partition] = (0, None) if isinstance(outcome, LeaderAndIsr) else (failure.code, str(outcome))
+        respond(0, outcomes)
+
+    def _missing(self, topic_partition: TopicPartition) -> str:
+        if topic_partition.topic not in self._context.assignments:
+            return f"No such topic as {topic_partition.topic}"
+        return f"No such partition as {topic_partition}"
+
+    def _is_needed(self, topic_partition: TopicPartition, leader: int, election_type: int) -> bool:
+        if election_type == PREFERRED:
+            return self._context.replicas(topic_partition)[0] != leader
+        return not self._context.is_live_broker(leader)
+
+    def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> bool:
+        """Make another in-sync replica the leader.
+
+        Return False if that is impossible, or this broker is not the controller.
+        """
+        if not self._controller.is_active or not self._broker.coordination.connected:
+            return False
+        if self._context.leader(topic_partition) == broker_id:
+            return True
+        outcomes = self._controller.partition_state_machine.handle_state_changes(
+            [topic_partition], partition_state.ONLINE, leader_is(broker_id)
+        )
+        return isinstance(outcomes[topic_partition], LeaderAndIsr)
+
+    # --- by itself ---------------------------------------------------------------------------------------------------
+
+    def schedule_auto_leader_rebalance(self) -> None:
+        """Check the balance every leader.imbalance.check.interval.seconds, if auto.leader.rebalance.enable is set."""
+        if self._broker.config.get_bool("auto.leader.rebalance.enable"):
+            delay_ms = self._broker.config.get_int("leader.imbalance.check.interval.seconds") * 1000
+            self._timer = self._broker.call_later(delay_ms, self._on_timer)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_timer(self) -> None:
+        self._controller.put("AutoPreferredReplicaLeaderElection", self._rebalance)
+        self.schedule_auto_leader_rebalance()
+
+    def _rebalance(self) -> None:
+        context = self._context
+        if not self._controller.is_active:
+            return
+        partitions = [
+            topic_partition
+            for topic_partition, info in context.leadership.items()
+            if info.leader_and_isr.leader != context.replicas(topic_partition)[0]
+            and context.replicas(topic_partition)[0] in info.leader_and_isr.isr
+            and context.is_replica_online(context.replicas(topic_partition)[0], topic_partition)
+            and topic_partition not in context.partitions_being_reassigned
+            and not context.is_topic_queued_up_for_deletion(topic_partition.topic)
+        ]
+        self._controller.partition_state_machine.handle_state_changes(
+            partitions, partition_state.ONLINE, leader_for_preferred_replica
+        )
+
+
+def _always(topic: str) -> bool:  # noqa: ARG001 - an unclean election was asked for, whatever the topic says
+    return True

@@ -1,0 +1,323 @@
+"""Configurations and quotas: describe and alter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from pykclient.errors import BrokerError, InvalidRequestError, NotControllerError, UnsupportedVersionError
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
+from pykclient.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from pykclient.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from pykclient.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from pykclient.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from pykclient.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
+from pykclient.testing import acls
+from pykclient.testing.controller.config_manager import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    SET,
+    TOPIC,
+    AlterConfigOp,
+    ConfigResource,
+    select,
+)
+from pykclient.testing.handlers import error_response, serves
+from pykclient.testing.server.quotas import CLIENT_ID, USER, Entity
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.server.quotas import Quotas
+    from pykclient.testing.server.request_channel import Request
+
+# --- DescribeConfigs -------------------------------------------------------------------------------------------------
+
+_FIRST_VERSION_WITH_TYPES = 3
+
+_DescribeConfigsResult = DescribeConfigsResponse.DescribeConfigsResult
+
+
+@serves(ApiKeys.DESCRIBE_CONFIGS, (0, 4))
+def handle_describe_configs(broker: Broker, request: Request) -> None:
+    """Respond once the broker has contact with the coordination service, which stores the settings."""
+    body = cast(DescribeConfigsRequest, request.body)
+
+    def process() -> None:
+        results = [_describe(broker, request, resource, body) for resource in body.resources]
+        request.respond(DescribeConfigsResponse(results=results))
+
+    broker.controller.put(
+        "DescribeConfigs",
+        process,
+        lambda: request.respond(error_response(DescribeConfigsResponse, body, NotControllerError.code)),
+    )
+
+
+def _describe(
+    broker: Broker,
+    request: Request,
+    resource: DescribeConfigsRequest.DescribeConfigsResource,
+    body: DescribeConfigsRequest,
+) -> _DescribeConfigsResult:
+    result = _DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    try:
+        check_resource(broker, request, acls.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
+        entries = broker.controller.config_manager.describe(
+            ConfigResource(resource.resource_type, resource.resource_name), documentation=body.include_documentation
+        )
+    except BrokerError as error:
+        result.error_code = error.code
+        result.error_message = str(error)
+        return result
+    result.configs = select(entries, resource.configuration_keys)
+    for entry in result.configs:
+        if not body.include_synonyms:
+            entry.synonyms = []
+        if request.api_version < _FIRST_VERSION_WITH_TYPES:
+            entry.config_type = 0
+            entry.documentation = ""
+    return result
+
+
+def check_resource(broker: Broker, request: Request, operation: int, resource_type: int, name: str) -> None:
+    """Check that a client may describe or alter the settings of a resource.
+
+    Raises:
+        AuthorizationError: it may not.
+    """
+    if resource_type == TOPIC:
+        broker.auth.check_topic(request, operation, name)
+    elif resource_type == GROUP:
+        broker.auth.check_group(request, operation, name)
+    else:
+        broker.auth.check_cluster(request, operation)
+
+
+# --- AlterConfigs ----------------------------------------------------------------------------------------------------
+
+_AlterConfigsResult = AlterConfigsResponse.AlterConfigsResourceResponse
+
+
+@serves(ApiKeys.ALTER_CONFIGS, AlterConfigsRequest.VERSIONS)
+def handle_alter_configs(broker: Broker, request: Request) -> None:
+    """Respond, from the controller, once the settings are stored. Brokers learn of them a moment later."""
+    body = cast(AlterConfigsRequest, request.body)
+
+    denied: list[tuple[ConfigResource, BrokerError | None]] = []
+    resources = []
+    for resource in body.resources:
+        try:
+            check_resource(broker, request, acls.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+            resources.append(resource)
+        except BrokerError as error:
+            denied.append((ConfigResource(resource.resource_type, resource.resource_name), error))
+
+    def respond(outcomes: Sequence[tuple[ConfigResource, BrokerError | None]]) -> None:
+        request.respond(AlterConfigsResponse(responses=[_result(*outcome) for outcome in (*outcomes, *denied)]))
+
+    changes = [
+        (
+            ConfigResource(resource.resource_type, resource.resource_name),
+            [AlterConfigOp(config.name, SET, config.value) for config in resource.configs],
+            True,
+        )
+        for resource in resources
+    ]
+    broker.controller.config_manager.alter(changes, body.validate_only, respond)
+
+
+def _result(resource: ConfigResource, error: BrokerError | None) -> _AlterConfigsResult:
+    return _AlterConfigsResult(
+        resource_type=resource.type,
+        resource_name=resource.name,
+        error_code=0 if error is None else error.code,
+        error_message=None if error is None else str(error),
+    )
+
+
+# --- IncrementalAlterConfigs -----------------------------------------------------------------------------------------
+
+_IncrementalAlterConfigsResult = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+
+
+@serves(ApiKeys.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest.VERSIONS)
+def handle_incremental_alter_configs(broker: Broker, request: Request) -> None:
+    """Respond, from the controller, once the settings are stored. Brokers learn of them a moment later."""
+    body = cast(IncrementalAlterConfigsRequest, request.body)
+
+    denied: list[tuple[ConfigResource, BrokerError | None]] = []
+    resources = []
+    for resource in body.resources:
+        try:
+            check_resource(broker, request, acls.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+            resources.append(resource)
+        except BrokerError as error:
+            denied.append((ConfigResource(resource.resource_type, resource.resource_name), error))
+
+    def respond(outcomes: Sequence[tuple[ConfigResource, BrokerError | None]]) -> None:
+        request.respond(
+            IncrementalAlterConfigsResponse(
+                responses=[_incremental_result(*outcome) for outcome in (*outcomes, *denied)]
+            )
+        )
+
+    changes = [
+        (
+            ConfigResource(resource.resource_type, resource.resource_name),
+            [AlterConfigOp(config.name, config.config_operation, config.value) for config in resource.configs],
+            False,
+        )
+        for resource in resources
+    ]
+    broker.controller.config_manager.alter(changes, body.validate_only, respond)
+
+
+def _incremental_result(resource: ConfigResource, error: BrokerError | None) -> _IncrementalAlterConfigsResult:
+    return _IncrementalAlterConfigsResult(
+        resource_type=resource.type,
+        resource_name=resource.name,
+        error_code=0 if error is None else error.code,
+        error_message=None if error is None else str(error),
+    )
+
+
+# --- ListConfigResources ---------------------------------------------------------------------------------------------
+
+_SUPPORTED = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
+
+
+@serves(ApiKeys.LIST_CONFIG_RESOURCES, ListConfigResourcesRequest.VERSIONS)
+def handle_list_config_resources(broker: Broker, request: Request) -> None:
+    """Respond with this broker's knowledge. Version 0 is only for client metrics, of which there are none."""
+    body = cast(ListConfigResourcesRequest, request.body)
+    broker.auth.check_cluster(request, acls.DESCRIBE_CONFIGS)
+    types = (CLIENT_METRICS,) if request.api_version == 0 else tuple(body.resource_types) or _SUPPORTED
+    if not set(types) <= set(_SUPPORTED):
+        raise UnsupportedVersionError
+    request.respond(
+        ListConfigResourcesResponse(
+            config_resources=[
+                ListConfigResourcesResponse.ConfigResource(resource_name=resource.name, resource_type=resource.type)
+                for resource in broker.controller.config_manager.list_resources(types)
+            ]
+        )
+    )
+
+
+# --- DescribeClientQuotas (KIP-546) ----------------------------------------------------------------------------------
+
+#: The ways to match a component of the filter: a name, the default entity, or any.
+_EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
+
+
+def refuse_describe_client_quotas(
+    body: DescribeClientQuotasRequest,
+    code: int,
+    message: str | None = None,
+) -> DescribeClientQuotasResponse:
+    return DescribeClientQuotasResponse(error_code=code, error_message=message, entries=None)
+
+
+@serves(ApiKeys.DESCRIBE_CLIENT_QUOTAS, (0, 1), refuse=refuse_describe_client_quotas)
+def handle_describe_client_quotas(broker: Broker, request: Request) -> None:
+    body = request.body
+    assert isinstance(body, DescribeClientQuotasRequest)
+    broker.auth.check_cluster(request, acls.DESCRIBE_CONFIGS)
+    components: dict[str, DescribeClientQuotasRequest.ComponentData] = {}
+    for component in body.components:
+        if component.entity_type not in {CLIENT_ID, USER} or component.match_type not in {_EXACT, _DEFAULT, _SPECIFIED}:
+            raise InvalidRequestError(
+                f"entities here are {CLIENT_ID} and {USER}, and match types 0 to 2, not {component.entity_type!r} and "
+                f"{component.match_type}"
+            )
+        if component.entity_type in components:
+            raise InvalidRequestError(f"{component.entity_type} is in the filter twice")
+        components[component.entity_type] = component
+    entries = [
+        _described_entry(entity, values)
+        for entity, values in broker.quotas.entities.items()
+        if _matches(dict(entity), components, body.strict)
+    ]
+    request.respond(DescribeClientQuotasResponse(entries=entries))
+
+
+def _matches(
+    entity: Mapping[str, str | None],
+    components: Mapping[str, DescribeClientQuotasRequest.ComponentData],
+    strict: bool,
+) -> bool:
+    if strict and set(entity) != set(components):
+        return False
+    for entity_type, component in components.items():
+        if entity_type not in entity:
+            return False
+        name = entity[entity_type]
+        if component.match_type == _EXACT and (name is None or name != component.match):
+            return False
+        if component.match_type == _DEFAULT and name is not None:
+            return False
+    return True
+
+
+def _described_entry(entity: Entity, values: Mapping[str, float]) -> DescribeClientQuotasResponse.EntryData:
+    return DescribeClientQuotasResponse.EntryData(
+        entity=[
+            DescribeClientQuotasResponse.EntityData(entity_type=type, entity_name=name) for type, name in sorted(entity)
+        ],
+        values=[DescribeClientQuotasResponse.ValueData(key=key, value=value) for key, value in sorted(values.items())],
+    )
+
+
+# --- AlterClientQuotas (KIP-546) -------------------------------------------------------------------------------------
+
+
+def refuse_alter_client_quotas(
+    body: AlterClientQuotasRequest, code: int, message: str | None = None
+) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(entries=[_altered_entry(entry, code, message) for entry in body.entries])
+
+
+@serves(ApiKeys.ALTER_CLIENT_QUOTAS, (0, 1), refuse=refuse_alter_client_quotas)
+def handle_alter_client_quotas(broker: Broker, request: Request) -> None:
+    body = request.body
+    assert isinstance(body, AlterClientQuotasRequest)
+    broker.auth.check_cluster(request, acls.ALTER_CONFIGS)
+    entries = []
+    for entry in body.entries:
+        try:
+            _alter(broker.quotas, entry, body.validate_only)
+        except BrokerError as error:
+            entries.append(_altered_entry(entry, error.code, str(error)))
+        else:
+            entries.append(_altered_entry(entry, 0, None))
+    request.respond(AlterClientQuotasResponse(entries=entries))
+
+
+def _alter(quotas: Quotas, entry: AlterClientQuotasRequest.EntryData, validate_only: bool) -> None:
+    entity = {part.entity_type: part.entity_name for part in entry.entity}
+    changes = {op.key: None if op.remove else op.value for op in entry.ops}
+    if len(entity) < len(entry.entity) or len(changes) < len(entry.ops):
+        raise InvalidRequestError("a part of the entity or a quota is named twice")
+    if validate_only:
+        quotas.check(entity, changes)
+    else:
+        quotas.alter(entity, changes)
+
+
+def _altered_entry(
+    entry: AlterClientQuotasRequest.EntryData, code: int, message: str | None
+) -> AlterClientQuotasResponse.EntryData:
+    return AlterClientQuotasResponse.EntryData(
+        error_code=code,
+        error_message=message,
+        entity=[
+            AlterClientQuotasResponse.EntityData(entity_type=part.entity_type, entity_name=part.entity_name)
+            for part in entry.entity
+        ],
+    )

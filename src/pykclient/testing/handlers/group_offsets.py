@@ -1,0 +1,470 @@
+"""Offsets of consumer groups: commit, also in a transaction, fetch and delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
+
+from pykclient.errors import (
+    BrokerError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    TopicAuthorizationError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+    UnstableOffsetCommitError,
+)
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from pykclient.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from pykclient.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from pykclient.protocol.wire import ZERO_UUID
+from pykclient.testing import acls
+from pykclient.testing.group.group_offsets import CommittedOffset
+from pykclient.testing.handlers import serves
+from pykclient.testing.transaction.add_partitions_to_txn_manager import TransactionSupportedOperation
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.server.request_channel import Request
+
+# --- OffsetCommit ----------------------------------------------------------------------------------------------------
+
+#: From this version on, topics are named by their ids (KIP-848).
+_TOPIC_IDS = 10
+
+_OffsetCommitResponseTopic = OffsetCommitResponse.OffsetCommitResponseTopic
+
+_OffsetCommitResponsePartition = OffsetCommitResponse.OffsetCommitResponsePartition
+
+
+@serves(ApiKeys.OFFSET_COMMIT, (0, 10))
+def handle_offset_commit(broker: Broker, request: Request) -> None:
+    """Answered when the offsets are on all in-sync replicas. What does not exist is refused."""
+    body = cast(OffsetCommitRequest, request.body)
+    auth = broker.auth
+    auth.check_group(request, acls.READ, body.group_id)
+    use_topic_ids = request.api_version >= _TOPIC_IDS
+    unknown = (UnknownTopicIdError if use_topic_ids else UnknownTopicOrPartitionError).code
+    cache = broker.metadata_cache
+    wall_ms = broker.loop.wall_ms
+    expire_ms = wall_ms + body.retention_time_ms if body.retention_time_ms >= 0 else -1
+    names: list[str | None] = []
+    denied: set[str] = set()
+    no_partition = UnknownTopicOrPartitionError.code
+    offsets: dict[TopicPartition, CommittedOffset] = {}
+    for topic in body.topics:
+        name = cache.topic_name(topic.topic_id) if use_topic_ids else topic.name
+        if name is not None and not cache.contains(name):
+            name = None
+        names.append(name)
+        if name is None:
+            continue
+        if not auth.authorize(request, acls.READ, acls.TOPIC, name):
+            denied.add(name)
+            continue
+        topic_id = cache.topic_id(name)
+        for one in topic.partitions:
+            tp = TopicPartition(name, one.partition_index)
+            if cache.partition_info(tp) is None:
+                continue
+            offsets[tp] = CommittedOffset(
+                one.committed_offset,
+                one.committed_leader_epoch,
+                one.committed_metadata or "",
+                wall_ms,
+                expire_ms,
+                topic_id,
+            )
+
+    def error_code(name: str | None, index: int, error_codes: Mapping[TopicPartition, int]) -> int:
+        if name is None:
+            return unknown
+        if name in denied:
+            return TopicAuthorizationError.code
+        return error_codes.get(TopicPartition(name, index), no_partition)
+
+    def respond(error_codes: Mapping[TopicPartition, int]) -> None:
+        request.respond(
+            OffsetCommitResponse(
+                topics=[
+                    _OffsetCommitResponseTopic(
+                        name=topic.name,
+                        topic_id=topic.topic_id,
+                        partitions=[
+                            _OffsetCommitResponsePartition(
+                                partition_index=one.partition_index,
+                                error_code=error_code(name, one.partition_index, error_codes),
+                            )
+                            for one in topic.partitions
+                        ],
+                    )
+                    for topic, name in zip(body.topics, names, strict=True)
+                ]
+            )
+        )
+
+    try:
+        broker.group_coordinator.commit_offsets(body, request.api_version, offsets, respond)
+    except BrokerError as error:
+        respond(dict.fromkeys(offsets, error.code))
+
+
+# --- TxnOffsetCommit -------------------------------------------------------------------------------------------------
+
+#: From this version on, clients know COORDINATOR_LOAD_IN_PROGRESS.
+_TELLS_LOADING: Final = 2
+
+_FIRST_VERSION_WITH_ABORTABLE_ERRORS: Final = 4
+
+_FIRST_VERSION_WITH_ADDING: Final = 5
+
+_TxnOffsetCommitResponseTopic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+
+_TxnOffsetCommitResponsePartition = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
+
+
+def refuse_txn_offset_commit(
+    body: TxnOffsetCommitRequest, code: int, message: str | None = None
+) -> TxnOffsetCommitResponse:
+    errors = {
+        TopicPartition(topic.name, one.partition_index): code for topic in body.topics for one in topic.partitions
+    }
+    return _response(body, errors, _TELLS_LOADING)
+
+
+@serves(ApiKeys.TXN_OFFSET_COMMIT, (0, 5), refuse=refuse_txn_offset_commit)
+def handle_txn_offset_commit(broker: Broker, request: Request) -> None:
+    """Respond when the offsets are on all in-sync replicas. They can be read when the transaction is committed."""
+    body = cast(TxnOffsetCommitRequest, request.body)
+    auth = broker.auth
+    auth.check_transactional_id(request, acls.WRITE, body.transactional_id)
+    auth.check_group(request, acls.READ, body.group_id)
+    authorized = auth.filter(request, acls.READ, acls.TOPIC, (topic.name for topic in body.topics))
+    denied = {
+        TopicPartition(topic.name, one.partition_index): TopicAuthorizationError.code
+        for topic in body.topics
+        if topic.name not in authorized
+        for one in topic.partitions
+    }
+    version = request.api_version
+    cache = broker.metadata_cache
+    wall_ms = broker.loop.wall_ms
+    offsets = {
+        tp: CommittedOffset(
+            one.committed_offset,
+            one.committed_leader_epoch,
+            one.committed_metadata or "",
+            wall_ms,
+            topic_id=cache.topic_id(topic.name),
+        )
+        for topic in body.topics
+        for one in topic.partitions
+        if (tp := TopicPartition(topic.name, one.partition_index)) not in denied
+        and cache.partition_info(tp) is not None
+    }
+
+    def respond(error_codes: Mapping[TopicPartition, int]) -> None:
+        request.respond(_response(body, {**error_codes, **denied}, version))
+
+    operation = TransactionSupportedOperation.DEFAULT_ERROR
+    if version >= _FIRST_VERSION_WITH_ADDING:
+        operation = TransactionSupportedOperation.ADD_PARTITION
+    elif version >= _FIRST_VERSION_WITH_ABORTABLE_ERRORS:
+        operation = TransactionSupportedOperation.GENERIC_ERROR_SUPPORTED
+    if not offsets:
+        respond({})
+        return
+    try:
+        broker.group_coordinator.commit_transactional_offsets(body, operation, offsets, respond)
+    except BrokerError as error:
+        respond(dict.fromkeys(offsets, error.code))
+
+
+def _response(
+    body: TxnOffsetCommitRequest, error_codes: Mapping[TopicPartition, int], version: int
+) -> TxnOffsetCommitResponse:
+    def code(tp: TopicPartition) -> int:
+        error_code = error_codes.get(tp, UnknownTopicOrPartitionError.code)
+        if error_code == CoordinatorLoadInProgressError.code and version < _TELLS_LOADING:
+            return CoordinatorNotAvailableError.code
+        return error_code
+
+    return TxnOffsetCommitResponse(
+        topics=[
+            _TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    _TxnOffsetCommitResponsePartition(
+                        partition_index=one.partition_index,
+                        error_code=code(TopicPartition(topic.name, one.partition_index)),
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in body.topics
+        ]
+    )
+
+
+# --- OffsetFetch -----------------------------------------------------------------------------------------------------
+
+#: From these versions on: an error for the group as a whole, several groups, topics by their ids.
+_GROUP_ERROR = 2
+
+_BATCHED = 8
+
+_NO_OFFSET = -1
+
+Group = OffsetFetchResponse.OffsetFetchResponseGroup
+
+Topics = OffsetFetchResponse.OffsetFetchResponseTopics
+
+Partitions = OffsetFetchResponse.OffsetFetchResponsePartitions
+
+RequestGroup = OffsetFetchRequest.OffsetFetchRequestGroup
+
+RequestTopics = OffsetFetchRequest.OffsetFetchRequestTopics
+
+
+def refuse_offset_fetch(body: OffsetFetchRequest, code: int, message: str | None = None) -> OffsetFetchResponse:
+    """Return the error for each group or, before version 8, for the only group and each of its partitions."""
+    if body.groups:
+        return OffsetFetchResponse(groups=[Group(group_id=group.group_id, error_code=code) for group in body.groups])
+    return OffsetFetchResponse(
+        error_code=code,
+        topics=[
+            OffsetFetchResponse.OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponse.OffsetFetchResponsePartition(
+                        partition_index=index, committed_offset=_NO_OFFSET, metadata="", error_code=code
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in body.topics or ()
+        ],
+    )
+
+
+@serves(ApiKeys.OFFSET_FETCH, (0, 10), refuse=refuse_offset_fetch)
+def handle_offset_fetch(broker: Broker, request: Request) -> None:
+    """Respond immediately, unless stable offsets are requested and commits are pending."""
+    body = cast(OffsetFetchRequest, request.body)
+    version = request.api_version
+    if version < _BATCHED:
+        _fetch(broker, request, _as_group(body), body.require_stable, lambda group: _respond_one(request, group))
+        return
+    answers: dict[int, Group] = {}
+
+    def answered(index: int, group: Group) -> None:
+        answers[index] = group
+        if len(answers) == len(body.groups):
+            request.respond(OffsetFetchResponse(groups=[answers[i] for i in range(len(answers))]))
+
+    if not body.groups:
+        request.respond(OffsetFetchResponse())
+    for index, group in enumerate(body.groups):
+        _fetch(broker, request, group, body.require_stable, partial(answered, index))
+
+
+def _as_group(body: OffsetFetchRequest) -> RequestGroup:
+    topics = body.topics
+    return RequestGroup(
+        group_id=body.group_id,
+        topics=None
+        if topics is None
+        else [RequestTopics(name=topic.name, partition_indexes=topic.partition_indexes) for topic in topics],
+    )
+
+
+def _respond_one(request: Request, group: Group) -> None:
+    topics = group.topics
+    if group.error_code and request.api_version < _GROUP_ERROR:
+        asked = cast(OffsetFetchRequest, request.body).topics or ()
+        topics = [
+            Topics(name=topic.name, partitions=[_no_offset(i, group.error_code) for i in topic.partition_indexes])
+            for topic in asked
+        ]
+    request.respond(
+        OffsetFetchResponse(
+            error_code=group.error_code,
+            topics=[
+                OffsetFetchResponse.OffsetFetchResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        OffsetFetchResponse.OffsetFetchResponsePartition(
+                            partition_index=one.partition_index,
+                            committed_offset=one.committed_offset,
+                            committed_leader_epoch=one.committed_leader_epoch,
+                            metadata=one.metadata,
+                            error_code=one.error_code,
+                        )
+                        for one in topic.partitions
+                    ],
+                )
+                for topic in topics
+            ],
+        )
+    )
+
+
+def _fetch(
+    broker: Broker, request: Request, asked: RequestGroup, require_stable: bool, respond: Callable[[Group], None]
+) -> None:
+    auth = broker.auth
+    cache = broker.metadata_cache
+    use_topic_ids = request.api_version >= _TOPIC_IDS
+    partitions: Collection[TopicPartition] | None = None
+    names: list[str | None] = []
+    authorized: set[str] = set()
+    if asked.topics is not None:
+        names = [cache.topic_name(topic.topic_id) if use_topic_ids else topic.name for topic in asked.topics]
+        authorized = auth.filter(request, acls.DESCRIBE, acls.TOPIC, (name for name in names if name is not None))
+        partitions = [
+            TopicPartition(name, index)
+            for topic, name in zip(asked.topics, names, strict=True)
+            if name in authorized
+            for index in topic.partition_indexes
+        ]
+
+    def fetched(
+        error_code: int,
+        offsets: Mapping[TopicPartition, CommittedOffset | None],
+        unstable: Collection[TopicPartition],
+    ) -> None:
+        group = Group(group_id=asked.group_id, error_code=error_code)
+        if error_code:
+            pass
+        elif asked.topics is None:
+            may_see = auth.filter(request, acls.DESCRIBE, acls.TOPIC, {tp.topic for tp in offsets})
+            visible = {tp: offset for tp, offset in offsets.items() if tp.topic in may_see}
+            group.topics = _all_topics(visible, cache.topic_id, use_topic_ids)
+        else:
+            group.topics = [
+                _topic(topic, name, offsets)
+                if name is None or name in authorized
+                else _failed_topic(topic, TopicAuthorizationError.code)
+                for topic, name in zip(asked.topics, names, strict=True)
+            ]
+        if unstable:
+            _mark_unstable(
+                group, names if asked.topics is not None else [topic.name for topic in group.topics], unstable
+            )
+        respond(group)
+
+    try:
+        auth.check_group(request, acls.DESCRIBE, asked.group_id)
+        broker.group_coordinator.fetch_offsets(
+            asked.group_id,
+            partitions,
+            require_stable,
+            fetched,
+            member_id=asked.member_id,
+            member_epoch=asked.member_epoch,
+        )
+    except BrokerError as error:
+        fetched(error.code, {}, ())
+
+
+def _mark_unstable(group: Group, names: list[str | None] | list[str], unstable: Collection[TopicPartition]) -> None:
+    """Replace the offsets that open transactions may change by an error, after which the consumer asks again."""
+    for topic, name in zip(group.topics, names, strict=True):
+        topic.partitions = [
+            _no_offset(one.partition_index, UnstableOffsetCommitError.code)
+            if name is not None and TopicPartition(name, one.partition_index) in unstable
+            else one
+            for one in topic.partitions
+        ]
+
+
+def _topic(asked: RequestTopics, name: str | None, offsets: Mapping[TopicPartition, CommittedOffset | None]) -> Topics:
+    if name is None:
+        return _failed_topic(asked, UnknownTopicIdError.code)
+    return Topics(
+        name=asked.name,
+        topic_id=asked.topic_id,
+        partitions=[
+            _partition(index, offsets[TopicPartition(name, index)], asked.topic_id) for index in asked.partition_indexes
+        ],
+    )
+
+
+def _failed_topic(asked: RequestTopics, error_code: int) -> Topics:
+    return Topics(
+        name=asked.name,
+        topic_id=asked.topic_id,
+        partitions=[_no_offset(index, error_code) for index in asked.partition_indexes],
+    )
+
+
+def _all_topics(
+    offsets: Mapping[TopicPartition, CommittedOffset | None], topic_id: Callable[[str], UUID], use_topic_ids: bool
+) -> list[Topics]:
+    by_name: dict[str, Topics] = {}
+    for tp, offset in offsets.items():
+        topic = by_name.get(tp.topic)
+        if topic is None:
+            topic = by_name[tp.topic] = Topics(name=tp.topic, topic_id=topic_id(tp.topic))
+        topic.partitions.append(_partition(tp.partition, offset, topic.topic_id))
+    # A request by ids cannot get a topic without an id, because that topic was deleted.
+    return [topic for topic in by_name.values() if not (use_topic_ids and topic.topic_id == ZERO_UUID)]
+
+
+def _partition(index: int, offset: CommittedOffset | None, topic_id: UUID) -> Partitions:
+    if offset is None or (ZERO_UUID not in (topic_id, offset.topic_id) and topic_id != offset.topic_id):
+        return _no_offset(index)
+    return Partitions(
+        partition_index=index,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+    )
+
+
+def _no_offset(index: int, error_code: int = 0) -> Partitions:
+    return Partitions(partition_index=index, committed_offset=_NO_OFFSET, metadata="", error_code=error_code)
+
+
+# --- OffsetDelete ----------------------------------------------------------------------------------------------------
+
+
+@serves(ApiKeys.OFFSET_DELETE, (0, 0))
+def handle_offset_delete(broker: Broker, request: Request) -> None:
+    """Respond once the tombstones are on all in-sync replicas."""
+    body = cast(OffsetDeleteRequest, request.body)
+    broker.auth.check_group(request, acls.DELETE, body.group_id)
+    authorized = broker.auth.filter(request, acls.READ, acls.TOPIC, (topic.name for topic in body.topics))
+    partition_info = broker.metadata_cache.partition_info
+    asked = [TopicPartition(topic.name, one.partition_index) for topic in body.topics for one in topic.partitions]
+    known = [tp for tp in asked if tp.topic in authorized and partition_info(tp) is not None]
+
+    def respond(error_codes: Mapping[TopicPartition, int]) -> None:
+        denied, unknown = TopicAuthorizationError.code, UnknownTopicOrPartitionError.code
+        request.respond(
+            OffsetDeleteResponse(
+                topics=[
+                    OffsetDeleteResponse.OffsetDeleteResponseTopic(
+                        name=topic.name,
+                        partitions=[
+                            OffsetDeleteResponse.OffsetDeleteResponsePartition(
+                                partition_index=one.partition_index,
+                                error_code=denied
+                                if topic.name not in authorized
+                                else error_codes.get(TopicPartition(topic.name, one.partition_index), unknown),
+                            )
+                            for one in topic.partitions
+                        ],
+                    )
+                    for topic in body.topics
+                ]
+            )
+        )
+
+    broker.group_coordinator.delete_offsets(body.group_id, known, respond)

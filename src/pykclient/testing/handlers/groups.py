@@ -1,0 +1,439 @@
+"""Consumer groups: their coordinator, their members, and their description."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
+
+from pykclient.errors import (
+    BrokerError,
+    CoordinatorNotAvailableError,
+    GroupAuthorizationError,
+    GroupIdNotFoundError,
+    InconsistentGroupProtocolError,
+    InvalidRequestError,
+    TopicAuthorizationError,
+)
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from pykclient.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+)
+from pykclient.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from pykclient.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from pykclient.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from pykclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from pykclient.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from pykclient.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from pykclient.protocol.messages.sync_group import SyncGroupRequest
+from pykclient.testing import acls
+from pykclient.testing.group import group_metadata as group_state
+from pykclient.testing.group.group_rebalance import JoinAttempt
+from pykclient.testing.group.modern_groups import ConsumerGroup, ShareGroup
+from pykclient.testing.group.server_assignors import ASSIGNORS
+from pykclient.testing.handlers import serves
+from pykclient.topic_names import GROUP_METADATA_TOPIC_NAME, SHARE_GROUP_STATE_TOPIC_NAME, TRANSACTION_STATE_TOPIC_NAME
+from pykclient.types import Node, TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.group.group_metadata import GroupMetadata
+    from pykclient.testing.group.group_metadata_manager import Group
+    from pykclient.testing.group.modern_groups import ConsumerGroupMember, Partitions
+    from pykclient.testing.server.request_channel import Request
+
+# --- FindCoordinator -------------------------------------------------------------------------------------------------
+
+#: From this version on, a request may have several keys.
+_BATCHED_KEYS = 4
+
+_GROUP, _TRANSACTION, _SHARE_KEY = 0, 1, 2
+
+#: From this version on, there are keys of share partitions.
+_WITH_SHARE_PARTITIONS = 6
+
+#: A share partition: a group, a topic id and a partition.
+_SHARE_PARTITION_KEY = re.compile(r".+:[A-Za-z0-9_-]{22}:\d+", re.DOTALL)
+
+Coordinator = FindCoordinatorResponse.Coordinator
+
+
+def refuse_find_coordinator(
+    body: FindCoordinatorRequest, code: int, message: str | None = None
+) -> FindCoordinatorResponse:
+    """Return the error for each key, or at the top, depending on the version."""
+    if body.coordinator_keys:
+        return FindCoordinatorResponse(
+            coordinators=[
+                Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=message)
+                for key in body.coordinator_keys
+            ]
+        )
+    return FindCoordinatorResponse(error_code=code, error_message=message, node_id=-1, port=-1)
+
+
+@serves(ApiKeys.FIND_COORDINATOR, (0, 6), refuse=refuse_find_coordinator)
+def handle_find_coordinator(broker: Broker, request: Request) -> None:
+    """Respond immediately. The first request creates the topic; meanwhile clients retry."""
+    body = cast(FindCoordinatorRequest, request.body)
+    if request.api_version >= _BATCHED_KEYS:
+        answers = [_coordinator(broker, request, body.key_type, key) for key in body.coordinator_keys]
+        request.respond(FindCoordinatorResponse(coordinators=answers))
+        return
+    found = _coordinator(broker, request, body.key_type, body.key)
+    request.respond(
+        FindCoordinatorResponse(
+            error_code=found.error_code,
+            error_message=found.error_message or "NONE",
+            node_id=found.node_id,
+            host=found.host,
+            port=found.port,
+        )
+    )
+
+
+def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> Coordinator:
+    try:
+        if key_type == _GROUP:
+            broker.auth.check_group(request, acls.DESCRIBE, key)
+        elif key_type == _TRANSACTION:
+            broker.auth.check_transactional_id(request, acls.DESCRIBE, key)
+        node = request.advertised(_find(broker, request.api_version, key_type, key))
+    except BrokerError as error:
+        return Coordinator(key=key, node_id=-1, port=-1, error_code=error.code, error_message=str(error))
+    return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_message="")
+
+
+def _find(broker: Broker, api_version: int, key_type: int, key: str) -> Node:
+    if key_type == _GROUP:
+        topic, partition = GROUP_METADATA_TOPIC_NAME, broker.group_coordinator.partition_for(key)
+    elif key_type == _TRANSACTION:
+        topic, partition = TRANSACTION_STATE_TOPIC_NAME, broker.transaction_coordinator.partition_for(key)
+    elif key_type == _SHARE_KEY:
+        if api_version < _WITH_SHARE_PARTITIONS or not _SHARE_PARTITION_KEY.fullmatch(key):
+            raise InvalidRequestError(f"{key!r} is not the key of a share partition, group:topic-id:partition")
+        topic, partition = SHARE_GROUP_STATE_TOPIC_NAME, broker.share_coordinator.partition_for(key)
+    else:
+        raise InvalidRequestError(f"there are no coordinators of type {key_type}")
+    cache = broker.metadata_cache
+    if not cache.contains(topic):
+        broker.auto_topic_creation.create_topics([topic])
+        raise CoordinatorNotAvailableError(f"{topic} is being created")
+    tp = TopicPartition(topic, partition)
+    node = cache.snapshot.leader(tp)
+    if node is None:
+        raise CoordinatorNotAvailableError(f"{tp} has no leader")
+    return node
+
+
+# --- JoinGroup -------------------------------------------------------------------------------------------------------
+
+#: From this version on, an error response has no protocol, instead of one with an empty name.
+_NULLABLE_PROTOCOL = 7
+
+
+def refuse_join_group(body: JoinGroupRequest, code: int, message: str | None = None) -> JoinGroupResponse:
+    return JoinGroupResponse(member_id=body.member_id, error_code=code)
+
+
+@serves(ApiKeys.JOIN_GROUP, (0, 9), refuse=refuse_join_group)
+def handle_join_group(broker: Broker, request: Request) -> None:
+    """Respond once all members have joined, or the time for that is over."""
+    body = cast(JoinGroupRequest, request.body)
+    broker.auth.check_group(request, acls.READ, body.group_id)
+
+    def respond(response: JoinGroupResponse) -> None:
+        if response.error_code and request.api_version >= _NULLABLE_PROTOCOL:
+            response.protocol_name = None
+        request.respond(response)
+
+    # Java's notation of addresses.
+    client_host = f"/{request.client_host}"
+    attempt = JoinAttempt(body, request.api_version, request.client_id or "", client_host, respond)
+    broker.group_coordinator.join_group(attempt)
+
+
+# --- SyncGroup -------------------------------------------------------------------------------------------------------
+
+#: From this version on, a member names its protocol (KIP-559).
+_NAMES_PROTOCOL = 5
+
+
+@serves(ApiKeys.SYNC_GROUP, (0, 5))
+def handle_sync_group(broker: Broker, request: Request) -> None:
+    """Respond once the leader's assignment is stored."""
+    body = cast(SyncGroupRequest, request.body)
+    broker.auth.check_group(request, acls.READ, body.group_id)
+    if request.api_version >= _NAMES_PROTOCOL and (body.protocol_type is None or body.protocol_name is None):
+        raise InconsistentGroupProtocolError("protocol type and name belong into a SyncGroup request")
+    broker.group_coordinator.sync_group(body, request.respond)
+
+
+# --- Heartbeat -------------------------------------------------------------------------------------------------------
+
+
+@serves(ApiKeys.HEARTBEAT, (0, 4))
+def handle_heartbeat(broker: Broker, request: Request) -> None:
+    """Respond immediately."""
+    body = cast(HeartbeatRequest, request.body)
+    broker.auth.check_group(request, acls.READ, body.group_id)
+    broker.group_coordinator.heartbeat(body)
+    request.respond(HeartbeatResponse())
+
+
+# --- LeaveGroup ------------------------------------------------------------------------------------------------------
+
+#: From this version on, a request may have several members.
+_BATCHED_MEMBERS = 3
+
+
+@serves(ApiKeys.LEAVE_GROUP, (0, 5))
+def handle_leave_group(broker: Broker, request: Request) -> None:
+    """Respond immediately."""
+    body = cast(LeaveGroupRequest, request.body)
+    broker.auth.check_group(request, acls.READ, body.group_id)
+    if request.api_version >= _BATCHED_MEMBERS:
+        request.respond(LeaveGroupResponse(members=broker.group_coordinator.leave_group(body.group_id, body.members)))
+        return
+    leaving = LeaveGroupRequest.MemberIdentity(member_id=body.member_id)
+    (left,) = broker.group_coordinator.leave_group(body.group_id, [leaving])
+    request.respond(LeaveGroupResponse(error_code=left.error_code))
+
+
+# --- ConsumerGroupHeartbeat ------------------------------------------------------------------------------------------
+
+
+@serves(ApiKeys.CONSUMER_GROUP_HEARTBEAT, (0, 1))
+def handle_consumer_group_heartbeat(broker: Broker, request: Request) -> None:
+    """Respond when all that the response tells is in the log."""
+    body = cast(ConsumerGroupHeartbeatRequest, request.body)
+    auth = broker.auth
+    auth.check_group(request, acls.READ, body.group_id)
+    for topic in body.subscribed_topic_names or ():
+        auth.check_topic(request, acls.DESCRIBE, topic)
+    # Java's notation of addresses.
+    client_host = f"/{request.client_host}"
+    broker.group_coordinator.consumer_group_heartbeat(body, request.client_id or "", client_host, request.respond)
+
+
+# --- DescribeGroups --------------------------------------------------------------------------------------------------
+
+#: Earlier versions describe a missing group as a dead one (KIP-1043).
+_TELLS_MISSING_GROUP = 6
+
+_DescribedGroup = DescribeGroupsResponse.DescribedGroup
+
+
+def refuse_describe_groups(
+    body: DescribeGroupsRequest, code: int, message: str | None = None
+) -> DescribeGroupsResponse:
+    """Return the error for each group, without the message, which only the newest version can have."""
+    return DescribeGroupsResponse(groups=[_DescribedGroup(group_id=name, error_code=code) for name in body.groups])
+
+
+@serves(ApiKeys.DESCRIBE_GROUPS, (0, 6), refuse=refuse_describe_groups)
+def handle_describe_groups(broker: Broker, request: Request) -> None:
+    """Respond immediately."""
+    body = cast(DescribeGroupsRequest, request.body)
+    groups = []
+    for group_id in body.groups:
+        if not broker.auth.authorize(request, acls.DESCRIBE, acls.GROUP, group_id):
+            groups.append(_DescribedGroup(group_id=group_id, error_code=GroupAuthorizationError.code))
+            continue
+        described = _describe_classic_group(broker, group_id, request.api_version)
+        if body.include_authorized_operations and not described.error_code:
+            described.authorized_operations = broker.auth.authorized_operations(request, acls.GROUP, group_id)
+        groups.append(described)
+    request.respond(DescribeGroupsResponse(groups=groups))
+
+
+def _describe_classic_group(broker: Broker, group_id: str, version: int) -> _DescribedGroup:
+    dead = group_state.DEAD.name
+    try:
+        group = broker.group_coordinator.describe_group(group_id)
+    except GroupIdNotFoundError as error:
+        if version >= _TELLS_MISSING_GROUP:
+            return _DescribedGroup(group_id=group_id, group_state=dead, error_code=error.code, error_message=str(error))
+        return _DescribedGroup(group_id=group_id, group_state=dead)
+    except BrokerError as error:
+        return _DescribedGroup(group_id=group_id, error_code=error.code)
+    # Members' metadata is shown only when the protocol is settled.
+    protocol = group.protocol_name if group.state is group_state.STABLE else None
+    return _DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.name,
+        protocol_type=group.protocol_type or "",
+        protocol_data=protocol or "",
+        members=_members(group, protocol),
+    )
+
+
+def _members(group: GroupMetadata, protocol: str | None) -> list[DescribeGroupsResponse.DescribedGroupMember]:
+    return [
+        DescribeGroupsResponse.DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=b"" if protocol is None else member.metadata(protocol),
+            member_assignment=member.assignment,
+        )
+        for member in group.members.values()
+    ]
+
+
+# --- ConsumerGroupDescribe -------------------------------------------------------------------------------------------
+
+#: The member type of the consumer protocol.
+_CLASSIC_MEMBER: Final = 0
+
+_CONSUMER_MEMBER: Final = 1
+
+_DescribedConsumerGroup = ConsumerGroupDescribeResponse.DescribedGroup
+
+
+@serves(ApiKeys.CONSUMER_GROUP_DESCRIBE, (0, 1))
+def handle_consumer_group_describe(broker: Broker, request: Request) -> None:
+    """Respond immediately."""
+    body = cast(ConsumerGroupDescribeRequest, request.body)
+    groups = []
+    for group_id in body.group_ids:
+        described = _describe_consumer_group(broker, request, group_id)
+        if body.include_authorized_operations and not described.error_code:
+            described.authorized_operations = broker.auth.authorized_operations(request, acls.GROUP, group_id)
+        groups.append(described)
+    request.respond(ConsumerGroupDescribeResponse(groups=groups))
+
+
+def _describe_consumer_group(
+    broker: Broker, request: Request, group_id: str
+) -> ConsumerGroupDescribeResponse.DescribedGroup:
+    try:
+        broker.auth.check_group(request, acls.DESCRIBE, group_id)
+        group = broker.group_coordinator.describe_consumer_group(group_id)
+    except BrokerError as error:
+        return _DescribedConsumerGroup(group_id=group_id, error_code=error.code, error_message=str(error))
+    members = [_member(broker, group, member) for member in group.members.values()]
+    topics = {name for member in members for name in _topics_of(member)}
+    if broker.auth.filter(request, acls.DESCRIBE, acls.TOPIC, topics) != topics:
+        return _DescribedConsumerGroup(
+            group_id=group_id,
+            error_code=TopicAuthorizationError.code,
+            error_message="The group has described topic(s) that the client is not authorized to describe.",
+        )
+    return _DescribedConsumerGroup(
+        group_id=group_id,
+        group_state=group.state.name,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor(next(iter(ASSIGNORS))),
+        members=members,
+    )
+
+
+def _member(broker: Broker, group: ConsumerGroup, member: ConsumerGroupMember) -> ConsumerGroupDescribeResponse.Member:
+    return ConsumerGroupDescribeResponse.Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.current.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topic_names),
+        subscribed_topic_regex=member.topic_regex,
+        assignment=_assignment(broker, member.current.assigned),
+        target_assignment=_assignment(broker, group.targets.get(member.member_id, {})),
+        member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
+    )
+
+
+def _topics_of(member: ConsumerGroupDescribeResponse.Member) -> set[str]:
+    assigned = (*member.assignment.topic_partitions, *member.target_assignment.topic_partitions)
+    return {*member.subscribed_topic_names, *(topic.topic_name for topic in assigned if topic.topic_name)}
+
+
+def _assignment(broker: Broker, partitions: Partitions) -> ConsumerGroupDescribeResponse.Assignment:
+    return ConsumerGroupDescribeResponse.Assignment(
+        topic_partitions=[
+            ConsumerGroupDescribeResponse.TopicPartitions(
+                topic_id=topic_id,
+                topic_name=broker.metadata_cache.topic_name(topic_id) or "",
+                partitions=sorted(numbers),
+            )
+            for topic_id, numbers in partitions.items()
+        ]
+    )
+
+
+# --- ListGroups ------------------------------------------------------------------------------------------------------
+
+_CLASSIC_TYPE: Final = "classic"
+
+_CONSUMER_TYPE: Final = "consumer"
+
+_SHARE_TYPE: Final = "share"
+
+
+@serves(ApiKeys.LIST_GROUPS, (0, 5))
+def handle_list_groups(broker: Broker, request: Request) -> None:
+    """Respond immediately. An empty filter matches everything; filters ignore case."""
+    body = cast(ListGroupsRequest, request.body)
+    states = {state.lower() for state in body.states_filter}
+    types = {type.lower() for type in body.types_filter}
+    auth = broker.auth
+    sees_all = auth.authorize(request, acls.DESCRIBE, acls.CLUSTER, acls.CLUSTER_NAME)
+    groups = [
+        ListGroupsResponse.ListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type or "",
+            group_state=group.state.name,
+            group_type=_type_of(group),
+        )
+        for group in broker.group_coordinator.list_groups()
+        if (sees_all or auth.authorize(request, acls.DESCRIBE, acls.GROUP, group.group_id))
+        and (not states or group.state.name.lower() in states)
+        and (not types or _type_of(group) in types)
+    ]
+    request.respond(ListGroupsResponse(groups=groups))
+
+
+def _type_of(group: Group) -> str:
+    if isinstance(group, ShareGroup):
+        return _SHARE_TYPE
+    return _CONSUMER_TYPE if isinstance(group, ConsumerGroup) else _CLASSIC_TYPE
+
+
+# --- DeleteGroups ----------------------------------------------------------------------------------------------------
+
+Result = DeleteGroupsResponse.DeletableGroupResult
+
+
+@serves(ApiKeys.DELETE_GROUPS, (0, 2))
+def handle_delete_groups(broker: Broker, request: Request) -> None:
+    """Respond once the tombstones are on all in-sync replicas."""
+    body = cast(DeleteGroupsRequest, request.body)
+    # A name that occurs twice gets one result.
+    error_codes: dict[str, int | None] = dict.fromkeys(body.groups_names)
+
+    def deleted(group_id: str, error_code: int) -> None:
+        error_codes[group_id] = error_code
+        if None not in error_codes.values():
+            request.respond(
+                DeleteGroupsResponse(
+                    results=[Result(group_id=name, error_code=code or 0) for name, code in error_codes.items()]
+                )
+            )
+
+    if not error_codes:
+        request.respond(DeleteGroupsResponse())
+    for group_id in list(error_codes):
+        try:
+            broker.auth.check_group(request, acls.DELETE, group_id)
+            broker.group_coordinator.delete_group(group_id, partial(deleted, group_id))
+        except BrokerError as error:
+            deleted(group_id, error.code)

@@ -1,0 +1,505 @@
+"""Share groups (KIP-932): members, records, acknowledgements, and start offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
+
+from pykclient.errors import (
+    BrokerError,
+    FencedLeaderEpochError,
+    InvalidRequestError,
+    InvalidShareSessionEpochError,
+    NotLeaderOrFollowerError,
+    ShareSessionLimitReachedError,
+    TopicAuthorizationError,
+)
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+)
+from pykclient.protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+)
+from pykclient.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+)
+from pykclient.protocol.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
+from pykclient.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
+from pykclient.protocol.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from pykclient.protocol.wire import ZERO_UUID
+from pykclient.testing import acls
+from pykclient.testing.group import server_assignors as simple_assignor
+from pykclient.testing.group.share_group_manager import SharePartitionOffset
+from pykclient.testing.handlers import serves
+from pykclient.testing.share.share_partition import AcquireRequest
+from pykclient.testing.share.share_partition_manager import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    FetchLimits,
+    ShareSession,
+    ShareSessionKey,
+    acknowledge,
+    check_enabled,
+    check_epoch,
+    check_member,
+    isolation_of,
+    leader_of,
+    node_endpoints,
+    readable_partition,
+)
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.group.modern_groups import Partitions, ShareGroupMember
+    from pykclient.testing.server.request_channel import Request
+    from pykclient.types import Node
+
+# --- ShareGroupHeartbeat ---------------------------------------------------------------------------------------------
+
+
+@serves(ApiKeys.SHARE_GROUP_HEARTBEAT, (1, 1))
+def handle_share_group_heartbeat(broker: Broker, request: Request) -> None:
+    """Respond when all that the response tells is in the log."""
+    body = cast(ShareGroupHeartbeatRequest, request.body)
+    auth = broker.auth
+    auth.check_group(request, acls.READ, body.group_id)
+    for topic in body.subscribed_topic_names or ():
+        auth.check_topic(request, acls.DESCRIBE, topic)
+    # Java's notation of addresses.
+    client_host = f"/{request.client_host}"
+    broker.group_coordinator.share_group_heartbeat(body, request.client_id or "", client_host, request.respond)
+
+
+# --- ShareGroupDescribe ----------------------------------------------------------------------------------------------
+
+Described = ShareGroupDescribeResponse.DescribedGroup
+
+
+@serves(ApiKeys.SHARE_GROUP_DESCRIBE, (1, 1))
+def handle_share_group_describe(broker: Broker, request: Request) -> None:
+    """Respond immediately."""
+    body = cast(ShareGroupDescribeRequest, request.body)
+    groups = []
+    for group_id in body.group_ids:
+        described = _describe_share_group(broker, request, group_id)
+        if body.include_authorized_operations and not described.error_code:
+            described.authorized_operations = broker.auth.authorized_operations(request, acls.GROUP, group_id)
+        groups.append(described)
+    request.respond(ShareGroupDescribeResponse(groups=groups))
+
+
+def _describe_share_group(broker: Broker, request: Request, group_id: str) -> ShareGroupDescribeResponse.DescribedGroup:
+    try:
+        broker.auth.check_group(request, acls.DESCRIBE, group_id)
+        group = broker.group_coordinator.describe_share_group(group_id)
+    except BrokerError as error:
+        return Described(group_id=group_id, error_code=error.code, error_message=str(error))
+    topics = group.subscribed_topics
+    if broker.auth.filter(request, acls.DESCRIBE, acls.TOPIC, topics) != topics:
+        return Described(
+            group_id=group_id,
+            error_code=TopicAuthorizationError.code,
+            error_message="The group has described topic(s) that the client is not authorized to describe.",
+        )
+    return Described(
+        group_id=group_id,
+        group_state=group.state.name,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=simple_assignor.NAME,
+        members=[_member(broker, member) for member in group.members.values()],
+    )
+
+
+def _member(broker: Broker, member: ShareGroupMember) -> ShareGroupDescribeResponse.Member:
+    return ShareGroupDescribeResponse.Member(
+        member_id=member.member_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topic_names),
+        assignment=_assignment(broker, member.assigned),
+    )
+
+
+def _assignment(broker: Broker, partitions: Partitions) -> ShareGroupDescribeResponse.Assignment:
+    return ShareGroupDescribeResponse.Assignment(
+        topic_partitions=[
+            ShareGroupDescribeResponse.TopicPartitions(
+                topic_id=topic_id,
+                topic_name=broker.metadata_cache.topic_name(topic_id) or "",
+                partitions=sorted(numbers),
+            )
+            for topic_id, numbers in partitions.items()
+        ]
+    )
+
+
+# --- ShareFetch ------------------------------------------------------------------------------------------------------
+
+_FIRST_VERSION_WITH_RENEWALS: Final = 2
+
+#: The value of ``share_acquire_mode`` for a strict limit of records.
+_RECORD_LIMIT: Final = 1
+
+PartitionData = ShareFetchResponse.PartitionData
+
+_Key = tuple["UUID", int]
+
+
+@serves(ApiKeys.SHARE_FETCH, (1, 2))
+def handle_share_fetch(broker: Broker, request: Request) -> None:
+    """Respond when the acknowledgements are written, and records were acquired or time is up."""
+    body = cast(ShareFetchRequest, request.body)
+    check_enabled(broker)
+    group_id, member_id = check_member(body.group_id, body.member_id)
+    broker.auth.check_group(request, acls.READ, group_id)
+    with_renewals = request.api_version >= _FIRST_VERSION_WITH_RENEWALS
+    if (
+        with_renewals
+        and body.is_renew_ack
+        and (body.max_bytes or body.min_bytes or body.max_records or body.max_wait_ms)
+    ):
+        raise InvalidRequestError("a request that renews locks cannot fetch, so its limits must be 0")
+    acknowledgements = {
+        (topic.topic_id, partition.partition_index): partition.acknowledgement_batches
+        for topic in body.topics
+        for partition in topic.partitions
+        if partition.acknowledgement_batches
+    }
+    try:
+        session = _session(broker, request, ShareSessionKey(group_id, member_id), bool(acknowledgements))
+    except ShareSessionLimitReachedError as error:
+        # At once, the client would try again at once.
+        broker.call_later(body.max_wait_ms, broker.apis.respond_error, request, error)
+        return
+    is_final = body.share_session_epoch == FINAL_EPOCH
+    answer = _Answer(broker, request, session, group_id)
+
+    def acknowledged(errors: dict[_Key, BrokerError | None]) -> None:
+        answer.acknowledged(errors)
+        if is_final:
+            broker.share_partition_manager.release_session(session, lambda _: None)
+            answer.fetched({})
+
+    acknowledge(
+        broker,
+        request,
+        group_id,
+        member_id,
+        acknowledgements,
+        acknowledged,
+        may_renew=with_renewals and body.is_renew_ack,
+    )
+    if not is_final:
+        _fetch(broker, request, session, answer)
+
+
+def _session(broker: Broker, request: Request, key: ShareSessionKey, has_acknowledgements: bool) -> ShareSession:
+    body = cast(ShareFetchRequest, request.body)
+    epoch = body.share_session_epoch
+    check_epoch(epoch, has_acknowledgements=has_acknowledgements)
+    asked = [(topic.topic_id, each.partition_index) for topic in body.topics for each in topic.partitions]
+    manager = broker.share_partition_manager
+    if epoch == INITIAL_EPOCH:
+        return manager.open_session(key, asked, request.connection_id)
+    session = manager.session(key, epoch)
+    if epoch != FINAL_EPOCH:
+        forgotten = [(topic.topic_id, index) for topic in body.forgotten_topics_data for index in topic.partitions]
+        session.update(asked, forgotten)
+    return session
+
+
+def _fetch(broker: Broker, request: Request, session: ShareSession, answer: _Answer) -> None:
+    body = cast(ShareFetchRequest, request.body)
+    config = broker.group_configs.get(answer.group_id)
+    max_bytes = min(body.max_bytes, broker.config.get_int("fetch.max.bytes"))
+    limits = FetchLimits(
+        body.max_wait_ms,
+        min(body.min_bytes, max_bytes),
+        max_bytes,
+        isolation_of(read_committed=config.read_committed),
+    )
+    acquire = AcquireRequest(
+        session.key.member_id, body.max_records, body.batch_size, body.share_acquire_mode == _RECORD_LIMIT
+    )
+    known: list[tuple[_Key, TopicPartition]] = []
+    for topic_id, index in session.partitions:
+        try:
+            known.append(((topic_id, index), readable_partition(broker, request, topic_id, index)))
+        except BrokerError as error:
+            answer.errors[topic_id, index] = PartitionData(partition_index=index, error_code=error.code, records=b"")
+    broker.share_partition_manager.fetch(answer.group_id, limits, acquire, known, answer.fetched)
+
+
+class _Answer:
+    """The response of a share fetch, whose two parts become ready one after the other. Thread: loop."""
+
+    def __init__(self, broker: Broker, request: Request, session: ShareSession, group_id: str) -> None:
+        self._broker = broker
+        self._request = request
+        self._session = session
+        self.group_id = group_id
+        self.errors: dict[_Key, PartitionData] = {}
+        self._acknowledged: dict[_Key, BrokerError | None] | None = None
+        self._fetched: dict[_Key, PartitionData] | None = None
+
+    def acknowledged(self, errors: dict[_Key, BrokerError | None]) -> None:
+        """Take the results of the acknowledgements."""
+        self._acknowledged = errors
+        self._maybe_respond()
+
+    def fetched(self, results: dict[_Key, PartitionData]) -> None:
+        """Take the results of the fetch."""
+        self._fetched = {**results, **self.errors}
+        self._maybe_respond()
+
+    def _maybe_respond(self) -> None:
+        if self._acknowledged is None or self._fetched is None:
+            return
+        is_new = cast(ShareFetchRequest, self._request.body).share_session_epoch == INITIAL_EPOCH
+        config = self._broker.group_configs.get(self.group_id)
+        response = ShareFetchResponse(acquisition_lock_timeout_ms=config.record_lock_duration_ms)
+        partitions = {
+            key: data
+            for key, data in self._fetched.items()
+            if is_new
+            or self._session.must_respond(key, has_records=bool(data.records), has_error=bool(data.error_code))
+        }
+        for key, error in self._acknowledged.items():
+            data = partitions.setdefault(key, PartitionData(partition_index=key[1], records=b""))
+            data.acknowledge_error_code = 0 if error is None else error.code
+        nodes: dict[int, Node] = {}
+        topics: dict[UUID, ShareFetchResponse.ShareFetchableTopicResponse] = {}
+        for (topic_id, _), data in partitions.items():
+            topic = topics.get(topic_id)
+            if topic is None:
+                topic = topics[topic_id] = ShareFetchResponse.ShareFetchableTopicResponse(topic_id=topic_id)
+            if data.error_code in (NotLeaderOrFollowerError.code, FencedLeaderEpochError.code):
+                leader_id, leader_epoch = leader_of(self._broker, topic_id, data.partition_index, nodes)
+                data.current_leader = ShareFetchResponse.LeaderIdAndEpoch(
+                    leader_id=leader_id, leader_epoch=leader_epoch
+                )
+            topic.partitions.append(data)
+        response.responses = list(topics.values())
+        response.node_endpoints = node_endpoints(self._request, nodes, ShareFetchResponse.NodeEndpoint)
+        self._request.respond(response)
+
+
+# --- ShareAcknowledge ------------------------------------------------------------------------------------------------
+
+
+@serves(ApiKeys.SHARE_ACKNOWLEDGE, (1, 2))
+def handle_share_acknowledge(broker: Broker, request: Request) -> None:
+    """Respond when the acknowledgements are written."""
+    body = cast(ShareAcknowledgeRequest, request.body)
+    check_enabled(broker)
+    group_id, member_id = check_member(body.group_id, body.member_id)
+    broker.auth.check_group(request, acls.READ, group_id)
+    epoch = body.share_session_epoch
+    if epoch == INITIAL_EPOCH:
+        raise InvalidShareSessionEpochError("acknowledgements cannot begin a share session")
+    manager = broker.share_partition_manager
+    session = manager.session(ShareSessionKey(group_id, member_id), epoch)
+    acknowledgements = {
+        (topic.topic_id, partition.partition_index): partition.acknowledgement_batches
+        for topic in body.topics
+        for partition in topic.partitions
+    }
+
+    def acknowledged(errors: dict[_Key, BrokerError | None]) -> None:
+        if epoch == FINAL_EPOCH:
+            manager.release_session(session, lambda _: None)
+        request.respond(_response(broker, request, group_id, errors))
+
+    acknowledge(
+        broker,
+        request,
+        group_id,
+        member_id,
+        acknowledgements,
+        acknowledged,
+        may_renew=request.api_version >= _FIRST_VERSION_WITH_RENEWALS and body.is_renew_ack,
+    )
+
+
+def _response(
+    broker: Broker, request: Request, group_id: str, errors: dict[_Key, BrokerError | None]
+) -> ShareAcknowledgeResponse:
+    nodes: dict[int, Node] = {}
+    topics: dict[UUID, ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse] = {}
+    for (topic_id, index), error in errors.items():
+        result = ShareAcknowledgeResponse.PartitionData(partition_index=index)
+        if error is not None:
+            result.error_code, result.error_message = error.code, str(error)
+        if isinstance(error, (NotLeaderOrFollowerError, FencedLeaderEpochError)):
+            leader_id, leader_epoch = leader_of(broker, topic_id, index, nodes)
+            result.current_leader = ShareAcknowledgeResponse.LeaderIdAndEpoch(
+                leader_id=leader_id, leader_epoch=leader_epoch
+            )
+        topic = topics.get(topic_id)
+        if topic is None:
+            topic = topics[topic_id] = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse(topic_id=topic_id)
+        topic.partitions.append(result)
+    return ShareAcknowledgeResponse(
+        acquisition_lock_timeout_ms=broker.group_configs.get(group_id).record_lock_duration_ms,
+        responses=topics.values(),
+        node_endpoints=node_endpoints(request, nodes, ShareAcknowledgeResponse.NodeEndpoint),
+    )
+
+
+# --- DescribeShareGroupOffsets ---------------------------------------------------------------------------------------
+
+_Group = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
+
+_DescribeShareGroupOffsetsTopic = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseTopic
+
+_DescribeShareGroupOffsetsPartition = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponsePartition
+
+
+@serves(ApiKeys.DESCRIBE_SHARE_GROUP_OFFSETS, (0, 1))
+def handle_describe_share_group_offsets(broker: Broker, request: Request) -> None:
+    """Respond when the share coordinators and the leaders of the partitions have answered."""
+    body = cast(DescribeShareGroupOffsetsRequest, request.body)
+    found: dict[int, DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup] = {}
+
+    def described(index: int, group: DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup) -> None:
+        found[index] = group
+        if len(found) == len(body.groups):
+            groups = [found[each] for each in range(len(body.groups))]
+            request.respond(DescribeShareGroupOffsetsResponse(groups=groups))
+
+    if not body.groups:
+        request.respond(DescribeShareGroupOffsetsResponse())
+    for index, asked in enumerate(body.groups):
+        try:
+            _describe_offsets(broker, request, asked, partial(described, index))
+        except BrokerError as error:
+            described(index, _Group(group_id=asked.group_id, error_code=error.code, error_message=str(error)))
+
+
+def _describe_offsets(
+    broker: Broker,
+    request: Request,
+    asked: DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup,
+    then: partial[None],
+) -> None:
+    check_enabled(broker)
+    broker.auth.check_group(request, acls.DESCRIBE, asked.group_id)
+    denied: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseTopic] = []
+    partitions: list[TopicPartition] | None = None
+    if asked.topics is not None:
+        names = {topic.topic_name for topic in asked.topics}
+        allowed = broker.auth.filter(request, acls.DESCRIBE, acls.TOPIC, names)
+        partitions = []
+        for topic in asked.topics:
+            if topic.topic_name in allowed:
+                partitions += [TopicPartition(topic.topic_name, number) for number in topic.partitions]
+            else:
+                code = TopicAuthorizationError.code
+                failed = [
+                    _DescribeShareGroupOffsetsPartition(partition_index=number, error_code=code)
+                    for number in topic.partitions
+                ]
+                denied.append(_DescribeShareGroupOffsetsTopic(topic_name=topic.topic_name, partitions=failed))
+
+    def answered(offsets: Mapping[TopicPartition, SharePartitionOffset]) -> None:
+        topics: dict[str, DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseTopic] = {}
+        allowed = broker.auth.filter(request, acls.DESCRIBE, acls.TOPIC, {tp.topic for tp in offsets})
+        for tp, offset in offsets.items():
+            if tp.topic not in allowed:
+                continue
+            topic = topics.get(tp.topic)
+            if topic is None:
+                topic_id = broker.metadata_cache.topic_id(tp.topic)
+                topic = topics[tp.topic] = _DescribeShareGroupOffsetsTopic(topic_name=tp.topic, topic_id=topic_id)
+            topic.partitions.append(
+                _DescribeShareGroupOffsetsPartition(
+                    partition_index=tp.partition,
+                    start_offset=offset.start_offset,
+                    leader_epoch=offset.leader_epoch,
+                    lag=offset.lag,
+                    error_code=offset.error_code,
+                )
+            )
+        then(_Group(group_id=asked.group_id, topics=[*topics.values(), *denied]))
+
+    broker.group_coordinator.describe_share_group_offsets(asked.group_id, partitions, answered)
+
+
+# --- AlterShareGroupOffsets ------------------------------------------------------------------------------------------
+
+_AlterShareGroupOffsetsTopic = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic
+
+_AlterShareGroupOffsetsPartition = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartition
+
+
+@serves(ApiKeys.ALTER_SHARE_GROUP_OFFSETS, (0, 0))
+def handle_alter_share_group_offsets(broker: Broker, request: Request) -> None:
+    """Respond when the share coordinators have reset the state."""
+    body = cast(AlterShareGroupOffsetsRequest, request.body)
+    check_enabled(broker)
+    broker.auth.check_group(request, acls.READ, body.group_id)
+    allowed = broker.auth.filter(request, acls.READ, acls.TOPIC, {topic.topic_name for topic in body.topics})
+    offsets = {
+        TopicPartition(topic.topic_name, partition.partition_index): partition.start_offset
+        for topic in body.topics
+        if topic.topic_name in allowed
+        for partition in topic.partitions
+    }
+
+    def altered(codes: Mapping[TopicPartition, int]) -> None:
+        denied = TopicAuthorizationError.code
+        responses = [
+            _AlterShareGroupOffsetsTopic(
+                topic_name=topic.topic_name,
+                topic_id=broker.metadata_cache.topic_id(topic.topic_name),
+                partitions=[
+                    _AlterShareGroupOffsetsPartition(
+                        partition_index=each.partition_index,
+                        error_code=codes.get(TopicPartition(topic.topic_name, each.partition_index), denied),
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in body.topics
+        ]
+        request.respond(AlterShareGroupOffsetsResponse(responses=responses))
+
+    broker.group_coordinator.alter_share_group_offsets(body.group_id, offsets, altered)
+
+
+# --- DeleteShareGroupOffsets -----------------------------------------------------------------------------------------
+
+_DeleteShareGroupOffsetsTopic = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic
+
+
+@serves(ApiKeys.DELETE_SHARE_GROUP_OFFSETS, (0, 0))
+def handle_delete_share_group_offsets(broker: Broker, request: Request) -> None:
+    """Respond when the share coordinators have deleted the state."""
+    body = cast(DeleteShareGroupOffsetsRequest, request.body)
+    check_enabled(broker)
+    broker.auth.check_group(request, acls.DELETE, body.group_id)
+    names = [topic.topic_name for topic in body.topics]
+    allowed = broker.auth.filter(request, acls.READ, acls.TOPIC, names)
+
+    def deleted(codes: Mapping[str, int]) -> None:
+        responses = []
+        for name in names:
+            code = codes.get(name, TopicAuthorizationError.code)
+            topic_id = ZERO_UUID if code else broker.metadata_cache.topic_id(name)
+            responses.append(_DeleteShareGroupOffsetsTopic(topic_name=name, topic_id=topic_id, error_code=code))
+        request.respond(DeleteShareGroupOffsetsResponse(responses=responses))
+
+    wanted = [name for name in names if name in allowed]
+    broker.group_coordinator.delete_share_group_offsets(body.group_id, wanted, deleted)

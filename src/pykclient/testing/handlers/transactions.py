@@ -1,0 +1,484 @@
+"""Transactions: producer ids, partitions, markers, and their description."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
+
+from pykclient.errors import (
+    BrokerError,
+    InvalidProducerEpochError,
+    InvalidRegularExpressionError,
+    InvalidRequestError,
+    OperationNotAttemptedError,
+    ProducerFencedError,
+    TopicAuthorizationError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
+)
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from pykclient.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from pykclient.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from pykclient.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from pykclient.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pykclient.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from pykclient.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
+from pykclient.record.memory_records_builder import MemoryRecordsBuilder
+from pykclient.testing import acls
+from pykclient.testing.handlers import serves
+from pykclient.testing.log.log_types import AppendOrigin
+from pykclient.testing.transaction.transaction_coordinator import NO_PRODUCER, InitProducerId
+from pykclient.testing.transaction.transaction_metadata import BY_NAME, DEAD, ProducerIdAndEpoch
+from pykclient.topic_names import GROUP_METADATA_TOPIC_NAME
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.protocol.messages.produce import ProduceResponse
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.server.request_channel import Request
+    from pykclient.testing.transaction.transaction_metadata import TransactionMetadata
+
+# --- InitProducerId --------------------------------------------------------------------------------------------------
+
+#: From this version on, clients know PRODUCER_FENCED.
+_INIT_PRODUCER_ID_TELLS_FENCED = 4
+
+
+def refuse_init_producer_id(
+    body: InitProducerIdRequest, code: int, message: str | None = None
+) -> InitProducerIdResponse:
+    return InitProducerIdResponse(
+        error_code=code, producer_id=NO_PRODUCER.producer_id, producer_epoch=NO_PRODUCER.epoch
+    )
+
+
+# The version with two-phase commit.
+@serves(ApiKeys.INIT_PRODUCER_ID, InitProducerIdRequest.VERSIONS, unstable_version=6, refuse=refuse_init_producer_id)
+def handle_init_producer_id(broker: Broker, request: Request) -> None:
+    """Respond with an id and epoch, of a transactional id or of a new producer.
+
+    A producer without a transactional id increments its epoch itself, so its current id does not matter.
+    """
+    body = cast(InitProducerIdRequest, request.body)
+    auth = broker.auth
+    if body.transactional_id is not None:
+        auth.check_transactional_id(request, acls.WRITE, body.transactional_id)
+        if body.enable2_pc:
+            auth.check_transactional_id(request, acls.TWO_PHASE_COMMIT, body.transactional_id)
+    elif not auth.authorize_by_resource_type(request, acls.WRITE, acls.TOPIC):  # enough since KIP-679
+        auth.check_cluster(request, acls.IDEMPOTENT_WRITE)
+    given = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
+    if (given.producer_id == NO_PRODUCER.producer_id) != (given.epoch == NO_PRODUCER.epoch):
+        raise InvalidRequestError("a producer id and its epoch are given together, or neither of them")
+
+    def respond(error_code: int, producer: ProducerIdAndEpoch, ongoing: ProducerIdAndEpoch) -> None:
+        if error_code == ProducerFencedError.code and request.api_version < _INIT_PRODUCER_ID_TELLS_FENCED:
+            error_code = InvalidProducerEpochError.code
+        request.respond(
+            InitProducerIdResponse(
+                error_code=error_code,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                ongoing_txn_producer_id=ongoing.producer_id,
+                ongoing_txn_producer_epoch=ongoing.epoch,
+            )
+        )
+
+    broker.transaction_coordinator.init_producer_id(
+        InitProducerId(
+            body.transactional_id,
+            body.transaction_timeout_ms,
+            None if given == NO_PRODUCER else given,
+            body.enable2_pc,
+            body.keep_prepared_txn,
+        ),
+        respond,
+    )
+
+
+# --- AddPartitionsToTxn ----------------------------------------------------------------------------------------------
+
+#: From this version on, brokers send the request, for several transactions.
+_BATCHED = 4
+
+#: From this version on, clients know PRODUCER_FENCED.
+_ADD_PARTITIONS_TO_TXN_TELLS_FENCED = 2
+
+#: The generation of transactions of clients that send the request themselves, and of those whose brokers send it.
+_ADD_PARTITIONS_TO_TXN_CLIENT_VERSION, _BROKER_VERSION = 0, 2
+
+Topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+
+TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+
+PartitionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
+
+TransactionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
+
+Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+
+#: Called with an error code for each partition.
+ResultCallback = Callable[[Mapping[TopicPartition, int]], None]
+
+
+def refuse_add_partitions_to_txn(
+    body: AddPartitionsToTxnRequest,
+    code: int,
+    message: str | None = None,
+) -> AddPartitionsToTxnResponse:
+    """Return the error at the top for brokers, and for each partition for clients."""
+    if body.transactions:
+        return AddPartitionsToTxnResponse(error_code=code)
+    topics = body.v3_and_below_topics
+    errors = {TopicPartition(topic.name, number): code for topic in topics for number in topic.partitions}
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=_results(topics, errors, _ADD_PARTITIONS_TO_TXN_TELLS_FENCED)
+    )
+
+
+@serves(ApiKeys.ADD_PARTITIONS_TO_TXN, (0, 5), refuse=refuse_add_partitions_to_txn)
+def handle_add_partitions_to_txn(broker: Broker, request: Request) -> None:
+    """Respond when the partitions are in the log of the coordinator."""
+    body = cast(AddPartitionsToTxnRequest, request.body)
+    version = request.api_version
+    if version >= _BATCHED:
+        broker.auth.check_cluster(request, acls.CLUSTER_ACTION)
+    if version < _BATCHED:
+        broker.auth.check_transactional_id(request, acls.WRITE, body.v3_and_below_transactional_id)
+        transaction = Transaction(
+            transactional_id=body.v3_and_below_transactional_id,
+            producer_id=body.v3_and_below_producer_id,
+            producer_epoch=body.v3_and_below_producer_epoch,
+            topics=body.v3_and_below_topics,
+        )
+
+        def respond(errors: Mapping[TopicPartition, int]) -> None:
+            request.respond(
+                AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(transaction.topics, errors, version))
+            )
+
+        _handle(broker, request, transaction, _ADD_PARTITIONS_TO_TXN_CLIENT_VERSION, respond)
+        return
+    answers: dict[int, TransactionResult] = {}
+
+    def answered(index: int, errors: Mapping[TopicPartition, int]) -> None:
+        one = body.transactions[index]
+        answers[index] = TransactionResult(
+            transactional_id=one.transactional_id, topic_results=_results(one.topics, errors, version)
+        )
+        if len(answers) == len(body.transactions):
+            request.respond(
+                AddPartitionsToTxnResponse(results_by_transaction=[answers[i] for i in range(len(answers))])
+            )
+
+    if not body.transactions:
+        request.respond(AddPartitionsToTxnResponse())
+    for index, transaction in enumerate(body.transactions):
+        _handle(broker, request, transaction, _BROKER_VERSION, partial(answered, index))
+
+
+def _handle(
+    broker: Broker, request: Request, transaction: Transaction, client_version: int, respond: ResultCallback
+) -> None:
+    partitions = [TopicPartition(topic.name, number) for topic in transaction.topics for number in topic.partitions]
+    authorized = broker.auth.filter(request, acls.WRITE, acls.TOPIC, (topic.name for topic in transaction.topics))
+    cache = broker.metadata_cache
+    failed: dict[TopicPartition, int] = {}
+    for tp in partitions:
+        if tp.topic not in authorized:
+            failed[tp] = TopicAuthorizationError.code
+        elif cache.partition_info(tp) is None:
+            failed[tp] = UnknownTopicOrPartitionError.code
+    if failed:
+        # All or nothing.
+        respond({tp: failed.get(tp, OperationNotAttemptedError.code) for tp in partitions})
+        return
+    coordinator = broker.transaction_coordinator
+    producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
+    try:
+        if transaction.verify_only:
+            respond(coordinator.verify_partitions(transaction.transactional_id, producer, partitions))
+        else:
+            coordinator.add_partitions(
+                transaction.transactional_id,
+                producer,
+                partitions,
+                client_version,
+                lambda error_code: respond(dict.fromkeys(partitions, error_code)),
+            )
+    except BrokerError as error:
+        respond(dict.fromkeys(partitions, error.code))
+
+
+def _results(topics: list[Topic], errors: Mapping[TopicPartition, int], version: int) -> list[TopicResult]:
+    def code(tp: TopicPartition) -> int:
+        error_code = errors[tp]
+        if error_code == ProducerFencedError.code and version < _ADD_PARTITIONS_TO_TXN_TELLS_FENCED:
+            return InvalidProducerEpochError.code
+        return error_code
+
+    return [
+        TopicResult(
+            name=topic.name,
+            results_by_partition=[
+                PartitionResult(partition_index=number, partition_error_code=code(TopicPartition(topic.name, number)))
+                for number in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+# --- AddOffsetsToTxn -------------------------------------------------------------------------------------------------
+
+#: From this version on, clients know PRODUCER_FENCED.
+_ADD_OFFSETS_TO_TXN_TELLS_FENCED: Final = 2
+
+#: The generation of transactions in which producers send this request.
+_ADD_OFFSETS_TO_TXN_CLIENT_VERSION: Final = 0
+
+
+@serves(ApiKeys.ADD_OFFSETS_TO_TXN, (0, 4))
+def handle_add_offsets_to_txn(broker: Broker, request: Request) -> None:
+    """Add the partition of __consumer_offsets that stores the group."""
+    body = cast(AddOffsetsToTxnRequest, request.body)
+    broker.auth.check_transactional_id(request, acls.WRITE, body.transactional_id)
+    broker.auth.check_group(request, acls.READ, body.group_id)
+
+    def respond(error_code: int) -> None:
+        if error_code == ProducerFencedError.code and request.api_version < _ADD_OFFSETS_TO_TXN_TELLS_FENCED:
+            error_code = InvalidProducerEpochError.code
+        request.respond(AddOffsetsToTxnResponse(error_code=error_code))
+
+    offsets = TopicPartition(GROUP_METADATA_TOPIC_NAME, broker.group_coordinator.partition_for(body.group_id))
+    try:
+        broker.transaction_coordinator.add_partitions(
+            body.transactional_id,
+            ProducerIdAndEpoch(body.producer_id, body.producer_epoch),
+            [offsets],
+            _ADD_OFFSETS_TO_TXN_CLIENT_VERSION,
+            respond,
+        )
+    except ProducerFencedError as error:
+        respond(error.code)
+
+
+# --- EndTxn ----------------------------------------------------------------------------------------------------------
+
+#: From this version on, clients know PRODUCER_FENCED.
+_END_TXN_TELLS_FENCED: Final = 2
+
+#: From this version on, the end of a transaction bumps the producer's epoch.
+_BUMPS_EPOCH: Final = 5
+
+
+@serves(ApiKeys.END_TXN, (0, 5))
+def handle_end_txn(broker: Broker, request: Request) -> None:
+    """Respond when the decision is in the log of the coordinator. The markers follow."""
+    body = cast(EndTxnRequest, request.body)
+    broker.auth.check_transactional_id(request, acls.WRITE, body.transactional_id)
+    bumps_epoch = request.api_version >= _BUMPS_EPOCH
+
+    def respond(error_code: int, producer: ProducerIdAndEpoch) -> None:
+        if error_code == ProducerFencedError.code and request.api_version < _END_TXN_TELLS_FENCED:
+            error_code = InvalidProducerEpochError.code
+        response = EndTxnResponse(error_code=error_code)
+        if bumps_epoch:
+            response.producer_id, response.producer_epoch = producer
+        request.respond(response)
+
+    broker.transaction_coordinator.end_transaction(
+        body.transactional_id,
+        ProducerIdAndEpoch(body.producer_id, body.producer_epoch),
+        body.committed,
+        2 if bumps_epoch else 0,
+        respond,
+    )
+
+
+# --- WriteTxnMarkers -------------------------------------------------------------------------------------------------
+
+if TYPE_CHECKING:
+    PartitionResponses = dict[TopicPartition, ProduceResponse.PartitionProduceResponse]
+
+Marker = WriteTxnMarkersRequest.WritableTxnMarker
+
+MarkerResult = WriteTxnMarkersResponse.WritableTxnMarkerResult
+
+
+def refuse_write_txn_markers(
+    body: WriteTxnMarkersRequest, code: int, message: str | None = None
+) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        markers=[
+            _result(
+                marker,
+                {TopicPartition(topic.name, n): code for topic in marker.topics for n in topic.partition_indexes},
+            )
+            for marker in body.markers
+        ]
+    )
+
+
+@serves(ApiKeys.WRITE_TXN_MARKERS, (0, 2), refuse=refuse_write_txn_markers)
+def handle_write_txn_markers(broker: Broker, request: Request) -> None:
+    """Append a marker to each partition, and respond when all in-sync replicas have them."""
+    body = cast(WriteTxnMarkersRequest, request.body)
+    if not broker.auth.authorize(request, acls.ALTER, acls.CLUSTER, acls.CLUSTER_NAME):
+        broker.auth.check_cluster(request, acls.CLUSTER_ACTION)
+    answers: dict[int, MarkerResult] = {}
+
+    def written(index: int, result: MarkerResult) -> None:
+        answers[index] = result
+        if len(answers) == len(body.markers):
+            request.respond(WriteTxnMarkersResponse(markers=[answers[i] for i in range(len(answers))]))
+
+    if not body.markers:
+        request.respond(WriteTxnMarkersResponse())
+    for index, marker in enumerate(body.markers):
+        _write(broker, marker, partial(written, index))
+
+
+def _write(broker: Broker, marker: Marker, respond: Callable[[MarkerResult], None]) -> None:
+    partitions = [TopicPartition(topic.name, number) for topic in marker.topics for number in topic.partition_indexes]
+    if marker.producer_id < 0 or marker.producer_epoch < 0 or not partitions:
+        # Nothing can be written for such a producer. Kafka gives the same error.
+        respond(_result(marker, dict.fromkeys(partitions, UnknownServerError.code)))
+        return
+    builder = MemoryRecordsBuilder(
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        is_transactional=True,
+        is_control_batch=True,
+    )
+    kind = ControlRecordType.COMMIT if marker.transaction_result else ControlRecordType.ABORT
+    builder.append_end_txn_marker(broker.loop.wall_ms, EndTransactionMarker(kind, marker.coordinator_epoch))
+    records = builder.build()
+
+    def appended(responses: PartitionResponses) -> None:
+        for tp, response in responses.items():
+            if tp.topic == GROUP_METADATA_TOPIC_NAME and not response.error_code:
+                broker.group_coordinator.on_transaction_completed(
+                    tp.partition, marker.producer_id, response.base_offset, committed=marker.transaction_result
+                )
+        respond(_result(marker, {tp: response.error_code for tp, response in responses.items()}))
+
+    broker.replica_manager.append_records(
+        broker.config.get_int("request.timeout.ms"),
+        -1,
+        dict.fromkeys(partitions, records),
+        appended,
+        origin=AppendOrigin.COORDINATOR,
+        transaction_version=marker.transaction_version,
+    )
+
+
+def _result(marker: Marker, errors: dict[TopicPartition, int]) -> MarkerResult:
+    return MarkerResult(
+        producer_id=marker.producer_id,
+        topics=[
+            WriteTxnMarkersResponse.WritableTxnMarkerTopicResult(
+                name=topic.name,
+                partitions=[
+                    WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult(
+                        partition_index=number, error_code=errors[TopicPartition(topic.name, number)]
+                    )
+                    for number in topic.partition_indexes
+                ],
+            )
+            for topic in marker.topics
+        ],
+    )
+
+
+# --- DescribeTransactions --------------------------------------------------------------------------------------------
+
+_State = DescribeTransactionsResponse.TransactionState
+
+
+@serves(ApiKeys.DESCRIBE_TRANSACTIONS, (0, 0))
+def handle_describe_transactions(broker: Broker, request: Request) -> None:
+    body = cast(DescribeTransactionsRequest, request.body)
+    request.respond(
+        DescribeTransactionsResponse(
+            transaction_states=[
+                _describe(broker, request, transactional_id) for transactional_id in body.transactional_ids
+            ]
+        )
+    )
+
+
+def _describe(broker: Broker, request: Request, transactional_id: str) -> _State:
+    try:
+        broker.auth.check_transactional_id(request, acls.DESCRIBE, transactional_id)
+        metadata = broker.transaction_coordinator.describe_transaction(transactional_id)
+    except BrokerError as error:
+        return _State(transactional_id=transactional_id, error_code=error.code)
+    topics: dict[str, list[int]] = {}
+    for topic, partition in metadata.topic_partitions:
+        if broker.auth.authorize(request, acls.DESCRIBE, acls.TOPIC, topic):
+            topics.setdefault(topic, []).append(partition)
+    return _State(
+        transactional_id=transactional_id,
+        transaction_state=metadata.state.name,
+        transaction_timeout_ms=metadata.txn_timeout_ms,
+        transaction_start_time_ms=metadata.txn_start_ms,
+        producer_id=metadata.producer_id,
+        producer_epoch=metadata.producer_epoch,
+        topics=[
+            DescribeTransactionsResponse.TopicData(topic=topic, partitions=partitions)
+            for topic, partitions in topics.items()
+        ],
+    )
+
+
+# --- ListTransactions ------------------------------------------------------------------------------------------------
+
+
+@serves(ApiKeys.LIST_TRANSACTIONS, (0, 2))
+def handle_list_transactions(broker: Broker, request: Request) -> None:
+    """Respond with the transactional ids that all filters let pass. Unknown states are named, and match nothing."""
+    body = cast(ListTransactionsRequest, request.body)
+    now_ms = broker.loop.wall_ms
+    pattern = _pattern(body.transactional_id_pattern)
+    producer_ids = frozenset(body.producer_id_filters)
+    states = {BY_NAME[name] for name in body.state_filters if name in BY_NAME}
+
+    def is_wanted(metadata: TransactionMetadata) -> bool:
+        if metadata.state is DEAD:
+            return False
+        return (
+            broker.auth.authorize(request, acls.DESCRIBE, acls.TRANSACTIONAL_ID, metadata.transactional_id)
+            and (not producer_ids or metadata.producer_id in producer_ids)
+            and (not body.state_filters or metadata.state in states)
+            and (body.duration_filter < 0 or now_ms - metadata.txn_start_ms > body.duration_filter)
+            and (pattern is None or pattern.fullmatch(metadata.transactional_id) is not None)
+        )
+
+    request.respond(
+        ListTransactionsResponse(
+            unknown_state_filters=[name for name in body.state_filters if name not in BY_NAME],
+            transaction_states=[
+                ListTransactionsResponse.TransactionState(
+                    transactional_id=metadata.transactional_id,
+                    producer_id=metadata.producer_id,
+                    transaction_state=metadata.state.name,
+                )
+                for metadata in broker.transaction_coordinator.list_transactions()
+                if is_wanted(metadata)
+            ],
+        )
+    )
+
+
+def _pattern(text: str | None) -> re.Pattern[str] | None:
+    if not text:
+        return None
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise InvalidRegularExpressionError(f"{text!r} is not a regular expression: {error}") from error

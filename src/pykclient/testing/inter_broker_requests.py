@@ -1,0 +1,486 @@
+"""Requests from one broker to others, and to the controller.
+
+Java: InterBrokerSendThread, NodeToControllerChannelManagerImpl.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pykclient.errors import CoordinatorLoadInProgressError, IllegalStateError, NotControllerError
+from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
+from pykclient.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from pykclient.types import Node
+
+if TYPE_CHECKING:
+    from pykclient.errors import AuthenticationError
+    from pykclient.protocol.message import Message
+    from pykclient.testing.broker import Broker
+    from pykclient.testing.event_loop import TimerHandle
+
+
+class RequestAndCompletionHandler(NamedTuple):
+    """A request for a node, and the callback for its outcome."""
+
+    created_ms: int
+    destination: Node
+    request: RequestBuilder
+    handler: Callable[[ClientResponse], None]
+
+
+class UnsentRequests:
+    """Requests that wait for a connection, by node, in order. Thread: loop."""
+
+    __slots__ = ("_unsent",)
+
+    def __init__(self) -> None:
+        self._unsent: dict[Node, deque[ClientRequest]] = {}
+
+    def put(self, node: Node, request: ClientRequest) -> None:
+        self._unsent.setdefault(node, deque()).append(request)
+
+    def requests(self, node: Node) -> deque[ClientRequest]:
+        """Return the queue of ``node``, from which the caller may remove requests."""
+        return self._unsent.get(node) or deque()
+
+    def remove(self, node: Node) -> deque[ClientRequest]:
+        return self._unsent.pop(node, None) or deque()
+
+    def remove_all_timed_out(self, now_ms: int) -> list[ClientRequest]:
+        expired = []
+        for requests in self._unsent.values():
+            while requests and now_ms - requests[0].created_ms >= requests[0].request_timeout_ms:
+                expired.append(requests.popleft())
+        return expired
+
+    def clean(self) -> None:
+        """Remove the empty queues."""
+        for node in [node for node, requests in self._unsent.items() if not requests]:
+            del self._unsent[node]
+
+    def nodes(self) -> list[Node]:
+        return list(self._unsent)
+
+    def __iter__(self) -> Iterator[ClientRequest]:
+        for requests in self._unsent.values():
+            yield from requests
+
+    def __bool__(self) -> bool:
+        return any(self._unsent.values())
+
+
+class InterBrokerSendThread:
+    """Sends the requests that ``generate_requests`` yields as soon as their nodes are ready, and reports each outcome.
+
+    Java has a polling thread here. This is an actor: ``wakeup`` schedules one ``do_work`` on the loop. It is called
+    when there is something to send and when the network has news; a timer replaces the timeout of the poll. A request
+    that is not sent in time, or whose node is unreachable, completes as disconnected. Thread: loop.
+    """
+
+    def __init__(self, broker: Broker, purpose: str, request_timeout_ms: int) -> None:
+        self._broker = broker
+        self._log = broker.log_context.logger(__name__)
+        self._purpose = purpose
+        self._request_timeout_ms = request_timeout_ms
+        self._unsent = UnsentRequests()
+        self._connecting: set[str] = set()  # ids of nodes that requests wait for, except those in backoff
+        #: The deadline of each unanswered request by correlation id, oldest first.
+        self._deadlines_ms: dict[int, int] = {}
+        self._running = False
+        self._scheduled = False
+        self._timer: TimerHandle | None = None
+        self._timer_ms = 0
+
+    def startup(self) -> None:
+        self._network_client, selector = self._broker.new_network_client(self._purpose)
+        selector.on_news = self.wakeup
+        self._running = True
+
+    def shutdown(self) -> None:
+        """Discard everything, without completing the requests in flight."""
+        if not self._running:
+            return
+        self._running = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._network_client.close()
+
+    def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
+        """Return the requests to send now."""
+        raise NotImplementedError
+
+    def has_unsent_requests(self) -> bool:
+        return bool(self._unsent)
+
+    def wakeup(self) -> None:
+        """Schedule ``do_work``."""
+        if self._running and not self._scheduled:
+            self._scheduled = True
+            self._broker.call_soon(self._run)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        if self._running:
+            self.do_work()
+
+    def do_work(self) -> None:
+        """Do one round: send, receive, and time out requests."""
+        self.poll_once()
+
+    def poll_once(self) -> None:
+        client = self._network_client
+        for generated in self.generate_requests():
+            request = client.new_client_request(
+                generated.destination.id_string,
+                generated.request,
+                generated.created_ms,
+                True,
+                self._request_timeout_ms,
+                self._completion(generated.handler),
+            )
+            self._deadlines_ms[request.correlation_id] = generated.created_ms + self._request_timeout_ms
+            self._unsent.put(generated.destination, request)
+        if not self._running:
+            return  # a completion handler has stopped the broker
+        now_ms = self._broker.loop.now_ms
+        wait_ms = self._send_requests(now_ms) if self._unsent else self._request_timeout_ms
+        client.poll(0, now_ms)
+        if not self._running:
+            return
+        if self._unsent:
+            self._check_disconnects(now_ms)
+            self._fail_expired_requests(now_ms)
+            self._unsent.clean()
+            if self._unsent:
+                # The poll may have established a connection.
+                wait_ms = min(wait_ms, self._send_requests(now_ms))
+        # If nothing is in flight, a leftover timer does no harm. A timer per request would fill the loop's heap.
+        if self._deadlines_ms:
+            oldest_ms = next(iter(self._deadlines_ms.values()))
+            self._wait(min(wait_ms, oldest_ms + 1 - now_ms), now_ms)
+
+    def _completion(self, handler: Callable[[ClientResponse], None]) -> Callable[[ClientResponse], None]:
+        def complete(response: ClientResponse) -> None:
+            self._deadlines_ms.pop(response.correlation_id, None)
+            handler(response)
+
+        return complete
+
+    def _wait(self, wait_ms: int, now_ms: int) -> None:
+        """Do work again in ``wait_ms`` at the latest."""
+        due_ms = now_ms + max(1, wait_ms)
+        if self._timer is not None:
+            if self._timer.active and self._timer_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = due_ms
+        self._timer = self._broker.call_later(due_ms - now_ms, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.wakeup()
+
+    def _send_requests(self, now_ms: int) -> int:
+        """Send what is possible; return the milliseconds until the rest must be checked again."""
+        client = self._network_client
+        wait_ms = self._request_timeout_ms
+        for node in self._unsent.nodes():
+            requests = self._unsent.requests(node)
+            while requests:
+                can_connect = client.can_connect(node, now_ms)
+                if client.ready(node, now_ms):
+                    self._connecting.discard(node.id_string)
+                    client.send(requests.popleft(), now_ms)
+                else:
+                    if can_connect or not client.connection_failed(node):
+                        self._connecting.add(node.id_string)
+                    wait_ms = min(wait_ms, client.connection_delay_ms(node, now_ms))
+                    break
+        return wait_ms
+
+    def _check_disconnects(self, now_ms: int) -> None:
+        # The network client completes requests in flight when their connection is lost; this is about unsent ones.
+        # During a backoff they wait for the next attempt: if they failed at once, they would be sent again at once.
+        client = self._network_client
+        for node in self._unsent.nodes():
+            if node.id_string in self._connecting and client.connection_failed(node):
+                self._connecting.discard(node.id_string)
+                error = client.authentication_error(node)
+                for request in self._unsent.remove(node):
+                    self._complete_with_disconnect(request, now_ms, error)
+
+    def _fail_expired_requests(self, now_ms: int) -> None:
+        for request in self._unsent.remove_all_timed_out(now_ms):
+            self._log.debug("Not sent within %d ms: %r", request.request_timeout_ms, request)
+            self._complete_with_disconnect(request, now_ms, None)
+
+    @staticmethod
+    def _complete_with_disconnect(request: ClientRequest, now_ms: int, error: AuthenticationError | None) -> None:
+        ClientResponse(
+            request.api_key,
+            request.request_builder.latest_allowed_version,
+            request.correlation_id,
+            request.callback,
+            request.destination,
+            now_ms,
+            now_ms,
+            disconnected=True,
+            authentication_error=error,
+        ).on_complete()
+
+
+class NodeToControllerQueueItem:
+    """A request for the controller, with two callbacks, of which one is called once. Thread: loop."""
+
+    __slots__ = ("created_ms", "on_complete", "on_timeout", "request")
+
+    def __init__(
+        self,
+        created_ms: int,
+        request: RequestBuilder,
+        on_complete: Callable[[ClientResponse], None],
+        on_timeout: Callable[[], None],
+    ) -> None:
+        self.created_ms = created_ms
+        self.request = request
+        self.on_complete = on_complete
+        self.on_timeout = on_timeout
+
+
+class NodeToControllerRequestThread(InterBrokerSendThread):
+    """Sends the queued requests, one after the other, to the controller that the metadata cache names.
+
+    If that broker is not the controller or unreachable, it is forgotten, and the request returns to the head of the
+    queue, for the controller that the cache names next. Without a controller the thread waits for the next
+    UPDATE_METADATA.
+
+    Thread: loop.
+    """
+
+    def __init__(self, broker: Broker, purpose: str, request_timeout_ms: int, retry_timeout_ms: int) -> None:
+        super().__init__(broker, purpose, request_timeout_ms)
+        self._retry_timeout_ms = retry_timeout_ms
+        self._queue: deque[NodeToControllerQueueItem] = deque()
+        self._active_controller: Node | None = None
+        self._expiry: TimerHandle | None = None
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        self._queue.clear()
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+
+    def enqueue(self, item: NodeToControllerQueueItem) -> None:
+        """Queue a request.
+
+        Raises:
+            IllegalStateError: the thread was not started.
+        """
+        if not self._running:
+            raise IllegalStateError("a request for the controller was sent while its channel is not open")
+        self._queue.append(item)
+        self._arm_expiry()
+        self.wakeup()
+
+    def on_metadata_update(self) -> None:
+        """Check whether the cache names a controller now."""
+        if self._queue and self._active_controller is None:
+            self.wakeup()
+
+    def do_work(self) -> None:
+        if self._active_controller is None:
+            cache = self._broker.metadata_cache
+            controller_id = cache.controller_id
+            if controller_id is not None:
+                self._active_controller = cache.alive_broker(controller_id)
+        self.poll_once()
+
+    def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
+        self._expire(self._broker.loop.now_ms)
+        controller = self._active_controller
+        if controller is None or not self._queue or self._unsent or self._network_client.has_in_flight_requests():
+            return ()
+        item = self._queue.popleft()
+        now_ms = self._broker.loop.now_ms
+        return (
+            RequestAndCompletionHandler(
+                now_ms, controller, item.request, lambda response: self._handle_response(item, response)
+            ),
+        )
+
+    def _handle_response(self, item: NodeToControllerQueueItem, response: ClientResponse) -> None:
+        if response.authentication_error is not None:
+            self._log.error("The controller refused this broker: %s", response.authentication_error)
+            self._maybe_disconnect_and_update_controller()
+            item.on_complete(response)
+        elif response.build_error is not None:
+            item.on_complete(response)
+        elif response.disconnected:
+            self._active_controller = None
+            self._queue.appendleft(item)
+        elif contains_error(response.response_body, NotControllerError.code):
+            self._maybe_disconnect_and_update_controller()
+            self._queue.appendleft(item)
+        else:
+            item.on_complete(response)
+        if self._queue:
+            self._arm_expiry()
+            self.wakeup()
+
+    def _maybe_disconnect_and_update_controller(self) -> None:
+        if self._active_controller is not None:
+            # The reconnect backoff also prevents a tight loop if the cache lags behind.
+            self._network_client.disconnect(self._active_controller.id_string)
+            self._active_controller = None
+
+    # --- giving up -------------------------------------------------------------------------------------------------
+
+    def _expire(self, now_ms: int) -> None:
+        expired = [item for item in self._queue if now_ms - item.created_ms >= self._retry_timeout_ms]
+        for item in expired:
+            self._queue.remove(item)
+        for item in expired:
+            if self._running:  # the previous response may have completed the broker's shutdown
+                item.on_timeout()
+
+    def _arm_expiry(self) -> None:
+        if self._expiry is None and self._queue:
+            oldest_ms = min(item.created_ms for item in self._queue)
+            delay_ms = max(1, oldest_ms + self._retry_timeout_ms - self._broker.loop.now_ms)
+            self._expiry = self._broker.call_later(delay_ms, self._on_expiry)
+
+    def _on_expiry(self) -> None:
+        self._expiry = None
+        if self._running:
+            self._expire(self._broker.loop.now_ms)
+            self._arm_expiry()
+
+
+class NodeToControllerChannelManager:
+    """The broker's channel to the controller, for ALTER_PARTITION, producer ids, controlled shutdown and new topics.
+
+    Thread: loop.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        retry_timeout_ms = broker.config.get_int("request.timeout.ms")
+        request_timeout_ms = min(broker.config.get_int("controller.socket.timeout.ms"), retry_timeout_ms)
+        self.request_thread = NodeToControllerRequestThread(
+            broker, "to-controller", request_timeout_ms, retry_timeout_ms
+        )
+
+    def startup(self) -> None:
+        self._broker.metadata_cache.add_listener(self._on_metadata_update)
+        self.request_thread.startup()
+
+    def shutdown(self) -> None:
+        self.request_thread.shutdown()
+
+    def send_request(
+        self,
+        request: RequestBuilder,
+        on_complete: Callable[[ClientResponse], None],
+        on_timeout: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Send ``request`` to the controller within ``request.timeout.ms``, including the time to find it.
+
+        ``on_complete`` may also get an error that the controller does not know the API or this broker. Responses saying
+        that the broker was not the controller are not passed on.
+        """
+        self.request_thread.enqueue(
+            NodeToControllerQueueItem(self._broker.loop.now_ms, request, on_complete, on_timeout)
+        )
+
+    def _on_metadata_update(self, topics: Collection[str]) -> None:  # noqa: ARG002 - the listener's signature
+        self.request_thread.on_metadata_update()
+
+
+def contains_error(message: Message | None, code: int) -> bool:
+    """Return whether a response has ``code`` at its top, or for one of its topics (Java:
+    AbstractResponse.errorCounts).
+    """
+    if message is None:
+        return False
+    if getattr(message, "error_code", 0) == code:
+        return True
+    for field in ("topics", "partitions", "responses", "replica_election_results", "results"):
+        elements = getattr(message, field, None)
+        if isinstance(elements, list) and any(contains_error(element, code) for element in elements):
+            return True
+    return False
+
+
+_RETRY_BACKOFF_MS: Final = 50
+
+#: The maximum time that a request for an id is held. After that its client might consider the connection dead.
+_MAX_WAIT_MS: Final = 5_000
+
+#: Called with an error code and, if that is 0, the id.
+ProducerIdCallback = Callable[[int, int], None]
+
+
+class ProducerIdManager:
+    """Allocates ids from the block that the controller gave to this broker, and requests the next block in time.
+
+    Requests without an available id wait for the next block. The unused ids of a block are lost when the broker ends,
+    which does no harm.
+
+    Thread: loop
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._log = broker.log_context.logger(__name__)
+        self._next_id = 0
+        self._end = 0
+        self._asking = False
+        #: The waiting requests in the order of arrival, each with its timeout.
+        self._waiting: dict[ProducerIdCallback, TimerHandle] = {}
+
+    def generate_producer_id(self, respond: ProducerIdCallback) -> None:
+        """Call ``respond`` with an id, or with COORDINATOR_LOAD_IN_PROGRESS if there is none within five seconds."""
+        if self._next_id < self._end:
+            self._next_id += 1
+            respond(0, self._next_id - 1)
+        else:
+            self._waiting[respond] = self._broker.call_later(_MAX_WAIT_MS, self._give_up, respond)
+            self._ask()
+
+    def _give_up(self, respond: ProducerIdCallback) -> None:
+        if self._waiting.pop(respond, None) is not None:
+            respond(CoordinatorLoadInProgressError.code, -1)
+
+    def _ask(self) -> None:
+        if self._asking:
+            return
+        self._asking = True
+        request = AllocateProducerIdsRequest(broker_id=self._broker.id, broker_epoch=self._broker.epoch)
+        self._broker.node_to_controller.send_request(RequestBuilder(request), self._on_response, self._on_failure)
+
+    def _on_response(self, response: ClientResponse) -> None:
+        body = response.response_body
+        if not isinstance(body, AllocateProducerIdsResponse) or body.error_code:
+            self._log.info("The controller gave no block of producer ids: %r", body)
+            self._on_failure()
+            return
+        self._asking = False
+        self._next_id = body.producer_id_start
+        self._end = body.producer_id_start + body.producer_id_len
+        waiting, self._waiting = self._waiting, {}
+        for respond, timer in waiting.items():
+            timer.cancel()
+            self.generate_producer_id(respond)
+
+    def _on_failure(self) -> None:
+        """Try again, as long as requests wait."""
+        self._broker.call_later(_RETRY_BACKOFF_MS, self._retry)
+
+    def _retry(self) -> None:
+        self._asking = False
+        if self._waiting:
+            self._ask()
