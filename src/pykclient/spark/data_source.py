@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from pykclient.errors import ConfigError
-from pykclient.spark.options import ReadOptions, WriteOptions
+from pykclient.spark.options import EXACTLY_ONCE, ReadOptions, WriteOptions
 from pykclient.spark.schema import COLUMNS, column_names, ddl
 
 if TYPE_CHECKING:
@@ -97,9 +97,14 @@ class KafkaDataSource(DataSource):
             ConfigError: An option is wrong.
             IllegalArgumentError: The columns or the save mode cannot be written.
         """
+        options = WriteOptions.parse(self.options, streaming=False)
+        if options.delivery == EXACTLY_ONCE:
+            from pykclient.spark.transactional_writer import TransactionalWriter
+
+            return TransactionalWriter(options, schema, overwrite)
         from pykclient.spark.writer import KafkaWriter
 
-        return KafkaWriter(WriteOptions.parse(self.options, streaming=False), schema, overwrite)
+        return KafkaWriter(options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Return a writer for one streaming query.
@@ -108,9 +113,14 @@ class KafkaDataSource(DataSource):
             ConfigError: An option is wrong.
             IllegalArgumentError: The columns cannot be written.
         """
+        options = WriteOptions.parse(self.options, streaming=True)
+        if options.delivery == EXACTLY_ONCE:
+            from pykclient.spark.transactional_writer import TransactionalStreamWriter
+
+            return TransactionalStreamWriter(options, schema, overwrite)
         from pykclient.spark.writer import KafkaStreamWriter
 
-        return KafkaStreamWriter(WriteOptions.parse(self.options, streaming=True), schema, overwrite)
+        return KafkaStreamWriter(options, schema, overwrite)
 
 
 def _options_of_table(properties: Mapping[str, str]) -> dict[str, str]:

@@ -62,9 +62,11 @@ class Deliveries:
     Thread: any.
     """
 
-    __slots__ = ("_first_error", "_futures", "_lock", "_look_at", "failed", "sent")
+    __slots__ = ("_first_error", "_futures", "_lock", "_look_at", "failed", "pieces", "sent")
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep_offsets: bool = False) -> None:
+        #: With ``keep_offsets``: topic and partition of written rows, with their first and last offset.
+        self.pieces: dict[tuple[str, int], tuple[int, int]] | None = {} if keep_offsets else None
         self._futures: deque[FutureRecordMetadata | BatchFuture] = deque()  # appending and popping are atomic
         self._look_at = _LEAST_KEPT
         self._lock = threading.Lock()  # guards: sent, failed, _first_error
@@ -103,6 +105,8 @@ class Deliveries:
                 futures.append(future)
                 continue
             records, errors = _outcome(future)
+            if self.pieces is not None and isinstance(future, BatchFuture):
+                self._keep_offsets(future, self.pieces)
             sent += records
             failed += sum(count for count, _ in errors)
             if errors and first is None:
@@ -113,6 +117,13 @@ class Deliveries:
             self.failed += failed
             if self._first_error is None:
                 self._first_error = first
+
+    def _keep_offsets(self, future: BatchFuture, pieces: dict[tuple[str, int], tuple[int, int]]) -> None:
+        for each in future.slices:
+            if each.base_offset >= 0:
+                place, last = (each.topic, each.partition), each.base_offset + len(each.rows) - 1
+                known = pieces.get(place, (each.base_offset, last))
+                pieces[place] = (min(known[0], each.base_offset), max(known[1], last))
 
     def check(self, where: str) -> None:
         """Count completed futures, and raise an error if records have failed.

@@ -80,7 +80,26 @@ _READ_OPTIONS = (
     "gcFreeze",
     "minRecordsPerTask",
 )
-_WRITE_OPTIONS = ("topic", "includeHeaders", "gcFreeze")
+_WRITE_OPTIONS = (
+    "topic",
+    "includeHeaders",
+    "gcFreeze",
+    "delivery",
+    "transactionalIdPrefix",
+    "ledgerTopic",
+    "restartBudget",
+)
+
+AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
+
+#: The options that only the delivery ``exactly-once`` has.
+_EXACTLY_ONCE_OPTIONS = ("transactionalIdPrefix", "ledgerTopic", "restartBudget")
+
+DEFAULT_LEDGER_TOPIC = "pykclient-spark-ledger"
+#: Ten minutes to write a micro-batch, and to restart a driver that has failed in its commit.
+DEFAULT_RESTART_BUDGET_MS = 10 * 60_000
+#: The longest that brokers allow by default (transaction.max.timeout.ms).
+DEFAULT_TRANSACTION_TIMEOUT_MS = 15 * 60_000
 
 #: Kafka's keys that a query must not set, and why.
 _REFUSED_IN_SOURCE = {
@@ -91,6 +110,9 @@ _REFUSED_IN_SOURCE = {
     "interceptor.classes": "interceptors could change what is read",
 }
 _REFUSED_IN_SINK = {
+    "transactional.id": "each task needs an id of its own; use the options delivery=exactly-once and "
+    "transactionalIdPrefix",
+    "transaction.two.phase.commit.enable": "the sink uses it with delivery=exactly-once where brokers allow it",
     "key.serializer": "keys are written as the bytes that the key column holds; encode them with DataFrame operations",
     "value.serializer": "values are written as the bytes that the value column holds; encode them with DataFrame "
     "operations",
@@ -259,7 +281,19 @@ class WriteOptions:
     Thread: any (immutable).
     """
 
-    __slots__ = ("_kafka", "freeze_heap", "include_headers", "notes", "streaming", "topic")
+    __slots__ = (
+        "_kafka",
+        "checkpoint",
+        "delivery",
+        "freeze_heap",
+        "include_headers",
+        "ledger_topic",
+        "notes",
+        "restart_budget_ms",
+        "streaming",
+        "topic",
+        "transactional_id_prefix",
+    )
 
     @classmethod
     def parse(cls, options: Mapping[str, Any], *, streaming: bool) -> WriteOptions:
@@ -269,10 +303,13 @@ class WriteOptions:
             ConfigError: An option is wrong. The text names it and says what it must be.
         """
         use = "where Kafka is written; it is one of the source"
-        return cls(GivenOptions(options, _WRITE_OPTIONS, _READ_OPTIONS, use, ProducerConfig.DEFINITION), streaming)
+        given = GivenOptions(options, _WRITE_OPTIONS, _READ_OPTIONS, use, ProducerConfig.DEFINITION)
+        checkpoint = next((value for name, value in options.items() if name.lower() == "checkpointlocation"), "")
+        return cls(given, streaming, str(checkpoint))
 
-    def __init__(self, given: GivenOptions, streaming: bool) -> None:
+    def __init__(self, given: GivenOptions, streaming: bool, checkpoint: str = "") -> None:
         self.streaming = streaming
+        self.checkpoint = checkpoint
         #: Warnings for ``log_notes``.
         self.notes: list[str] = []
         self._kafka = _checked_kafka(given, _REFUSED_IN_SINK, self.notes)
@@ -284,6 +321,7 @@ class WriteOptions:
             )
         self.include_headers: bool = given.boolean("includeHeaders", False)
         self.freeze_heap: bool = given.boolean("gcFreeze", True)
+        self._read_delivery(given)
         _check_client_config(ProducerConfig, self.producer_config())
         _check_partitioner(self._kafka.get("partitioner.class"))
 
@@ -291,8 +329,49 @@ class WriteOptions:
         """Log warnings about these options. Call it once per query: options are parsed in several processes."""
         _log_notes(self.notes)
 
+    def _read_delivery(self, given: GivenOptions) -> None:
+        """Parse the delivery guarantee, and the options that belong to it."""
+        self.delivery: str = (given.get("delivery") or AT_LEAST_ONCE).strip().lower()
+        if self.delivery not in {AT_LEAST_ONCE, EXACTLY_ONCE}:
+            raise ConfigError(
+                f"option delivery must be {AT_LEAST_ONCE} or {EXACTLY_ONCE}, not {self.delivery!r}", key="delivery"
+            )
+        self.transactional_id_prefix: str = (given.get("transactionalIdPrefix") or "").strip()
+        self.ledger_topic: str = (given.get("ledgerTopic") or DEFAULT_LEDGER_TOPIC).strip()
+        self.restart_budget_ms: int = given.time_ms("restartBudget", DEFAULT_RESTART_BUDGET_MS)
+        if self.delivery == AT_LEAST_ONCE:
+            for name in _EXACTLY_ONCE_OPTIONS:
+                if name in given:
+                    raise ConfigError(f"option {name} needs delivery={EXACTLY_ONCE}", key=name)
+            return
+        if not self.transactional_id_prefix:
+            raise ConfigError(
+                f"delivery={EXACTLY_ONCE} needs the option transactionalIdPrefix: a name that only this query has, and "
+                "that stays the same when it is restarted",
+                key="transactionalIdPrefix",
+            )
+        if not self.ledger_topic:
+            raise ConfigError("option ledgerTopic is empty; name a topic, or leave it out", key="ledgerTopic")
+        if self.streaming and not self.checkpoint:
+            raise ConfigError(
+                f"delivery={EXACTLY_ONCE} needs checkpointLocation as an option of the query: it identifies the query "
+                "when it is restarted",
+                key="checkpointLocation",
+            )
+        self._kafka.setdefault("transaction.timeout.ms", DEFAULT_TRANSACTION_TIMEOUT_MS)
+        timeout_ms: int = ProducerConfig(self.producer_config())["transaction.timeout.ms"]
+        if timeout_ms < self.restart_budget_ms:
+            raise ConfigError(
+                f"option kafka.transaction.timeout.ms ({timeout_ms} ms) is shorter than restartBudget "
+                f"({self.restart_budget_ms} ms): brokers would abort transactions while a driver restarts. Raise the "
+                "first one, up to the brokers' transaction.max.timeout.ms, or lower the second",
+                key=KAFKA_PREFIX + "transaction.timeout.ms",
+            )
+
     def producer_config(self) -> dict[str, object]:
         """Return the configuration of the producer. It may contain secrets."""
+        if self.delivery == EXACTLY_ONCE:
+            return {**self._kafka, "transactional.id": self.transactional_id_prefix}
         return dict(self._kafka)
 
     def __repr__(self) -> str:

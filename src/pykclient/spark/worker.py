@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from functools import cache
+from typing import NamedTuple
 
 
 def task_context() -> tuple[int, int]:
@@ -12,6 +13,31 @@ def task_context() -> tuple[int, int]:
     module = sys.modules.get("pyspark.taskcontext")
     context = None if module is None else module.TaskContext.get()
     return (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
+
+
+class TaskAttempt(NamedTuple):
+    """A task's attempt and its micro-batch. In a batch query, ``query`` is None and ``batch`` -1."""
+
+    partition: int = 0
+    attempt: int = 0
+    query: str | None = None
+    batch: int = -1
+
+
+def task_attempt() -> TaskAttempt:
+    """Return the current task's attempt, with the properties that streams set (Spark: MicroBatchExecution)."""
+    module = sys.modules.get("pyspark.taskcontext")
+    context = None if module is None else module.TaskContext.get()
+    if context is None:
+        return TaskAttempt()
+    query = context.getLocalProperty("sql.streaming.queryId")
+    batch = context.getLocalProperty("streaming.sql.batchId")
+    return TaskAttempt(
+        context.partitionId(),
+        context.attemptNumber(),
+        query or None,
+        -1 if batch is None else int(batch),
+    )
 
 
 def task_name() -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pykclient.errors import IllegalArgumentError, KafkaError
 from pykclient.record.arrow import decoded, takeable
@@ -21,19 +21,44 @@ TOPIC, KEY, VALUE, HEADERS, PARTITION = "topic", "key", "value", "headers", "par
 COLUMNS = (TOPIC, KEY, VALUE, HEADERS, PARTITION)
 
 
+class Lease(Protocol):
+    """A producer for one task."""
+
+    def send_batch(
+        self, topic: str, data: Any, *, value: Any = None, key: Any = None, headers: Any = None, partition: Any = None
+    ) -> Any:
+        """Send rows."""
+
+    def check(self) -> None:
+        """Raise KafkaError if some rows are known to have failed."""
+
+    def end(self, *, failed: bool) -> int:
+        """Release the producer, and return how many rows were written. Unless ``failed``, first wait for all rows.
+
+        Raises:
+            KafkaError: Some rows were not written.
+        """
+
+
 class KafkaWriteTask:
     """Writes one task's rows. ``topic`` takes precedence over the column of that name; one of the two is required.
 
-    ``freeze_heap``: see ``freeze_heap_once``; ``fingerprint``: see ``ProducerPool.acquire``. Thread: owner.
+    ``freeze_heap``: see ``freeze_heap_once``; ``fingerprint``: see ``ProducerPool.acquire``; ``begin`` gets a producer
+    for the first row. Thread: owner.
     """
 
-    __slots__ = ("_columns", "_config", "_fingerprint", "_freeze_heap", "_name", "_rows", "_topic")
+    __slots__ = ("_begin", "_columns", "_freeze_heap", "_name", "_rows", "_topic")
 
     def __init__(
-        self, config: Mapping[str, Any], topic: str | None, *, freeze_heap: bool = False, fingerprint: str | None = None
+        self,
+        config: Mapping[str, Any],
+        topic: str | None,
+        *,
+        freeze_heap: bool = False,
+        fingerprint: str | None = None,
+        begin: Callable[[], Lease] | None = None,
     ) -> None:
-        self._config = config
-        self._fingerprint = fingerprint
+        self._begin: Callable[[], Lease] = begin or (lambda: LeasedProducer(pool(), config, fingerprint))
         self._topic = topic
         self._freeze_heap = freeze_heap
         self._name = task_name()
@@ -50,11 +75,11 @@ class KafkaWriteTask:
         Raises:
             KafkaError: Rows were not written, or cannot be. The text names the task and contains no data.
         """
-        lease: LeasedProducer | None = None  # a task without rows needs none
+        lease: Lease | None = None  # a task without rows needs none
         try:
             for batch in batches:
                 if batch.num_rows:
-                    lease = lease or LeasedProducer(pool(), self._config, self._fingerprint)
+                    lease = lease or self._begin()
                     self._send(lease, batch)
         except BaseException:
             if lease is not None:
@@ -65,7 +90,7 @@ class KafkaWriteTask:
             freeze_heap_once()  # now that all modules are loaded that later tasks need
         return written
 
-    def _send(self, lease: LeasedProducer, batch: pa.RecordBatch) -> None:
+    def _send(self, lease: Lease, batch: pa.RecordBatch) -> None:
         if self._columns is None:
             check_names(batch.schema.names, self._topic)
             self._columns = {name: name for name in (KEY, HEADERS, PARTITION) if name in batch.schema.names}

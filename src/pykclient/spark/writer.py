@@ -6,7 +6,7 @@ binary), ``headers`` (array<struct<key:string,value:binary>>), ``partition`` (in
 ``includeHeaders`` is set. Other columns are ignored, including ``timestamp``: a record gets the time of its writing.
 
 Rows are written at least once, as Spark repeats a failed task from its first row. Within one attempt the producer is
-idempotent, so its retries write no duplicates.
+idempotent, so its retries write no duplicates. ``transactional_writer`` has the writers for exactly once.
 """
 
 from __future__ import annotations
@@ -89,14 +89,21 @@ class KafkaWriterCommitMessage(WriterCommitMessage):
         self.records = records
 
 
-class _Writing:
-    """Base of both writers: writing in a task, and logging of the results. Pickled to the workers. Thread: owner."""
+class Writing:
+    """Base of all writers. Pickled to the workers. Thread: owner."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_schema(schema, options.topic)
         options.log_notes()
         self._options = options
         self._config = bulk_config(options.producer_config())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._options!r}>"
+
+
+class _AtLeastOnce(Writing):
+    """Base of both writers: writing in a task, and logging of the results. Thread: owner."""
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> KafkaWriterCommitMessage:
         partition_id, attempt = task_context()
@@ -119,11 +126,8 @@ class _Writing:
         else:
             _logger.info("%s is complete: %d records by %d tasks", what, records, len(written))
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self._options!r}>"
 
-
-class KafkaWriter(_Writing, DataSourceArrowWriter):
+class KafkaWriter(_AtLeastOnce, DataSourceArrowWriter):
     """Writes a batch query. Thread: owner."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
@@ -145,7 +149,7 @@ class KafkaWriter(_Writing, DataSourceArrowWriter):
         self._tell("A write to Kafka", messages, aborted=True)
 
 
-class KafkaStreamWriter(_Writing, DataSourceStreamArrowWriter):
+class KafkaStreamWriter(_AtLeastOnce, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a streaming query. Thread: owner."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:  # noqa: ARG002

@@ -1,0 +1,188 @@
+"""The exactly-once sink for Spark (``delivery=exactly-once``): writers for streams and for batches.
+
+Spark creates a stream's writer twice for each micro-batch: in the process that plans the tasks, and in the one that
+commits. Only the first one pickles it, for the tasks. So pickling opens the batch, and tasks report to the second one
+what was found. A batch query pickles its only writer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from pykclient.errors import ConfigError, IllegalArgumentError, KafkaError
+from pykclient.spark.sink_driver import BrokerLimits, SinkDriver
+from pykclient.spark.transactional_task import TransactionalLease
+from pykclient.spark.transactions import (
+    REPEATS,
+    Opened,
+    Owner,
+    Producer,
+    Transaction,
+    abort_batch,
+    commit_batch,
+    open_batch,
+    task_role,
+)
+from pykclient.spark.worker import task_attempt
+from pykclient.spark.write_task import KafkaWriteTask
+from pykclient.spark.writer import Writing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from pykclient.spark.options import WriteOptions
+
+_logger = logging.getLogger(__name__)
+
+#: The ledger's producer when this process opened its last batch, by the ledger and the prefix.
+_opened_last: dict[tuple[str, str, str], Producer] = {}
+
+#: The limits of the brokers, by the same.
+_limits: dict[tuple[str, str, str], BrokerLimits] = {}
+
+
+class TransactionMessage(WriterCommitMessage):
+    """The result of a task: its transaction if it wrote rows, or the number of rows that it did not write again.
+
+    ``opened`` is what the driver knew when it opened the batch. Thread: owner.
+    """
+
+    def __init__(
+        self, opened: Opened, query: str | None, transaction: Transaction | None, repeated: int | None
+    ) -> None:
+        self.opened = opened
+        self.query = query
+        self.transaction = transaction
+        self.repeated = repeated
+
+
+class _ExactlyOnce(Writing):
+    """Base of both writers. Thread: owner."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._opened: Opened | None = None
+        self._two_phase = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Open the batch: Spark pickles the writer for the tasks. Raises KafkaError if that is not possible."""
+        if self._opened is None:
+            options = self._options
+            place = (str(self._config["bootstrap.servers"]), options.ledger_topic, options.transactional_id_prefix)
+            with self._driver() as driver:
+                if place not in _limits:
+                    _limits[place] = driver.broker_limits()
+                limits = _limits[place]
+                self._two_phase = limits.two_phase_commit
+                _check_timeout(
+                    self._config, options.restart_budget_ms, limits.transaction_max_timeout_ms, self._two_phase
+                )
+                self._opened = driver.run(open_batch(self._owner(None), _opened_last.get(place)))
+            if self._opened.producer is not None:
+                _opened_last[place] = self._opened.producer
+        return self.__dict__
+
+    def _owner(self, query: str | None) -> Owner:
+        return Owner(self._options.checkpoint, query) if self._options.streaming else Owner("", "")
+
+    def _driver(self) -> SinkDriver:
+        return SinkDriver(self._config, self._options.transactional_id_prefix, self._options.ledger_topic)
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> TransactionMessage:
+        opened, attempt, options = self._opened, task_attempt(), self._options
+        assert opened is not None  # this object was pickled
+        if options.streaming:
+            if attempt.query is None or attempt.batch < 0:
+                raise KafkaError("this version of Spark does not tell tasks their query and micro-batch")
+            if task_role(opened, attempt.query, attempt.batch) == REPEATS:
+                return TransactionMessage(opened, attempt.query, None, sum(batch.num_rows for batch in batches))
+        lease: TransactionalLease | None = None
+
+        def begin() -> TransactionalLease:
+            nonlocal lease
+            lease = TransactionalLease(self._config, options.transactional_id_prefix, two_phase=self._two_phase)
+            return lease
+
+        KafkaWriteTask(self._config, options.topic, freeze_heap=options.freeze_heap, begin=begin).execute(batches)
+        return TransactionMessage(opened, attempt.query, None if lease is None else lease.transaction, None)
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None], batch: int | None) -> None:
+        """Commit all transactions. ``batch`` is None in a batch query."""
+        results = [message for message in messages if isinstance(message, TransactionMessage)]
+        if not results:
+            return
+        opened = results[0].opened
+        number = opened.entry.done + 1 if batch is None else batch
+        transactions = [result.transaction for result in results if result.transaction is not None]
+        repeated = [result.repeated for result in results if result.repeated is not None]
+        with self._driver() as driver:
+            owner = self._owner(results[0].query)
+            driver.run(commit_batch(opened, owner, number, transactions, sum(repeated) if repeated else None))
+        rows = sum(transaction.rows for transaction in transactions)
+        _logger.info("Batch %d to Kafka is committed: %d rows by %d tasks", number, rows, len(transactions))
+
+    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        results = [message for message in messages if isinstance(message, TransactionMessage)]
+        transactions = [result.transaction for result in results if result.transaction is not None]
+        with self._driver() as driver:
+            driver.run(abort_batch(transactions, begun=len(results) == len(messages)))
+
+
+class TransactionalWriter(_ExactlyOnce, DataSourceArrowWriter):
+    """Writes a batch query: all of its rows, or none of them. Thread: owner."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        """Raise IllegalArgumentError if the columns cannot be written, or for the save mode ``overwrite``."""
+        if overwrite:
+            raise IllegalArgumentError('a topic cannot be overwritten; write with mode("append")')
+        super().__init__(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TransactionMessage:
+        """Write one task's rows, in a worker. Raises KafkaError if some were not written."""
+        return self._write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Commit the rows of all tasks. Raises KafkaError if that failed."""
+        self._commit(messages, None)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Abort the transactions of the tasks that succeeded, because others have failed permanently."""
+        self._abort(messages)
+
+
+class TransactionalStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a streaming query, each of them exactly once. Thread: owner."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:  # noqa: ARG002
+        """Raise IllegalArgumentError if the columns cannot be written."""
+        super().__init__(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TransactionMessage:
+        """Write one task's rows, in a worker. Raises KafkaError if some were not written."""
+        return self._write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Commit the rows of all tasks. Raises KafkaError if that failed; the query then repeats the micro-batch."""
+        self._commit(messages, batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """Abort the transactions of the tasks that succeeded, because others have failed permanently."""
+        self._abort(messages)
+
+
+def _check_timeout(config: dict[str, Any], budget_ms: int, most_ms: int | None, two_phase: bool) -> None:
+    """Raise ConfigError if brokers do not allow the transaction timeout that the query needs."""
+    wanted = int(config["transaction.timeout.ms"])
+    if two_phase or most_ms is None or wanted <= most_ms:
+        return
+    enough = "at least the restartBudget" if most_ms >= budget_ms else f"restartBudget too, which is {budget_ms} ms"
+    raise ConfigError(
+        f"option kafka.transaction.timeout.ms ({wanted} ms) is longer than the {most_ms} ms that brokers allow "
+        f"(transaction.max.timeout.ms): raise that, or lower the option; it must be {enough}",
+        key="kafka.transaction.timeout.ms",
+    )

@@ -1,0 +1,139 @@
+"""A job with an exactly-once sink whose processes die at chosen points. It is restarted until it ends.
+
+    python -m tests.spark.exactly_once_job FOLDER BOOTSTRAP_SERVERS SOURCE TARGET POINTS
+
+Copies SOURCE to TARGET in micro-batches. POINTS are separated by commas; each of them is met once, and noted in FOLDER:
+
+- ``task-rows``, ``task-end``: a worker dies after its first rows, or with its transaction left open;
+- ``opened``, ``deciding``, ``decided``, ``ending``, ``ended``, ``done``: the driver dies, with its JVM;
+- ``zombie``: the JVM dies, and the process that commits goes on five seconds later.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from pykclient.spark import KafkaDataSource
+from pykclient.spark import transactions as rules
+from pykclient.spark.options import WriteOptions
+from pykclient.spark.sink_driver import SinkDriver
+from pykclient.spark.transactional_writer import TransactionalStreamWriter, TransactionMessage
+from pykclient.spark.transactions import Producer
+from tests.spark import session
+from tests.spark.crashing_job import first_to_make
+
+JOB, FOLDER, POINTS = "EXACTLY_ONCE_JOB", "EXACTLY_ONCE_FOLDER", "EXACTLY_ONCE_POINTS"
+
+#: The second micro-batch is the first one in which the driver dies.
+FIRST_BATCH = 1
+
+
+def meet(point: str) -> None:
+    """Die here, if this point is to be met and was not yet."""
+    if point in os.environ[POINTS].split(",") and first_to_make(Path(os.environ[FOLDER]) / point):
+        if not point.startswith("task"):
+            os.killpg(int(os.environ[JOB]), signal.SIGKILL)
+        if point == "zombie":
+            time.sleep(5)
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DyingDriver(SinkDriver):
+    def _write(self, request: rules.Write) -> Producer:
+        entry = request.entry
+        watched = entry.batch >= FIRST_BATCH
+        if watched and entry.state == rules.DECIDED:
+            meet("deciding")
+            meet("zombie")
+        elif watched and entry.state == rules.DONE:
+            meet("ended")
+        written = super()._write(request)
+        if watched and entry.state == rules.DECIDED:
+            meet("decided")
+        elif watched and entry.state == rules.DONE:
+            meet("done")
+        return written
+
+    def _end(self, request: rules.End) -> dict[str, str]:
+        super()._end(rules.End(request.transactions[:1], request.commit))
+        meet("ending")
+        return super()._end(request)
+
+
+class DyingWriter(TransactionalStreamWriter):
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        meet("opened")
+        return state
+
+    def _driver(self) -> SinkDriver:
+        return DyingDriver(self._config, self._options.transactional_id_prefix, self._options.ledger_topic)
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> TransactionMessage:
+        def dying() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                half = batch.num_rows // 2
+                yield batch.slice(0, half)
+                if half:
+                    meet("task-rows")
+                yield batch.slice(half)
+
+        message = super()._write(dying())
+        if message.transaction is not None:
+            meet("task-end")
+        return message
+
+
+class DyingDataSource(KafkaDataSource):
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DyingWriter:
+        return DyingWriter(WriteOptions.parse(self.options, streaming=True), schema, overwrite)
+
+
+def main(folder: Path, bootstrap_servers: str, source: str, target: str, points: str) -> None:
+    os.environ.update({JOB: str(os.getpid()), FOLDER: str(folder), POINTS: points})
+    settings = {**session.settings(folder), "spark.master": "local[2,4]"}
+    spark = SparkSession.builder.config(map=dict(settings)).getOrCreate()
+    spark.dataSource.register(DyingDataSource)
+    stream = spark.readStream.format("pykclient").options(
+        **{
+            "kafka.bootstrap.servers": bootstrap_servers,
+            "subscribe": source,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": "400",
+            "minRecordsPerTask": "0",
+        }
+    )
+    sink = (
+        stream.load()
+        .select("value")
+        .writeStream.format("pykclient")
+        .options(
+            **{
+                "kafka.bootstrap.servers": bootstrap_servers,
+                "topic": target,
+                "delivery": "exactly-once",
+                "transactionalIdPrefix": target,
+                "ledgerTopic": f"{target}-ledger",
+                "checkpointLocation": str(folder / "checkpoint"),
+            }
+        )
+    )
+    query = sink.trigger(availableNow=True).start()
+    query.awaitTermination()
+    spark.stop()
+    print("DONE")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])

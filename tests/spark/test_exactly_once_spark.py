@@ -1,0 +1,115 @@
+"""The exactly-once sink in Spark, on real Kafka: its processes are killed, and every row is committed exactly once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pykclient.admin import Admin
+from tests.producer.test_transactions_on_kafka import committed_values
+from tests.spark import builtin, session
+from tests.spark.releases import needs_read_limits
+from tests.spark.topics import numbers, produce
+from tests.support.any_kafka import AnyKafka
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = 1_000
+
+
+def run_job(folder: Path, servers: str, source: str, target: str, points: str, starts: int) -> list[int]:
+    """Start the job until it ends, at most ``starts`` times. Return its exit codes."""
+    codes: list[int] = []
+    while not codes or codes[-1] != 0:
+        log = folder / f"{len(codes)}.log"
+        with log.open("wb") as out:
+            job = subprocess.Popen(
+                [sys.executable, "-m", "tests.spark.exactly_once_job", str(folder), servers, source, target, points],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **session.environment(), "PYTHONUNBUFFERED": "1"},
+                start_new_session=True,
+            )
+            try:
+                codes.append(job.wait(600))
+            finally:
+                if job.returncode is None:
+                    os.killpg(job.pid, signal.SIGKILL)
+                    job.wait(10)
+        assert codes[-1] in {0, -signal.SIGKILL}, log.read_text(errors="replace")[-6000:]
+        assert len(codes) <= starts, codes
+    return codes
+
+
+def check_killed(kafka: AnyKafka, topic: str, folder: Path, points: list[str]) -> None:
+    source, target = f"{topic}-source", f"{topic}-target"
+    kafka.create_topic(source, 2)
+    kafka.create_topic(target, 2)
+    produce(kafka, source, {0: numbers(0, ROWS // 2), 1: numbers(ROWS // 2, ROWS // 2)})
+    drivers = [point for point in points if not point.startswith("task")]
+    codes = run_job(folder, kafka.bootstrap_servers, source, target, ",".join(points), 1 + len(drivers))
+    assert len(codes) == 1 + len(drivers)
+    assert all((folder / point).exists() for point in points)
+    expected = sorted(text.encode() for text in numbers(0, ROWS))
+    assert sorted(committed_values(kafka.bootstrap_servers, target, ROWS)) == expected  # confluent-kafka
+    with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        assert admin.list_transactions(states=["Ongoing"], transactional_id_pattern=f"{target}.*") == []
+
+
+@needs_read_limits
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_killed_workers_and_drivers_commit_each_row_once(kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
+    check_killed(kafka, topic, tmp_path, ["task-rows", "task-end", "ending"])
+
+
+@needs_read_limits
+@pytest.mark.spark
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1800)
+def test_every_point_at_which_a_driver_can_die(kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
+    check_killed(kafka, topic, tmp_path, ["opened", "deciding", "decided", "ended", "done", "zombie"])
+
+
+@needs_read_limits
+@pytest.mark.spark
+@pytest.mark.timeout(180)
+def test_only_committed_rows_are_read_by_both_sources(
+    spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path
+) -> None:
+    """Speculation and a batch query, too: all or nothing."""
+    from pykclient.spark import KafkaDataSource
+
+    spark.dataSource.register(KafkaDataSource)
+    kafka.create_topic(topic, 2)
+    servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    sink = {**servers, "topic": topic, "delivery": "exactly-once", "ledgerTopic": f"{topic}-ledger"}
+    rows = spark.range(0, 50, 1, 3).selectExpr("cast(id as string) as value")
+    batch = rows.write.format("pykclient").options(**sink, transactionalIdPrefix=f"{topic}-batch").mode("append")
+    batch.save()
+    failing = rows.selectExpr("if(value = '40', raise_error('stop'), value) as value")
+    with pytest.raises(Exception, match="stop"):
+        failing.write.format("pykclient").options(**sink, transactionalIdPrefix=f"{topic}-batch").mode("append").save()
+    source = spark.readStream.format("pykclient").options(**servers, subscribe=topic, startingOffsets="earliest")
+    stream = (
+        source.option("kafka.isolation.level", "read_committed")
+        .load()
+        .selectExpr("concat('s', cast(value as string)) as value")
+    )
+    query = stream.writeStream.format("pykclient").options(**sink, transactionalIdPrefix=f"{topic}-stream")
+    query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+    batch.save()
+    expected = Counter(dict.fromkeys(numbers(0, 50), 2)) + Counter(f"s{text}" for text in numbers(0, 50))
+    for name in ("pykclient", "kafka") if builtin.has_builtin() else ("pykclient",):
+        read = spark.read.format(name).options(**servers, subscribe=topic)
+        found = read.option("kafka.isolation.level", "read_committed").load().selectExpr("cast(value as string)")
+        assert Counter(row.value for row in found.collect()) == expected, name
+    assert Counter(value.decode() for value in committed_values(kafka.bootstrap_servers, topic, 150)) == expected

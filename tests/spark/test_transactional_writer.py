@@ -1,0 +1,271 @@
+"""The exactly-once sink without Spark: pickled writers, tasks, commits, restarts."""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from pykclient.admin import Admin
+from pykclient.errors import ConfigError, KafkaError
+from pykclient.spark import transactional_task, transactional_writer
+from pykclient.spark.options import WriteOptions
+from pykclient.spark.sink_driver import SinkDriver
+from pykclient.spark.transactional_writer import TransactionalStreamWriter, TransactionalWriter, TransactionMessage
+from pykclient.spark.transactions import DECIDED, DONE, Entry
+from pykclient.spark.worker import TaskAttempt
+from tests.producer.test_transactions_on_kafka import committed_values
+from tests.support.any_kafka import AnyKafka
+
+SCHEMA = StructType([StructField("value", BinaryType())])
+
+
+class Query:
+    """A streaming query: it runs micro-batches as Spark does, in one process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, servers: str, topic: str, **more: str) -> None:
+        self.monkeypatch = monkeypatch
+        self.id = uuid.uuid4().hex
+        self.ledger = f"{topic}-ledger"
+        self.options = {
+            "kafka.bootstrap.servers": servers,
+            "topic": topic,
+            "delivery": "exactly-once",
+            "transactionalIdPrefix": topic,
+            "ledgerTopic": self.ledger,
+            "checkpointLocation": f"/checkpoints/{topic}",
+            **{name.replace("__", "."): value for name, value in more.items()},
+        }
+
+    def writer(self) -> TransactionalStreamWriter:
+        return TransactionalStreamWriter(WriteOptions.parse(self.options, streaming=True), SCHEMA, False)
+
+    def planned(self) -> bytes:
+        """Return the writer as Spark sends it to the tasks, after a restart of the process that plans."""
+        self.monkeypatch.setattr(transactional_writer, "_opened_last", {})
+        return pickle.dumps(self.writer())
+
+    def task(self, planned: bytes, batch: int, partition: int, values: list[bytes], attempt: int = 0) -> Any:
+        """Run one task, and return its message as it reaches the driver."""
+        running = TaskAttempt(partition, attempt, self.id, batch)
+        self.monkeypatch.setattr(transactional_writer, "task_attempt", lambda: running)
+        self.monkeypatch.setattr(transactional_task, "task_attempt", lambda: running)
+        message = pickle.loads(planned).write(iter([pa.record_batch({"value": values})]))
+        return pickle.loads(pickle.dumps(message))
+
+    def tasks(self, batch: int, *values: list[bytes]) -> list[Any]:
+        planned = self.planned()
+        return [self.task(planned, batch, partition, each) for partition, each in enumerate(values)]
+
+    def run(self, batch: int, *values: list[bytes]) -> None:
+        self.writer().commit(self.tasks(batch, *values), batch)
+
+    def driver(self) -> SinkDriver:
+        return SinkDriver(
+            {"bootstrap.servers": self.options["kafka.bootstrap.servers"]},
+            self.options["transactionalIdPrefix"],
+            self.ledger,
+        )
+
+    def entry(self) -> Entry:
+        with self.driver() as driver:
+            return driver.entries()[self.options["transactionalIdPrefix"]]
+
+    def open_transactions(self) -> list[str]:
+        with self.driver() as driver:
+            return [each.transactional_id for each in driver.open_transactions()]
+
+
+@pytest.fixture
+def query(monkeypatch: pytest.MonkeyPatch, any_kafka: AnyKafka, topic: str) -> Query:
+    any_kafka.create_topic(topic, partitions=2)
+    return Query(monkeypatch, any_kafka.bootstrap_servers, topic)
+
+
+def committed(query: Query, count: int) -> list[bytes]:
+    return sorted(committed_values(query.options["kafka.bootstrap.servers"], query.options["topic"], count))
+
+
+def test_batches_are_committed_in_turn(query: Query) -> None:
+    query.run(0, [b"a", b"b"], [b"c"])
+    query.run(1, [], [b"d"])
+    query.run(2, [])
+    query.run(3, [b"e"])
+    assert committed(query, 5) == [b"a", b"b", b"c", b"d", b"e"]
+    entry = query.entry()
+    assert (entry.state, entry.done, entry.rows, entry.owner.query) == (DONE, 3, 1, query.id)
+    assert query.open_transactions() == []
+
+
+def test_a_batch_that_is_done_is_not_written_again(query: Query) -> None:
+    query.run(0, [b"a"], [b"b"])
+    query.run(0, [b"b"], [b"a"])
+    with pytest.raises(KafkaError, match="committed with 2 rows, and now has 3"):
+        query.run(0, [b"b"], [b"a", b"c"])
+    query.run(1, [b"c"])
+    with pytest.raises(KafkaError, match="the checkpoint is older"):
+        query.run(0, [b"b"], [b"a"])
+    assert committed(query, 3) == [b"a", b"b", b"c"]
+
+
+def test_rows_without_a_decision_are_aborted_by_the_next_start(query: Query) -> None:
+    query.tasks(0, [b"lost"], [b"too"], [b"and", b"this"])
+    assert len(query.open_transactions()) == 3
+    query.planned()
+    assert query.open_transactions() == []
+    query.run(0, [b"a"])
+    assert committed(query, 1) == [b"a"]
+
+
+def test_a_decided_batch_is_finished_by_the_next_start(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    query.run(0, [b"a"])
+    messages = query.tasks(1, [b"b"], [b"c"], [b"d"])
+    end, ended = Admin.end_transactions, []
+
+    def end_one(admin: Admin, transactions: Any, commit: bool, **more: Any) -> Any:
+        ended.append(end(admin, dict([next(iter(transactions.items()))]), commit, **more))
+        raise KafkaError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Admin, "end_transactions", end_one)
+        with pytest.raises(KafkaError, match="killed"):
+            query.writer().commit(messages, 1)
+        query.writer().abort(messages, 1)  # as Spark calls it; the decision stands
+    assert len(ended) == 1
+    assert query.entry().state == DECIDED
+    query.run(1, [b"b"], [b"c"], [b"d"])  # written again by nobody
+    assert query.entry().state == DONE
+    assert committed(query, 4) == [b"a", b"b", b"c", b"d"]
+
+
+def test_earlier_driver_that_still_runs_decides_nothing(query: Query) -> None:
+    messages = query.tasks(0, [b"a"], [b"b"])
+    query.planned()
+    with pytest.raises(KafkaError, match="another driver"):
+        query.writer().commit(messages, 0)
+    query.run(0, [b"a"], [b"b"])
+    assert committed(query, 2) == [b"a", b"b"]
+
+
+def test_transactions_that_timed_out_before_the_decision_commit_nothing(query: Query) -> None:
+    messages = query.tasks(0, [b"a"], [b"b"])
+    with Admin(bootstrap_servers=query.options["kafka.bootstrap.servers"]) as admin:
+        admin.fence_producers([messages[1].transaction.id]).all()  # as the coordinator does it
+    with pytest.raises(KafkaError, match="1 of its 2 transactions are not open"):
+        query.writer().commit(messages, 0)
+    assert query.open_transactions() == []
+    query.run(0, [b"a"], [b"b"])
+    assert committed(query, 2) == [b"a", b"b"]
+
+
+def decided(query: Query, monkeypatch: pytest.MonkeyPatch) -> list[TransactionMessage]:
+    """Run batch 0 up to its decision, and no further."""
+    messages = query.tasks(0, [b"a"], [b"b"])
+
+    def die(*_: Any, **__: Any) -> Any:
+        raise KafkaError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Admin, "end_transactions", die)
+        with pytest.raises(KafkaError, match="killed"):
+            query.writer().commit(messages, 0)
+    return messages
+
+
+def test_a_decided_batch_of_which_nothing_is_left_is_repeated(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = decided(query, monkeypatch)
+    with Admin(bootstrap_servers=query.options["kafka.bootstrap.servers"]) as admin:
+        admin.fence_producers([message.transaction.id for message in messages if message.transaction]).all()
+    query.run(0, [b"a"], [b"b"])
+    assert committed(query, 2) == [b"a", b"b"]
+
+
+def test_a_decided_batch_that_is_torn_fails_with_its_rows(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = decided(query, monkeypatch)
+    with Admin(bootstrap_servers=query.options["kafka.bootstrap.servers"]) as admin:
+        admin.fence_producers([messages[0].transaction.id if messages[0].transaction else ""]).all()
+    for _ in range(2):
+        with pytest.raises(KafkaError, match=r"committed in part.*-0-0 \(1 rows: .*offset \d to \d"):
+            query.planned()
+
+
+def test_another_query_with_the_prefix_is_refused(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    query.run(0, [b"a"])
+    messages = query.tasks(1, [b"b"])
+    servers, topic = query.options["kafka.bootstrap.servers"], query.options["topic"]
+    other = Query(monkeypatch, servers, topic, checkpointLocation="/elsewhere")
+    with pytest.raises(KafkaError, match="belongs to another query, with the checkpoint /checkpoints"):
+        other.tasks(0, [b"x"])
+    query.writer().commit(messages, 1)  # the first one is not disturbed
+    other.id = query.id  # the same query, with its checkpoint moved
+    other.run(2, [b"c"])
+    assert other.entry().owner == ("/elsewhere", query.id)
+    assert committed(query, 3) == [b"a", b"b", b"c"]
+
+
+def test_attempts_that_spark_did_not_take_are_aborted_by_the_commit(query: Query) -> None:
+    planned = query.planned()
+    taken = query.task(planned, 0, 0, [b"a"])
+    query.task(planned, 0, 0, [b"a"], attempt=1)
+    assert len(query.open_transactions()) == 2
+    query.writer().commit([taken], 0)
+    assert query.open_transactions() == []
+    assert committed(query, 1) == [b"a"]
+
+
+def test_failed_tasks_abort_the_batch(query: Query) -> None:
+    planned = query.planned()
+    message = query.task(planned, 0, 0, [b"a"])
+    with pytest.raises(KafkaError, match="not written"):
+        query.task(planned, 0, 1, [b"x" * 2_000_000])
+    assert len(query.open_transactions()) == 1
+    query.writer().abort([message, None], 0)
+    assert query.open_transactions() == []
+    query.run(0, [b"a"])
+    assert committed(query, 1) == [b"a"]
+
+
+def test_batch_query_writes_all_or_nothing(query: Query) -> None:
+    def job(*values: list[bytes]) -> tuple[TransactionalWriter, list[Any]]:
+        options = {name: value for name, value in query.options.items() if name != "checkpointLocation"}
+        writer = TransactionalWriter(WriteOptions.parse(options, streaming=False), SCHEMA, False)
+        planned = pickle.dumps(writer)
+        query.monkeypatch.setattr(query, "id", None)
+        messages = [query.task(planned, -1, partition, each) for partition, each in enumerate(values)]
+        return pickle.loads(planned), messages
+
+    writer, messages = job([b"a"], [b"b"])
+    writer.commit(messages)
+    job([b"lost"])
+    writer, messages = job([b"c"], [], [b"a"])
+    writer.commit(messages)
+    assert committed(query, 4) == [b"a", b"a", b"b", b"c"]
+    assert query.entry().done == 1
+
+
+# --- options ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"transactionalIdPrefix": ""}, "needs the option transactionalIdPrefix"),
+        ({"checkpointLocation": ""}, "needs checkpointLocation"),
+        ({"delivery": "twice"}, "must be at-least-once or exactly-once"),
+        ({"delivery": "at-least-once"}, "option transactionalIdPrefix needs delivery=exactly-once"),
+        ({"kafka.transaction.timeout.ms": "60000"}, "60000 ms. is shorter than restartBudget"),
+        ({"restartBudget": "20m"}, "shorter than restartBudget"),
+        ({"kafka.acks": "1"}, "acks"),
+        ({"kafka.transactional.id": "x"}, "kafka.transactional.id is not supported"),
+    ],
+)
+def test_wrong_options_are_refused_on_the_driver(
+    monkeypatch: pytest.MonkeyPatch, change: dict[str, str], says: str
+) -> None:
+    query = Query(monkeypatch, "localhost:9092", "orders")
+    with pytest.raises(ConfigError, match=says):
+        WriteOptions.parse({**query.options, **change}, streaming=True)
