@@ -228,3 +228,54 @@ def test_rates_and_rebalances(monkeypatch: pytest.MonkeyPatch) -> None:
     assert monitor.turn()[1][0]["changes"] == 1
     cluster.state = GroupState.PREPARING_REBALANCE
     assert monitor.turn()[1][0]["changes"] == 2
+
+
+def test_transactions_of_spark_jobs(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str) -> None:
+    from pykclient.spark.sink_driver import SinkDriver
+    from pykclient.spark.transactions import Opened, Owner, Producer, Transaction, commit_batch, open_batch
+
+    cluster.create_topic(topic, 1)
+    servers, ledger = cluster.bootstrap_servers, f"{topic}-ledger"
+    options = ("--ledger", ledger)
+    assert pykclient.ok("spark-transactions", "list", *options, "--json").json == []
+
+    def opened() -> Opened:
+        with SinkDriver({"bootstrap.servers": servers}, topic, ledger) as driver:
+            return driver.run(open_batch(Owner("/c")))
+
+    def written() -> Transaction:
+        producer = KafkaProducer[bytes, bytes](bootstrap_servers=servers, transactional_id=f"{topic}-0-0")
+        producer.init_transactions()
+        producer.begin_transaction()
+        offset = producer.send(topic, b"x").get(30).offset
+        identity = Producer(*producer.producer_id_and_epoch)
+        producer.close(keep_transaction=True)
+        return Transaction(f"{topic}-0-0", identity, 1, {topic: {"0": [offset, offset]}})
+
+    before = opened()
+    decision, found = commit_batch(before, Owner("/c", "q"), 0, [written()], None), None
+    with SinkDriver({"bootstrap.servers": servers}, topic, ledger) as driver:
+        request = next(decision)
+        while found is None:  # until the decision is in the ledger
+            answer = driver.run(_one(request))
+            found = request if "Write" in type(request).__name__ else None
+            request = decision.send(answer)
+    (row,) = pykclient.ok("spark-transactions", "list", *options, "--json").json
+    assert (row["prefix"], row["state"], row["open"]) == (topic, "decided", 1)
+    assert row["transactions"][0]["rows"] == 1
+    for refused in ("abort", "forget"):
+        assert "decided" in pykclient("spark-transactions", refused, topic, *options, "-y").err
+    assert "batch 0 is done" in pykclient.ok("spark-transactions", "commit", topic, *options, "-y").out
+    opened()
+    written()
+    assert "batch 0 is done" in pykclient.ok("spark-transactions", "abort", topic, *options, "-y").out
+    (row,) = pykclient.ok("spark-transactions", "list", *options, "--json").json
+    assert (row["state"], row["done"], row["open"]) == ("done", 0, 0)
+    pykclient.ok("spark-transactions", "forget", topic, *options, "-y")
+    assert pykclient.ok("spark-transactions", "list", *options, "--json").json == []
+    assert "no entry" in pykclient("spark-transactions", "commit", topic, *options, "-y").err
+
+
+def _one(request: Any) -> Any:
+    """Return the answer to a request of the sink's driver."""
+    return (yield request)

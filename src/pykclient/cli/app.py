@@ -25,6 +25,10 @@ COMMANDS: Final = {
     "acls": ("acls:acls", "List, create and delete access control lists."),
     "cluster": ("cluster:cluster", "Show brokers, features, the quorum and log directories."),
     "transactions": ("transactions:transactions", "List and describe transactions; find and abort those that hang."),
+    "spark-transactions": (
+        "spark_transactions:spark_transactions",
+        "Show and settle transactions of Spark jobs that write exactly once.",
+    ),
     "doctor": ("doctor:doctor", "Check a connection step by step, and say what to do."),
     "bench": ("bench:bench", "Write and read records, and show the rates."),
     "top": ("top:top", "Watch write rates, lag and rebalances."),

@@ -230,10 +230,11 @@ class SinkDriver:
             min((int(each[_MAX_TIMEOUT] or 0) for each in values if _MAX_TIMEOUT in each), default=None),
         )
 
-    def open_transactions(self) -> list[TransactionListing]:
-        """Return the open transactions of the query's tasks."""
+    def open_transactions(self, pattern: str | None = None) -> list[TransactionListing]:
+        """Return the open transactions of the query's tasks, or those whose ids match ``pattern``."""
         return self.admin.list_transactions(
-            states=[TransactionState.ONGOING], transactional_id_pattern=rules.pattern_of(self._prefix)
+            states=[TransactionState.ONGOING],
+            transactional_id_pattern=rules.pattern_of(self._prefix) if pattern is None else pattern,
         )
 
     def entries(self) -> dict[str, Entry]:

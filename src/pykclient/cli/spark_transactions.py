@@ -1,0 +1,150 @@
+"""``pykclient spark-transactions``: what the exactly-once sink for Spark has decided, and has left behind."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from pykclient.cli import settings
+from pykclient.cli.console import emit
+from pykclient.cli.options import Command, CommandGroup, pass_session
+from pykclient.cli.outcomes import confirm
+from pykclient.cli.problems import CommandError
+from pykclient.cli.session import Session
+
+if TYPE_CHECKING:
+    from pykclient.spark.sink_driver import SinkDriver
+    from pykclient.spark.transactions import Entry
+
+_LEDGER = click.option(
+    "--ledger",
+    default="pykclient-spark-ledger",
+    metavar="TOPIC",
+    help="The option ledgerTopic of the query. Default: pykclient-spark-ledger.",
+)
+
+
+@click.group("spark-transactions", cls=CommandGroup)
+def spark_transactions() -> None:
+    """Show and settle transactions of Spark jobs that write exactly once.
+
+    A query settles its own when it is restarted. These commands are for jobs that are not.
+    """
+
+
+def _driver(session: Session, prefix: str, ledger: str) -> SinkDriver:
+    from pykclient.config.producer_config import ProducerConfig
+    from pykclient.spark.sink_driver import SinkDriver
+
+    config = settings.for_client(ProducerConfig, session.settings(), {"max.block.ms": session.timeout_ms})
+    return SinkDriver(config, prefix, ledger)
+
+
+def _entry(driver: SinkDriver, prefix: str, ledger: str) -> Entry:
+    entry = driver.entries().get(prefix)
+    if entry is None:
+        raise CommandError(f"the ledger {ledger} has no entry for the prefix {prefix!r}")
+    return entry
+
+
+@spark_transactions.command("list", cls=Command)
+@_LEDGER
+@pass_session
+def list_transactions(session: Session, /, ledger: str) -> None:
+    """List queries with the state of their last batch, and the number of their open transactions.
+
+    A decided batch is being committed, or its driver has died: start the query again, or use `commit`. A torn one is
+    committed in part; --json shows the transactions whose rows are missing.
+    """
+    from pykclient.spark.transactions import pattern_of
+
+    with _driver(session, "", ledger) as driver:
+        entries = driver.entries()
+        found = [listed.transactional_id for listed in driver.open_transactions(".*")] if entries else []
+    rows = [
+        {
+            "prefix": prefix,
+            "state": entry.state,
+            "batch": entry.batch,
+            "done": entry.done,
+            "open": sum(re.fullmatch(pattern_of(prefix), id) is not None for id in found),
+            "checkpoint": entry.owner.checkpoint,
+            "transactions": [
+                {
+                    "transactional_id": each.id,
+                    "producer_id": each.producer.producer_id,
+                    "producer_epoch": each.producer.epoch,
+                    "rows": each.rows,
+                    "offsets": each.offsets,
+                }
+                for each in entry.transactions
+            ],
+        }
+        for prefix, entry in sorted(entries.items())
+    ]
+    emit(session, rows, ("prefix", "state", "batch", "done", "open", "checkpoint"))
+
+
+@spark_transactions.command(cls=Command)
+@click.argument("prefix")
+@_LEDGER
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@pass_session
+def commit(session: Session, /, prefix: str, ledger: str, yes: bool) -> None:
+    """Commit the decided batch of a stopped query, and abort its other open transactions.
+
+    A torn batch then counts as done: write its missing rows first.
+    """
+    _settle(session, prefix, ledger, yes, commit=True)
+
+
+@spark_transactions.command(cls=Command)
+@click.argument("prefix")
+@_LEDGER
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@pass_session
+def abort(session: Session, /, prefix: str, ledger: str, yes: bool) -> None:
+    """Abort the open transactions of a stopped query that are not decided.
+
+    A torn batch is then repeated when the query starts again, and those of its rows that are committed come twice.
+    """
+    _settle(session, prefix, ledger, yes, commit=False)
+
+
+def _settle(session: Session, prefix: str, ledger: str, yes: bool, *, commit: bool) -> None:
+    from pykclient.spark.transactions import settle
+
+    with _driver(session, prefix, ledger) as driver:
+        entry = _entry(driver, prefix, ledger)
+        found = len(driver.open_transactions())
+        verb = "Commit" if commit else "Abort"
+        confirm(
+            session,
+            f"{verb} batch {entry.batch} of {prefix}, which is {entry.state}, with {found} open transactions?",
+            yes,
+        )
+        settled = driver.run(settle(entry, commit))
+    click.echo(f"{prefix}: batch {settled.batch} is {settled.state}")
+
+
+@spark_transactions.command(cls=Command)
+@click.argument("prefix")
+@_LEDGER
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@pass_session
+def forget(session: Session, /, prefix: str, ledger: str, yes: bool) -> None:
+    """Remove a query that is gone for good from the ledger, so that another one can have its prefix.
+
+    If the query is started again after all, a batch that its checkpoint does not know as committed is written twice.
+    """
+    from pykclient.spark.transactions import DECIDED
+
+    with _driver(session, prefix, ledger) as driver:
+        entry = _entry(driver, prefix, ledger)
+        if entry.state == DECIDED:
+            raise CommandError(f"batch {entry.batch} of {prefix} is decided and not finished; use commit first")
+        confirm(session, f"Forget {prefix}, which has committed batch {entry.done}?", yes)
+        driver.forget()
+    click.echo(f"forgotten: {prefix}")
