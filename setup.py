@@ -2,6 +2,7 @@
 
 They are optional: where they cannot be compiled, the package is installed without them, and runs in Python alone.
 ``PYKCLIENT_BUILD=python`` leaves them out, ``PYKCLIENT_BUILD=c`` fails where they cannot be compiled.
+``PYKCLIENT_BUILD_WITHOUT="aio record/_lines"`` leaves out these folders and modules, where time matters more.
 All cores translate and compile. ``CFLAGS`` replaces the optimization and debug settings chosen here.
 """
 
@@ -27,17 +28,24 @@ SOURCE = Path("src")
 #: Where the translated C files go: the same for every Python.
 TRANSLATED = "build/cython"
 
+#: The modules that run for each record of a producer or consumer. The others gain nothing by more than -O1.
+HOT = {"_append_state", "_awaited_sends", "_columns", "_outbox", "_record_cursor", "_record_fields", "_send_path"}
 #: Without debug information, which would be four fifths of an installation.
-COMPILE_FLAGS = ["-O2", "-g0"]
+COMPILE_FLAGS = ["-O1", "-g0"]
+HOT_FLAGS = ["-O2", "-g0"]
 #: Without the names of local symbols, which only debuggers use.
 LINK_FLAGS = ["-Wl,-x"] if sys.platform == "darwin" else ["-Wl,-s"]
 
 
 def extensions() -> list[Extension]:
-    return [
-        Extension(".".join(path.relative_to(SOURCE).with_suffix("").parts), [path.as_posix()], optional=WANTED != "c")
-        for path in sorted(SOURCE.rglob("*.pyx"))
-    ]
+    left_out = [SOURCE / "pykclient" / name for name in os.environ.get("PYKCLIENT_BUILD_WITHOUT", "").split()]
+    found = []
+    for path in sorted(SOURCE.rglob("*.pyx")):
+        module = path.with_suffix("")
+        if not any(other in (module, *module.parents) for other in left_out):
+            name = ".".join(module.relative_to(SOURCE).parts)
+            found.append(Extension(name, [path.as_posix()], optional=WANTED != "c"))
+    return found
 
 
 def cores() -> int:
@@ -71,12 +79,14 @@ class BuildExt(build_ext):
                 "binding": True,
                 "embedsignature": True,
                 "freethreading_compatible": True,
+                "auto_pickle": False,  # it would be a quarter of the code of modules with classes
             },
         )
         compile_flags, link_flags = self.known_flags()
         for extension, c_extension in zip(self.extensions, translated, strict=True):
             extension.sources = c_extension.sources
-            extension.extra_compile_args = compile_flags
+            is_hot = extension.name.rpartition(".")[2] in HOT
+            extension.extra_compile_args = HOT_FLAGS if is_hot and compile_flags else compile_flags
             extension.extra_link_args = link_flags
         super().build_extensions()
 

@@ -14,7 +14,20 @@ import pytest
 import pykclient
 
 #: Modules that only some programs need; they are loaded on first use.
-LATE = {"ssl", "asyncio", "concurrent", "lz4", "snappy", "zstandard", "gzip", "mmh3", "json", "dataclasses"}
+LATE = {
+    "ssl",
+    "asyncio",
+    "backports",
+    "concurrent",
+    "cramjam",
+    "lz4",
+    "snappy",
+    "zstandard",
+    "gzip",
+    "mmh3",
+    "json",
+    "dataclasses",
+}
 #: Modules that no import of ours may load.
 NEVER = {"confluent_kafka", "kafka", "aiokafka", "pyspark", "pyarrow", "hypothesis", "pytest"}
 

@@ -3,11 +3,13 @@ from __future__ import annotations
 import builtins
 import gzip
 import platform
+import random
 import struct
 import subprocess
 import sys
 import threading
 import zlib
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -21,8 +23,21 @@ from hypothesis import strategies as st
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.fetch_config import FetchConfig
 from pykclient.errors import CorruptRecordError, IllegalArgumentError, UnsupportedCompressionTypeError
-from pykclient.record import DEFAULT_MAX_DECOMPRESSED_BYTES, Compression, CompressionType
+from pykclient.record import DEFAULT_MAX_DECOMPRESSED_BYTES, Compression, CompressionType, codec_engines
 from tests.record.strategies import CODECS
+
+
+@pytest.fixture(scope="module", params=["installed", "standard"], autouse=True)
+def engines(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run each test with the packages of the extra ``codecs``, and with what every installation has."""
+    before = dict(codec_engines._engines)
+    codec_engines._engines.clear()
+    if request.param == "standard":
+        codec_engines._engines.update(lz4=codec_engines.CramjamLz4(), zstd=codec_engines.StandardZstd())
+    yield
+    codec_engines._engines.clear()
+    codec_engines._engines.update(before)
+
 
 TEXT = b"the quick brown fox jumps over the lazy dog; " * 5000
 
@@ -221,24 +236,79 @@ def test_zlib_errors_are_chained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("codec", "module", "package"),
-    [("snappy", "snappy", "python-snappy"), ("lz4", "lz4", "lz4"), ("zstd", "zstandard", "zstandard")],
+    ("codec", "modules", "package"),
+    [
+        ("snappy", {"snappy"}, "python-snappy"),
+        ("lz4", {"lz4", "cramjam"}, "cramjam"),
+        ("zstd", {"zstandard", "backports", "compression"}, r"(backports\.zstd|zstandard)"),
+    ],
 )
-def test_a_missing_library_is_named(codec: str, module: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_package_of_missing_codec(
+    codec: str, modules: set[str], package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real_import = builtins.__import__
 
     def without(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.partition(".")[0] == module:
+        if name.partition(".")[0] in modules:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return real_import(name, *args, **kwargs)
 
     compressed = Compression.of(codec).compress(b"data")
     monkeypatch.setattr(builtins, "__import__", without)
-    compression = Compression.of(codec)
+    monkeypatch.setattr(codec_engines, "_engines", {})
+    compression = Compression.of(codec, None if codec == "snappy" else 5)  # not the default, which keeps compressors
     with pytest.raises(UnsupportedCompressionTypeError, match=f"pip install {package}"):
         compression.compress(b"data")
     with pytest.raises(UnsupportedCompressionTypeError, match=f"pip install {package}"):
         compression.decompress(compressed)
+
+
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("checks", [False, True])
+@pytest.mark.parametrize("block_size", [4, 5, 6, 7])
+def test_cramjam_reads_every_kind_of_lz4_frame(linked: bool, checks: bool, block_size: int) -> None:
+    engine = codec_engines.CramjamLz4()
+    for data in (b"", b"x", TEXT, bytes(range(256)) * 700):
+        frame = lz4.frame.compress(
+            data,
+            block_size=block_size,
+            block_linked=linked,
+            content_checksum=checks,
+            block_checksum=checks,
+            store_size=checks,
+        )
+        assert engine.decompress(frame, len(data)) == data
+        assert engine.decompress(frame + b"more", len(data)) == data
+        if data:
+            with pytest.raises(CorruptRecordError, match="decompress to more than"):
+                engine.decompress(frame, len(data) - 1)
+
+
+@given(st.binary(max_size=300) | st.integers(0, 300_000).map(lambda size: TEXT[:size]), st.sampled_from((None, 3, 12)))
+def test_engines_of_lz4_read_each_other(data: bytes, level: int | None) -> None:
+    package, cramjam = codec_engines.Lz4Package(), codec_engines.CramjamLz4()
+    assert package.decompress(cramjam.compress(data, level), len(data)) == data
+    assert cramjam.decompress(package.compress(data, level), len(data)) == data
+
+
+@given(st.binary(max_size=300) | st.integers(0, 300_000).map(lambda size: TEXT[:size]), st.sampled_from((-5, 3, 19)))
+def test_engines_of_zstd_read_each_other(data: bytes, level: int) -> None:
+    package, standard = codec_engines.ZstandardPackage(), codec_engines.StandardZstd()
+    assert package.decompress(standard.compressor(level)(data), len(data)) == data
+    assert standard.decompress(package.compressor(level)(data), len(data)) == data
+
+
+def test_incompressible_blocks_are_stored() -> None:
+    data = random.Random(1).randbytes(200_000)
+    frame = codec_engines.CramjamLz4().compress(data, None)
+    assert len(frame) == 7 + 4 * 4 + len(data) + 4
+    assert Compression.of("lz4").decompress(frame) == data
+
+
+def test_zstd_of_too_many_frames() -> None:
+    frames = zstandard.compress(b"") * 10_000
+    with pytest.raises(CorruptRecordError, match="more than 64 frames"):
+        codec_engines.StandardZstd().decompress(frames, 100)
 
 
 def test_codecs_are_imported_when_they_are_needed() -> None:
@@ -247,7 +317,7 @@ def test_codecs_are_imported_when_they_are_needed() -> None:
     program = (
         "import sys, pykclient.record as r\n"
         "r.MemoryRecordsBuilder(compression=r.Compression.of('zstd'))\n"
-        "print([m for m in ('snappy', 'lz4', 'zstandard') if m in sys.modules])"
+        "print([m for m in ('snappy', 'lz4', 'cramjam', 'zstandard', 'backports') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"

@@ -1,7 +1,8 @@
 """Compression and decompression of record batches (Java: common.compress).
 
-A codec library is imported when the first batch needs it. If it is missing, UnsupportedCompressionTypeError names the
-package to install. A codec library's errors about bad input become CorruptRecordError.
+A codec library is imported when the first batch needs it (``codec_engines``). If it is missing,
+UnsupportedCompressionTypeError names the package to install. A codec library's errors about bad input become
+CorruptRecordError.
 
 **Decompression bombs.** The broker bounds a batch's compressed size (``message.max.bytes``) but not its decompressed
 size: 1 MiB of zstd can hold tens of GiB. Every decompression here runs in steps and stops once its output exceeds a
@@ -9,48 +10,23 @@ limit. The default limit of 256 MiB is 256 times the broker's default bound for 
 ratios of real records and for batches that are large on purpose, and it still fits a container of ordinary size. The
 consumer's ``max.decompressed.batch.bytes`` sets the limit.
 
-Thread: any. Compressors and decompressors that are worth keeping (zstd: 10 times faster for small batches) are lent to
-one call at a time; ``list.pop`` and ``list.append`` act as the lock.
+Thread: any. Compressors that are worth keeping (zstd: 10 times faster for small batches) are lent to one call at a
+time; ``list.pop`` and ``list.append`` act as the lock.
 """
 # ruff: noqa: ARG002 - the codecs share one signature, and few need all of it
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pykclient.errors import CorruptRecordError, UnsupportedCompressionTypeError
-from pykclient.record.compression_type import CompressionType
+from pykclient.record.compression_type import CompressionType, not_installed, too_large, unreadable
 
 if TYPE_CHECKING:
     from pykclient.record.record_batch import Buffer
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
-
-_MIN_STEP = 64 * 1024
-
-
-def _not_installed(codec: str, package: str, error: ImportError) -> UnsupportedCompressionTypeError:
-    return UnsupportedCompressionTypeError(
-        f"{codec} needs a package that cannot be imported ({error}); install it: pip install {package}"
-    )
-
-
-def _too_large(codec: str, size: int, limit: int) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"{size} bytes of {codec} decompress to more than {limit} bytes; "
-        "if that is intended, raise max.decompressed.batch.bytes"
-    )
-
-
-def _unreadable(codec: str, error: Exception | str) -> CorruptRecordError:
-    return CorruptRecordError(f"unreadable {codec} data: {error}")
-
-
-def _first_step(size: int) -> int:
-    """Return how many bytes of output to request first; most batches decompress in one step."""
-    return max(_MIN_STEP, 4 * size)
 
 
 class Compression:
@@ -140,17 +116,17 @@ class GzipCompression(Compression):
         rest: Buffer = data
         while len(rest) or not chunks:
             if len(chunks) == self._MAX_MEMBERS:
-                raise _unreadable("gzip", f"more than {self._MAX_MEMBERS} members")
+                raise unreadable("gzip", f"more than {self._MAX_MEMBERS} members")
             member = zlib.decompressobj(zlib.MAX_WBITS | 16)
             try:
                 chunk = member.decompress(rest, limit - total + 1)
             except zlib.error as error:
-                raise _unreadable("gzip", error) from error
+                raise unreadable("gzip", error) from error
             total += len(chunk)
             if total > limit:
-                raise _too_large("gzip", len(data), limit)
+                raise too_large("gzip", len(data), limit)
             if not member.eof:
-                raise _unreadable("gzip", "it ends early")
+                raise unreadable("gzip", "it ends early")
             chunks.append(chunk)
             rest = member.unused_data
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
@@ -183,11 +159,11 @@ class SnappyCompression(Compression):
         for block in self._blocks(data):
             total += self._declared_size(block)
             if total > limit:
-                raise _too_large("snappy", len(data), limit)
+                raise too_large("snappy", len(data), limit)
             try:
                 chunks.append(bytes(snappy.uncompress(block)))
             except snappy.UncompressError as error:
-                raise _unreadable("snappy", error) from error
+                raise unreadable("snappy", error) from error
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     @staticmethod
@@ -195,7 +171,7 @@ class SnappyCompression(Compression):
         try:
             import snappy  # type: ignore[import-untyped]
         except ImportError as error:
-            raise _not_installed("snappy", "python-snappy", error) from error
+            raise not_installed("snappy", "python-snappy", error) from error
         return snappy
 
     def _blocks(self, data: bytes) -> Iterator[bytes]:
@@ -212,7 +188,7 @@ class SnappyCompression(Compression):
             size = int.from_bytes(data[pos : pos + 4], "big")
             pos += 4
             if size > end - pos:
-                raise _unreadable("snappy", f"a block of {size} bytes where {end - pos} are left")
+                raise unreadable("snappy", f"a block of {size} bytes where {end - pos} are left")
             yield data[pos : pos + size]
             pos += size
 
@@ -225,15 +201,15 @@ class SnappyCompression(Compression):
         declared = 0
         for index in range(5):
             if index == len(block):
-                raise _unreadable("snappy", "it ends early")
+                raise unreadable("snappy", "it ends early")
             declared |= (block[index] & 0x7F) << 7 * index
             if block[index] < 0x80:
                 break
         else:
-            raise _unreadable("snappy", "a block's size has more than 5 bytes")
+            raise unreadable("snappy", "a block's size has more than 5 bytes")
         # The densest element encodes 64 bytes in 3; no real data comes near 32 to 1.
         if declared > 32 * len(block):
-            raise _unreadable("snappy", f"{len(block)} bytes cannot hold the {declared} that they declare")
+            raise unreadable("snappy", f"{len(block)} bytes cannot hold the {declared} that they declare")
         return declared
 
 
@@ -251,53 +227,25 @@ class Lz4Compression(Compression):
     _CONTENT_SIZE_FLAG = 0x08
 
     def compress(self, data: Buffer, magic: int = 2) -> bytes:
-        frame = self._library()
-        compressed: bytes = frame.compress(
-            data,
-            compression_level=0 if self.level in (9, None) else min(max(self.level, 3), 12),
-            block_size=frame.BLOCKSIZE_MAX64KB,
-            block_linked=False,
-            store_size=False,
-        )
+        from pykclient.record.codec_engines import lz4_engine
+
+        level = None if self.level in (9, None) else min(max(self.level, 3), 12)
+        compressed = lz4_engine().compress(data, level)
         if magic == 0:
             return compressed[:6] + bytes((_frame_checksum(compressed[:6]),)) + compressed[7:]
         return compressed
 
     def decompress(self, data: Buffer, magic: int = 2, limit: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> bytes:
-        frame = self._library()
+        from pykclient.record.codec_engines import lz4_engine
+
+        engine = lz4_engine()
         if magic == 0:
             data = self._with_right_checksum(bytes(data))
-        decompressor = frame.LZ4FrameDecompressor()
-        chunks: list[bytes] = []
-        total = 0
-        step = _first_step(len(data))
-        pending: Buffer = data
-        try:
-            while not decompressor.eof:
-                chunk = decompressor.decompress(pending, min(step, limit - total + 1))
-                total += len(chunk)
-                if total > limit:
-                    raise _too_large("lz4", len(data), limit)
-                chunks.append(chunk)
-                if not chunk and decompressor.needs_input and not decompressor.eof:
-                    raise _unreadable("lz4", "it ends early")
-                pending = b""
-                step *= 4
-        except (RuntimeError, EOFError) as error:
-            raise _unreadable("lz4", error) from error
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-    @staticmethod
-    def _library() -> Any:
-        try:
-            import lz4.frame  # type: ignore[import-untyped]
-        except ImportError as error:
-            raise _not_installed("lz4", "lz4", error) from error
-        return lz4.frame
+        return engine.decompress(data, limit)
 
     def _with_right_checksum(self, data: bytes) -> bytes:
         if len(data) < 7 or not data.startswith(self._FRAME_MAGIC):
-            raise _unreadable("lz4", "no frame header")
+            raise unreadable("lz4", "no frame header")
         end = 14 if data[4] & self._CONTENT_SIZE_FLAG else 6
         return data[:end] + bytes((_frame_checksum(data[4:end]),)) + data[end + 1 :]
 
@@ -328,51 +276,26 @@ class ZstdCompression(Compression):
 
     def __init__(self, type: CompressionType, level: int | None) -> None:
         super().__init__(type, level)
-        self._idle: list[Any] = []
+        self._idle: list[Callable[[Buffer], bytes]] = []
 
     def compress(self, data: Buffer, magic: int = 2) -> bytes:
-        zstandard = self._library()
         try:
-            compressor = self._idle.pop()
+            compress = self._idle.pop()
         except IndexError:
+            from pykclient.record.codec_engines import zstd_engine
+
             level = self.type.default_level if self.level is None else self.level
-            compressor = zstandard.ZstdCompressor(level=level)
-        compressed: bytes = compressor.compress(data)
-        self._idle.append(compressor)
+            assert level is not None
+            compress = zstd_engine().compressor(level)
+        compressed = compress(data)
+        self._idle.append(compress)
         return compressed
 
     def decompress(self, data: Buffer, magic: int = 2, limit: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> bytes:
-        zstandard = self._library()
-        try:
-            decompressor = _IDLE_ZSTD_DECOMPRESSORS.pop()
-        except IndexError:
-            decompressor = zstandard.ZstdDecompressor()
-        chunks: list[bytes] = []
-        total = 0
-        step = _first_step(len(data))
-        try:
-            reader = decompressor.stream_reader(data, read_across_frames=True)
-            while chunk := reader.read(min(step, limit - total + 1)):
-                total += len(chunk)
-                if total > limit:
-                    raise _too_large("zstd", len(data), limit)
-                chunks.append(chunk)
-                step *= 4
-        except zstandard.ZstdError as error:
-            raise _unreadable("zstd", error) from error
-        _IDLE_ZSTD_DECOMPRESSORS.append(decompressor)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        from pykclient.record.codec_engines import zstd_engine
 
-    @staticmethod
-    def _library() -> Any:
-        try:
-            import zstandard
-        except ImportError as error:
-            raise _not_installed("zstd", "zstandard", error) from error
-        return zstandard
+        return zstd_engine().decompress(data, limit)
 
-
-_IDLE_ZSTD_DECOMPRESSORS: list[Any] = []
 
 _CLASSES: tuple[type[Compression], ...] = (
     NoCompression,

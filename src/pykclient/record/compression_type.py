@@ -1,10 +1,10 @@
-"""The codecs that batches name in their attributes (Java: CompressionType)."""
+"""The codecs that batches name in their attributes, and their errors (Java: CompressionType)."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from pykclient.errors import CorruptRecordError, IllegalArgumentError
+from pykclient.errors import CorruptRecordError, IllegalArgumentError, UnsupportedCompressionTypeError
 
 
 class CompressionType:
@@ -97,3 +97,20 @@ COMPRESSION_TYPES = (
 )
 for _type in COMPRESSION_TYPES:
     setattr(CompressionType, _type.name.upper(), _type)
+
+
+def not_installed(codec: str, package: str, error: ImportError) -> UnsupportedCompressionTypeError:
+    return UnsupportedCompressionTypeError(
+        f"{codec} needs a package that cannot be imported ({error}); install it: pip install {package}"
+    )
+
+
+def too_large(codec: str, size: int, limit: int) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"{size} bytes of {codec} decompress to more than {limit} bytes; "
+        "if that is intended, raise max.decompressed.batch.bytes"
+    )
+
+
+def unreadable(codec: str, error: Exception | str) -> CorruptRecordError:
+    return CorruptRecordError(f"unreadable {codec} data: {error}")
