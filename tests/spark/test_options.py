@@ -580,3 +580,45 @@ def test_values_of_any_kind_raise_errors_of_configuration(name: str, value: str)
         given["subscribe"] = "t"
     with contextlib.suppress(ConfigError):
         assert ReadOptions.parse(given, streaming=True).topics is not None
+
+
+# --- what Spark's own source takes, too ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize(
+    ("given", "idle_ms"),
+    [
+        ({"kafka.connections.max.idle.ms": "10000"}, 30_001),
+        ({"kafka.request.timeout.ms": "600000"}, 600_001),
+        ({"kafka.connections.max.idle.ms": "5000", "kafka.request.timeout.ms": "7000"}, 7_001),
+        ({"kafka.connections.max.idle.ms": "-1"}, -1),
+        ({"kafka.connections.max.idle.ms": "90000"}, 90_000),
+    ],
+)
+def test_idle_connections_are_kept_for_longer_than_a_request(
+    given: dict[str, str], idle_ms: int, streaming: bool
+) -> None:
+    options = ReadOptions.parse({"kafka.bootstrap.servers": "h:1", "subscribe": "t", **given}, streaming=streaming)
+    assert ConsumerConfig(options.executor_config())["connections.max.idle.ms"] == idle_ms
+    noted = [note for note in options.notes if "connections.max.idle.ms" in note]
+    assert bool(noted) == (0 < int(given.get("kafka.connections.max.idle.ms", "0")) < idle_ms)
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_the_key_for_jmx_is_ignored(value: str) -> None:
+    given = {"kafka.bootstrap.servers": "h:1", "kafka.auto.include.jmx.reporter": value}
+    for options in (
+        ReadOptions.parse({**given, "subscribe": "t"}, streaming=True),
+        WriteOptions.parse({**given, "topic": "t"}, streaming=False),
+    ):
+        assert [note for note in options.notes if "auto.include.jmx.reporter has no effect" in note]
+
+
+def test_timestamp_of_minus_one_is_the_end_of_the_log() -> None:
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "startingTimestamp": "-1", "endingTimestamp": "-1"}
+    options = ReadOptions.parse(given, streaming=False)
+    never = GlobalTimestamp((1 << 63) - 1, "latest")
+    assert (options.starting, options.ending) == (never, never)
+    with pytest.raises(ConfigError, match="at least -1"):
+        ReadOptions.parse({**given, "startingTimestamp": "-2"}, streaming=False)

@@ -263,6 +263,47 @@ def test_small_ranges_are_fetched_in_small_bits(any_kafka: AnyKafka, topic: str,
         assert pool._idle[-1].config["max.partition.fetch.bytes"] == fetch_bytes
 
 
+def test_a_stream_that_catches_up_fetches_what_it_reads(
+    any_kafka: AnyKafka, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers get the partitions of each micro-batch in turn, with one connection each."""
+    partitions, per_batch, batches, size = 4, 200, 6, 1000
+    any_kafka.create_topic(topic, partitions)
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": any_kafka.bootstrap_servers, "batch.num.messages": 10, "enable.idempotence": True}
+    )
+    for number in range(per_batch * batches * 2):
+        for partition in range(partitions):
+            producer.produce(topic, f"{number:06}".encode() * (size // 6), partition=partition)
+    assert producer.flush(30) == 0
+    made: list[KafkaConsumer[Any, Any]] = []
+    real_init = KafkaConsumer.__init__
+
+    def init(self: Any, *topics: Any, **settings: Any) -> None:
+        made.append(self)
+        real_init(self, *topics, **settings)
+
+    monkeypatch.setattr(KafkaConsumer, "__init__", init)
+    task = new_task(any_kafka, columns=("offset",), config={"max.partition.fetch.bytes": 8 << 20})
+    pools = [ConsumerPool(), ConsumerPool()]
+    try:
+        for batch in range(batches):
+            start = batch * per_batch
+            for worker, pool in enumerate(pools):
+                mine = [(number, start, start + per_batch) for number in range(4) if (number + batch) % 2 == worker]
+                found = offsets(read_ranges(task, of(topic, *mine), "run", pool, ahead=False))
+                assert sorted(found) == sorted(offset for _, first, end in mine for offset in range(first, end))
+        assert len(made) == 2
+        received = sum(
+            metric["incoming-byte-total"] for metric in (each.metrics()["consumer-metrics"] for each in made)
+        )
+    finally:
+        for pool in pools:
+            pool.close()
+    needed = partitions * per_batch * batches * size
+    assert received < 1.7 * needed  # a fetch more for each range would be 1.6
+
+
 def test_a_batch_leaves_connections_only(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     filled(any_kafka, topic, 100, 2)
     for partition in (0, 1, 0):

@@ -420,3 +420,17 @@ def test_stop_closes_what_was_opened(cluster: Cluster, new_reader: NewReader) ->
     reader.commit(reader.initialOffset())
     reader.stop()
     assert cluster.closed
+
+
+def test_tasks_read_ahead_unless_small_ranges_have_a_backlog(cluster: Cluster, new_reader: NewReader) -> None:
+    cluster.latest = {A0: 100, A1: 10_000}
+
+    def ahead(reader: KafkaStreamReader, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[bool]:
+        return [each.ahead for each in reader.partitions(start, end) if isinstance(each, KafkaInputPartition)]
+
+    reader = new_reader(startingOffsets="earliest", minRecordsPerTask=0)
+    start = {"a": {"0": 0, "1": 0}}
+    reader.latestOffset(start, ALL)
+    assert ahead(reader, start, {"a": {"0": 100, "1": 500}}) == [True, False]  # small, with a backlog
+    assert ahead(reader, start, {"a": {"0": 50, "1": 2000}}) == [False, True]  # a large range
+    assert ahead(reader, {"a": {"0": 50, "1": 9_500}}, {"a": {"0": 100, "1": 10_000}}) == [True, True]  # caught up

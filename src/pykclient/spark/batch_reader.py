@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pykclient.errors import ConfigError
-from pykclient.spark.ranges import share_tasks, split_ranges
+from pykclient.spark.ranges import are_small, share_tasks, split_ranges
 from pykclient.spark.schema import COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
@@ -24,17 +24,19 @@ if TYPE_CHECKING:
     from pykclient.spark.options import ReadOptions
     from pykclient.spark.range_reader import ReadTask
     from pykclient.spark.ranges import OffsetRange
+    from pykclient.types import TopicPartition
 
 
 class KafkaInputPartition(InputPartition):
     """The ranges that one task reads: one, or several small ones (Spark: KafkaBatchInputPartition).
 
-    ``run`` names the run of the streaming query that planned them; None in a batch.
+    ``run`` names the run of the streaming query that planned them; None in a batch. ``ahead``: see ``read_ranges``.
     """
 
-    def __init__(self, ranges: tuple[OffsetRange, ...], run: str | None = None) -> None:
+    def __init__(self, ranges: tuple[OffsetRange, ...], run: str | None = None, *, ahead: bool = True) -> None:
         self.ranges = ranges
         self.run = run
+        self.ahead = ahead
 
 
 class RangesReader:
@@ -66,7 +68,7 @@ class RangesReader:
 
         if not isinstance(partition, KafkaInputPartition):
             return iter(())
-        return read_ranges(self.task, partition.ranges, partition.run)
+        return read_ranges(self.task, partition.ranges, partition.run, ahead=partition.ahead)
 
     def __getstate__(self) -> dict[str, Any]:
         # Neither connections nor options leave the driver: the task has what it needs of the options.
@@ -177,12 +179,25 @@ def new_read_task(options: ReadOptions, columns: tuple[str, ...], bounds: Bounds
 
 
 def input_partitions(
-    options: ReadOptions, ranges: Sequence[OffsetRange], run: str | None = None
+    options: ReadOptions,
+    ranges: Sequence[OffsetRange],
+    run: str | None = None,
+    latest: Mapping[TopicPartition, int] | None = None,
 ) -> list[InputPartition]:
     """Distribute ``ranges`` over tasks: large ranges are split, small ones share a task.
+
+    ``latest`` are the ends of the logs, for a stream: a task of small ranges with a backlog does not read ahead.
 
     A task costs Spark about 28 ms, more than fetching a thousand records, so few tasks are faster where there is little
     to read. If the user sets the number or size of tasks, ranges do not share tasks (see ``ReadOptions``).
     """
     split = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
-    return [KafkaInputPartition(shared, run) for shared in share_tasks(split, options.records_per_task)]
+    ends = latest or {}
+    return [
+        KafkaInputPartition(shared, run, ahead=not are_small(shared) or not _have_backlog(shared, ends))
+        for shared in share_tasks(split, options.records_per_task)
+    ]
+
+
+def _have_backlog(ranges: Sequence[OffsetRange], latest: Mapping[TopicPartition, int]) -> bool:
+    return any(each.end < latest.get(each.topic_partition, each.end) for each in ranges)

@@ -120,6 +120,14 @@ _REFUSED_IN_SINK = {
 
 _SERVERS = "bootstrap.servers"
 
+#: A timestamp that no record has.
+_NEVER_MS = (1 << 63) - 1
+
+#: Keys of older Java clients that have no effect here, and why.
+_IGNORED = {"auto.include.jmx.reporter": "there is no JMX here, and Kafka 4.0 has removed it"}
+
+_IDLE, _REQUEST_TIMEOUT = "connections.max.idle.ms", "request.timeout.ms"
+
 
 class ReadOptions:
     """The options of a query that reads. Pickles. Its ``repr`` shows no settings of Kafka, as some are secrets.
@@ -166,6 +174,7 @@ class ReadOptions:
         #: Warnings for ``log_notes``.
         self.notes: list[str] = []
         self._kafka = _checked_kafka(given, _REFUSED_IN_SOURCE, self.notes)
+        _keep_idle_connections(self._kafka, self.notes)
         self.topics = _topics(given)
         self._read_limits(given)
         self._read_rates(given)
@@ -433,7 +442,9 @@ def _limit(given: GivenOptions, side: str, default: OffsetLimit, when_none: When
     """Parse one side. A timestamp for all takes precedence over timestamps by partition, and these over offsets."""
     name = f"{side}Timestamp"
     if (text := given.get(name)) is not None:
-        return GlobalTimestamp(whole_number(name, text, 0), when_none)
+        timestamp_ms = whole_number(name, text, -1)
+        # ListOffsets takes -1 for the end of the log, and Spark's own source passes it on.
+        return GlobalTimestamp(timestamp_ms, when_none) if timestamp_ms >= 0 else GlobalTimestamp(_NEVER_MS, "latest")
     name = f"{side}OffsetsByTimestamp"
     if (text := given.get(name)) is not None:
         times = partition_numbers(text.strip(), f"option {name}", TIMESTAMPS_EXAMPLE)
@@ -503,6 +514,9 @@ def _checked_kafka(given: GivenOptions, refused: Mapping[str, str], notes: list[
     for name, value in given.kafka.items():
         if (reason := refused.get(name.replace("_", "."))) is not None:
             raise ConfigError(f"option kafka.{name} is not supported: {reason}", key=KAFKA_PREFIX + name)
+        if (reason := _IGNORED.get(name.replace("_", "."))) is not None:
+            notes.append(f"Option kafka.{name} has no effect: {reason}")
+            continue
         with _as_option():
             key = given.definition.canonical(name)
         if key in settings:
@@ -518,6 +532,22 @@ def _checked_kafka(given: GivenOptions, refused: Mapping[str, str], notes: list[
         )
     settings[_SERVERS] = _servers(str(settings[_SERVERS]), notes)
     return settings
+
+
+def _keep_idle_connections(settings: dict[str, object], notes: list[str]) -> None:
+    """Raise ``connections.max.idle.ms`` above ``request.timeout.ms``: our consumer needs that, and Java's does not."""
+    keys = [ConsumerConfig.DEFINITION.keys[name] for name in (_IDLE, _REQUEST_TIMEOUT)]
+    with _as_option():
+        idle_ms, request_ms = (
+            key.parse(settings[key.name]) if key.name in settings else key.default_value() for key in keys
+        )
+    if 0 <= idle_ms <= request_ms:
+        if _IDLE in settings:
+            notes.append(
+                f"Option kafka.{_IDLE} ({idle_ms}) is not above {_REQUEST_TIMEOUT} ({request_ms}): "
+                f"{request_ms + 1} is used"
+            )
+        settings[_IDLE] = request_ms + 1
 
 
 def _servers(text: str, notes: list[str]) -> str:

@@ -21,6 +21,7 @@ from pykclient.errors import (
 )
 from pykclient.spark import consumer_pool
 from pykclient.spark.consumer_pool import AnyConsumer, ConsumerPool, PooledConsumer
+from pykclient.spark.ranges import are_small
 from pykclient.spark.schema import SparkBatches
 from pykclient.spark.worker import freeze_heap_once, task_context
 from pykclient.types import TopicPartition
@@ -42,9 +43,10 @@ MAX_BYTES = 8 * 1024 * 1024
 #: The time limit for skipping records that were fetched here and read by another worker.
 _CATCH_UP_MS = 1000
 
-#: Ranges of at most so many offsets fetch at most so many bytes of each partition: the rest would mostly be dropped.
-_SMALL_RANGE = 1000
+#: The bytes of each partition in a fetch for small ranges: what lies beyond their ends is dropped.
 _SMALL_FETCH_BYTES = 1024 * 1024
+#: The same in a stream that catches up, whose next micro-batch would fetch the rest again.
+_BACKLOG_FETCH_BYTES = 128 * 1024
 
 #: The time limit for finding the reason why no records arrive.
 _DIAGNOSIS_MS = 10_000
@@ -88,11 +90,15 @@ def read_ranges(
     run: str | None = None,
     pool: ConsumerPool | None = None,
     clock: Clock = SYSTEM_CLOCK,
+    *,
+    ahead: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of ``ranges`` in batches of Spark's schema. Rows of a partition come in order.
 
     ``run`` names the run of a streaming query. After its ranges the consumer continues to fetch for the next
-    micro-batch of that run. In a batch (None) it does not, and everything is fetched anew.
+    micro-batch of that run. In a batch (None), and without ``ahead``, it does not, and only keeps its connections. A
+    stream that catches up with small ranges does without: Spark gives partitions to other workers in each micro-batch,
+    and a fetch is many times larger than what the next one reads.
 
     Raises:
         IllegalStateError: Records of a range are lost, and ``fail_on_data_loss`` is on.
@@ -102,36 +108,40 @@ def read_ranges(
     if task.freeze_heap:
         freeze_heap_once()
     pool = consumer_pool.pool() if pool is None else pool
+    keeps = run if ahead else None
     for part in _disjoint(ranges):
         partitions = {tp: each.topic_id for tp, each in part.items()}
-        config = _consumer_config(task, part.values(), run)
-        pooled = pool.acquire(config, partitions, run=run, fresh=_is_retry())
+        config = _consumer_config(task, part.values(), run, ahead)
+        pooled = pool.acquire(config, partitions, run=keeps, fresh=_is_retry())
         is_reusable = False
         try:
             yield from _RangeReader(task, run, pooled, part, clock).read()
             is_reusable = True
         except GeneratorExit:
             # Spark has enough rows, as for a LIMIT. Fetches may be in flight, which only the same run may use.
-            is_reusable = run is not None
+            is_reusable = keeps is not None
             raise
         finally:
             if is_reusable:
-                pool.release(pooled, run=run)
+                pool.release(pooled, run=keeps)
             else:
                 pool.discard(pooled)
 
 
-def _consumer_config(task: ReadTask, ranges: Collection[OffsetRange], run: str | None) -> dict[str, object]:
-    """Return the task's configuration, in a batch with smaller fetches for small ranges.
+def _consumer_config(
+    task: ReadTask, ranges: Collection[OffsetRange], run: str | None, ahead: bool
+) -> dict[str, object]:
+    """Return the task's configuration, with smaller fetches for small ranges.
 
-    In a stream, fetches may be larger than the ranges: the rest is for the next micro-batch.
+    In a stream that reads ahead, fetches may be larger than the ranges: the rest is for the next micro-batch.
     """
     config = task.consumer_config
     size_bytes = config.get("max.partition.fetch.bytes")
-    is_small = all(each.end - each.start <= _SMALL_RANGE for each in ranges)
-    if run is not None or not is_small or not isinstance(size_bytes, int) or size_bytes <= _SMALL_FETCH_BYTES:
+    small_bytes = _SMALL_FETCH_BYTES if run is None else _BACKLOG_FETCH_BYTES
+    reads_ahead = run is not None and ahead
+    if reads_ahead or not are_small(ranges) or not isinstance(size_bytes, int) or size_bytes <= small_bytes:
         return config
-    return {**config, "max.partition.fetch.bytes": _SMALL_FETCH_BYTES}
+    return {**config, "max.partition.fetch.bytes": small_bytes}
 
 
 def _disjoint(ranges: Sequence[OffsetRange]) -> list[dict[TopicPartition, OffsetRange]]:

@@ -182,7 +182,8 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
                 begin = {tp: min(offset, until.get(tp, offset)) for tp, offset in begin.items()}
         if begin == until:
             return []
-        return input_partitions(self._options, self._offset_reader.stream_ranges(begin, until), self._run)
+        ranges = self._offset_reader.stream_ranges(begin, until)
+        return input_partitions(self._options, ranges, self._run, self._latest)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Do nothing: Spark stores the offsets."""
