@@ -27,6 +27,7 @@ from pykclient.testing import EmbeddedCluster
 from pykclient.types import Node
 from tests.cli.command import Pykclient
 from tests.support.mock_clock import MockClock
+from tests.support.wait import eventually
 
 COMMAND = [sys.executable, "-W", "error", "-m", "pykclient"]
 
@@ -85,6 +86,16 @@ def test_transactions(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str
         (["bench", "--size", "0"], "0"),
         (["bench", "-z", "zip"], "zip"),
         (["completion", "tcsh"], "bash"),
+        (["users", "set", "a", "--mechanism", "PLAIN"], "scram-sha-256"),
+        (["users", "delete", "a"], "--yes"),
+        (["quotas", "alter", "--set", "producer_byte_rate=1"], "--user"),
+        (["quotas", "alter", "--user", "a"], "--unset"),
+        (["quotas", "alter", "--user", "a", "--set", "producer_byte_rate=much"], "'much'"),
+        (["topics", "delete-records", "a", "--before", "soon", "--yes"], "soon"),
+        (["topics", "delete-records", "a"], "--before"),
+        (["topics", "reassign", "a:0"], "BROKER"),
+        (["topics", "reassign", "a=1"], "TOPIC:PARTITION"),
+        (["topics", "reassign", "--cancel"], "orders:0"),
     ],
 )
 def test_bad_input(pykclient: Pykclient, options: list[str], text: str) -> None:
@@ -279,3 +290,75 @@ def test_transactions_of_spark_jobs(pykclient: Pykclient, cluster: EmbeddedClust
 def _one(request: Any) -> Any:
     """Return the answer to a request of the sink's driver."""
     return (yield request)
+
+
+# --- users, quotas, records, leaders, replicas -----------------------------------------------------------------------
+
+
+def test_users(pykclient: Pykclient) -> None:
+    created = pykclient.ok("users", "set", "dora", stdin=b"hers-4021\n")
+    assert (created.out, created.err) == ("SCRAM-SHA-512 set: dora\n", "")
+    pykclient.ok("users", "set", "dora", "--mechanism", "scram-sha-256", "--iterations", "5000", stdin=b"hers-4021")
+    rows = pykclient.ok("users", "list", "dora", "--json").json
+    assert sorted((row["user"], row["mechanism"], row["iterations"]) for row in rows) == [
+        ("dora", "SCRAM-SHA-256", 5000),
+        ("dora", "SCRAM-SHA-512", 4096),
+    ]
+    pykclient.ok("users", "delete", "dora", "--yes")
+    assert [row["mechanism"] for row in pykclient.ok("users", "list", "--json").json] == ["SCRAM-SHA-256"]
+    pykclient.ok("users", "delete", "dora", "--mechanism", "SCRAM-SHA-256", "--yes")
+    missing = pykclient("users", "list", "dora")
+    assert (missing.code, missing.raw) == (1, b"")
+    assert "dora" in missing.err
+    assert pykclient("users", "set", "dora", stdin=b"").code == 2
+
+
+def test_quotas(pykclient: Pykclient) -> None:
+    words = ("quotas", "alter", "--user", "dora", "--client-id", "")
+    pykclient.ok(*words, "--set", "producer_byte_rate=1000", "--set", "request_percentage=12.5")
+    listed = pykclient.ok("quotas", "list", "--json").json
+    assert listed == [
+        {"user": "dora", "client-id": "(default)", "quota": "producer_byte_rate", "value": 1000.0},
+        {"user": "dora", "client-id": "(default)", "quota": "request_percentage", "value": 12.5},
+    ]
+    assert pykclient.ok("quotas", "list", "--user", "nobody", "--json").json == []
+    pykclient.ok(*words, "--unset", "producer_byte_rate", "--unset", "request_percentage")
+    assert pykclient.ok("quotas", "list", "--json").json == []
+
+
+def test_records_are_deleted(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str) -> None:
+    cluster.create_topic(topic, 2)
+    for number in range(10):
+        pykclient.ok("produce", topic, "-p", "0", "--timestamp", str(1000 * (number + 1)), stdin=b"x\n")
+
+    def starts(*words: str) -> list[int]:
+        rows = pykclient.ok("topics", "delete-records", *words, "--yes", "--json").json
+        return [row["start"] for row in rows]
+
+    assert starts(topic, "--before", "2") == [2, 0]
+    assert starts(f"{topic}:0", "--before", "@4000") == [3]
+    assert starts(f"{topic}:0", "--before", "-4") == [6]
+    assert starts(f"{topic}:0", "--before", "beginning") == [6]
+    assert starts(topic, "--before", "end") == [10, 0]
+    assert pykclient("topics", "delete-records", f"{topic}:7", "--before", "end", "--yes").code == 2
+    assert "cluster: " in " ".join(pykclient("topics", "delete-records", topic, "--before", "end").err.split())
+
+
+def test_leaders_are_elected_and_replicas_moved() -> None:
+    with EmbeddedCluster(3) as cluster:
+        pykclient = Pykclient(cluster.bootstrap_servers)
+        pykclient.ok("topics", "create", "orders:2:2")
+        assert pykclient.ok("topics", "elect-leaders", "orders", "--json").json == [
+            {"name": f"orders-{number}", "result": "leader elected", "error": None} for number in range(2)
+        ]
+        pykclient.ok("topics", "elect-leaders")
+        assert pykclient("topics", "elect-leaders", "orders", "--unclean").code == 2
+        before = pykclient.ok("topics", "describe", "orders", "--json").json[0]["replicas"]
+        after = [before[1], ({1, 2, 3} - {*before}).pop()]
+        moved = pykclient.ok("topics", "reassign", f"orders:0={after[0]},{after[1]}")
+        assert moved.out == "moving: orders-0\n"
+        eventually(lambda: pykclient.ok("topics", "reassign", "--json").json == [], 30.0, "the move ends")
+        assert pykclient.ok("topics", "describe", "orders", "--json").json[0]["replicas"] == after
+        idle = pykclient("topics", "reassign", "--cancel", "orders:0")
+        assert idle.code == 1
+        assert idle.err.startswith("pykclient: orders-0: ")

@@ -18,11 +18,13 @@ from pykclient.version import __version__
 COMMANDS: Final = {
     "produce": ("produce:produce", "Write records from lines, JSON or files."),
     "consume": ("consume:consume", "Read records as text, JSON, Parquet or Arrow."),
-    "topics": ("topics:topics", "List, describe, create, delete and alter topics."),
+    "topics": ("topics:topics", "List, describe, create, delete and alter topics; move and elect replicas."),
     "groups": ("groups:groups", "List and describe groups with their lag; delete them."),
     "offsets": ("offsets:offsets", "Reset and delete the offsets of groups."),
     "configs": ("configs:configs", "Show and change settings of topics, brokers and groups."),
     "acls": ("acls:acls", "List, create and delete access control lists."),
+    "users": ("users:users", "List, create and delete the SCRAM credentials of users."),
+    "quotas": ("users:quotas", "Show and change quotas."),
     "cluster": ("cluster:cluster", "Show brokers, features, the quorum and log directories."),
     "transactions": ("transactions:transactions", "List and describe transactions; find and abort those that hang."),
     "spark-transactions": (

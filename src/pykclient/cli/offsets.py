@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -13,7 +12,7 @@ from pykclient.cli.options import Command, CommandGroup, pass_session
 from pykclient.cli.outcomes import confirm, report
 from pykclient.cli.problems import CommandError
 from pykclient.cli.session import Session
-from pykclient.cli.topics import offsets_of
+from pykclient.cli.topics import offsets_of, partitions_of
 from pykclient.cli.value_types import DURATION, TIME
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.errors import GroupIdNotFoundError, GroupNotEmptyError, UnknownMemberIdError
@@ -22,8 +21,6 @@ from pykclient.types import TopicPartition
 if TYPE_CHECKING:
     from pykclient.admin.admin import Admin
     from pykclient.admin.descriptions import GroupDescription
-
-_TOPIC = re.compile(r"(?P<topic>[^:]+)(?::(?P<partitions>\d+(?:,\d+)*))?")
 
 
 @click.group(cls=CommandGroup)
@@ -145,18 +142,7 @@ def _partitions(
         if not current:
             raise click.UsageError("the group has no offsets; say with --topic which ones it shall have")
         return sorted(current)
-    found: list[TopicPartition] = []
-    for text in topics:
-        parts = _TOPIC.fullmatch(text)
-        if parts is None:
-            raise click.UsageError(f"--topic: {text!r} is not TOPIC or TOPIC:0,1")
-        name = parts["topic"]
-        numbers = [part.partition for part in admin.describe_topics([name])[name].partitions]
-        wanted = [int(number) for number in parts["partitions"].split(",")] if parts["partitions"] else sorted(numbers)
-        if missing := set(wanted) - set(numbers):
-            raise click.UsageError(f"topic {name!r} has no partition {min(missing)}; it has 0 to {max(numbers)}")
-        found += [TopicPartition(name, number) for number in wanted]
-    return found
+    return partitions_of(admin, topics, "--topic")
 
 
 def _new_offsets(

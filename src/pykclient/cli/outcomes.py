@@ -58,8 +58,10 @@ def note_failures(results: Results[K, V], named: Callable[[K], str] = str) -> in
     Raises:
         KafkaError: the only item has failed.
     """
-    if len(results) == 1:
-        results.all()
+    for key, error in results.failed.items() if len(results) == 1 else ():
+        if named(key) in str(error):
+            raise error
+        raise CommandError(f"{named(key)}: {explained(error)}") from error
     _note_failures(results.failed, named)
     if not results.failed:
         return 0

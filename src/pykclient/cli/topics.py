@@ -1,8 +1,9 @@
-"""``pykclient topics``: list, describe, create, delete, alter."""
+"""``pykclient topics``: list, describe, create, delete, alter; records, leaders and replicas of partitions."""
 
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,8 @@ from pykclient.cli.console import emit
 from pykclient.cli.options import Command, CommandGroup, pass_session
 from pykclient.cli.outcomes import confirm, note_failures, report
 from pykclient.cli.session import Session
-from pykclient.cli.value_types import SETTING, TOPIC_OPTION
-from pykclient.cli.values import TopicOption
+from pykclient.cli.value_types import POSITION, SETTING, TOPIC_OPTION
+from pykclient.cli.values import Position, TopicOption
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -199,3 +200,128 @@ def alter(
             report(session, admin.create_partitions({name: partitions}, validate_only=dry_run), "partitions added")
         if settings or unset:
             change(session, admin, "topic", name, settings, unset, dry_run)
+
+
+# --- records, leaders and replicas of partitions ---------------------------------------------------------------------
+
+_PARTITIONS = re.compile(r"(?P<topic>[^:]+)(?::(?P<partitions>\d+(?:,\d+)*))?")
+_MOVE = re.compile(r"(?P<topic>[^:=]+):(?P<partition>\d+)(?:=(?P<brokers>\d+(?:,\d+)*))?")
+
+
+def partitions_of(admin: Admin, texts: Iterable[str], option: str) -> list[TopicPartition]:
+    """Return the partitions of texts such as ``orders`` or ``orders:0,1``. ``option`` names the option, for messages.
+
+    Raises:
+        click.UsageError: a topic does not have a partition, or a text is of another form.
+        UnknownTopicOrPartitionError: a topic does not exist.
+    """
+    found: list[TopicPartition] = []
+    for text in texts:
+        parts = _PARTITIONS.fullmatch(text)
+        if parts is None:
+            raise click.UsageError(f"{option}: {text!r} is not TOPIC or TOPIC:0,1")
+        name = parts["topic"]
+        numbers = [part.partition for part in admin.describe_topics([name])[name].partitions]
+        wanted = [int(number) for number in parts["partitions"].split(",")] if parts["partitions"] else sorted(numbers)
+        if missing := set(wanted) - set(numbers):
+            raise click.UsageError(f"topic {name!r} has no partition {min(missing)}; it has 0 to {max(numbers)}")
+        found += [TopicPartition(name, number) for number in wanted]
+    return found
+
+
+@topics.command("delete-records", cls=Command)
+@click.argument("wanted", nargs=-1, required=True, metavar="TOPIC[:0,1]...", shell_complete=completion.topics)
+@click.option(
+    "--before",
+    required=True,
+    type=POSITION,
+    metavar="POSITION",
+    help="Delete what is before: end, an offset, -N (keep the last N), or @TIME such as @-7d.",
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@pass_session
+def delete_records(session: Session, /, wanted: tuple[str, ...], before: Position, yes: bool) -> None:
+    """Delete the first records of partitions, and show the offset of the first one that is left in each."""
+    confirm(session, f"Delete the first records of {', '.join(wanted)}?", yes)
+    with session.admin() as admin:
+        partitions = partitions_of(admin, wanted, "TOPIC")
+        starts, ends = offsets_of(admin, partitions)
+        at = dict(ends)
+        if before.kind == "time":
+            found = admin.list_offsets(dict.fromkeys(partitions, before.number)).all()
+            at = {tp: found[tp].offset if found[tp].offset >= 0 else ends[tp] for tp in partitions}
+        elif before.kind in {"offset", "last"}:
+            is_last = before.kind == "last"
+            at = {tp: ends[tp] - before.number if is_last else min(before.number, ends[tp]) for tp in partitions}
+        elif before.kind == "beginning":
+            at = dict(starts)
+        results = admin.delete_records({tp: max(starts[tp], at[tp]) for tp in partitions})
+    rows = [
+        {"topic": tp.topic, "partition": tp.partition, "start": start, "end": ends[tp]}
+        for tp, start in sorted(results.succeeded.items())
+    ]
+    if rows:
+        emit(session, rows, ("topic", "partition", "start", "end"))
+    if results.failed:
+        for tp in list(results.succeeded):  # which have been shown
+            del results.succeeded[tp]
+        report(session, results, "deleted")
+
+
+@topics.command("elect-leaders", cls=Command)
+@click.argument("wanted", nargs=-1, metavar="[TOPIC[:0,1]...]", shell_complete=completion.topics)
+@click.option(
+    "--unclean", is_flag=True, help="Elect any replica, also one that is not in sync, which loses records. Asks first."
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@pass_session
+def elect_leaders(session: Session, /, wanted: tuple[str, ...], unclean: bool, yes: bool) -> None:
+    """Elect the preferred leaders of partitions, by default of all. One that leads already is a success."""
+    from pykclient.admin.values import ElectionType
+    from pykclient.errors import ElectionNotNeededError
+
+    if unclean:
+        confirm(session, f"Elect replicas that may lack records, in {', '.join(wanted) or 'all topics'}?", yes)
+    kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
+    with session.admin() as admin:
+        results = admin.elect_leaders(kind, partitions_of(admin, wanted, "TOPIC") if wanted else None)
+    for tp in [tp for tp, error in results.failed.items() if isinstance(error, ElectionNotNeededError)]:
+        del results.failed[tp]
+        results.succeeded[tp] = None
+    report(session, results, "leader elected")
+
+
+@topics.command(cls=Command)
+@click.argument("moves", nargs=-1, metavar="[TOPIC:PARTITION=1,2,3...]")
+@click.option("--cancel", is_flag=True, help="Cancel the moves of these partitions, which are TOPIC:PARTITION.")
+@pass_session
+def reassign(session: Session, /, moves: tuple[str, ...], cancel: bool) -> None:
+    """Move partitions to other brokers, whose first one is the preferred leader. Without a move, list those under way.
+
+    A move goes on after the command has ended.
+    """
+    wanted: dict[TopicPartition, list[int] | None] = {}
+    for text in moves:
+        parts = _MOVE.fullmatch(text)
+        if parts is None or (parts["brokers"] is None) != cancel:
+            raise click.UsageError(f"{text!r} is not TOPIC:PARTITION" + ("" if cancel else "=BROKER,BROKER"))
+        brokers = None if parts["brokers"] is None else [int(id) for id in parts["brokers"].split(",")]
+        wanted[TopicPartition(parts["topic"], int(parts["partition"]))] = brokers
+    if cancel and not wanted:
+        raise click.UsageError("--cancel needs partitions, such as orders:0")
+    with session.admin() as admin:
+        if wanted:
+            report(session, admin.alter_partition_reassignments(wanted), "cancelled" if cancel else "moving")
+            return
+        found = admin.list_partition_reassignments()
+    rows = [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "replicas": list(move.replicas),
+            "adding": list(move.adding_replicas),
+            "removing": list(move.removing_replicas),
+        }
+        for tp, move in sorted(found.items())
+    ]
+    emit(session, rows, ("topic", "partition", "replicas", "adding", "removing"))
