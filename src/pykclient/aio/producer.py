@@ -3,3 +3,6 @@
 from __future__ import annotations
 
 from pykclient.aio.aio_kafka_producer import AIOKafkaProducer as AIOKafkaProducer
+
+#: aiokafka's value of ``acks`` for its default, which frameworks pass on. Here the default is all.
+_missing = "all"

@@ -57,14 +57,13 @@ class Client:
         self._admin: KafkaAdminClient | None = None
         self._error_cb = configuration.callbacks.get("error_cb")
         self._stats_cb = configuration.callbacks.get("stats_cb")
-        self._throttle_cb = configuration.callbacks.get("throttle_cb")
         interval_ms = configuration.number("statistics.interval.ms")
         self._stats_interval_s = interval_ms / 1000 if self._stats_cb is not None else 0.0
         self._next_stats = self.started + self._stats_interval_s
         self._next_look = self.started
         self._is_down = False
         self._reported = ""
-        self._looks = self._error_cb is not None or bool(self._stats_interval_s) or self._throttle_cb is not None
+        self._looks = self._error_cb is not None or bool(self._stats_interval_s)
         self._handler: _LogEvents | None = None
         if configuration.logger is not None:
             self._handler = _LogEvents(self, configuration.logger, configuration.text("client.id"))

@@ -73,7 +73,6 @@ class Producer(Client):
         self._limit = configuration.number("queue.buffering.max.messages") or 2**62
         self._max_size = configuration.number("message.max.bytes")
         self._timeout_ms = configuration.number("message.timeout.ms") or NO_LIMIT_MS
-        self._propagation_ms = configuration.number("topic.metadata.propagation.max.ms")
         self._partition = PARTITIONERS[configuration.text("partitioner")]
         self._initializing = False
         self._transactional = bool(configuration.text("transactional.id"))

@@ -1,0 +1,175 @@
+"""Programs for confluent-kafka, aiokafka and kafka-python, run on this package without a change.
+
+    python -m pykclient.alias confluent_kafka aiokafka -- app.py --port 80
+    python -m pykclient.alias aiokafka -- -m pytest tests
+
+``install("aiokafka")`` does the same inside a program, before it imports the name, and the environment variable
+``PYKCLIENT_ALIAS=confluent_kafka,aiokafka`` names what the command takes if it is given no names. The packages may be
+installed all the same: tools that ask for distributions find them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+ENVIRONMENT_VARIABLE = "PYKCLIENT_ALIAS"
+
+#: The packages, and the packages that stand in for them.
+PACKAGES = {"aiokafka": "pykclient.aio", "confluent_kafka": "pykclient.confluent", "kafka": "pykclient"}
+
+#: Modules whose names differ. Those with an underscore are private, but programs and type stubs import them.
+_MODULES = {
+    "aiokafka.admin.client": "pykclient.aio.admin",
+    "aiokafka.consumer.consumer": "pykclient.aio.consumer",
+    "aiokafka.coordinator.assignors.abstract": "pykclient.consumer.assignors.abstract_partition_assignor",
+    "aiokafka.partitioner": "pykclient.partitioner",
+    "aiokafka.producer.producer": "pykclient.aio.producer",
+    "aiokafka.util": "pykclient.aio.helpers",
+    "confluent_kafka._model": "pykclient.confluent.model",
+    "confluent_kafka.admin._acl": "pykclient.confluent.admin_types",
+    "confluent_kafka.admin._cluster": "pykclient.confluent.admin_types",
+    "confluent_kafka.admin._config": "pykclient.confluent.admin_types",
+    "confluent_kafka.admin._group": "pykclient.confluent.admin_types",
+    "confluent_kafka.admin._listoffsets": "pykclient.confluent.admin_types",
+    "confluent_kafka.admin._metadata": "pykclient.confluent.cluster_metadata",
+    "confluent_kafka.admin._records": "pykclient.confluent.admin_types",
+    "confluent_kafka.admin._resource": "pykclient.confluent.admin_types",
+    "confluent_kafka.admin._scram": "pykclient.confluent.admin_types",
+    "confluent_kafka.admin._topic": "pykclient.confluent.admin_types",
+    "confluent_kafka.deserializing_consumer": "pykclient.confluent.serializing",
+    "confluent_kafka.deserializing_share_consumer": "pykclient.confluent.share_consumer",
+    "confluent_kafka.schema_registry": "pykclient.schema_registry",
+    "confluent_kafka.serializing_producer": "pykclient.confluent.serializing",
+}
+
+_USAGE = f"""\
+usage: python -m pykclient.alias [NAME ...] -- FILE [ARGUMENT ...]
+       python -m pykclient.alias [NAME ...] -- -m MODULE [ARGUMENT ...]
+
+Run a program that imports NAME on pykclient. A NAME is one of {", ".join(sorted(PACKAGES))};
+without any, the names come from the environment variable {ENVIRONMENT_VARIABLE}.
+"""
+
+
+class _AliasLoader(Loader):
+    """Loads a module by putting another one in its place."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+
+    def exec_module(self, module: ModuleType) -> None:
+        found = importlib.import_module(self._target)
+        if not hasattr(found, "__path__") and any(name.startswith(f"{module.__name__}.") for name in _MODULES):
+            found.__path__ = []  # otherwise the import system would not ask for modules below it
+        sys.modules[module.__name__] = found
+
+
+class _AliasFinder(MetaPathFinder):
+    """Finds the modules of the packages that were installed here, and no other ones below them."""
+
+    def __init__(self) -> None:
+        self.packages: dict[str, str] = {}
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        package = fullname.partition(".")[0]
+        if package not in self.packages:
+            return None
+        name = target_of(fullname)
+        if name is None:
+            # Without this error, the import would find the file below the other package and load it a second time.
+            raise ModuleNotFoundError(f"No module named {fullname!r} in pykclient's {package}", name=fullname)
+        return ModuleSpec(fullname, _AliasLoader(name), is_package=True)
+
+
+_finder = _AliasFinder()
+
+
+def target_of(fullname: str) -> str | None:
+    """Return the module that stands in for ``fullname``; None if there is none."""
+    for name in sorted(_MODULES, key=len, reverse=True):
+        if fullname == name or fullname.startswith(f"{name}."):
+            return _existing(_MODULES[name] + fullname[len(name) :])
+    package, _, rest = fullname.partition(".")
+    return _existing(f"{PACKAGES[package]}.{rest}" if rest else PACKAGES[package])
+
+
+def _existing(name: str) -> str | None:
+    try:
+        return name if importlib.util.find_spec(name) is not None else None
+    except ModuleNotFoundError:
+        return None
+
+
+def install(*names: str) -> None:
+    """Let imports of these packages and their modules load this package's instead, from now on.
+
+    Raises:
+        ValueError: this package stands in for no package of that name.
+        ImportError: a package was imported already.
+    """
+    for name in names:
+        if name not in PACKAGES:
+            raise ValueError(f"there is no alias for {name!r}, only for {', '.join(sorted(PACKAGES))}")
+        if name in _finder.packages:
+            continue
+        if name in sys.modules:
+            raise ImportError(f"{name} was imported already: install the alias before the first import", name=name)
+        _finder.packages[name] = PACKAGES[name]
+    if names and _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+
+
+def uninstall() -> None:
+    """Take all aliases back. Modules that were imported stay with those who have them."""
+    if _finder in sys.meta_path:
+        sys.meta_path.remove(_finder)
+    for name in [each for each in sys.modules if each.partition(".")[0] in _finder.packages]:
+        del sys.modules[name]
+    _finder.packages.clear()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status if it could not start the program."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if "--" not in given:
+        sys.stderr.write(_USAGE)
+        return 2
+    place = given.index("--")
+    names, program = given[:place], given[place + 1 :]
+    if not names:
+        names = [name.strip() for name in os.environ.get(ENVIRONMENT_VARIABLE, "").split(",") if name.strip()]
+    if not names or not program or program == ["-m"]:
+        sys.stderr.write(_USAGE)
+        return 2
+    try:
+        install(*names)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n{_USAGE}")
+        return 2
+    if program[0] == "-m":
+        sys.argv = program[1:]
+        sys.path.insert(0, "")
+        runpy.run_module(program[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = program
+        sys.path.insert(0, os.path.dirname(os.path.abspath(program[0])))
+        runpy.run_path(program[0], run_name="__main__")
+    return 0
+
+
+if __name__ == "__main__":
+    # The module runs as __main__: use the one that programs import, so that there is one finder.
+    sys.exit(importlib.import_module("pykclient.alias").main())

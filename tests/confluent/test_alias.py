@@ -1,0 +1,103 @@
+"""Programs for other clients run on this package by ``pykclient.alias``, in a process of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pykclient import alias
+
+_PROGRAM = """
+import sys
+import confluent_kafka, aiokafka, kafka
+from confluent_kafka import Producer, KafkaError
+from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin._metadata import ClusterMetadata
+from confluent_kafka.serialization import StringSerializer
+from confluent_kafka.serializing_producer import SerializingProducer
+from confluent_kafka.error import ConsumeError
+import confluent_kafka.cimpl
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.client import NewTopic as AioNewTopic
+from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.errors import KafkaConnectionError
+from aiokafka.helpers import create_ssl_context
+from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.producer.producer import _missing
+from aiokafka.structs import TopicPartition
+from kafka.errors import NoBrokersAvailable
+from kafka.admin import KafkaAdminClient
+found = [Producer, AdminClient, SerializingProducer, ClusterMetadata, aiokafka.AIOKafkaProducer, AIOKafkaAdminClient,
+         AbstractPartitionAssignor, kafka.KafkaProducer, KafkaAdminClient, DefaultPartitioner]
+assert all(each.__module__.startswith("pykclient.") for each in found), found
+assert confluent_kafka.admin.AdminClient is AdminClient
+try:
+    import confluent_kafka.nothing_of_this_name
+except ModuleNotFoundError as error:
+    assert error.name == "confluent_kafka.nothing_of_this_name"
+else:
+    raise AssertionError("found")
+print(__name__, sys.argv[1:])
+"""
+
+
+def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "pykclient.alias", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "program.py"
+    path.write_text(_PROGRAM)
+    return path
+
+
+def test_program_runs_unchanged_with_its_arguments(program: Path) -> None:
+    done = _run("confluent_kafka", "aiokafka", "kafka", "--", str(program), "--port", "80")
+    assert (done.returncode, done.stdout) == (0, "__main__ ['--port', '80']\n"), done.stderr
+
+
+def test_names_come_from_the_environment_variable(program: Path) -> None:
+    done = _run("--", str(program), PYKCLIENT_ALIAS="confluent_kafka, aiokafka,kafka")
+    assert done.returncode == 0, done.stderr
+
+
+def test_module_runs_unchanged() -> None:
+    done = _run("aiokafka", "--", "-m", "json.tool", "--help")
+    assert done.returncode == 0, done.stderr
+    assert "usage" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("aiokafka",), ("--", "x.py"), ("aiokafka", "--"), ("nothing", "--", "x.py")]
+)
+def test_wrong_command_line_prints_the_usage(arguments: tuple[str, ...]) -> None:
+    done = _run(*arguments, PYKCLIENT_ALIAS="")
+    assert done.returncode == 2
+    assert "usage: python -m pykclient.alias" in done.stderr
+
+
+def test_alias_of_an_unknown_or_imported_package_is_refused() -> None:
+    with pytest.raises(ValueError, match="there is no alias for 'nothing'"):
+        alias.install("nothing")
+    import confluent_kafka  # noqa: F401 - the point is that it is loaded
+
+    with pytest.raises(ImportError, match="imported already"):
+        alias.install("confluent_kafka")
+
+
+def test_every_module_of_the_table_exists() -> None:
+    missing = [name for name in alias._MODULES if alias.target_of(name) is None]
+    assert set(missing) <= {"confluent_kafka.schema_registry"}
