@@ -21,7 +21,7 @@ BOTH := $(addprefix --ignore=tests/,record/test_twins.py producer/test_speedups.
 # Files that never come near code with a compiled twin (python -m tests.support.twin_use).
 WITHOUT_TWINS := $(addprefix --ignore=,$(shell cat tests/support/without_twins.txt))
 
-.PHONY: help demo test test-full lint bench bench-spark docs dist test-all-pythons test-spark-versions clean
+.PHONY: help demo test test-full lint coverage bench bench-spark docs dist test-all-pythons test-spark-versions clean
 
 help:
 	@echo 'make demo              336,776 flights through a cluster: produce, consume as a group, check'
@@ -29,6 +29,7 @@ help:
 	@echo 'make test              every check and the tests, compiled and in Python; on real brokers the main ones'
 	@echo 'make test-full         the same with every test on real brokers and every test of twinned areas in Python'
 	@echo 'make lint              the checks alone'
+	@echo 'make coverage          lines and branches of the Python form that tests run (FILES=tests/record: of these tests)'
 	@echo 'make bench             CPU, throughput, latency and memory beside other clients (ARGS=--quick for a first idea)'
 	@echo 'make bench-spark       the data source for Spark beside the one that comes with Spark (ARGS=--quick)'
 	@echo 'make docs              write the generated part of docs/ again, and build the site in site/'
@@ -59,6 +60,12 @@ lint: $(DEV)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+coverage: $(DEV)
+	$(BIN)/coverage erase
+	PYKCLIENT_IMPL=python $(BIN)/coverage run -m pytest -q -m 'not java and not kafka and not slow and not exhaustive' $(or $(FILES),tests)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 bench: $(DEV)
 	$(BIN)/python -m benchmarks $(ARGS)
