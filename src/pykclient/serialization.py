@@ -443,13 +443,10 @@ def deserializer_for(value: Any, key: str = "deserializer") -> Deserializer[Any]
 def _resolve(value: Any, key: str, method: str, wrapper: Callable[[Any], Any]) -> Any:
     if value is None:
         return BYTES
+    if hasattr(value, "for_field") and not isinstance(value, type):  # Java: configure(configs, isKey)
+        return value.for_field(MessageField.KEY if key.replace("_", ".").startswith("key.") else MessageField.VALUE)
     if hasattr(value, method):
-        made = value() if isinstance(value, type) else value
-        # Java: configure(configs, isKey).
-        for_field = getattr(made, "for_field", None)
-        if for_field is None:
-            return made
-        return for_field(MessageField.KEY if key.replace("_", ".").startswith("key.") else MessageField.VALUE)
+        return value() if isinstance(value, type) else value
     if callable(value):
         return wrapper(value)
     raise ConfigError(f"{key}: {shown(value)} has no method {method}() and is not callable", key=key)

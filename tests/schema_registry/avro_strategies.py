@@ -45,7 +45,9 @@ _LEAVES: list[tuple[Any, st.SearchStrategy[Any]]] = [
 
 
 @st.composite
-def avro(draw: st.DrawFn, depth: int = 2, names: list[int] | None = None) -> tuple[Any, st.SearchStrategy[Any]]:
+def avro(
+    draw: st.DrawFn, depth: int = 2, names: list[int] | None = None, recursive: bool = True
+) -> tuple[Any, st.SearchStrategy[Any]]:
     """Return a schema and a strategy for its values. Names are unique in the schema."""
     names = names if names is not None else [0]
 
@@ -66,9 +68,9 @@ def avro(draw: st.DrawFn, depth: int = 2, names: list[int] | None = None) -> tup
         size = draw(st.integers(1, 9))
         return {"type": "fixed", "name": new_name(), "size": size}, st.binary(min_size=size, max_size=size)
     if kind == "record":
-        made: tuple[Any, st.SearchStrategy[Any]] = draw(record(depth - 1, names))
+        made: tuple[Any, st.SearchStrategy[Any]] = draw(record(depth - 1, names, recursive))
         return made
-    inner, values = draw(avro(depth - 1, names))
+    inner, values = draw(avro(depth - 1, names, recursive))
     if kind == "array":
         return {"type": "array", "items": inner}, st.lists(values, max_size=3)
     if kind == "map":
@@ -81,7 +83,9 @@ def avro(draw: st.DrawFn, depth: int = 2, names: list[int] | None = None) -> tup
 
 
 @st.composite
-def record(draw: st.DrawFn, depth: int = 2, names: list[int] | None = None) -> tuple[Any, st.SearchStrategy[Any]]:
+def record(
+    draw: st.DrawFn, depth: int = 2, names: list[int] | None = None, recursive: bool = True
+) -> tuple[Any, st.SearchStrategy[Any]]:
     """Return the schema of a record, and a strategy for its values; some fields with a default are left out."""
     names = names if names is not None else [0]
     names[0] += 1
@@ -90,7 +94,7 @@ def record(draw: st.DrawFn, depth: int = 2, names: list[int] | None = None) -> t
     values: dict[str, st.SearchStrategy[Any]] = {}
     optional: dict[str, st.SearchStrategy[Any]] = {}
     for place in range(draw(st.integers(1, 5))):
-        inner, of = draw(avro(depth, names))
+        inner, of = draw(avro(depth, names, recursive))
         field = {"name": f"f{place}", "type": inner}
         if draw(st.booleans()):
             field["aliases"] = [f"old{place}"]
@@ -100,7 +104,7 @@ def record(draw: st.DrawFn, depth: int = 2, names: list[int] | None = None) -> t
         else:
             values[f"f{place}"] = of
         fields.append(field)
-    if draw(st.booleans()):
+    if recursive and draw(st.booleans()):
         fields.append({"name": "next", "type": ["null", name], "default": None})
         optional["next"] = st.none()
     schema = {"type": "record", "name": name, "fields": fields}

@@ -25,7 +25,7 @@ from pykclient.consumer.fetch import AnyFetch, Fetch
 from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
 from pykclient.consumer.kafka_consumer import INTERNAL_TOPICS
 from pykclient.consumer.subscription_state import SubscriptionState
-from pykclient.errors import IllegalStateError, KafkaTimeoutError
+from pykclient.errors import IllegalStateError, KafkaTimeoutError, RecordDeserializationError
 from pykclient.log_context import LogContext
 from pykclient.types import (
     ConsumerGroupMetadata,
@@ -418,7 +418,15 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
                 consumer.raise_failure()
                 self._subscriptions.missing.raise_for(wanted)
                 if not consumer.is_operating:
-                    fetch = take()
+                    try:
+                        fetch = take()
+                    except RecordDeserializationError as error:
+                        # A deserializer that would have blocked the loop, to ask a schema registry.
+                        load = getattr(error.__cause__, "load", None)
+                        if load is None:
+                            raise
+                        await load()
+                        continue
                     fetch.returned = True  # nothing can come between this and the application
                     if fetch.num_records:
                         consumer.returned()

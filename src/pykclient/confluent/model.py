@@ -34,7 +34,7 @@ class ConsumerGroupTopicPartitions:
         self.topic_partitions = topic_partitions
 
 
-class OrderedEnum(Enum):
+class _Ordered(Enum):
     """An enumeration that is ordered by its values."""
 
     def __lt__(self, other: object) -> bool:
@@ -43,7 +43,7 @@ class OrderedEnum(Enum):
         return bool(self.value < other.value)
 
 
-class ConsumerGroupState(OrderedEnum):
+class ConsumerGroupState(_Ordered):
     """The state of a group."""
 
     UNKNOWN = constants.CONSUMER_GROUP_STATE_UNKNOWN
@@ -55,7 +55,7 @@ class ConsumerGroupState(OrderedEnum):
     EMPTY = constants.CONSUMER_GROUP_STATE_EMPTY
 
 
-class ConsumerGroupType(OrderedEnum):
+class ConsumerGroupType(_Ordered):
     """The type of a group."""
 
     UNKNOWN = constants.CONSUMER_GROUP_TYPE_UNKNOWN
@@ -80,14 +80,14 @@ class TopicPartitionInfo:
         self.isr = isr
 
 
-class IsolationLevel(OrderedEnum):
+class IsolationLevel(_Ordered):
     """The records that count: all, or those of no open or aborted transaction."""
 
     READ_UNCOMMITTED = constants.ISOLATION_LEVEL_READ_UNCOMMITTED
     READ_COMMITTED = constants.ISOLATION_LEVEL_READ_COMMITTED
 
 
-class ElectionType(OrderedEnum):
+class ElectionType(_Ordered):
     """The kind of a leader's election."""
 
     PREFERRED = constants.ELECTION_TYPE_PREFERRED

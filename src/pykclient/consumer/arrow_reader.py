@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from pykclient.argument_values import checked_flag
+from pykclient.argument_values import checked_flag, shown
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.fetch import ColumnsFetch
-from pykclient.errors import IllegalStateError
-from pykclient.record.columns import Columns, checked_names
+from pykclient.errors import IllegalArgumentError, IllegalStateError
+from pykclient.record.columns import COLUMN_NAMES, Columns, checked_names
 from pykclient.record.record_batch import MAX_INT32
 from pykclient.types import TopicPartition
 
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from pykclient.consumer.classic_consumer import ClassicConsumer
 
 
+class ColumnDecoder(Protocol):
+    """Decodes a column of bytes, such as ``pykclient.schema_registry.avro_columns``. Thread: application."""
+
+    def into(self, batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+        """Return the batch with the column ``name`` decoded. It has the columns topic, partition and offset."""
+
+
 class ArrowReader:
     """The checked arguments of ``KafkaConsumer.poll_arrow``. Thread: application.
 
@@ -30,7 +37,17 @@ class ArrowReader:
         IllegalArgumentError: an argument is invalid.
     """
 
-    __slots__ = ("_arrow", "_consumer", "_ends", "_max_bytes", "_max_records", "_names", "_views")
+    __slots__ = (
+        "_arrow",
+        "_consumer",
+        "_decoders",
+        "_ends",
+        "_max_bytes",
+        "_max_records",
+        "_names",
+        "_views",
+        "_wanted",
+    )
 
     def __init__(
         self,
@@ -40,6 +57,8 @@ class ArrowReader:
         names: Sequence[str] | None,
         views: bool,
         until: Mapping[TopicPartition, int] | None = None,
+        key: ColumnDecoder | None = None,
+        value: ColumnDecoder | None = None,
     ) -> None:
         from pykclient.record import arrow
 
@@ -51,6 +70,11 @@ class ArrowReader:
         self._max_records = consumer_arguments.max_records(max_records) or MAX_INT32
         self._max_bytes = consumer_arguments.max_bytes(max_bytes) or max(1, consumer.fetch_max_bytes)
         self._names = checked_names(consumer_arguments.columns(names))  # before anything is read
+        self._wanted = self._names
+        self._decoders = _decoders(key, value, self._wanted)
+        if self._decoders:
+            needed = {*self._wanted, "topic", "partition", "offset"}
+            self._names = tuple(name for name in COLUMN_NAMES if name in needed)
         self._views = checked_flag(views, "binary_view")
         self._ends = consumer_arguments.ends(until)
 
@@ -58,7 +82,7 @@ class ArrowReader:
         """Poll once. The caller marks the fetch as returned when the batch is certain to reach the application."""
         fetch = self._new_fetch()
         yield from self._consumer.poll_columns(timer, fetch, self._max_records)
-        return self._arrow.record_batch(fetch.columns), fetch
+        return self._decoded(self._arrow.record_batch(fetch.columns)), fetch
 
     def take_buffered(self) -> ColumnsFetch:
         """Take rows that are buffered, without polling; the fetch may be empty."""
@@ -70,6 +94,25 @@ class ArrowReader:
         """Return the rows of ``fetch``; None means no rows."""
         return self._arrow.record_batch((fetch or self._new_fetch()).columns)
 
+    def _decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self._decoders:
+            return batch
+        for name, decoder in self._decoders.items():
+            batch = decoder.into(batch, name)
+        return batch.select([*self._wanted, *(name for name in batch.schema.names if name not in COLUMN_NAMES)])
+
     def _new_fetch(self) -> ColumnsFetch:
         columns = Columns(self._names, self._max_bytes, self._views, self._consumer.column_memory)
         return ColumnsFetch(columns, self._ends)
+
+
+def _decoders(
+    key: ColumnDecoder | None, value: ColumnDecoder | None, names: tuple[str, ...]
+) -> dict[str, ColumnDecoder]:
+    found = {name: decoder for name, decoder in (("key", key), ("value", value)) if decoder is not None}
+    for name, decoder in found.items():
+        if not hasattr(decoder, "into"):
+            raise IllegalArgumentError(f"{name} must decode columns, as avro_columns() does, not {shown(decoder)}")
+        if name not in names:
+            raise IllegalArgumentError(f"columns: {name!r} is to be decoded, but is not among them")
+    return found

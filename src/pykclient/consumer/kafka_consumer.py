@@ -12,7 +12,7 @@ from pykclient.argument_values import checked_flag
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer import consumer_arguments
-from pykclient.consumer.arrow_reader import ArrowReader
+from pykclient.consumer.arrow_reader import ArrowReader, ColumnDecoder
 from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.classic_consumer import DEFAULT_REBALANCE_REASON, ClassicConsumer
 from pykclient.consumer.consumer_components import ConsumerComponents
@@ -284,6 +284,8 @@ class KafkaConsumer(ConsumerFace[K, V]):
         columns: Sequence[str] | None = None,
         binary_view: bool = False,
         until: Mapping[TopicPartition, int] | None = None,
+        key: ColumnDecoder | None = None,
+        value: ColumnDecoder | None = None,
     ) -> pa.RecordBatch:
         """Poll for records of all partitions and return them as one pyarrow.RecordBatch.
 
@@ -303,13 +305,17 @@ class KafkaConsumer(ConsumerFace[K, V]):
         has no records before it is paused. Its position is then at or after the end offset, even if no record has that
         offset.
 
+        ``key`` and ``value`` decode these columns, such as ``pykclient.schema_registry.avro_columns(registry)``. If a
+        row cannot be decoded, the error names it, and the next poll returns the same rows.
+
         Raises:
             ImportError: pyarrow is not installed.
             IllegalStateError: the consumer has interceptors, which would not be called.
             IllegalArgumentError: an argument is invalid.
+            RecordDeserializationError: ``key`` or ``value`` cannot decode a row.
             KafkaError: any error of ``poll``.
         """
-        reader = ArrowReader(self._consumer, max_records, max_bytes, columns, binary_view, until)
+        reader = ArrowReader(self._consumer, max_records, max_bytes, columns, binary_view, until, key, value)
         with self._guard:
             self._guard.require_outermost()
             batch, fetch = self._run(reader.take(self._timer(timeout_ms)))
@@ -322,6 +328,8 @@ class KafkaConsumer(ConsumerFace[K, V]):
         max_bytes: int | None = None,
         columns: Sequence[str] | None = None,
         binary_view: bool = False,
+        key: ColumnDecoder | None = None,
+        value: ColumnDecoder | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Return an iterator over the batches of successive ``poll_arrow`` calls, with the same arguments.
 
@@ -333,7 +341,8 @@ class KafkaConsumer(ConsumerFace[K, V]):
             IllegalStateError: the consumer has interceptors, which would not be called.
             IllegalArgumentError: an argument is invalid.
         """
-        return self._iteration.batches(ArrowReader(self._consumer, max_records, max_bytes, columns, binary_view))
+        reader = ArrowReader(self._consumer, max_records, max_bytes, columns, binary_view, None, key, value)
+        return self._iteration.batches(reader)
 
     def prefetch(self) -> None:
         """Send the fetch requests that are due, as ``poll`` does before it returns. Does not wait.

@@ -194,7 +194,7 @@ def call_serializer(serializer: Serializer[Any], topic: str, headers: Headers | 
     """Return what the serializer returns, unchecked."""
     if type(serializer) is CallableSerializer:
         return serializer.function(data)
-    return serializer.serialize(topic, headers or (), data)
+    return serializer.serialize(topic, () if headers is None else headers, data)
 
 
 def serialization_failed(

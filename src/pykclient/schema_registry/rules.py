@@ -149,6 +149,8 @@ class CelExecutor:
     def transform(self, ctx: RuleContext, message: Any) -> Any:
         expression = ctx.rule.expr or ""
         guard, found, rest = expression.partition(";")
+        if hasattr(message, "DESCRIPTOR"):
+            raise NotImplementedError("CEL is not supported for Protobuf")
         variables = {"message": message}
         if found:
             if not self.evaluate(guard, variables):
@@ -197,7 +199,7 @@ class CelFieldExecutor(CelExecutor):
 
     def transform(self, ctx: RuleContext, message: Any) -> Any:
         if ctx.walk is None:
-            raise RuleError(f"rule {ctx.rule.name!r}: rules of fields are not supported for this format")
+            raise NotImplementedError("rules of fields are not supported for this format")
         wanted = frozenset(ctx.rule.tags or ())
         is_condition = ctx.rule.kind == RuleKind.CONDITION
         expression = ctx.rule.expr or ""
@@ -308,7 +310,7 @@ class RuleRunner:
                     message = found
                 if message is None:
                     raise RuleError(f"the rule {rule.name!r} returned nothing")
-            except ImportError as error:
+            except (ImportError, NotImplementedError) as error:
                 raise RuleError(f"the rule {rule.name!r} of type {rule.type} cannot be executed: {error}") from error
             except Exception as error:  # noqa: BLE001 - whatever the executor raises is the action's to handle
                 self._act(context, rule.on_failure, "ERROR", message, error)

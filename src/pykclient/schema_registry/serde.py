@@ -172,7 +172,7 @@ def read_settings(keys: tuple[ConfigKey, ...], conf: Mapping[str, Any] | None) -
 
 
 class NotLoadedError(SerializationError):
-    """A serializer for asyncio needs an answer of the registry. Await ``load()``, then try again."""
+    """A deserializer for asyncio needs an answer of the registry. Await ``load()``, then try again."""
 
     def __init__(self, load: Callable[[], Awaitable[None]]) -> None:
         super().__init__("the schema is not loaded yet")
@@ -629,12 +629,11 @@ class BoundSerializer:
         self._field = field
         self._waits = not isinstance(serde._client, AsyncSchemaRegistryClient)
 
-    def serialize(self, topic: str, headers: Headers, data: Any) -> bytes | None:
-        """Return the bytes of ``data``.
+    def serialize(self, topic: str, headers: Headers, data: Any) -> Any:
+        """Return the bytes of ``data``; an awaitable if the registry must be asked and the serializer is asynchronous.
 
         Raises:
             SerializationError, SchemaRegistryError: the value does not fit, or there is no schema for it.
-            NotLoadedError: the registry must be asked first, and this serializer is one for asyncio.
         """
         ctx = SerializationContext(topic, self._field, headers)
         if self._waits or data is None:
@@ -643,7 +642,7 @@ class BoundSerializer:
         serde._check_object(data)
         plan = serde._known_plan(ctx)
         if plan is None:
-            raise NotLoadedError(lambda: _loading(serde._client, lambda: serde._make_plan(ctx)))
+            return serde._call_async(data, ctx)
         return serde._write(plan, data, ctx)
 
     def close(self) -> None:

@@ -1,0 +1,611 @@
+"""The compiled form of ``avro_decoder.py``: the same classes, with columns that are written in C."""
+
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy, memset
+
+from pykclient.errors import SerializationError
+from pykclient.schema_registry.avro_decoder import MOST_EMPTY
+from pykclient.schema_registry.avro_nodes import DEEPEST
+
+# As in avro_nodes.py, which a test compares.
+cdef enum:
+    BITS, FIXED, BYTES, LIST, STRUCT
+
+cdef enum:
+    NULL_STEP, BOOLEAN, LONG, LONG_TO_FLOAT, FLOAT, FLOAT_TO_DOUBLE, DOUBLE, TEXT, RAW, ENUM, DECIMAL, RECORD, ARRAY, MAP,
+    UNION, TAGGED_UNION, DEFAULT, FAIL
+
+FORMS = (BITS, FIXED, BYTES, LIST, STRUCT)
+STEPS = (
+    NULL_STEP, BOOLEAN, LONG, LONG_TO_FLOAT, FLOAT, FLOAT_TO_DOUBLE, DOUBLE, TEXT, RAW, ENUM, DECIMAL, RECORD, ARRAY, MAP,
+    UNION, TAGGED_UNION, DEFAULT, FAIL,
+)
+
+cdef int64_t _MOST_EMPTY = MOST_EMPTY
+cdef int _DEEPEST = DEEPEST
+
+
+cdef struct Col:
+    int form
+    Py_ssize_t width
+    int64_t length
+    int64_t null_count
+    uint8_t *data
+    Py_ssize_t size  # bytes of data
+    Py_ssize_t capacity
+    int32_t *offsets
+    Py_ssize_t offsets_capacity
+    uint8_t *validity
+    Py_ssize_t validity_capacity
+    int count
+    Col **children
+    void *owner  # the Column, which outlives this
+
+
+cdef class Column:
+    """A column that grows."""
+
+    cdef Col c
+    cdef bytearray _data, _offsets, _validity
+    cdef readonly list children
+
+    def __cinit__(self, int form, Py_ssize_t width, children):
+        cdef int place
+        cdef Column child
+        self._data, self._offsets, self._validity = bytearray(), bytearray(4), bytearray()
+        self.children = list(children)
+        self.c.form = form
+        self.c.width = width
+        self.c.owner = <void *>self
+        self.c.offsets = <int32_t *>PyByteArray_AS_STRING(self._offsets)
+        self.c.offsets_capacity = 1
+        self.c.count = len(self.children)
+        if self.c.count:
+            self.c.children = <Col **>calloc(self.c.count, sizeof(Col *))
+            if self.c.children == NULL:
+                raise MemoryError
+        for place in range(self.c.count):
+            child = self.children[place]
+            self.c.children[place] = &child.c
+
+    def __dealloc__(self):
+        free(self.c.children)
+
+    @property
+    def form(self):
+        return self.c.form
+
+    @property
+    def width(self):
+        return self.c.width
+
+    @property
+    def length(self):
+        return self.c.length
+
+    @property
+    def null_count(self):
+        return self.c.null_count
+
+    def buffers(self):
+        """Return the number of values and of nulls, the validity (None: all are valid), the offsets and the data."""
+        cdef Col *c = &self.c
+        cdef Py_ssize_t size = (c.length + 7) >> 3 if c.form == BITS else c.size
+        PyByteArray_Resize(self._data, size)
+        c.capacity = size
+        c.data = <uint8_t *>PyByteArray_AS_STRING(self._data)
+        if c.form == BYTES or c.form == LIST:
+            PyByteArray_Resize(self._offsets, 4 * (c.length + 1))
+            c.offsets_capacity = c.length + 1
+            c.offsets = <int32_t *>PyByteArray_AS_STRING(self._offsets)
+        if c.null_count:
+            PyByteArray_Resize(self._validity, (c.length + 7) >> 3)
+            c.validity_capacity = (c.length + 7) >> 3
+            c.validity = <uint8_t *>PyByteArray_AS_STRING(self._validity)
+        return c.length, c.null_count, self._validity if c.null_count else None, self._offsets, self._data
+
+    def add_null(self):
+        """Add null."""
+        add_null(&self.c)
+
+    def truncate(self, int64_t length):
+        """Take back all values from ``length`` on, also those that are not complete."""
+        truncate(&self.c, length)
+
+
+cdef int grow_data(Col *c, Py_ssize_t more) except -1:
+    cdef Column owner = <Column>c.owner
+    cdef Py_ssize_t capacity = max(2 * c.capacity, c.size + more, 1024)
+    PyByteArray_Resize(owner._data, capacity)
+    c.data = <uint8_t *>PyByteArray_AS_STRING(owner._data)
+    memset(c.data + c.capacity, 0, capacity - c.capacity)
+    c.capacity = capacity
+    return 0
+
+
+cdef int grow_offsets(Col *c) except -1:
+    cdef Column owner = <Column>c.owner
+    cdef Py_ssize_t capacity = max(2 * c.offsets_capacity, 256)
+    PyByteArray_Resize(owner._offsets, 4 * capacity)
+    c.offsets = <int32_t *>PyByteArray_AS_STRING(owner._offsets)
+    c.offsets_capacity = capacity
+    return 0
+
+
+cdef int grow_validity(Col *c) except -1:
+    cdef Column owner = <Column>c.owner
+    cdef Py_ssize_t capacity = max(2 * c.validity_capacity, 64, (c.length >> 3) + 1)
+    PyByteArray_Resize(owner._validity, capacity)
+    c.validity = <uint8_t *>PyByteArray_AS_STRING(owner._validity)
+    memset(c.validity + c.validity_capacity, 0xFF, capacity - c.validity_capacity)
+    c.validity_capacity = capacity
+    return 0
+
+
+cdef inline int clear_valid(Col *c) except -1:
+    """Make the next value null. Validity has bits only as far as there are nulls, and the rest is set when it grows."""
+    if c.length >> 3 >= c.validity_capacity:
+        grow_validity(c)
+    c.validity[c.length >> 3] &= ~(1 << (c.length & 7))
+    c.null_count += 1
+    return 0
+
+
+cdef inline uint8_t *room(Col *c, Py_ssize_t size) except NULL:
+    """Return the place of ``size`` more bytes of data, which count as added."""
+    if c.size + size > c.capacity or c.data == NULL:
+        grow_data(c, size)
+    c.size += size
+    return c.data + c.size - size
+
+
+cdef inline int end_offset(Col *c, int64_t end) except -1:
+    if end > INT32_MAX:
+        raise SerializationError("a column of more than 2 GiB: poll for fewer records (max_bytes)")
+    if c.length + 1 >= c.offsets_capacity:
+        grow_offsets(c)
+    c.offsets[c.length + 1] = <int32_t>end
+    c.length += 1
+    return 0
+
+
+cdef inline int add_bit(Col *c, int bit) except -1:
+    if c.length >> 3 >= c.capacity:
+        grow_data(c, 0)
+    c.size = (c.length >> 3) + 1
+    if bit:
+        c.data[c.length >> 3] |= 1 << (c.length & 7)
+    else:
+        c.data[c.length >> 3] &= ~(1 << (c.length & 7))
+    c.length += 1
+    return 0
+
+
+cdef int add_null(Col *c) except -1:
+    cdef int place
+    clear_valid(c)
+    if c.form == BITS:
+        return add_bit(c, 0)
+    if c.form == FIXED:
+        if c.width:
+            memset(room(c, c.width), 0, c.width)
+    elif c.form == STRUCT:
+        for place in range(c.count):
+            add_null(c.children[place])
+    else:
+        return end_offset(c, c.offsets[c.length])
+    c.length += 1
+    return 0
+
+
+cdef int truncate(Col *c, int64_t length) except -1:
+    cdef int64_t at
+    cdef int place
+    for at in range(length, c.length):
+        if at >> 3 < c.validity_capacity and not c.validity[at >> 3] >> (at & 7) & 1:
+            c.null_count -= 1
+            c.validity[at >> 3] |= 1 << (at & 7)
+    # A value that is not complete may have its bit cleared already.
+    if c.length >> 3 < c.validity_capacity and not c.validity[c.length >> 3] >> (c.length & 7) & 1:
+        c.null_count -= 1
+        c.validity[c.length >> 3] |= 1 << (c.length & 7)
+    c.length = min(c.length, length)
+    if c.form == BITS:
+        c.size = (c.length + 7) >> 3
+    elif c.form == FIXED:
+        c.size = c.length * c.width
+    elif c.form == BYTES:
+        c.size = c.offsets[c.length]
+    elif c.form == LIST:
+        truncate(c.children[0], c.offsets[c.length])
+    else:
+        for place in range(c.count):
+            truncate(c.children[place], c.length)
+    return 0
+
+
+# --- steps -----------------------------------------------------------------------------------------------------------
+
+cdef struct Node:
+    int kind
+    Col *column
+    Py_ssize_t size
+    int count
+    Node **steps
+    int32_t *mapping
+    int mapped
+    const uint8_t *data
+    Py_ssize_t data_size
+    void *text
+
+
+cdef struct Source:
+    const uint8_t *p
+    const uint8_t *end
+
+
+cdef object ends():
+    return IndexError("the bytes end inside of a value")
+
+
+cdef inline int read_long(Source *s, int64_t *value) except -1:
+    cdef uint64_t found, byte
+    cdef int shift
+    if s.p == s.end:
+        raise ends()
+    found = s.p[0]
+    s.p += 1
+    if found >= 0x80:
+        found &= 0x7F
+        shift = 7
+        while True:
+            if shift > 63:
+                raise SerializationError("a number of more than 64 bits")
+            if s.p == s.end:
+                raise ends()
+            byte = s.p[0]
+            s.p += 1
+            found |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+    value[0] = <int64_t>(found >> 1) ^ -<int64_t>(found & 1)
+    return 0
+
+
+cdef inline int read_size(Source *s, int64_t *size) except -1:
+    read_long(s, size)
+    if size[0] < 0:
+        raise SerializationError(f"a negative size: {size[0]}")
+    if size[0] > s.end - s.p:
+        raise ends()
+    return 0
+
+
+cdef inline int need(Source *s, Py_ssize_t size) except -1:
+    if s.end - s.p < size:
+        raise ends()
+    return 0
+
+
+cdef inline int check_text(const uint8_t *data, Py_ssize_t size) except -1:
+    cdef Py_ssize_t at = 0
+    cdef uint64_t word
+    while at + 8 <= size:
+        memcpy(&word, data + at, 8)
+        if word & <uint64_t>0x8080808080808080:
+            break
+        at += 8
+    while at < size and data[at] < 0x80:
+        at += 1
+    if at < size:
+        try:
+            PyUnicode_DecodeUTF8(<const char *>data + at, size - at, NULL)
+        except UnicodeDecodeError:
+            raise SerializationError("a string that is not UTF-8") from None
+    return 0
+
+
+cdef int read_text(Node *node, Source *s) except -1:
+    cdef int64_t size
+    cdef Col *c = node.column
+    read_size(s, &size)
+    if node.size:
+        check_text(s.p, size)
+    if c != NULL:
+        memcpy(room(c, size), s.p, size)
+        end_offset(c, c.size)
+    s.p += size
+    return 0
+
+
+cdef int read_number(Node *node, Source *s) except -1:
+    cdef int64_t value
+    cdef int32_t narrow
+    cdef double double_value
+    cdef float float_value
+    cdef Col *c = node.column
+    read_long(s, &value)
+    if node.kind == ENUM:
+        if not 0 <= value < node.mapped:
+            raise SerializationError(f"there is no symbol {value} of {node.mapped} in an enum")
+        value = node.mapping[value]
+        if value < 0:
+            raise SerializationError(<object>node.text)
+    if c == NULL:
+        return 0
+    if node.kind == LONG_TO_FLOAT:
+        if c.width == 4:
+            float_value = <float><double>value
+            memcpy(room(c, 4), &float_value, 4)
+        else:
+            double_value = <double>value
+            memcpy(room(c, 8), &double_value, 8)
+    elif c.width == 8:
+        memcpy(room(c, 8), &value, 8)
+    else:
+        if not INT32_MIN <= value <= INT32_MAX:
+            raise SerializationError("a number of more than 32 bits")
+        narrow = <int32_t>value
+        memcpy(room(c, 4), &narrow, 4)
+    c.length += 1
+    return 0
+
+
+cdef int read_decimal(Node *node, Source *s) except -1:
+    cdef int64_t size = node.size
+    cdef Py_ssize_t at
+    cdef uint8_t *out
+    cdef uint8_t sign
+    if not size:
+        read_size(s, &size)
+    need(s, size)
+    if node.column == NULL:
+        s.p += size
+        return 0
+    sign = 0xFF if size and s.p[0] & 0x80 else 0
+    for at in range(size - 16):
+        if s.p[at] != sign:
+            raise SerializationError("a decimal of more than 16 bytes")
+    if size > 16 and (s.p[size - 16] ^ sign) & 0x80:
+        raise SerializationError("a decimal of more than 16 bytes")
+    out = room(node.column, 16)
+    memset(out, sign, 16)
+    for at in range(min(size, 16)):
+        out[at] = s.p[size - 1 - at]
+    node.column.length += 1
+    s.p += size
+    return 0
+
+
+cdef int read_list(Node *node, Source *s, int depth) except -1:
+    cdef int64_t count, ignored, empty = 0
+    while True:
+        read_long(s, &count)
+        if count == 0:
+            break
+        if count < 0:
+            if count == -count:
+                raise SerializationError(f"{count} values do not fit into {s.end - s.p} bytes")
+            count = -count
+            read_long(s, &ignored)
+        if count > s.end - s.p:
+            if count > _MOST_EMPTY - empty:
+                raise SerializationError(f"{count} values do not fit into {s.end - s.p} bytes")
+            empty += count
+        for ignored in range(count):
+            read(node.steps[0], s, depth + 1)
+    if node.column != NULL:
+        end_offset(node.column, node.column.children[0].length)
+    return 0
+
+
+cdef int read(Node *node, Source *s, int depth) except -1:
+    cdef int64_t value
+    cdef int place, kind = node.kind
+    cdef Col *c = node.column
+    cdef Source inner
+    cdef float float_value
+    cdef double double_value
+    if kind == LONG or kind == LONG_TO_FLOAT or kind == ENUM:
+        read_number(node, s)
+    elif kind == TEXT:
+        read_text(node, s)
+    elif kind == UNION:
+        read_long(s, &value)
+        if not 0 <= value < node.count:
+            raise SerializationError(f"there is no branch {value} of {node.count} in a union")
+        if depth >= _DEEPEST:
+            raise SerializationError(f"values are nested more than {_DEEPEST} times")
+        read(node.steps[value], s, depth + 1)
+    elif kind == DOUBLE or kind == RAW or kind == FLOAT:
+        value = 8 if kind == DOUBLE else 4 if kind == FLOAT else node.size
+        need(s, value)
+        if c != NULL:
+            memcpy(room(c, value), s.p, value)
+            c.length += 1
+        s.p += value
+    elif kind == RECORD or kind == TAGGED_UNION:
+        if depth >= _DEEPEST and node.count:
+            raise SerializationError(f"values are nested more than {_DEEPEST} times")
+        for place in range(node.count):
+            read(node.steps[place], s, depth + 1)
+        if c != NULL:
+            c.length += 1
+    elif kind == NULL_STEP:
+        if c != NULL:
+            add_null(c)
+    elif kind == BOOLEAN:
+        need(s, 1)
+        if s.p[0] > 1:
+            raise SerializationError(f"{s.p[0]} is no boolean")
+        if c != NULL:
+            add_bit(c, s.p[0])
+        s.p += 1
+    elif kind == FLOAT_TO_DOUBLE:
+        need(s, 4)
+        memcpy(&float_value, s.p, 4)
+        s.p += 4
+        double_value = float_value
+        if c != NULL:
+            memcpy(room(c, 8), &double_value, 8)
+            c.length += 1
+    elif kind == DECIMAL:
+        read_decimal(node, s)
+    elif kind == ARRAY or kind == MAP:
+        if depth >= _DEEPEST:
+            raise SerializationError(f"values are nested more than {_DEEPEST} times")
+        read_list(node, s, depth)
+    elif kind == DEFAULT:
+        inner.p = node.data
+        inner.end = node.data + node.data_size
+        read(node.steps[0], &inner, depth + 1)
+    else:
+        raise SerializationError(<object>node.text)
+    return 0
+
+
+def next_other(
+    const uint8_t[::1] data, const int[::1] offsets, Py_ssize_t row, Py_ssize_t end_row, bytes prefix
+):
+    """Return the next row after ``row`` whose value does not begin with ``prefix``, or ``end_row``."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(prefix)
+    cdef const char *wanted = PyBytes_AS_STRING(prefix)
+    if end_row > offsets.shape[0] - 1 or row < 0:
+        raise IndexError(end_row)
+    row += 1
+    if row < end_row and not 0 <= offsets[row] <= offsets[end_row] <= data.shape[0]:
+        raise IndexError("offsets")
+    while (
+        row < end_row
+        and offsets[row + 1] - offsets[row] >= size
+        and memcmp(&data[0] + offsets[row], wanted, size) == 0
+    ):
+        row += 1
+    return row
+
+
+cdef class Decoder:
+    """Reads the records of one writer into columns."""
+
+    cdef object _step  # whose texts and defaults the nodes refer to
+    cdef list _columns
+    cdef dict _known
+    cdef Node *_root
+    cdef Py_ssize_t _row
+    cdef int64_t _complete
+    cdef list _nodes
+
+    def __cinit__(self, root, columns):
+        self._step = root
+        self._columns = list(columns)
+        self._known = {}
+        self._nodes = []
+        self._root = self._compile(root)
+
+    def __dealloc__(self):
+        cdef Node *node
+        for address in self._nodes or ():
+            node = <Node *><size_t>address
+            free(node.steps)
+            free(node.mapping)
+            free(node)
+
+    cdef Node *_compile(self, step) except NULL:
+        cdef Node *node
+        cdef int place
+        known = self._known.get(id(step))
+        if known is not None:
+            return <Node *><size_t>known
+        node = <Node *>calloc(1, sizeof(Node))
+        if node == NULL:
+            raise MemoryError
+        self._nodes.append(<size_t>node)
+        self._known[id(step)] = <size_t>node
+        node.kind = step.kind
+        node.size = step.size
+        if step.column >= 0:
+            node.column = &(<Column?>self._columns[step.column]).c
+        node.data = <const uint8_t *>PyBytes_AS_STRING(step.data)
+        node.data_size = PyBytes_GET_SIZE(step.data)
+        node.text = <void *>step.text
+        steps, mapping = step.steps, step.mapping
+        if mapping:
+            node.mapping = <int32_t *>calloc(len(mapping), sizeof(int32_t))
+            if node.mapping == NULL:
+                raise MemoryError
+            node.mapped = len(mapping)
+            for place in range(node.mapped):
+                node.mapping[place] = mapping[place]
+        if steps:
+            node.steps = <Node **>calloc(len(steps), sizeof(Node *))
+            if node.steps == NULL:
+                raise MemoryError
+            node.count = len(steps)
+            for place in range(node.count):
+                node.steps[place] = self._compile(steps[place])
+        return node
+
+    def decode(
+        self,
+        const uint8_t[::1] data,
+        const int[::1] offsets,
+        const uint8_t[::1] validity,
+        Py_ssize_t bit,
+        Py_ssize_t row,
+        Py_ssize_t end_row,
+        bytes prefix,
+    ):
+        """Read the rows from ``row`` on that begin with ``prefix``, up to ``end_row``; see the Python form."""
+        cdef Col *root = self._root.column
+        cdef const uint8_t *start = &data[0] if data.shape[0] else NULL
+        if end_row > offsets.shape[0] - 1 or row < 0:
+            raise IndexError(end_row)
+        if row < end_row and not 0 <= offsets[row] <= offsets[end_row] <= data.shape[0]:
+            raise IndexError("offsets")
+        self._row = row
+        try:
+            self._rows(start, offsets, validity, bit, end_row, prefix)
+        except IndexError as error:
+            truncate(root, self._complete)
+            return self._row, str(error)
+        except SerializationError as error:
+            truncate(root, self._complete)
+            return self._row, str(error)
+        return self._row, None
+
+    cdef int _rows(
+        self,
+        const uint8_t *start,
+        const int[::1] offsets,
+        const uint8_t[::1] validity,
+        Py_ssize_t bit,
+        Py_ssize_t end_row,
+        bytes prefix,
+    ) except -1:
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(prefix), at
+        cdef const char *wanted = PyBytes_AS_STRING(prefix)
+        cdef Source s
+        cdef Col *root = self._root.column
+        cdef bint has_validity = validity is not None
+        self._complete = root.length
+        while self._row < end_row:
+            at = bit + self._row
+            if has_validity and not validity[at >> 3] >> (at & 7) & 1:
+                add_null(root)
+            else:
+                s.p = start + offsets[self._row]
+                s.end = start + offsets[self._row + 1]
+                if s.end - s.p < size or memcmp(s.p, wanted, size):
+                    return 0
+                s.p += size
+                read(self._root, &s, 0)
+                if s.p != s.end:
+                    raise SerializationError(f"{s.end - s.p} bytes are left after the value")
+            self._row += 1
+            self._complete = root.length
+        return 0

@@ -1,0 +1,382 @@
+"""How the values of an Avro schema become columns: a tree of steps for each pair of a writer's and a reader's schema.
+
+A step reads one value in the writer's form, and adds it to a column of the reader's form, or skips it. Records written
+with another schema have another tree, but the same columns. The trees are walked by ``avro_decoder``.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pykclient.errors import SerializationError
+from pykclient.schema_registry.avro_types import AvroField, AvroType, branch_for, field_of, matches
+
+#: The forms of columns: one bit; so many bytes; bytes of any length; a number of values; named columns.
+BITS, FIXED, BYTES, LIST, STRUCT = range(5)
+
+#: The steps. LONG is a varint of the column's width, TEXT has a length, and RAW a fixed size.
+NULL, BOOLEAN, LONG, LONG_TO_FLOAT, FLOAT, FLOAT_TO_DOUBLE, DOUBLE, TEXT, RAW = range(9)
+ENUM, DECIMAL, RECORD, ARRAY, MAP, UNION, TAGGED_UNION, DEFAULT, FAIL = range(9, 18)
+
+#: The deepest nesting of values.
+DEEPEST: Final = 64
+
+
+class Shape:
+    """The form of a column, and its Arrow type. Children of a struct have names, and of a list there is one."""
+
+    __slots__ = ("arrow", "children", "form", "names", "symbols", "width")
+
+    def __init__(self, form: int, arrow: Any, width: int = 0) -> None:
+        self.form = form
+        #: The name of the Arrow type, with its parameters.
+        self.arrow: tuple[Any, ...] = arrow
+        self.width = width
+        self.children: list[Shape] = []
+        self.names: list[str] = []
+        self.symbols: list[str] = []
+
+
+class Step:
+    """One step. ``column`` is the number of its column in the decoder, or -1 to skip the value.
+
+    ``size`` is that of a fixed value in bytes; 1 for a string, which must be UTF-8. ``mapping`` maps an enum's symbols.
+    ``data`` is a default's value in Avro. ``text`` says why a value cannot be read.
+    """
+
+    __slots__ = ("column", "data", "kind", "mapping", "size", "steps", "text")
+
+    def __init__(self, kind: int, column: int, steps: Sequence[Step] = (), size: int = 0) -> None:
+        self.kind = kind
+        self.column = column
+        self.steps = list(steps)
+        self.size = size
+        self.mapping: list[int] = []
+        self.data = b""
+        self.text = ""
+
+
+_TIMES: Final[dict[tuple[str, str | None], tuple[Any, ...]]] = {
+    ("int", "date"): ("date32",),
+    ("int", "time-millis"): ("time32", "ms"),
+    ("long", "time-micros"): ("time64", "us"),
+    ("long", "timestamp-millis"): ("timestamp", "ms", "UTC"),
+    ("long", "timestamp-micros"): ("timestamp", "us", "UTC"),
+    ("long", "timestamp-nanos"): ("timestamp", "ns", "UTC"),
+    ("long", "local-timestamp-millis"): ("timestamp", "ms"),
+    ("long", "local-timestamp-micros"): ("timestamp", "us"),
+    ("long", "local-timestamp-nanos"): ("timestamp", "ns"),
+}
+_PLAIN: Final[dict[str, tuple[int, tuple[Any, ...], int]]] = {
+    "null": (FIXED, ("null",), 0),
+    "boolean": (BITS, ("bool_",), 0),
+    "int": (FIXED, ("int32",), 4),
+    "long": (FIXED, ("int64",), 8),
+    "float": (FIXED, ("float32",), 4),
+    "double": (FIXED, ("float64",), 8),
+    "bytes": (BYTES, ("binary",), 0),
+    "string": (BYTES, ("string",), 0),
+}
+
+
+def shape_of(of: AvroType, wanted: frozenset[str] | None = None) -> Shape:
+    """Return the form of a type's column. ``wanted`` selects fields of the outermost record.
+
+    Raises:
+        SerializationError: a type contains itself, which columns cannot; select other fields.
+    """
+    return _shape(of, wanted, ())
+
+
+def _shape(of: AvroType, wanted: frozenset[str] | None, outer: tuple[AvroType, ...]) -> Shape:
+    if of in outer:
+        raise SerializationError(f"{of} contains itself, and columns cannot: select fields without it (columns=...)")
+    inner = (*outer, of)
+    if is_decimal(of):
+        return Shape(FIXED, ("decimal128", of.precision, of.scale), 16)
+    if (of.kind, of.logical) in _TIMES:
+        return Shape(FIXED, _TIMES[of.kind, of.logical], 4 if of.kind == "int" else 8)
+    if of.kind in _PLAIN:
+        form, arrow, width = _PLAIN[of.kind]
+        return Shape(form, arrow, width)
+    if of.kind == "fixed":
+        return Shape(FIXED, ("binary", of.size), of.size)
+    if of.kind == "enum":
+        made = Shape(FIXED, ("dictionary",), 4)
+        made.symbols = of.symbols
+        return made
+    if of.kind in ("array", "map"):
+        made = Shape(LIST, ("list",) if of.kind == "array" else ("map",))
+        item = _shape(of.items, None, inner)
+        if of.kind == "map":
+            pair = Shape(STRUCT, ("struct",))
+            pair.names, pair.children = ["key", "value"], [Shape(BYTES, ("string",)), item]
+            item = pair
+        made.children = [item]
+        return made
+    made = Shape(STRUCT, ("struct",))
+    if of.kind == "union":
+        branches = values_of(of)
+        if len(branches) == 1:
+            return _shape(branches[0], wanted, outer)
+        if not branches:
+            return Shape(FIXED, ("null",), 0)
+        for branch in branches:
+            made.names.append(branch_name(branch))
+            made.children.append(_shape(branch, None, inner))
+        return made
+    for field in of.fields:
+        if wanted is None or field.name in wanted:
+            made.names.append(field.name)
+            made.children.append(_shape(field.type, None, inner))
+    return made
+
+
+def is_decimal(of: AvroType) -> bool:
+    """Return whether a type is a decimal that Arrow has a type for."""
+    return of.logical == "decimal" and of.kind in ("bytes", "fixed") and 0 < of.precision <= 38
+
+
+def values_of(union: AvroType) -> list[AvroType]:
+    """Return the branches of a union that are not null."""
+    return [branch for branch in union.branches if branch.kind != "null"]
+
+
+def branch_name(branch: AvroType) -> str:
+    """Return the name of a branch's column in the struct of a union."""
+    return branch.name.rpartition(".")[2] or branch.kind
+
+
+class Compiler:
+    """Makes the steps for the records of one writer. ``numbers`` are those of the columns, by their shapes."""
+
+    def __init__(self, numbers: dict[int, int]) -> None:
+        self._numbers = numbers
+        self._skips: dict[int, Step] = {}
+
+    def step(self, writer: AvroType, reader: AvroType, shape: Shape, path: str = "") -> Step:
+        """Return the step that reads a writer's value as a reader's.
+
+        Raises:
+            SerializationError: the reader cannot read it.
+        """
+        column = self._numbers[id(shape)]
+        if writer.kind == "union":
+            return self._union(writer, reader, shape, path)
+        if reader.kind == "union":
+            return self._in_union(writer, reader, shape, path)
+        if not matches(reader, writer):
+            raise SerializationError(f"{path or 'the schema'}: the reader's {reader} cannot read the writer's {writer}")
+        if reader.kind == "record":
+            return self._record(writer, reader, shape, path)
+        if reader.kind == "array":
+            return Step(ARRAY, column, [self.step(writer.items, reader.items, shape.children[0], f"{path}[]")])
+        if reader.kind == "map":
+            pair = shape.children[0]
+            key = Step(TEXT, self._numbers[id(pair.children[0])], size=1)
+            value = self.step(writer.items, reader.items, pair.children[1], f"{path}{{}}")
+            return Step(MAP, column, [Step(RECORD, self._numbers[id(pair)], [key, value])])
+        return self._leaf(writer, reader, column, path)
+
+    def _leaf(self, writer: AvroType, reader: AvroType, column: int, path: str) -> Step:
+        if is_decimal(reader):
+            if (writer.scale, writer.logical) != (reader.scale, "decimal"):
+                raise SerializationError(f"{path}: the reader's {reader} has another scale than the writer's")
+            return Step(DECIMAL, column, size=writer.size)
+        if reader.kind == "enum":
+            made = Step(ENUM, column)
+            fallback = -1 if reader.default is None else reader.symbols.index(reader.default)
+            known = {symbol: number for number, symbol in enumerate(reader.symbols)}
+            made.mapping = [known.get(symbol, fallback) for symbol in writer.symbols]
+            made.text = f"{path}: the reader's {reader} lacks a symbol of the writer"
+            return made
+        if reader.kind == "fixed":
+            if reader.size != writer.size:
+                raise SerializationError(f"{path}: the reader's size is {reader.size}, the writer's {writer.size}")
+            return Step(RAW, column, size=reader.size)
+        return Step(_LEAVES[writer.kind, reader.kind], column, size=int(reader.kind == "string"))
+
+    def _record(self, writer: AvroType, reader: AvroType, shape: Shape, path: str) -> Step:
+        shapes = dict(zip(shape.names, shape.children, strict=True))
+        targets: dict[str, AvroField] = {}
+        missing: list[AvroField] = []
+        for field in reader.fields:
+            if field.name in shapes:
+                written = field_of(writer, field)
+                if written is None:
+                    missing.append(field)
+                else:
+                    targets[written.name] = field
+        steps = []
+        for written in writer.fields:
+            wanted = targets.get(written.name)
+            inner = f"{path}.{written.name}" if path else written.name
+            if wanted is None:
+                steps.append(self.skip(written.type))
+            else:
+                steps.append(self.step(written.type, wanted.type, shapes[wanted.name], inner))
+        for field in missing:
+            if not field.has_default:
+                raise SerializationError(
+                    f"{path}.{field.name}: the writer has no such field, and the reader's {field.type} no default"
+                )
+            made = Step(DEFAULT, -1, [self.step(field.type, field.type, shapes[field.name], field.name)])
+            made.data = encoded(field.type, field.default)
+            steps.append(made)
+        return Step(RECORD, self._numbers[id(shape)], steps)
+
+    def _union(self, writer: AvroType, reader: AvroType, shape: Shape, path: str) -> Step:
+        column = self._numbers[id(shape)]
+        steps = []
+        for branch in writer.branches:
+            if branch.kind == "null" and has_null(reader):
+                steps.append(Step(NULL, column))
+                continue
+            try:
+                steps.append(self.step(branch, reader, shape, path))
+            except SerializationError as error:  # which only matters if such a value comes
+                failing = Step(FAIL, -1)
+                failing.text = str(error)
+                steps.append(failing)
+        if all(step.kind == FAIL for step in steps):
+            raise SerializationError(steps[0].text if steps else f"{path}: a union without branches")
+        return Step(UNION, column, steps)
+
+    def _in_union(self, writer: AvroType, reader: AvroType, shape: Shape, path: str) -> Step:
+        number = branch_for(reader, writer)
+        if number < 0:
+            raise SerializationError(f"{path or 'the schema'}: the reader's {reader} has no branch for {writer}")
+        branch = reader.branches[number]
+        if branch.kind == "null":
+            return Step(NULL, self._numbers[id(shape)])
+        values = values_of(reader)
+        if len(values) == 1:
+            return self.step(writer, branch, shape, path)
+        # The column is a struct with one column for each branch, of which all but one are null.
+        place = values.index(branch)
+        made = Step(TAGGED_UNION, self._numbers[id(shape)])
+        for number, child in enumerate(shape.children):
+            if number == place:
+                made.steps.append(self.step(writer, branch, child, path))
+            else:
+                made.steps.append(Step(NULL, self._numbers[id(child)]))
+        return made
+
+    def skip(self, writer: AvroType) -> Step:
+        """Return the step that skips a writer's value, which may be of a type that contains itself."""
+        known = self._skips.get(id(writer))
+        if known is not None:
+            return known
+        made = self._skips[id(writer)] = Step(_SKIPS[writer.kind], -1, size=writer.size)
+        if writer.kind == "record":
+            made.steps = [self.skip(field.type) for field in writer.fields]
+        elif writer.kind == "union":
+            made.steps = [self.skip(branch) for branch in writer.branches]
+        elif writer.kind == "array":
+            made.steps = [self.skip(writer.items)]
+        elif writer.kind == "map":
+            made.steps = [Step(RECORD, -1, [Step(TEXT, -1), self.skip(writer.items)])]
+        elif writer.kind == "enum":
+            made.mapping = [0] * len(writer.symbols)
+        return made
+
+
+def has_null(reader: AvroType) -> bool:
+    """Return whether null is a value of a type."""
+    return reader.kind == "null" or any(branch.kind == "null" for branch in reader.branches)
+
+
+_LEAVES: Final = {
+    ("null", "null"): NULL,
+    ("boolean", "boolean"): BOOLEAN,
+    ("int", "int"): LONG,
+    ("int", "long"): LONG,
+    ("int", "float"): LONG_TO_FLOAT,
+    ("int", "double"): LONG_TO_FLOAT,
+    ("long", "long"): LONG,
+    ("long", "float"): LONG_TO_FLOAT,
+    ("long", "double"): LONG_TO_FLOAT,
+    ("float", "float"): FLOAT,
+    ("float", "double"): FLOAT_TO_DOUBLE,
+    ("double", "double"): DOUBLE,
+    ("bytes", "bytes"): TEXT,
+    ("bytes", "string"): TEXT,
+    ("string", "string"): TEXT,
+    ("string", "bytes"): TEXT,
+}
+_SKIPS: Final = {
+    "null": NULL,
+    "boolean": BOOLEAN,
+    "int": LONG,
+    "long": LONG,
+    "float": FLOAT,
+    "double": DOUBLE,
+    "bytes": TEXT,
+    "string": TEXT,
+    "fixed": RAW,
+    "enum": ENUM,
+    "record": RECORD,
+    "array": ARRAY,
+    "map": MAP,
+    "union": UNION,
+}
+
+
+# --- defaults --------------------------------------------------------------------------------------------------------
+
+
+def zigzag(number: int) -> bytes:
+    """Return a number as Avro's int or long."""
+    number = number << 1 ^ number >> 63
+    parts = bytearray()
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
+
+
+def encoded(of: AvroType, default: Any) -> bytes:
+    """Return a default of a schema, which is JSON, in Avro.
+
+    Raises:
+        SerializationError: it is not of the type.
+    """
+    try:
+        return _encoded(of, default)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, struct.error) as error:
+        raise SerializationError(f"the default {json.dumps(default)} is not of the type {of}") from error
+
+
+def _encoded(of: AvroType, default: Any) -> bytes:
+    if of.kind == "null":
+        return b""
+    if of.kind == "boolean":
+        return b"\x01" if default else b"\x00"
+    if of.kind in ("int", "long"):
+        return zigzag(int(default))
+    if of.kind in ("float", "double"):
+        return struct.pack("<f" if of.kind == "float" else "<d", default)
+    if of.kind in ("bytes", "string", "fixed"):
+        data: bytes = default.encode("utf-8" if of.kind == "string" else "latin-1")
+        return data if of.kind == "fixed" else zigzag(len(data)) + data
+    if of.kind == "enum":
+        return zigzag(of.symbols.index(default))
+    if of.kind == "union":
+        number = next(
+            number for number, branch in enumerate(of.branches) if (branch.kind == "null") == (default is None)
+        )
+        return zigzag(number) + _encoded(of.branches[number], default)
+    if of.kind == "array":
+        return (
+            zigzag(len(default)) + b"".join(_encoded(of.items, item) for item in default) if default else b""
+        ) + b"\0"
+    if of.kind == "map":
+        items = b"".join(
+            zigzag(len(key.encode())) + key.encode() + _encoded(of.items, item) for key, item in default.items()
+        )
+        return (zigzag(len(default)) + items if default else b"") + b"\0"
+    return b"".join(_encoded(field.type, default.get(field.name, field.default)) for field in of.fields)

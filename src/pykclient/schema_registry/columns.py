@@ -1,0 +1,334 @@
+"""Avro records as Arrow columns, decoded without an object per record.
+
+    batch = consumer.poll_arrow(1000, value=avro_columns(registry))
+    batch.column("value")      # a struct with a column for each field
+
+Fields have Arrow's types: times, dates, decimals, dictionaries for enums, lists, maps and structs. A union of one type
+and null is a nullable column; one of several types a struct with a column for each type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pykclient.errors import IllegalArgumentError, RecordDeserializationError, SerializationError
+from pykclient.schema_registry.avro_decoder import Column, Decoder, next_other
+from pykclient.schema_registry.avro_nodes import BITS, BYTES, FIXED, LIST, Compiler, Shape, Step, shape_of
+from pykclient.schema_registry.avro_types import AvroType, loaded, named_schemas, parse_avro
+from pykclient.schema_registry.rest import load
+from pykclient.schema_registry.schema_registry_client import SchemaRegistryClient
+from pykclient.schema_registry.schemas import Schema
+from pykclient.schema_registry.wire import SchemaId
+from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ON_ERROR: Final = ("raise", "keep")
+
+
+class Poison(NamedTuple):
+    """A row that could not be decoded: its number in the array, and why."""
+
+    row: int
+    reason: str
+
+
+class Decoded(NamedTuple):
+    """The rows of an array as a column, and those that could not be decoded, which are null in it."""
+
+    array: Any
+    poison: list[Poison]
+
+
+class _Target:
+    """The columns that records are read into, whatever schema they were written with."""
+
+    def __init__(self, reader: AvroType, fields: frozenset[str] | None) -> None:
+        self.reader = reader
+        if fields is not None:
+            unknown = fields - {field.name for field in reader.fields}
+            if unknown:
+                raise IllegalArgumentError(f"columns: the schema has no field {', '.join(sorted(unknown))}")
+        self.shape = shape_of(reader, fields)
+        self.numbers: dict[int, int] = {}
+        self._shapes: list[Shape] = []
+        self._number(self.shape)
+        self.steps: dict[bytes, Step] = {}
+
+    def _number(self, shape: Shape) -> None:
+        self.numbers[id(shape)] = len(self._shapes)
+        self._shapes.append(shape)
+        for child in shape.children:
+            self._number(child)
+
+    def new_columns(self) -> list[Column]:
+        """Return empty columns, by number."""
+        made: dict[int, Column] = {}
+        for shape in reversed(self._shapes):
+            children = [made[self.numbers[id(child)]] for child in shape.children]
+            made[self.numbers[id(shape)]] = Column(shape.form, shape.width, children)
+        return [made[number] for number in range(len(self._shapes))]
+
+
+class AvroColumns:
+    """Decodes columns of bytes into columns of fields. Thread: one at a time."""
+
+    def __init__(
+        self,
+        registry: SchemaRegistryClient,
+        schema: str | Schema | None = None,
+        columns: Iterable[str] | None = None,
+        on_error: str = "raise",
+    ) -> None:
+        """See ``avro_columns``."""
+        if on_error not in _ON_ERROR:
+            raise IllegalArgumentError(f"on_error must be one of {', '.join(_ON_ERROR)}, not {on_error!r}")
+        load("pyarrow", "arrow")
+        self.on_error = on_error
+        self._registry = registry
+        self._fields = None if columns is None else frozenset(columns)
+        if self._fields is not None and not self._fields:
+            raise IllegalArgumentError("columns: name at least one field")
+        self._given = Schema(schema) if isinstance(schema, str) else schema
+        self._target: _Target | None = None
+        #: The newest schema that records were written with, which is read by if none is given.
+        self._newest = -1
+        self._writers: dict[bytes, tuple[SchemaId, AvroType]] = {}
+
+    def into(self, batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+        """Return a batch of ``poll_arrow`` with the column ``name`` decoded.
+
+        Raises:
+            RecordDeserializationError: a row cannot be decoded, and ``on_error`` is ``raise``.
+            SchemaRegistryError: the registry does not answer.
+        """
+        pa: Any = load("pyarrow", "arrow")
+        place = batch.schema.get_field_index(name)
+        raw = batch.column(place)
+        array, poison = self.decode(raw)
+        if poison and self.on_error == "raise":
+            raise _error(batch, name, poison)
+        batch = batch.set_column(place, name, array)
+        if self.on_error == "keep":
+            reasons: dict[int, str] = dict(poison)
+            rows = range(batch.num_rows)
+            texts = pa.nulls(len(rows), pa.string())
+            kept = pa.nulls(len(rows), pa.binary())
+            if reasons:
+                texts = pa.array([reasons.get(row) for row in rows], pa.string())
+                kept = pa.array([raw[row].as_py() if row in reasons else None for row in rows], pa.binary())
+            batch = batch.append_column(f"{name}_error", texts).append_column(f"{name}_bytes", kept)
+        return batch
+
+    def decode(self, array: pa.Array) -> Decoded:
+        """Return the column of an array of bytes.
+
+        Raises:
+            SchemaRegistryError: the registry does not know a schema's id, or does not answer; whatever ``on_error``
+                says, unless it does not know the id.
+            SerializationError: a row is not Avro with an id; the error names the row.
+        """
+        pa: Any = load("pyarrow", "arrow")
+        if pa.types.is_binary_view(array.type) or pa.types.is_large_binary(array.type):
+            array = array.cast(pa.binary())
+        validity, offsets_buffer, data_buffer = array.buffers()
+        rows, first = len(array), array.offset
+        offsets = memoryview(offsets_buffer).cast("B").cast("i")[first : first + rows + 1] if rows else memoryview(b"")
+        data = memoryview(b"" if data_buffer is None else data_buffer).cast("B")
+        bits = None if validity is None or not array.null_count else memoryview(validity).cast("B")
+        prefixes = self._prefixes(data, offsets, bits, first, rows)
+        poison: list[Poison] = []
+        if self._target is None and (target := self._choose(prefixes)) is None:
+            poison += [
+                Poison(row, self._reason(data, offsets, row)) for row in range(rows) if not _is_null(bits, first + row)
+            ]
+            return Decoded(pa.nulls(rows), poison)
+        target = self._choose(prefixes)
+        assert target is not None
+        columns = target.new_columns()
+        row = 0
+        decoders: dict[bytes, Decoder] = {}
+        any_prefix = next(iter(prefixes), None)
+        while row < rows:
+            prefix = self._prefix_at(data, offsets, row, bits, first)
+            if prefix is None:  # a null, which any decoder reads
+                prefix = any_prefix
+            if prefix is None or prefix not in self._writers:
+                if not _is_null(bits, first + row):
+                    poison.append(Poison(row, self._reason(data, offsets, row)))
+                columns[0].add_null()
+                row += 1
+                continue
+            decoder = decoders.get(prefix)
+            if decoder is None:
+                decoder = decoders[prefix] = Decoder(self._step(target, prefix), columns)
+            row, reason = decoder.decode(data, offsets, bits, first, row, rows, prefix)
+            if reason is not None:
+                poison.append(Poison(row, f"schema {self._writers[prefix][0]}: {reason}"))
+                columns[0].add_null()
+                row += 1
+        return Decoded(_array(pa, target.shape, columns[0]), poison)
+
+    def _prefix_at(
+        self, data: memoryview, offsets: memoryview, row: int, bits: memoryview | None, first: int
+    ) -> bytes | None:
+        """Return the bytes before a row's value; those of the row if they are no prefix; None for null."""
+        if _is_null(bits, first + row):
+            return None
+        begin, end = offsets[row], offsets[row + 1]
+        magic = data[begin] if end > begin else -1
+        size = 17 if magic == 1 else 9 if magic == 0 and not any(data[begin + 1 : begin + 5]) else 5
+        return bytes(data[begin : min(end, begin + size)])
+
+    def _prefixes(
+        self, data: memoryview, offsets: memoryview, bits: memoryview | None, first: int, rows: int
+    ) -> dict[bytes, None]:
+        """Return the prefixes of all rows, and ask the registry for those that are new."""
+        found: dict[bytes, None] = {}
+        row = 0
+        while row < rows:
+            prefix = self._prefix_at(data, offsets, row, bits, first)
+            if prefix is None or not self._is_known(prefix):
+                row += 1
+                continue
+            found[prefix] = None
+            row = next_other(data, offsets, row, rows, prefix)
+        return found
+
+    def _is_known(self, prefix: bytes) -> bool:
+        """Return whether the prefix has the id of an Avro schema; ask the registry if it is new."""
+        if prefix in self._writers:
+            return True
+        schema_id = SchemaId("AVRO")
+        try:
+            if schema_id.read(prefix) != len(prefix) or schema_id.is_glue:
+                return False
+        except SerializationError:
+            return False
+        try:
+            if schema_id.id is not None:
+                schema = self._registry.get_schema(schema_id.id)
+            else:
+                schema = self._registry.get_schema_by_guid(str(schema_id.guid))
+        except Exception as error:
+            if getattr(error, "http_status_code", None) == 404:
+                return False
+            raise
+        if (schema.schema_type or "AVRO") != "AVRO":
+            return False
+        self._writers[prefix] = (schema_id, self._parsed(schema))
+        return True
+
+    def _reason(self, data: memoryview, offsets: memoryview, row: int) -> str:
+        value = bytes(data[offsets[row] : min(offsets[row + 1], offsets[row] + 20)])
+        schema_id = SchemaId("AVRO")
+        try:
+            schema_id.read(value)
+        except SerializationError as error:
+            return str(error)
+        return f"schema {schema_id} is unknown to the registry {self._registry.name}, or is not Avro"
+
+    def _parsed(self, schema: Schema) -> AvroType:
+        def resolve(subject: str, version: int) -> Schema:
+            return self._registry.get_version(subject, version, True).schema
+
+        return parse_avro(loaded(schema.schema_str or ""), named_schemas(schema, resolve))
+
+    def _choose(self, prefixes: Iterable[bytes]) -> _Target | None:
+        """Return the columns to read into: the given schema's, or the newest one's that records have come with."""
+        if self._given is not None:
+            if self._target is None:
+                self._target = _Target(self._parsed(self._given), self._fields)
+            return self._target
+        for prefix in prefixes:
+            schema_id, writer = self._writers[prefix]
+            number = schema_id.id if schema_id.id is not None else 0
+            if number > self._newest or self._target is None:
+                self._newest = number
+                self._target = _Target(writer, self._fields)
+        return self._target
+
+    def _step(self, target: _Target, prefix: bytes) -> Step:
+        found = target.steps.get(prefix)
+        if found is None:
+            schema_id, writer = self._writers[prefix]
+            try:
+                found = Compiler(target.numbers).step(writer, target.reader, target.shape)
+            except SerializationError as error:
+                raise SerializationError(
+                    f"records of schema {schema_id} do not fit into the columns: {error}; give avro_columns() a schema "
+                    "that can read all of them"
+                ) from error
+            target.steps[prefix] = found
+        return found
+
+
+def _error(batch: pa.RecordBatch, name: str, poison: list[Poison]) -> RecordDeserializationError:
+    row, reason = poison[0]
+    text = f"the {name} in row {row} cannot be decoded: {reason}"
+    if not {"topic", "partition", "offset"} <= set(batch.schema.names):
+        return RecordDeserializationError(text, part=name)
+    topic, partition, offset = (batch.column(column)[row].as_py() for column in ("topic", "partition", "offset"))
+    more = f" (and {len(poison) - 1} more)" if len(poison) > 1 else ""
+    return RecordDeserializationError(
+        f"the {name} of the record at offset {offset} of {topic}-{partition} cannot be decoded: {reason}{more}. Seek "
+        f"to offset {offset + 1} to skip it, or decode with on_error='keep'",
+        TopicPartition(topic, partition),
+        offset,
+        name,
+    )
+
+
+def _is_null(bits: memoryview | None, place: int) -> bool:
+    return bits is not None and not bits[place >> 3] >> (place & 7) & 1
+
+
+def avro_columns(
+    registry: SchemaRegistryClient,
+    schema: str | Schema | None = None,
+    columns: Iterable[str] | None = None,
+    on_error: str = "raise",
+) -> AvroColumns:
+    """Return a decoder for ``poll_arrow(value=...)`` and ``poll_arrow(key=...)``, for one consumer.
+
+    Args:
+        schema: the reader's schema. Without one, records are read by the newest schema that any of them was written
+            with, and the columns change when a newer one comes.
+        columns: the fields of the record to decode; the others are skipped.
+        on_error: ``raise`` raises SerializationError for a row that cannot be decoded, which names its topic, partition
+            and offset, and the position stays before the batch. ``keep`` makes it null, and adds the columns
+            ``value_error`` with the reason and ``value_bytes`` with its bytes, which are null for all other rows.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+        IllegalArgumentError: an argument is invalid.
+    """
+    return AvroColumns(registry, schema, columns, on_error)
+
+
+def _array(pa: Any, shape: Shape, column: Column) -> Any:
+    """Return the Arrow array of a column."""
+    length, null_count, validity, offsets, data = column.buffers()
+    if shape.arrow == ("null",):
+        return pa.nulls(length)
+    valid = None if validity is None else pa.py_buffer(validity)
+    if shape.form == BITS:
+        return pa.Array.from_buffers(pa.bool_(), length, [valid, pa.py_buffer(data)], null_count)
+    if shape.symbols:
+        indices = pa.Array.from_buffers(pa.int32(), length, [valid, pa.py_buffer(data)], null_count)
+        return pa.DictionaryArray.from_arrays(indices, pa.array(shape.symbols, pa.string()), safe=False)
+    if shape.form in (FIXED, BYTES):
+        kind = getattr(pa, shape.arrow[0])(*shape.arrow[1:])
+        parts = (
+            [valid, pa.py_buffer(data)] if shape.form == FIXED else [valid, pa.py_buffer(offsets), pa.py_buffer(data)]
+        )
+        return pa.Array.from_buffers(kind, length, parts, null_count)
+    children = [_array(pa, child, of) for child, of in zip(shape.children, column.children, strict=True)]
+    if shape.form == LIST:
+        item = children[0]
+        kind = pa.map_(*(field.type for field in item.type)) if shape.arrow == ("map",) else pa.list_(item.type)
+        return pa.Array.from_buffers(kind, length, [valid, pa.py_buffer(offsets)], null_count, children=[item])
+    kind = pa.struct([pa.field(name, child.type) for name, child in zip(shape.names, children, strict=True)])
+    return pa.Array.from_buffers(kind, length, [valid], null_count, children=children)

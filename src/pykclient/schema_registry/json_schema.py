@@ -1,0 +1,285 @@
+"""JSON checked against a registry's schemas. The validator is jsonschema's: ``pip install 'pykclient[jsonschema]'``.
+
+Schemas refer to others by the names of their references. Nothing else is fetched: a ``$ref`` to an address in the
+network is an error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import Any, Final, NamedTuple
+
+from pykclient.config.config_def import ConfigKey, Type
+from pykclient.errors import ConfigError, SerializationError
+from pykclient.schema_registry.avro_types import referenced
+from pykclient.schema_registry.models import is_model, json_plain, json_schema, maker
+from pykclient.schema_registry.rest import load
+from pykclient.schema_registry.rules import FieldTransform, FieldWalk, RuleRegistry
+from pykclient.schema_registry.schemas import Schema
+from pykclient.schema_registry.serde import (
+    READING,
+    WRITING,
+    Asynchronous,
+    BaseDeserializer,
+    BaseSerde,
+    BaseSerializer,
+    Blocking,
+    Plan,
+    Registry,
+    setting,
+)
+from pykclient.schema_registry.wire import SchemaId
+from pykclient.serialization import SerializationContext
+
+JSON: Final = "JSON"
+ToDict = Callable[[Any, SerializationContext], Any]
+
+_VALIDATE: Final[tuple[ConfigKey, ...]] = (setting("validate", Type.BOOLEAN, True, "Check values against the schema."),)
+
+
+class _Parsed(NamedTuple):
+    contents: Any
+    validator: Any
+
+
+def _encoder() -> Callable[[Any], str | bytes]:
+    """Return an encoder to compact JSON in UTF-8: orjson's if it is installed."""
+    if find_spec("orjson") is not None:
+        dumps: Callable[[Any], bytes] = load("orjson", "jsonschema").dumps
+        return dumps
+    return lambda value: json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _given_schema(given: Any) -> Schema | None:
+    if given is None or isinstance(given, Schema):
+        return given
+    if is_model(given):
+        return Schema(json.dumps(json_schema(given)), JSON)
+    if isinstance(given, str):
+        return Schema(given, JSON)
+    raise TypeError("You must pass either str or Schema, or a class of a model")
+
+
+def _parsed(serde: BaseSerde, schema: Schema) -> _Parsed:
+    jsonschema = load("jsonschema", "jsonschema")
+    referencing = load("referencing", "jsonschema")
+    draft7 = load("referencing.jsonschema", "jsonschema").DRAFT7
+    contents = json.loads(schema.schema_str or "null")
+    known = referencing.Registry()
+    for name, text in referenced(schema, serde._resolve):
+        resource = referencing.Resource.from_contents(json.loads(text), default_specification=draft7)
+        known = known.with_resource(name, resource)
+    kind = jsonschema.validators.validator_for(contents)
+    kind.check_schema(contents)
+    return _Parsed(contents, kind(contents, registry=known))
+
+
+def _problem(parsed: _Parsed, value: Any) -> str | None:
+    """Return which part of a value is not valid, and why, without showing it; None if it is valid."""
+    error = next(parsed.validator.iter_errors(value), None)
+    if error is None:
+        return None
+    path = ".".join(str(part) for part in error.absolute_path)
+    where = f"field {path!r}" if path else "the value"
+    if error.validator == "required":
+        missing = [name for name in error.validator_value if name not in error.instance]
+        return f"{where} lacks the required properties {', '.join(missing)}"
+    return f"{where} is of type {type(error.instance).__name__}, and the schema has {error.validator} " + _short(
+        error.validator_value
+    )
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+class _Serializer(BaseSerializer):
+    _keys = (*WRITING, *_VALIDATE)
+    schema_type = JSON
+
+    def __init__(
+        self,
+        schema_str: str | Schema | type | None,
+        schema_registry_client: Registry,
+        to_dict: ToDict | None = None,
+        conf: Mapping[str, Any] | None = None,
+        rule_conf: Mapping[str, Any] | None = None,
+        rule_registry: RuleRegistry | None = None,
+        json_encode: Callable[[Any], str | bytes] | None = None,
+    ) -> None:
+        """Check the settings; nothing is asked of the registry yet.
+
+        ``schema_str`` is text, a Schema (which may have references), or a dataclass, pydantic model or msgspec struct.
+        ``json_encode`` replaces the encoder.
+
+        Raises:
+            ConfigError: a setting is unknown, or of the wrong type.
+            TypeError: ``schema_str`` is of none of these types.
+        """
+        super().__init__(schema_registry_client, conf, rule_registry, rule_conf)
+        if to_dict is not None and not callable(to_dict):
+            raise ConfigError("to_dict must be callable: to_dict(object, SerializationContext)")
+        self._schema = _given_schema(schema_str)
+        self._to_dict = to_dict
+        self._is_model = is_model(schema_str)
+        self._encode = json_encode or _encoder()
+        given = None if self._schema is None else json.loads(self._schema.schema_str or "null")
+        self._name = given.get("title") if isinstance(given, dict) else None
+        load("jsonschema", "jsonschema")
+
+    def _own_schema(self, ctx: SerializationContext | None) -> Schema | None:  # noqa: ARG002
+        return self._schema
+
+    def _record_name(self) -> str | None:
+        return self._name
+
+    def _codec(self, schema: Schema) -> _Parsed:
+        return _parsed(self, schema)
+
+    def _converted(self, obj: Any, ctx: SerializationContext | None) -> Any:
+        if self._to_dict is None:
+            return json_plain(obj) if self._is_model else obj
+        if ctx is None:
+            raise TypeError("SerializationContext cannot be None")
+        return self._to_dict(obj, ctx)
+
+    def _dumped(self, plan: Plan, value: Any) -> bytes:
+        if self._conf["validate"]:
+            text = _problem(plan.codec, value)
+            if text is not None:
+                raise SerializationError(text)
+        made = self._encode(value)
+        return made.encode() if isinstance(made, str) else made
+
+    def _walk(self, plan: Plan) -> FieldWalk:
+        return _walker(plan.codec, plan.reader)
+
+
+class JSONSerializer(Blocking[bytes | None], _Serializer):
+    """Writes JSON with the id of its schema. A serializer of clients, or called as ``serializer(value, ctx)``.
+
+    Settings (``conf``): those of AvroSerializer that are not about Avro, and ``validate`` (True). Thread: any.
+    """
+
+
+class AsyncJSONSerializer(Asynchronous[bytes | None], _Serializer):
+    """``JSONSerializer`` for asyncio, with an AsyncSchemaRegistryClient."""
+
+
+class _Deserializer(BaseDeserializer):
+    _keys = (*READING, *_VALIDATE)
+    schema_type = JSON
+
+    def __init__(
+        self,
+        schema_str: str | Schema | type | None,
+        from_dict: ToDict | None = None,
+        schema_registry_client: Registry | None = None,
+        conf: Mapping[str, Any] | None = None,
+        rule_conf: Mapping[str, Any] | None = None,
+        rule_registry: RuleRegistry | None = None,
+        json_decode: Callable[[bytes], Any] | None = None,
+    ) -> None:
+        """Check the settings; nothing is asked of the registry yet.
+
+        ``schema_str`` is the schema to check values against, or a model, whose instances are returned then. Without
+        one, it is the writer's. Without a registry's client, the ids of records are not looked up.
+
+        Raises:
+            ConfigError: a setting is unknown or of the wrong type, or there is neither a schema nor a client.
+            TypeError: ``schema_str`` is of none of these types.
+        """
+        super().__init__(schema_registry_client, conf, rule_registry, rule_conf)
+        self._schema = _given_schema(schema_str)
+        if schema_registry_client is None and (self._schema is None or self._schema.references):
+            raise ConfigError(
+                'schema_registry_client must be provided if "schema_str" is not provided, or a Schema with references'
+            )
+        if from_dict is not None and not callable(from_dict):
+            raise ConfigError("from_dict must be callable: from_dict(value, SerializationContext)")
+        self._from_dict = from_dict
+        self._make = maker(schema_str) if isinstance(schema_str, type) and is_model(schema_str) else None
+        self._decode = json_decode or json.loads
+        load("jsonschema", "jsonschema")
+
+    def _own_schema(self) -> Schema | None:
+        return self._schema
+
+    def _codec(self, writer: Schema | None, reader: Schema | None, schema_id: SchemaId) -> _Parsed | None:  # noqa: ARG002
+        schema = reader or writer
+        return None if schema is None else _parsed(self, schema)
+
+    def _make_plan(self, schema_id: SchemaId, ctx: SerializationContext | None) -> Plan:
+        plan = super()._make_plan(schema_id, ctx)
+        if not plan.migrations:
+            return plan
+        # Values are checked after their migration.
+        codec = self._codec(None, plan.reader, schema_id)
+        migrated = Plan(plan.subject, plan.schema_id, plan.writer, plan.reader, codec, plan.migrations)
+        return self._keep(self._plan_key(schema_id, ctx), migrated)
+
+    def _writer_name(self, codec: _Parsed | None) -> str | None:
+        return codec.contents.get("title") if codec is not None and isinstance(codec.contents, dict) else None
+
+    def _loaded(self, plan: Plan, data: bytes) -> Any:  # noqa: ARG002
+        return self._decode(data)
+
+    def _checked(self, plan: Plan, value: Any) -> None:
+        if self._conf["validate"] and plan.codec is not None:
+            text = _problem(plan.codec, value)
+            if text is not None:
+                raise SerializationError(f"schema {plan.schema_id}, subject {plan.subject!r}: {text}")
+
+    def _walk(self, plan: Plan) -> FieldWalk | None:
+        return None if plan.codec is None else _walker(plan.codec, plan.reader)
+
+    def _made(self, value: Any, ctx: SerializationContext | None) -> Any:
+        if self._from_dict is not None:
+            if ctx is None:
+                raise TypeError("SerializationContext cannot be None")
+            return self._from_dict(value, ctx)
+        return value if self._make is None else self._make(value)
+
+
+class JSONDeserializer(Blocking[Any], _Deserializer):
+    """Reads JSON and checks it against its schema. A deserializer of clients, or ``deserializer(data, ctx)``."""
+
+
+class AsyncJSONDeserializer(Asynchronous[Any], _Deserializer):
+    """``JSONDeserializer`` for asyncio, with an AsyncSchemaRegistryClient."""
+
+
+def _walker(parsed: _Parsed, schema: Schema | None) -> FieldWalk:
+    outer = schema.metadata.tags.tags if schema and schema.metadata and schema.metadata.tags else {}
+
+    def walk(of: Any, value: Any, path: str, change: FieldTransform, own: frozenset[str]) -> Any:
+        if isinstance(of, dict) and "$ref" in of:
+            of = parsed.validator._resolver.lookup(of["$ref"]).contents
+        if isinstance(of, dict):
+            for kind in ("oneOf", "anyOf", "allOf"):
+                for one in of.get(kind, ()):
+                    if parsed.validator.evolve(schema=one).is_valid(value):
+                        return walk(one, value, path, change, own)
+            properties = of.get("properties")
+            if isinstance(value, dict) and properties:
+                changed = dict(value)
+                for name, inner in properties.items():
+                    if name in changed:
+                        place = f"{path}.{name}"
+                        given = inner.get("confluent:tags", ()) if isinstance(inner, dict) else ()
+                        tags = frozenset(given) | frozenset(outer.get(place, ()))
+                        changed[name] = walk(inner, changed[name], place, change, tags)
+                return changed
+            if isinstance(value, list) and "items" in of:
+                return [walk(of["items"], item, path, change, own) for item in value]
+        if path == "$":
+            return value
+        return change(path, own, _TYPES.get(type(value), "RECORD"), value)
+
+    return lambda value, change: walk(parsed.contents, value, "$", change, frozenset())
+
+
+_TYPES: Final[dict[type, str]] = {bool: "BOOLEAN", int: "INT", float: "DOUBLE", str: "STRING", type(None): "NULL"}

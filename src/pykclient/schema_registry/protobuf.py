@@ -1,0 +1,319 @@
+"""Protobuf by a registry's schemas. Messages are those of the package protobuf: ``pip install 'pykclient[protobuf]'``.
+
+Schemas are registered as serialized file descriptors, each import as a reference of its own. Google's well-known types
+are not registered: every reader has them.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from pykclient.config.config_def import ConfigKey, Type
+from pykclient.errors import ConfigError, SerializationError
+from pykclient.schema_registry.rest import load
+from pykclient.schema_registry.rules import RuleRegistry
+from pykclient.schema_registry.schemas import Schema, SchemaReference
+from pykclient.schema_registry.serde import (
+    READING,
+    WRITING,
+    Asynchronous,
+    BaseDeserializer,
+    BaseSerializer,
+    Blocking,
+    Plan,
+    Registry,
+    reference_subject_name_strategy,
+    setting,
+)
+from pykclient.schema_registry.wire import SchemaId
+from pykclient.serialization import SerializationContext
+
+PROTOBUF: Final = "PROTOBUF"
+
+_WRITING: Final[tuple[ConfigKey, ...]] = (
+    *WRITING,
+    setting("skip.known.types", Type.BOOLEAN, True, "Do not register Google's and Confluent's own files."),
+    setting("reference.subject.name.strategy", Type.STRING, None, "A function that returns a reference's subject."),
+)
+
+#: Files that every reader has, and the modules of Python that describe them.
+_WELL_KNOWN: Final = (
+    *(
+        f"google.protobuf.{name}_pb2"
+        for name in (
+            "any",
+            "source_context",
+            "type",
+            "api",
+            "descriptor",
+            "duration",
+            "empty",
+            "field_mask",
+            "struct",
+            "timestamp",
+            "wrappers",
+        )
+    ),
+    *(
+        f"google.type.{name}_pb2"
+        for name in (
+            "calendar_period",
+            "color",
+            "date",
+            "datetime",
+            "dayofweek",
+            "expr",
+            "fraction",
+            "latlng",
+            "money",
+            "month",
+            "postal_address",
+            "quaternion",
+            "timeofday",
+        )
+    ),
+)
+
+
+def _is_built_in(name: str) -> bool:
+    return name.startswith(("confluent/", "google/protobuf/", "google/type/"))
+
+
+def index_array(descriptor: Any) -> list[int]:
+    """Return the place of a message in its file: the index of each enclosing message, and its own."""
+    found: list[int] = []
+    while descriptor.containing_type is not None:
+        outer = descriptor.containing_type
+        found.append([nested.full_name for nested in outer.nested_types].index(descriptor.full_name))
+        descriptor = outer
+    found.append(list(descriptor.file.message_types_by_name).index(descriptor.name))
+    return found[::-1]
+
+
+def schema_text(file: Any) -> str:
+    """Return a file's descriptor as the text of a schema."""
+    return base64.b64encode(file.serialized_pb).decode("ascii")
+
+
+class _Serializer(BaseSerializer):
+    _keys = _WRITING
+    schema_type = PROTOBUF
+    _fmt = "serialized"
+
+    def __init__(
+        self,
+        msg_type: type[Any],
+        schema_registry_client: Registry,
+        conf: Mapping[str, Any] | None = None,
+        rule_conf: Mapping[str, Any] | None = None,
+        rule_registry: RuleRegistry | None = None,
+    ) -> None:
+        """Check the settings; nothing is asked of the registry yet. ``msg_type`` is the class of the messages.
+
+        Raises:
+            ConfigError: a setting is unknown, or of the wrong type.
+        """
+        given = _without_deprecated(conf)
+        strategy = given.pop("reference.subject.name.strategy", None) or reference_subject_name_strategy
+        if not callable(strategy):
+            raise ConfigError("reference.subject.name.strategy must be callable")
+        super().__init__(schema_registry_client, given, rule_registry, rule_conf)
+        self._reference_subject: Callable[..., str | None] = strategy
+        self._msg_class = msg_type
+        descriptor = msg_type.DESCRIPTOR
+        self._name: str = descriptor.full_name
+        self._file = descriptor.file
+        self._index_array = index_array(descriptor)
+
+    def _record_name(self) -> str | None:
+        return self._name
+
+    def _indexes(self) -> list[int] | None:
+        return self._index_array
+
+    def _check_object(self, obj: Any) -> None:
+        if not isinstance(obj, self._msg_class):
+            raise ValueError(  # noqa: TRY004 - as confluent-kafka
+                f"message must be of type {self._msg_class} not {type(obj)}"
+            )
+
+    def _own_schema(self, ctx: SerializationContext | None) -> Schema | None:
+        """Return the file's schema, with references to its imports, which are registered first if settings say so."""
+        return self._with_references(self._file, ctx, {})
+
+    def _with_references(self, file: Any, ctx: SerializationContext | None, done: dict[str, SchemaReference]) -> Schema:
+        references = []
+        normalize = self._conf["normalize.schemas"]
+        for imported in file.dependencies:
+            if self._conf["skip.known.types"] and _is_built_in(imported.name):
+                continue
+            if imported.name not in done:
+                subject = self._reference_subject(ctx, imported)
+                if subject is None:
+                    raise SerializationError(f"there is no subject for the import {imported.name!r}")
+                schema = self._with_references(imported, ctx, done)
+                if self._conf["auto.register.schemas"]:
+                    self._registry_needed().register_schema(subject, schema, normalize)
+                found = self._registry_needed().lookup_schema(subject, schema, normalize)
+                done[imported.name] = SchemaReference(imported.name, subject, found.version)
+            references.append(done[imported.name])
+        return Schema(schema_text(file), PROTOBUF, references)
+
+    def _codec(self, schema: Schema) -> None:  # noqa: ARG002 - messages know their form
+        return None
+
+    def _dumped(self, plan: Plan, value: Any) -> bytes:  # noqa: ARG002
+        made: bytes = value.SerializeToString()
+        return made
+
+
+def _without_deprecated(conf: Mapping[str, Any] | None) -> dict[str, Any]:
+    given = dict(conf or {})
+    if given.pop("use.deprecated.format", False):
+        raise ConfigError("use.deprecated.format is no longer supported", key="use.deprecated.format")
+    return given
+
+
+class ProtobufSerializer(Blocking[bytes | None], _Serializer):
+    """Writes messages with the id of their schema and the place of their type. A serializer of clients.
+
+    Settings (``conf``): those of AvroSerializer that are not about Avro, skip.known.types and
+    reference.subject.name.strategy. Thread: any.
+    """
+
+
+class AsyncProtobufSerializer(Asynchronous[bytes | None], _Serializer):
+    """``ProtobufSerializer`` for asyncio, with an AsyncSchemaRegistryClient."""
+
+
+class _Codec(NamedTuple):
+    #: The classes of the writer's and of the reader's messages; None without a registry.
+    writer: Any
+    reader: Any
+
+
+class _Deserializer(BaseDeserializer):
+    _keys = READING
+    schema_type = PROTOBUF
+    _fmt = "serialized"
+
+    def __init__(
+        self,
+        message_type: type[Any] | None,
+        conf: Mapping[str, Any] | None = None,
+        schema_registry_client: Registry | None = None,
+        rule_conf: Mapping[str, Any] | None = None,
+        rule_registry: RuleRegistry | None = None,
+    ) -> None:
+        """Check the settings; nothing is asked of the registry yet.
+
+        ``message_type`` is the class of the messages to return. None returns those of the writer's schema, whose
+        classes are made from the registry. Without a registry's client, the ids of records are not looked up.
+
+        Raises:
+            ConfigError: a setting is unknown or of the wrong type, or there is neither a class nor a client.
+        """
+        super().__init__(schema_registry_client, _without_deprecated(conf), rule_registry, rule_conf)
+        if message_type is None and schema_registry_client is None:
+            raise ConfigError("schema_registry_client must be provided if message_type is None")
+        self._msg_class = message_type
+
+    def _codec(self, writer: Schema | None, reader: Schema | None, schema_id: SchemaId) -> _Codec:
+        if writer is None:
+            return _Codec(None, None)
+        indexes = schema_id.message_indexes or [0]
+        written = self._message_class(writer, indexes)
+        if reader is None or reader is writer:
+            return _Codec(written, written)
+        return _Codec(written, self._message_class(reader, indexes))
+
+    def _message_class(self, schema: Schema, indexes: list[int]) -> Any:
+        """Return the class of the message at a place of a schema's file.
+
+        Raises:
+            SerializationError: the schema is not a file, or has no such message.
+        """
+        pools = load("google.protobuf.descriptor_pool", "protobuf")
+        factory = load("google.protobuf.message_factory", "protobuf")
+        pool = pools.DescriptorPool()
+        try:
+            for name in _WELL_KNOWN:
+                pool.AddSerializedFile(load(name, "protobuf").DESCRIPTOR.serialized_pb)
+            for name, text in self._imports(schema, set()):
+                pool.Add(_file(name, text))
+            file = _file("default", schema.schema_str or "")
+            pool.Add(file)
+            found = pool.FindFileByName(file.name)
+        except (TypeError, ValueError, KeyError) as error:
+            raise SerializationError(f"the schema is no valid file of Protobuf: {error}") from error
+        descriptor = None
+        messages = [found.message_types_by_name[message.name] for message in file.message_type]
+        for index in indexes:
+            if not 0 <= index < len(messages):
+                raise SerializationError(f"message index {index} out of range: there are {len(messages)} messages")
+            descriptor = messages[index]
+            messages = list(descriptor.nested_types)
+        return factory.GetMessageClass(descriptor)
+
+    def _imports(self, schema: Schema, seen: set[str]) -> Iterator[tuple[str, str]]:
+        """Yield the names and texts of all files that a schema imports, each once, the innermost first."""
+        for reference in schema.references or ():
+            name, subject, version = reference.name, reference.subject, reference.version
+            if name is None or subject is None or version is None:
+                raise SerializationError(f"a reference needs a name, a subject and a version, not {reference}")
+            if name in seen or name.startswith(("google/protobuf/", "google/type/")):
+                continue
+            seen.add(name)
+            target = self._resolve(subject, version)
+            yield from self._imports(target, seen)
+            yield name, target.schema_str or ""
+
+    def _writer_name(self, codec: _Codec) -> str | None:
+        return None if codec.writer is None else str(codec.writer.DESCRIPTOR.full_name)
+
+    def _loaded(self, plan: Plan, data: bytes) -> Any:
+        codec: _Codec = plan.codec
+        kind = codec.writer if plan.migrations or self._msg_class is None else self._msg_class
+        message = kind()
+        message.ParseFromString(data)
+        if plan.migrations:
+            return load("google.protobuf.json_format", "protobuf").MessageToDict(message, True)
+        return message
+
+    def _after_migrations(self, plan: Plan, value: Any) -> Any:
+        assert plan.reader is not None
+        assert plan.schema_id is not None
+        kind = self._msg_class or self._message_class(plan.reader, plan.schema_id.message_indexes or [0])
+        return load("google.protobuf.json_format", "protobuf").ParseDict(value, kind(), ignore_unknown_fields=True)
+
+    def _mismatch(self, plan: Plan, value: Any) -> str | None:
+        name = plan.codec.writer.DESCRIPTOR.full_name if plan.codec.writer is not None else "the expected type"
+        return f"{len(value)} bytes are no message of {name}"
+
+
+def _file(name: str, text: str) -> Any:
+    """Return the file's descriptor in the text of a schema."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise SerializationError(
+            f"the schema of {name!r} is text of Protobuf, and not a serialized file: the registry does not support "
+            "format=serialized"
+        ) from error
+    made = load("google.protobuf.descriptor_pb2", "protobuf").FileDescriptorProto()
+    try:
+        made.ParseFromString(data)
+    except Exception as error:
+        raise SerializationError(f"the schema of {name!r} is no file of Protobuf") from error
+    made.name = name
+    return made
+
+
+class ProtobufDeserializer(Blocking[Any], _Deserializer):
+    """Reads messages. A deserializer of clients, or called as ``deserializer(data, ctx)``."""
+
+
+class AsyncProtobufDeserializer(Asynchronous[Any], _Deserializer):
+    """``ProtobufDeserializer`` for asyncio, with an AsyncSchemaRegistryClient."""

@@ -1,0 +1,157 @@
+"""Serializers of a registry in all clients: blocking, asyncio and share."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from pykclient import KafkaConsumer, KafkaProducer, KafkaShareConsumer, TopicPartition
+from pykclient.aio import AIOKafkaConsumer, AIOKafkaProducer
+from pykclient.errors import RecordDeserializationError, SerializationError
+from pykclient.schema_registry import AsyncSchemaRegistryClient, SchemaRegistryClient, header_schema_id_serializer
+from pykclient.schema_registry.avro import (
+    AsyncAvroDeserializer,
+    AsyncAvroSerializer,
+    AvroDeserializer,
+    AvroSerializer,
+)
+from pykclient.serialization import MessageField, SerializationContext
+from pykclient.testing import EmbeddedCluster
+from pykclient.testing.schema_registry import EmbeddedSchemaRegistry
+
+ORDER = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]})
+_VALUE = MessageField.VALUE
+REGISTER = {"auto.register.schemas": True}
+
+
+def settings(cluster: EmbeddedCluster) -> dict[str, Any]:
+    return {"bootstrap_servers": cluster.bootstrap_servers}
+
+
+def test_keys_and_values_of_blocking_clients(pykclient_cluster: EmbeddedCluster, client: SchemaRegistryClient) -> None:
+    keys, values = AvroSerializer(client, '"string"', conf=REGISTER), AvroSerializer(client, ORDER, conf=REGISTER)
+    with KafkaProducer(**settings(pykclient_cluster), key_serializer=keys, value_serializer=values) as producer:
+        producer.send("orders", {"id": 7}, key="k").get(30)
+        producer.send("orders", None, key="k").get(30)
+        with pytest.raises(SerializationError, match=r"topic 'orders'.*field 'id' is of type str"):
+            producer.send("orders", {"id": "x"})
+    assert client.get_subjects() == ["orders-key", "orders-value"]
+    reader = AvroDeserializer(client)
+    with KafkaConsumer(
+        "orders",
+        **settings(pykclient_cluster),
+        auto_offset_reset="earliest",
+        key_deserializer=reader,
+        value_deserializer=reader,
+        consumer_timeout_ms=30_000,
+    ) as consumer:
+        assert [(record.key, record.value) for record, _ in zip(consumer, range(2), strict=False)] == [
+            ("k", {"id": 7}),
+            ("k", None),
+        ]
+
+
+def test_ids_in_headers_travel_with_records(pykclient_cluster: EmbeddedCluster, client: SchemaRegistryClient) -> None:
+    conf = {**REGISTER, "schema.id.serializer": header_schema_id_serializer}
+    writer = AvroSerializer(client, ORDER, conf=conf)
+    with KafkaProducer(**settings(pykclient_cluster), value_serializer=writer) as producer:
+        producer.send("orders", {"id": 7}, headers=[]).get(30)
+        with pytest.raises(SerializationError, match=r"headers=\[\]"):
+            producer.send("orders", {"id": 7})
+    with KafkaConsumer(
+        "orders",
+        **settings(pykclient_cluster),
+        auto_offset_reset="earliest",
+        value_deserializer=AvroDeserializer(client),
+        consumer_timeout_ms=30_000,
+    ) as consumer:
+        record = next(consumer)
+        assert record.value == {"id": 7}
+        assert [name for name, _ in record.headers] == ["__value_schema_id"]
+
+
+def test_poison_record_is_raised_with_its_bytes_and_can_be_skipped(
+    pykclient_cluster: EmbeddedCluster, client: SchemaRegistryClient
+) -> None:
+    writer = AvroSerializer(client, ORDER, conf=REGISTER)
+    with KafkaProducer(**settings(pykclient_cluster)) as producer:
+        serialize = writer.for_field(_VALUE).serialize
+        for value in (serialize("orders", (), {"id": 1}), b"poison", serialize("orders", (), {"id": 2})):
+            producer.send("orders", value, partition=0)
+    with KafkaConsumer(
+        **settings(pykclient_cluster), auto_offset_reset="earliest", value_deserializer=AvroDeserializer(client)
+    ) as consumer:
+        tp = TopicPartition("orders", 0)
+        consumer.assign([tp])
+        values: list[Any] = []
+        poison: list[Any] = []
+        while len(values) < 2:
+            try:
+                for records in consumer.poll(30_000).values():
+                    values += [record.value["id"] for record in records]
+            except RecordDeserializationError as error:
+                poison.append((error.offset, error.record.value))
+                consumer.seek(tp, error.offset + 1)
+    assert (values, poison) == ([1, 2], [(1, b"poison")])
+
+
+def test_asyncio_clients_ask_the_registry_without_blocking_the_loop(
+    pykclient_cluster: EmbeddedCluster, registry: EmbeddedSchemaRegistry
+) -> None:
+    async def main() -> None:
+        async with (
+            AsyncSchemaRegistryClient({"url": registry.url}) as client,
+            AsyncSchemaRegistryClient({"url": registry.url}) as other,
+        ):
+            writer = AsyncAvroSerializer(client, ORDER, conf=REGISTER)
+            registry.hold()
+            async with AIOKafkaProducer(**settings(pykclient_cluster), value_serializer=writer) as producer:
+                sending = asyncio.create_task(producer.send_and_wait("orders", {"id": 7}))
+                for _ in range(50):  # the loop goes on
+                    await asyncio.sleep(0)
+                assert not sending.done()
+                registry.release()
+                await sending
+                await producer.send_and_wait("orders", {"id": 8})
+            reader = AsyncAvroDeserializer(other)
+            registry.hold()
+            async with AIOKafkaConsumer(
+                "orders",
+                **settings(pykclient_cluster),
+                auto_offset_reset="earliest",
+                value_deserializer=reader,
+            ) as consumer:
+                reading = asyncio.create_task(consumer.getone())
+                while not any("/schemas/ids/" in request.path for request in registry.requests):
+                    registry.release()
+                    await asyncio.sleep(0.01)
+                assert (await reading).value == {"id": 7}
+                assert (await consumer.getone()).value == {"id": 8}
+            assert (
+                await (await AsyncAvroSerializer(client, ORDER))({"id": 9}, SerializationContext("orders", _VALUE))
+                is not None
+            )
+
+    asyncio.run(asyncio.wait_for(main(), 90))
+
+
+def test_share_consumers_deserialize(pykclient_cluster: EmbeddedCluster, client: SchemaRegistryClient) -> None:
+    writer = AvroSerializer(client, ORDER, conf=REGISTER)
+    with (
+        KafkaShareConsumer(
+            "orders", **settings(pykclient_cluster), group_id="g", value_deserializer=AvroDeserializer(client)
+        ) as consumer,
+        KafkaProducer(**settings(pykclient_cluster), value_serializer=writer) as producer,
+    ):
+        found: list[Any] = []
+        while not found:
+            producer.send("orders", {"id": 7}).get(30)
+            found = [record.value for record in _all(consumer.poll(1_000))]
+        assert found[0] == {"id": 7}
+
+
+def _all(polled: Any) -> list[Any]:
+    return [record for records in polled.values() for record in records] if isinstance(polled, dict) else list(polled)

@@ -1,0 +1,262 @@
+"""Avro records as columns: both implementations equal fastavro, on good and on damaged records."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import fastavro
+import hypothesis
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
+
+from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
+from pykclient.errors import IllegalArgumentError, RecordDeserializationError, SerializationError
+from pykclient.implementation import python_form
+from pykclient.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError, avro_decoder, avro_nodes
+from pykclient.schema_registry.columns import AvroColumns, avro_columns
+from pykclient.testing import EmbeddedCluster
+from tests.schema_registry.avro_strategies import record
+
+MANY = hypothesis.settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=100)
+
+
+@contextlib.contextmanager
+def in_python() -> Iterator[None]:
+    """Use the Python forms."""
+    from pykclient.schema_registry import columns as module
+
+    names = ("Column", "Decoder", "next_other")
+    held = {name: getattr(module, name) for name in names}
+    for name in names:
+        setattr(module, name, python_form(getattr(avro_decoder, name)))
+    try:
+        yield
+    finally:
+        for name in names:
+            setattr(module, name, held[name])
+
+
+class Registry:
+    """A registry's client with schemas by id."""
+
+    name = "http://here"
+
+    def __init__(self, *schemas: Any) -> None:
+        self._schemas = {number: Schema(json.dumps(schema)) for number, schema in enumerate(schemas, 1)}
+
+    def get_schema(self, number: int) -> Schema:
+        if number not in self._schemas:
+            raise SchemaRegistryError(404, 40403, f"Schema {number} not found")
+        return self._schemas[number]
+
+    def get_schema_by_guid(self, guid: str) -> Schema:
+        raise SchemaRegistryError(404, 40403, f"Schema {guid} not found")
+
+
+def columns_of(*schemas: Any, **more: Any) -> AvroColumns:
+    registry: Any = Registry(*schemas)
+    return avro_columns(registry, **more)
+
+
+def framed(schema: Any, value: Any, number: int = 1) -> bytes:
+    out = io.BytesIO(b"\x00" + number.to_bytes(4, "big"))
+    out.seek(5)
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+def both(decoder: Any, array: pa.Array) -> Any:
+    """Return what the compiled form decodes, which equals the Python form."""
+    found = decoder().decode(array)
+    with in_python():
+        expected = decoder().decode(array)
+    assert found.poison == expected.poison
+    assert found.array.type == expected.array.type
+    found.array.validate(full=True)
+    assert found.array.equals(expected.array)
+    return found
+
+
+def plain(schema: Any, value: Any, named: dict[str, Any]) -> Any:
+    """Return a value in the form that its column has."""
+    if isinstance(schema, str) and schema in named:
+        schema = named[schema]
+    if isinstance(schema, list):
+        branches = [branch for branch in schema if branch != "null"]
+        if value is None:
+            return None
+        if len(branches) == 1:
+            return plain(branches[0], value, named)
+        kind = {bool: "boolean", str: "string", int: "long"}[type(value)]
+        return {branch: value if branch == kind else None for branch in branches}
+    if isinstance(schema, dict):
+        if schema["type"] == "record":
+            return {row["name"]: plain(row["type"], value[row["name"]], named) for row in schema["fields"]}
+        if schema["type"] == "array":
+            return [plain(schema["items"], item, named) for item in value]
+        if schema["type"] == "map":
+            return [(key, plain(schema["values"], item, named)) for key, item in value.items()]
+        if schema.get("logicalType") == "uuid":
+            return str(value)
+    return value
+
+
+def test_numbers_of_both_forms_are_the_same() -> None:
+    _avro_decoder: Any = pytest.importorskip("pykclient.schema_registry._avro_decoder")
+    assert (*_avro_decoder.FORMS,) == (
+        avro_nodes.BITS,
+        avro_nodes.FIXED,
+        avro_nodes.BYTES,
+        avro_nodes.LIST,
+        avro_nodes.STRUCT,
+    )
+    assert (*_avro_decoder.STEPS,) == tuple(range(18))
+
+
+@MANY
+@given(data=st.data(), drawn=record(recursive=False))
+def test_columns_equal_fastavros_values(data: st.DataObject, drawn: tuple[Any, st.SearchStrategy[Any]]) -> None:
+    schema, values = drawn
+    rows = [
+        None if row is None else framed(schema, row) for row in data.draw(st.lists(st.none() | values, max_size=12))
+    ]
+    array = pa.array([b"before", *rows], pa.binary())[1:]
+    found = both(lambda: columns_of(schema), array)
+    assert found.poison == []
+    fast = fastavro.parse_schema(json.loads(json.dumps(schema)))
+    for row, got in zip(rows, found.array.to_pylist(), strict=True):
+        if row is None:
+            assert got is None
+        else:
+            expected = plain(schema, fastavro.schemaless_reader(io.BytesIO(row[5:]), fast, None), {})
+            assert got == expected
+
+
+@MANY
+@given(data=st.data(), drawn=record(recursive=False))
+def test_damaged_records_are_poison_in_both_forms(
+    data: st.DataObject, drawn: tuple[Any, st.SearchStrategy[Any]]
+) -> None:
+    schema, values = drawn
+    rows = []
+    for row in data.draw(st.lists(values, min_size=1, max_size=6)):
+        value = bytearray(framed(schema, row))
+        for place in data.draw(st.lists(st.integers(0, len(value) - 1), max_size=3)):
+            value[place] = data.draw(st.integers(0, 255))
+        rows.append(bytes(value[: data.draw(st.integers(0, len(value)))] if data.draw(st.booleans()) else value))
+    try:
+        found = both(lambda: columns_of(schema, on_error="keep"), pa.array(rows, pa.binary()))
+    except (OverflowError, pa.ArrowInvalid):  # a date that Python or Arrow has not
+        return
+    assert len(found.array) == len(rows)
+    for poison in found.poison:
+        assert not found.array[poison.row].is_valid
+
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "int"}, {"name": "note", "type": ["null", "string"], "default": None}],
+}
+NEWER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "city", "type": "string", "default": "Ulm"},
+        {"name": "number", "aliases": ["id"], "type": "double"},
+        {"name": "tags", "type": {"type": "map", "values": "long"}, "default": {"a": 1}},
+        {"name": "what", "type": ["long", "string", "null"], "default": 7},
+    ],
+}
+
+
+def test_records_of_several_schemas_have_the_columns_of_the_newest() -> None:
+    new = {"city": "Bonn", "number": 1.5, "tags": {}, "what": "x"}
+    rows = [framed(ORDER, {"id": 1}), framed(NEWER, new, 2), framed(ORDER, {"id": 2, "note": "n"})]
+    found = both(lambda: columns_of(ORDER, NEWER), pa.array(rows))
+    old = {"city": "Ulm", "tags": [("a", 1)], "what": {"long": 7, "string": None}}
+    assert found.array.to_pylist() == [
+        {**old, "number": 1.0},
+        {**new, "tags": [], "what": {"long": None, "string": "x"}},
+        {**old, "number": 2.0},
+    ]
+
+
+def test_only_selected_fields_become_columns() -> None:
+    decoder = columns_of(ORDER, columns=["note"])
+    assert decoder.decode(pa.array([framed(ORDER, {"id": 1, "note": "n"})])).array.to_pylist() == [{"note": "n"}]
+    with pytest.raises(IllegalArgumentError, match="no field nope"):
+        columns_of(ORDER, columns=["nope"]).decode(pa.array([framed(ORDER, {"id": 1})]))
+
+
+def test_types_that_contain_themselves_are_skipped_or_refused() -> None:
+    tree = {
+        "type": "record",
+        "name": "Tree",
+        "fields": [{"name": "id", "type": "long"}, {"name": "next", "type": ["null", "Tree"]}],
+    }
+    row = framed(tree, {"id": 1, "next": {"id": 2, "next": None}})
+    found = both(lambda: columns_of(tree, columns=["id"]), pa.array([row]))
+    assert found.array.to_pylist() == [{"id": 1}]
+    with pytest.raises(SerializationError, match="contains itself"):
+        columns_of(tree).decode(pa.array([row]))
+
+
+def test_rows_without_a_known_schema_are_poison_with_the_reason() -> None:
+    rows = [b"", b"\x07abcdef", framed(ORDER, {"id": 1}), framed(ORDER, {"id": 1}, 9), None, b"\0\0\0\0\1\2"]
+    found = both(lambda: columns_of(ORDER), pa.array(rows, pa.binary()))
+    assert found.array.is_valid().to_pylist() == [False, False, True, False, False, False]
+    assert [poison.row for poison in found.poison] == [0, 1, 3, 5]
+    reasons = " | ".join(poison.reason for poison in found.poison)
+    for text in ("0 bytes are too short", "magic byte 7", "schema id 9 is unknown to", "the bytes end inside"):
+        assert text in reasons
+
+
+def test_schemas_that_do_not_fit_say_which_field_and_both_types() -> None:
+    wanted = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
+    with pytest.raises(SerializationError, match=r"schema id 1 .*id: the reader's string cannot read the writer's int"):
+        columns_of(ORDER, schema=json.dumps(wanted)).decode(pa.array([framed(ORDER, {"id": 1})]))
+
+
+def test_real_registry_is_asked_once(client: SchemaRegistryClient) -> None:
+    number = client.register_schema("orders-value", Schema(json.dumps(ORDER)))
+    decoder = avro_columns(client)
+    array = pa.array([framed(ORDER, {"id": place}, number) for place in range(100)])
+    assert decoder.decode(array).array.field("id").to_pylist() == list(range(100))
+
+
+def test_poll_arrow_decodes_values_and_names_poison(
+    pykclient_cluster: EmbeddedCluster, client: SchemaRegistryClient
+) -> None:
+    number = client.register_schema("orders-value", Schema(json.dumps(ORDER)))
+    with KafkaProducer(bootstrap_servers=pykclient_cluster.bootstrap_servers) as producer:
+        for place in range(5):
+            producer.send("orders", framed(ORDER, {"id": place}, number), partition=0)
+        producer.send("orders", b"poison", partition=0)
+        producer.flush(30)
+    settings: dict[str, Any] = {
+        "bootstrap_servers": pykclient_cluster.bootstrap_servers,
+        "auto_offset_reset": "earliest",
+    }
+    with KafkaConsumer(**settings) as consumer:
+        consumer.assign([TopicPartition("orders", 0)])
+        strict, keeping = avro_columns(client), avro_columns(client, on_error="keep")
+        with pytest.raises(RecordDeserializationError, match=r"offset 5 of orders-0 .*magic byte 112") as caught:
+            consumer.poll_arrow(30_000, value=strict, columns=["value"])
+        assert (caught.value.topic_partition, caught.value.offset) == (TopicPartition("orders", 0), 5)
+        batch = consumer.poll_arrow(30_000, value=keeping, columns=["value", "offset"])
+        assert batch.schema.names == ["value", "offset", "value_error", "value_bytes"]
+        assert batch.column("offset").to_pylist() == list(range(6))
+        assert [row and row["id"] for row in batch.column("value").to_pylist()] == [0, 1, 2, 3, 4, None]
+        assert batch.column("value_bytes").to_pylist() == [None] * 5 + [b"poison"]
+        with pytest.raises(IllegalArgumentError, match="not among them"):
+            consumer.poll_arrow(0, value=strict, columns=["offset"])
+        wrong: Any = "avro"
+        with pytest.raises(IllegalArgumentError, match="must decode columns"):
+            consumer.poll_arrow(0, value=wrong)
