@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "quotas": ("users:quotas", "Show and change quotas."),
     "cluster": ("cluster:cluster", "Show brokers, features, the quorum and log directories."),
     "transactions": ("transactions:transactions", "List and describe transactions; find and abort those that hang."),
+    "schemas": ("schemas:schemas", "List, show, register and check the schemas of a registry."),
     "spark-transactions": (
         "spark_transactions:spark_transactions",
         "Show and settle transactions of Spark jobs that write exactly once.",

@@ -302,6 +302,11 @@ class RestClient:
             for connection in connections:
                 connection.close()
 
+    def __del__(self) -> None:
+        for connections in getattr(self, "_idle", {}).values():  # of a client that was never closed
+            for connection in connections:
+                connection.close()
+
     def send(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None) -> Any:
         """Return the JSON of the response; None if it has no body.
 
