@@ -90,8 +90,8 @@ def test_poison_record_is_raised_with_its_bytes_and_can_be_skipped(
         poison: list[Any] = []
         while len(values) < 2:
             try:
-                for records in consumer.poll(30_000).values():
-                    values += [record.value["id"] for record in records]
+                polled: dict[Any, Any] = consumer.poll(30_000)
+                values += [record.value["id"] for records in polled.values() for record in records]
             except RecordDeserializationError as error:
                 poison.append((error.offset, error.record.value))
                 consumer.seek(tp, error.offset + 1)
