@@ -193,9 +193,9 @@ class TestLimits:
             ({"startingOffsets": '{"t":{"0":-3}}'}, "t-0 has -3, which is less than -2"),
             (
                 {"startingTimestamp": "noon"},
-                "option startingTimestamp must be a whole number of at least 0, not 'noon'",
+                "option startingTimestamp must be a whole number of at least -1, not 'noon'",
             ),
-            ({"startingTimestamp": "-1"}, "startingTimestamp must be a whole number of at least 0"),
+            ({"startingTimestamp": "-2"}, "startingTimestamp must be a whole number of at least -1"),
             ({"startingOffsetsByTimestamp": '{"t":{"0":-1}}'}, "t-0 has -1, which is less than 0"),
             ({"startingOffsetsByTimestampStrategy": "first"}, "must be error or latest, not 'first'"),
         ],
