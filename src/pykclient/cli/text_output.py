@@ -117,7 +117,7 @@ def formatter(form: str, wanted: Wanted) -> Callable[[Any], bytes]:
     """
     null = wanted.null.encode()
     if form == "json":
-        return lambda record: json_line(record, wanted.delimiter)
+        return json_formatter(wanted.delimiter)
     if form in _ENCODINGS:
         return _delimited(_ENCODINGS[form], null, wanted)
     if "%" not in form:
@@ -184,26 +184,29 @@ def _format_string(form: str, null: bytes) -> Callable[[Any], bytes]:
     return lambda record: b"".join([part(record, null) for part in parts])
 
 
-def json_line(record: ConsumerRecord[Any, Any], delimiter: bytes) -> bytes:
-    """Return a record as a JSON object. Bytes that are not UTF-8 get names that end with ``_base64``."""
-    import json
+def json_formatter(delimiter: bytes) -> Callable[[Any], bytes]:
+    """Return the function from a record to a JSON object. Bytes that are not UTF-8 get names that end with ``_base64``.
 
-    fields: dict[str, Any] = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": None if record.timestamp is None or record.timestamp < 0 else record.timestamp,
-        **_json_field("key", record.key),
-        **_json_field("value", record.value),
-        "headers": [{"key": name, **_json_field("value", value)} for name, value in record.headers],
-    }
-    return json.dumps(fields, ensure_ascii=False).encode() + delimiter
+    The text is what ``json.dumps(..., ensure_ascii=False)`` makes, which would create an encoder for each record.
+    """
+    from json.encoder import encode_basestring as quoted
 
+    def field(name: str, data: bytes | None) -> str:
+        if data is None:
+            return f'"{name}": null'
+        try:
+            return f'"{name}": {quoted(data.decode())}'
+        except UnicodeDecodeError:
+            return f'"{name}_base64": "{_base64(data).decode()}"'
 
-def _json_field(name: str, data: bytes | None) -> dict[str, str | None]:
-    if data is None:
-        return {name: None}
-    try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": _base64(data).decode()}
+    def line(record: ConsumerRecord[Any, Any]) -> bytes:
+        timestamp = record.timestamp
+        time = "null" if timestamp is None or timestamp < 0 else timestamp
+        headers = ", ".join([f'{{"key": {quoted(name)}, {field("value", value)}}}' for name, value in record.headers])
+        text = (
+            f'{{"topic": {quoted(record.topic)}, "partition": {record.partition}, "offset": {record.offset}, '
+            f'"timestamp": {time}, {field("key", record.key)}, {field("value", record.value)}, "headers": [{headers}]}}'
+        )
+        return text.encode() + delimiter
+
+    return line
