@@ -11,18 +11,24 @@ class MetricName:
     Equality ignores the description. Thread: any (immutable).
     """
 
-    __slots__ = ("_hash", "_key", "description", "group", "name", "tags")
+    __slots__ = ("_hash", "description", "group", "name", "tags")
 
     def __init__(self, name: str, group: str, description: str = "", tags: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.group = group
         self.description = description
         self.tags: dict[str, str] = dict(tags or {})
-        self._key = (name, group, frozenset(self.tags.items()))
-        self._hash = hash(self._key)
+        # Only the hash is kept: with thousands of partitions, keys would be a quarter of a consumer's memory.
+        self._hash = hash((name, group, frozenset(self.tags.items())))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, MetricName) and self._key == other._key
+        return self is other or (
+            isinstance(other, MetricName)
+            and self._hash == other._hash
+            and self.name == other.name
+            and self.group == other.group
+            and self.tags == other.tags
+        )
 
     def __hash__(self) -> int:
         return self._hash
