@@ -191,8 +191,10 @@ def header_schema_id_serializer(payload: bytes, ctx: SerializationContext | None
     Raises:
         SerializationError: there are no headers to add to: pass ``headers=[]`` to ``send``.
     """
-    headers = None if ctx is None else ctx.headers
-    if ctx is None or headers is None:
+    if ctx is None:
+        raise SerializationError("SerializationContext is required for header_schema_id_serializer")
+    headers = ctx.headers
+    if headers is None:
         raise SerializationError("Missing headers: the schema's id goes there")
     name = KEY_SCHEMA_ID if ctx.field == MessageField.KEY else VALUE_SCHEMA_ID
     if isinstance(headers, dict):
