@@ -32,11 +32,8 @@ SOCKET_MODULES = {
     "network/kafka_channel.py",
     "network/poller.py",
     "network/selector.py",
-    "network/plain_transport.py",
-    "network/proxy/tunnel_transport_layer.py",
-    "network/tls/ssl_transport_layer.py",
-    "network/tls/ssl_transports.py",
     "network/transport_layer.py",
+    "network/tls/ssl_transport_layer.py",
     "testing/server/listener_channel_builder.py",
     "testing/server/socket_server.py",
 }

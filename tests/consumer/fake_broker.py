@@ -14,10 +14,10 @@ from pykclient.consumer.coordinator import consumer_protocol
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.log_context import LogContext
+from pykclient.network.api_versions import NodeApiVersions
 from pykclient.network.client_request import ClientRequest
 from pykclient.network.environment import SystemEnvironment
 from pykclient.network.metadata import Metadata
-from pykclient.network.node_api_versions import NodeApiVersions
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.fetch import FetchRequest
 from pykclient.protocol.messages.heartbeat import HeartbeatResponse

@@ -24,8 +24,7 @@ from pykclient.consumer.offsets_request_manager import OffsetsRequestManager
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
-from pykclient.network.api_versions import ApiVersions
-from pykclient.network.node_api_versions import NodeApiVersions
+from pykclient.network.api_versions import ApiVersions, NodeApiVersions
 from pykclient.protocol.messages.fetch import FetchResponse
 from pykclient.types import Node, TopicPartition
 from tests.consumer.responses import fetch_response, metadata_response

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykclient.network import channel_builders, selector
-from pykclient.network.tls import ssl_transports
+from pykclient.network.tls import ssl_transport_layer as ssl_transports
 from tests.support.twins import both_forms
 
 IMPLEMENTATIONS = ("python", "c", "c with other streams")

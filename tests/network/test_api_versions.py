@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykclient.errors import UnsupportedVersionError
-from pykclient.network.api_versions import ApiVersions
-from pykclient.network.node_api_versions import ApiVersionRange, NodeApiVersions
+from pykclient.network.api_versions import ApiVersionRange, ApiVersions, NodeApiVersions
 from pykclient.protocol.api_keys import ApiKeys
 
 

@@ -20,8 +20,7 @@ from pykclient.errors import (
 )
 from pykclient.log_context import LogContext
 from pykclient.network.cluster import ClusterResource, ClusterResourceListeners
-from pykclient.network.metadata import LeaderAndEpoch, LeaderIdAndEpoch, Metadata
-from pykclient.network.metadata_request import MetadataRequestBuilder
+from pykclient.network.metadata import LeaderAndEpoch, LeaderIdAndEpoch, Metadata, MetadataRequestBuilder
 from pykclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pykclient.types import Node, TopicPartition
 

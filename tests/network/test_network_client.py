@@ -24,11 +24,9 @@ from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder, Settler
 from pykclient.network.cluster import ClusterResource, ClusterResourceListeners
 from pykclient.network.cluster_connection_states import BackoffConfig
-from pykclient.network.metadata import Metadata
-from pykclient.network.metadata_request import MetadataRequestBuilder
+from pykclient.network.metadata import Metadata, MetadataRequestBuilder
 from pykclient.network.metadata_updater import ManualMetadataUpdater, MetadataUpdater
-from pykclient.network.network_client import NetworkClient
-from pykclient.network.network_client_config import NetworkClientConfig
+from pykclient.network.network_client import NetworkClient, NetworkClientConfig
 from pykclient.network.network_receive import Frame
 from pykclient.network.standing_request import RenewalTemplate, Repetitions, StandingRequest
 from pykclient.protocol.api_keys import ApiKeys

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.network.cluster import ZERO_UUID
-from pykclient.network.metadata_request import MetadataRequestBuilder
+from pykclient.network.metadata import MetadataRequestBuilder
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest
 from pykclient.types import Node, TopicPartition

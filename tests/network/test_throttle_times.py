@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pykclient.metrics import Metrics
 from pykclient.metrics.stats import Avg, Max
-from pykclient.network.throttling import ThrottleTimes
+from pykclient.network.network_client import ThrottleTimes
 from tests.support.mock_clock import MockClock
 
 

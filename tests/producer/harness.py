@@ -13,7 +13,7 @@ from pykclient.metrics import Metrics
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_request import ClientRequest
 from pykclient.network.exponential_backoff import ExponentialBackoff
-from pykclient.network.metadata_snapshot import MetadataSnapshot, PartitionMetadata
+from pykclient.network.metadata import MetadataSnapshot, PartitionMetadata
 from pykclient.producer.accumulator_state import AccumulatorConfig
 from pykclient.producer.buffer_pool import BufferPool
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery

@@ -11,7 +11,7 @@ import pytest
 from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK
 from pykclient.errors import BufferExhaustedError, IllegalStateError, KafkaError
 from pykclient.log_context import LogContext
-from pykclient.network.metadata_snapshot import MetadataSnapshot
+from pykclient.network.metadata import MetadataSnapshot
 from pykclient.producer.accumulator_state import AccumulatorConfig, AppendResult
 from pykclient.producer.buffer_pool import BufferPool
 from pykclient.producer.future import FutureRecordMetadata

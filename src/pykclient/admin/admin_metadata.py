@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pykclient import errors
 from pykclient.network.client_request import RequestBuilder
-from pykclient.network.metadata import Metadata
-from pykclient.network.metadata_request import MetadataRequestBuilder
+from pykclient.network.metadata import Metadata, MetadataRequestBuilder
 from pykclient.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from pykclient.protocol.messages.metadata import MetadataResponse
 

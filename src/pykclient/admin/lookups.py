@@ -104,7 +104,7 @@ class PartitionLeaderStrategy(LookupStrategy[TopicPartition]):
         return None
 
     def requests(self, keys: Sequence[TopicPartition]) -> list[ApiRequest[TopicPartition]]:
-        from pykclient.network.metadata_request import MetadataRequestBuilder
+        from pykclient.network.metadata import MetadataRequestBuilder
 
         topics = dict.fromkeys(tp.topic for tp in keys)
         return [ApiRequest(ANY_BROKER, MetadataRequestBuilder.for_topic_names(topics, False), keys)]

@@ -15,7 +15,7 @@ from pykclient.admin.results import Results
 from pykclient.admin.values import ConfigSourceType, NewPartitions, NewTopic, authorized_operations
 from pykclient.errors import IllegalArgumentError, KafkaError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
-from pykclient.network.metadata_request import MetadataRequestBuilder
+from pykclient.network.metadata import MetadataRequestBuilder
 from pykclient.protocol.message import ZERO_UUID
 from pykclient.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse

@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 from pykclient.errors import SslAuthenticationError
 from pykclient.network.connection_failures import reason_of, shown_address
 from pykclient.network.host_resolver import DefaultHostResolver
-from pykclient.network.tls.plaintext_probe import REQUEST, Answer
 from pykclient.network.tls.ssl_factory import checks_host_names, client_ssl_factory
 from pykclient.network.tls.ssl_failures import handshake_failure, without_tls
+from pykclient.network.tls.ssl_transport_layer import REQUEST, Answer
 
 #: The longest wait of each step.
 _MOST_MS: Final = 5_000

@@ -7,8 +7,7 @@ import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
-from pykclient.network.metadata import Metadata
-from pykclient.network.metadata_request import MetadataRequestBuilder
+from pykclient.network.metadata import Metadata, MetadataRequestBuilder
 
 if TYPE_CHECKING:
     from pykclient.config.abstract_config import AbstractConfig

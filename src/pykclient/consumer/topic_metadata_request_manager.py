@@ -16,8 +16,7 @@ from pykclient.errors import InvalidTopicError, KafkaError, RetriableError, Topi
 from pykclient.network.authorization_errors import topics_denied
 from pykclient.network.cluster import ZERO_UUID
 from pykclient.network.exponential_backoff import ExponentialBackoff
-from pykclient.network.metadata import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER
-from pykclient.network.metadata_request import MetadataRequestBuilder
+from pykclient.network.metadata import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER, MetadataRequestBuilder
 from pykclient.types import Node, PartitionInfo, TopicDescription
 
 if TYPE_CHECKING:

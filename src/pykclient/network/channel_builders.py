@@ -21,9 +21,8 @@ from pykclient.network.frame_stream import FrameStream, plaintext_frame_stream
 from pykclient.network.kafka_channel import KafkaChannel
 from pykclient.network.memory_pool import MemoryPool
 from pykclient.network.network_receive import FIRST_RESPONSE_LIMIT
-from pykclient.network.plain_transport import plain_transport
 from pykclient.network.selectable import SocketAddress
-from pykclient.network.transport_layer import PlaintextTransportLayer, TransportLayer
+from pykclient.network.transport_layer import PlaintextTransportLayer, TransportLayer, plain_transport
 
 if TYPE_CHECKING:
     from pykclient.network.proxy.proxy_config import ProxyConfig
@@ -178,7 +177,7 @@ def channel_builder_for(config: Mapping[str, Any]) -> ChannelBuilder:
 def _transports_for(config: Mapping[str, Any]) -> Transports:
     if config["security.protocol"] in ("PLAINTEXT", "SASL_PLAINTEXT"):
         return PlaintextTransports(proxy_of(config))
-    from pykclient.network.tls.ssl_transports import SslTransports
+    from pykclient.network.tls.ssl_transport_layer import SslTransports
 
     return SslTransports.of_client(config, proxy_of(config))
 

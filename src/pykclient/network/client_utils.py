@@ -18,8 +18,7 @@ from pykclient.network.cluster_connection_states import BackoffConfig
 from pykclient.network.connection_failures import reason_of, shown_address
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.host_resolver import DefaultHostResolver, HostResolver, Lookup
-from pykclient.network.network_client import NetworkClient
-from pykclient.network.network_client_config import NetworkClientConfig
+from pykclient.network.network_client import NetworkClient, NetworkClientConfig
 from pykclient.network.selector import SelectorConfig
 from pykclient.network.telemetry.client_telemetry import ClientTelemetry
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.errors import IllegalStateError, ProtocolError, RemoteProtocolError
-from pykclient.network.api_versions_exchange import parse_api_versions_response
+from pykclient.network.api_versions import parse_api_versions_response
 from pykclient.network.client_request import ClientRequest, ClientResponse
 from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import NetworkSend

@@ -6,30 +6,347 @@ import logging
 import random
 import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 from pykclient import errors
-from pykclient.errors import IllegalStateError, InvalidMetadataError, InvalidTopicError, KafkaError
+from pykclient.errors import (
+    IllegalStateError,
+    InvalidMetadataError,
+    InvalidTopicError,
+    KafkaError,
+    UnsupportedVersionError,
+)
 from pykclient.network.authorization_errors import topics_denied
-from pykclient.network.cluster import ZERO_UUID, Cluster, ClusterResourceListeners
+from pykclient.network.client_request import RequestBuilder
+from pykclient.network.cluster import ZERO_UUID, Cluster, ClusterResource, ClusterResourceListeners
 from pykclient.network.connection_failures import shown_address
 from pykclient.network.exponential_backoff import ExponentialBackoff
-from pykclient.network.lower_epochs import LowerEpochs, Note
-from pykclient.network.metadata_snapshot import MetadataSnapshot, PartitionMetadata
-from pykclient.types import Node, TopicPartition
+from pykclient.protocol.messages.metadata import MetadataRequest
+from pykclient.types import Node, PartitionInfo, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.log_context import LogContext
-    from pykclient.network.client_request import RequestBuilder
-    from pykclient.network.metadata_request import MetadataRequestBuilder
-    from pykclient.protocol.message import Response
+    from pykclient.protocol.message import Request, Response
     from pykclient.protocol.messages.metadata import MetadataResponse
 
+_Topic = MetadataRequest.MetadataRequestTopic
+
+
+class MetadataRequestBuilder(RequestBuilder):
+    """Asks for all topics (None), some by name, or some by id (KIP-516, v12 on). Thread: owner."""
+
+    __slots__ = ("request",)
+
+    def __init__(
+        self, request: MetadataRequest, min_version: int | None = None, max_version: int | None = None
+    ) -> None:
+        super().__init__(request, min_version, max_version)
+        self.request = request
+
+    @classmethod
+    def all_topics(cls) -> MetadataRequestBuilder:
+        # This never creates topics; true is what versions before 4 mean by leaving the field out.
+        return cls(MetadataRequest(topics=None, allow_auto_topic_creation=True))
+
+    @classmethod
+    def for_topic_names(cls, names: Iterable[str], allow_auto_topic_creation: bool) -> MetadataRequestBuilder:
+        topics = [_Topic(name=name) for name in names]
+        return cls(MetadataRequest(topics=topics, allow_auto_topic_creation=allow_auto_topic_creation))
+
+    @classmethod
+    def for_topic_ids(cls, topic_ids: Iterable[uuid.UUID]) -> MetadataRequestBuilder:
+        topics = [_Topic(topic_id=topic_id, name=None) for topic_id in topic_ids]
+        return cls(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
+
+    @property
+    def is_all_topics(self) -> bool:
+        return self.request.topics is None
+
+    @property
+    def topics(self) -> list[str]:
+        """The names asked for; empty when all are."""
+        return [topic.name for topic in self.request.topics or () if topic.name is not None]
+
+    def build(self, version: int) -> Request:
+        if version < 1:
+            raise UnsupportedVersionError(
+                "metadata requests older than version 1 are not supported (brokers before 0.10)"
+            )
+        if not self.request.allow_auto_topic_creation and version < 4:
+            raise UnsupportedVersionError(
+                f"metadata request version {version} cannot switch off the creation of topics (needs version 4)"
+            )
+        if version < 12 and any(topic.name is None for topic in self.request.topics or ()):
+            raise UnsupportedVersionError(
+                f"metadata request version {version} cannot ask by topic id (needs version 12)"
+            )
+        return self.request
+
+
+class PartitionMetadata(NamedTuple):
+    """A partition with broker ids, as received (Java: MetadataResponse.PartitionMetadata)."""
+
+    topic_partition: TopicPartition
+    error_code: int
+    leader_id: int | None
+    leader_epoch: int | None
+    replica_ids: Sequence[int] = ()
+    in_sync_replica_ids: Sequence[int] = ()
+    offline_replica_ids: Sequence[int] = ()
+
+    @property
+    def topic(self) -> str:
+        return self.topic_partition.topic
+
+    @property
+    def partition(self) -> int:
+        return self.topic_partition.partition
+
+    def without_leader_epoch(self) -> PartitionMetadata:
+        return self if self.leader_epoch is None else self._replace(leader_epoch=None)
+
+
+def to_partition_info(metadata: PartitionMetadata, nodes: Mapping[int, Node]) -> PartitionInfo:
+    """Return the partition with nodes. A replica on an unlisted broker gets an empty host."""
+
+    def find(ids: Sequence[int]) -> tuple[Node, ...]:
+        return tuple(nodes.get(node_id) or Node(node_id, "", -1) for node_id in ids)
+
+    (topic, partition), _, leader_id, _, replicas, in_sync, offline = metadata
+    leader = None if leader_id is None else nodes.get(leader_id)
+    return PartitionInfo(topic, partition, leader, find(replicas), find(in_sync), find(offline))
+
+
+class MetadataSnapshot:
+    """Nodes, partitions and topic ids at one moment; ``cluster`` is the view of them for users.
+
+    Immutable, so it is read without a lock. Thread: any.
+    """
+
+    __slots__ = (
+        "_partitions",
+        "cluster",
+        "cluster_id",
+        "controller",
+        "internal_topics",
+        "invalid_topics",
+        "nodes",
+        "topic_ids",
+        "topic_names",
+        "unauthorized_topics",
+    )
+
+    def __init__(
+        self,
+        cluster_id: str | None,
+        nodes: Mapping[int, Node],
+        partitions: Iterable[PartitionMetadata] = (),
+        unauthorized_topics: AbstractSet[str] = frozenset(),
+        invalid_topics: AbstractSet[str] = frozenset(),
+        internal_topics: AbstractSet[str] = frozenset(),
+        controller: Node | None = None,
+        topic_ids: Mapping[str, uuid.UUID] | None = None,
+        cluster: Cluster | None = None,
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.nodes = nodes
+        self.unauthorized_topics = unauthorized_topics
+        self.invalid_topics = invalid_topics
+        self.internal_topics = internal_topics
+        self.controller = controller
+        self.topic_ids: Mapping[str, uuid.UUID] = topic_ids or {}
+        self.topic_names: Mapping[uuid.UUID, str] = {topic_id: name for name, topic_id in self.topic_ids.items()}
+        self._partitions = {metadata.topic_partition: metadata for metadata in partitions}
+        self.cluster = cluster or Cluster(
+            cluster_id,
+            nodes.values(),
+            [to_partition_info(metadata, nodes) for metadata in self._partitions.values()],
+            unauthorized_topics,
+            invalid_topics,
+            internal_topics,
+            controller,
+            self.topic_ids,
+        )
+
+    @classmethod
+    def empty(cls) -> MetadataSnapshot:
+        return cls(None, {}, cluster=Cluster.empty())
+
+    @classmethod
+    def bootstrap(cls, addresses: Sequence[tuple[str, int]]) -> MetadataSnapshot:
+        """Return a snapshot with only the configured addresses, under negative ids."""
+        cluster = Cluster.bootstrap(addresses)
+        return cls(None, {node.id: node for node in cluster.nodes}, cluster=cluster)
+
+    @property
+    def cluster_resource(self) -> ClusterResource:
+        return self.cluster.cluster_resource
+
+    def partition_metadata(self, partition: TopicPartition) -> PartitionMetadata | None:
+        return self._partitions.get(partition)
+
+    def node_by_id(self, node_id: int) -> Node | None:
+        return self.nodes.get(node_id)
+
+    def leader_epoch_for(self, partition: TopicPartition) -> int | None:
+        """Return the partition's leader epoch, or None if it is unknown."""
+        metadata = self._partitions.get(partition)
+        return None if metadata is None else metadata.leader_epoch
+
+    def merge_with(
+        self,
+        cluster_id: str | None,
+        nodes: Mapping[int, Node],
+        add_partitions: Iterable[PartitionMetadata],
+        add_unauthorized_topics: AbstractSet[str],
+        add_invalid_topics: AbstractSet[str],
+        add_internal_topics: AbstractSet[str],
+        controller: Node | None,
+        add_topic_ids: Mapping[str, uuid.UUID],
+        retain_topic: Callable[[str, bool], bool],
+    ) -> MetadataSnapshot:
+        """Return this snapshot updated with newer data.
+
+        ``nodes`` replace all nodes. Existing topics are kept if ``retain_topic(name, is_internal)`` is true. A topic
+        without an id in the update loses its old id.
+        """
+        verdicts: dict[str, bool] = {}
+
+        def retained(topic: str) -> bool:
+            verdict = verdicts.get(topic)
+            if verdict is None:
+                verdict = verdicts[topic] = retain_topic(topic, topic in self.internal_topics)
+            return verdict
+
+        topic_ids = {topic: topic_id for topic, topic_id in self.topic_ids.items() if retained(topic)}
+        partitions = {tp: metadata for tp, metadata in self._partitions.items() if retained(tp.topic)}
+        for metadata in add_partitions:
+            topic = metadata.topic_partition.topic
+            partitions[metadata.topic_partition] = metadata
+            topic_id = add_topic_ids.get(topic)
+            if topic_id is not None:
+                topic_ids[topic] = topic_id
+            else:
+                topic_ids.pop(topic, None)
+
+        def fill(base: AbstractSet[str], old: AbstractSet[str]) -> frozenset[str]:
+            return frozenset(base).union(topic for topic in old if retained(topic))
+
+        return MetadataSnapshot(
+            cluster_id,
+            nodes,
+            partitions.values(),
+            fill(add_unauthorized_topics, self.unauthorized_topics),
+            fill(add_invalid_topics, self.invalid_topics),
+            fill(add_internal_topics, self.internal_topics),
+            controller,
+            topic_ids,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"MetadataSnapshot(cluster_id={self.cluster_id!r}, nodes={list(self.nodes.values())}, "
+            f"partitions={len(self._partitions)}, controller={self.controller})"
+        )
+
+
+#: A lower epoch is accepted if at least this many responses in a row contain one,
+_RESPONSES = 3
+
+#: for this long, or for metadata.max.age.ms if that is less.
+_BELIEVED_AFTER_MS = 60_000
+
+#: A warning is logged after responses have contained a lower epoch for this long.
+_WARNED_AFTER_MS = 5_000
+
+#: A log line (level, text, arguments), kept until the lock is released.
+Note = tuple[int, str, tuple[object, ...]]
+
+
+class _LowerEpoch:
+    """Consecutive responses with a lower leader epoch of a partition than the known one. Thread: owner."""
+
+    __slots__ = ("responses", "since_ms", "warned")
+
+    def __init__(self, since_ms: int) -> None:
+        self.since_ms = since_ms
+        self.responses = 0
+        self.warned = False
+
+
+class LowerEpochs:
+    """Decides when lower leader epochs have lasted for so long that the known epoch must be wrong.
+
+    Usually the broker that responded lags behind, and the next response is right. But the known epoch may be that of a
+    deleted topic that was created again, in a cluster without topic ids, or if the epoch came from a commit or a seek.
+    Then no response is ever right, and the partition would never have a leader again (as in Java). A broker that is cut
+    off from its cluster also reports old epochs, hence the long time; with topic ids it is told apart.
+
+    Thread: any, under the lock of Metadata.
+    """
+
+    __slots__ = ("_believed_after_ms", "_by_partition")
+
+    def __init__(self, metadata_expire_ms: int) -> None:
+        self._believed_after_ms = min(metadata_expire_ms, _BELIEVED_AFTER_MS)
+        self._by_partition: dict[TopicPartition, _LowerEpoch] = {}
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Start over, because a response contained the known epoch or a newer one."""
+        self._by_partition.pop(partition, None)
+
+    def believes(
+        self,
+        partition: TopicPartition,
+        epoch: int,
+        known: int,
+        now_ms: int,
+        notes: list[Note],
+        *,
+        is_behind: bool,
+    ) -> bool:
+        """Return True if ``epoch``, which a response contained and which is below ``known``, is to be accepted.
+
+        ``is_behind``: another response had a higher epoch for the same topic id, so this one is certainly old. The
+        method appends log lines to ``notes``.
+        """
+        lower = self._by_partition.setdefault(partition, _LowerEpoch(now_ms))
+        lower.responses += 1
+        for_ms = now_ms - lower.since_ms
+        if not is_behind and lower.responses >= _RESPONSES and for_ms >= self._believed_after_ms:
+            text = (
+                "Metadata has had leader epoch %d of %s for %d ms, although epoch %d was seen before: the topic was "
+                "probably deleted and created again, or a commit or seek() had a wrong epoch. So epoch %d counts from "
+                "now on"
+            )
+            notes.append((logging.WARNING, text, (epoch, partition, for_ms, known, epoch)))
+            return True
+        if not lower.warned and for_ms >= _WARNED_AFTER_MS:
+            lower.warned = True
+            text = "Metadata keeps having leader epoch %d of %s, although epoch %d was seen before. "
+            if is_behind:
+                text += "Brokers are cut off from the cluster. The known leader is kept until this ends"
+                notes.append((logging.WARNING, text, (epoch, partition, known)))
+            else:
+                text += (
+                    "Either brokers are cut off from the cluster, or the topic was deleted and created again, or a "
+                    "commit or seek() had a wrong epoch. The known leader is kept until this ends, or until it has "
+                    "lasted for %d ms"
+                )
+                notes.append((logging.WARNING, text, (epoch, partition, known, self._believed_after_ms)))
+        else:
+            notes.append((logging.DEBUG, "Ignoring leader epoch %d of %s, %d is known", (epoch, partition, known)))
+        return False
+
+
 RETRY_BACKOFF_EXP_BASE = 2
+
 RETRY_BACKOFF_JITTER = 0.2
 
 _INVALID_TOPIC = errors.InvalidTopicError.code
+
 _TOPIC_AUTHORIZATION_FAILED = errors.TopicAuthorizationError.code
 
 #: Earlier than any time of a clock, even one that starts at 0.
@@ -144,7 +461,7 @@ class Metadata:
 
     def explain(self, now_ms: int) -> str:
         """Return a line about the age and content of the metadata."""
-        from pykclient.network.connection_explanation import explain_metadata
+        from pykclient.network.connection_failures import explain_metadata
 
         age_ms = now_ms - self.last_successful_update
         wanted = self.update_requested
@@ -278,7 +595,7 @@ class Metadata:
 
     def new_metadata_request_builder(self) -> RequestBuilder:
         """Return a request for all topics of interest."""
-        from pykclient.network.metadata_request import MetadataRequestBuilder
+        from pykclient.network.metadata import MetadataRequestBuilder
 
         return MetadataRequestBuilder.all_topics()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pykclient import errors
@@ -19,31 +20,213 @@ from pykclient.errors import (
     UnsupportedVersionError,
 )
 from pykclient.log_context import LogContext
-from pykclient.network import channel_state, least_loaded_node
-from pykclient.network.api_versions import ApiVersions
-from pykclient.network.api_versions_exchange import (
-    api_versions_request,
-    fallback_version,
-    node_api_versions,
-)
+from pykclient.metrics import Sensor
+from pykclient.metrics.stats import Tally
+from pykclient.network import channel_state
+from pykclient.network.api_versions import ApiVersions, api_versions_request, fallback_version, node_api_versions
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
-from pykclient.network.cluster_connection_states import ClusterConnectionStates
-from pykclient.network.connection_explanation import explain_connections
-from pykclient.network.connection_failures import ConnectionFailures, cause_of, reason_of, setup_failure, shown_node
+from pykclient.network.cluster_connection_states import BackoffConfig, ClusterConnectionStates
+from pykclient.network.connection_failures import (
+    ConnectionFailures,
+    cause_of,
+    explain_connections,
+    reason_of,
+    setup_failure,
+    shown_node,
+)
+from pykclient.network.host_resolver import DefaultHostResolver, HostResolver
 from pykclient.network.in_flight_requests import InFlightRequest, InFlightRequests
 from pykclient.network.kafka_client import LeastLoadedNode
 from pykclient.network.metadata import Metadata
 from pykclient.network.metadata_updater import DefaultMetadataUpdater, MetadataUpdater
-from pykclient.network.network_client_config import NetworkClientConfig
 from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import NetworkSend
-from pykclient.network.selectable import Selectable, SocketAddress, check_address
+from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, Selectable, SocketAddress, check_address
 from pykclient.network.signal_errors import raise_if_of_signal_handler
-from pykclient.network.throttling import ThrottleTimes, should_client_throttle
+from pykclient.network.telemetry.client_telemetry import ClientTelemetry
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.api_versions import ApiVersionsResponse
 from pykclient.types import Node
+
+
+class NetworkClientConfig:
+    """The settings of a network client. Times are in milliseconds.
+
+    ``rebootstrap_trigger_ms`` is None if metadata.recovery.strategy is none. ``throttle_time_sensor`` records the
+    throttle time of each response. ``telemetry`` is None if no metrics are pushed.
+    """
+
+    __slots__ = (
+        "backoff",
+        "client_id",
+        "discover_broker_versions",
+        "host_resolver",
+        "max_in_flight_requests_per_connection",
+        "rebootstrap_trigger_ms",
+        "request_timeout_ms",
+        "rng",
+        "socket_receive_buffer",
+        "socket_send_buffer",
+        "telemetry",
+        "throttle_time_sensor",
+        "through",
+    )
+
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        max_in_flight_requests_per_connection: int = 100,
+        request_timeout_ms: int = 30_000,
+        backoff: BackoffConfig | None = None,
+        socket_send_buffer: int = USE_DEFAULT_BUFFER_SIZE,
+        socket_receive_buffer: int = USE_DEFAULT_BUFFER_SIZE,
+        discover_broker_versions: bool = True,
+        rebootstrap_trigger_ms: int | None = 300_000,
+        host_resolver: HostResolver | None = None,
+        throttle_time_sensor: Sensor | None = None,
+        rng: random.Random | None = None,
+        through: str | None = None,
+        telemetry: ClientTelemetry | None = None,
+    ) -> None:
+        self.client_id = client_id
+        self.max_in_flight_requests_per_connection = max_in_flight_requests_per_connection
+        self.request_timeout_ms = request_timeout_ms
+        self.backoff = backoff or BackoffConfig(50, 1_000, 10_000, 30_000)
+        self.socket_send_buffer = socket_send_buffer
+        self.socket_receive_buffer = socket_receive_buffer
+        self.discover_broker_versions = discover_broker_versions
+        self.rebootstrap_trigger_ms = rebootstrap_trigger_ms
+        self.host_resolver = host_resolver or DefaultHostResolver()
+        #: The proxy for messages; None without one.
+        self.through = through
+        self.throttle_time_sensor = throttle_time_sensor
+        self.rng = rng or random.Random()
+        self.telemetry = telemetry
+
+
+def choose(
+    nodes: Sequence[Node],
+    states: ClusterConnectionStates,
+    selector: Selectable,
+    in_flight: InFlightRequests,
+    now_ms: int,
+) -> LeastLoadedNode:
+    """Return the connected node with the fewest requests in flight, or the best one to wait for.
+
+    Of equal nodes, return the first. If no connected node can take a request, return one that is connecting. If there
+    is none, return the node whose last connection attempt is oldest, among those that may be connected to now. As a
+    last resort, return a node whose host lookup is slow.
+    """
+    least = FOREVER_MS
+    ready: Node | None = None
+    connecting: Node | None = None
+    connectable: Node | None = None
+    slow: Node | None = None
+    any_ready = False
+    for node in nodes:
+        id = node.id_string
+        is_ready = states.is_ready(id, now_ms) and selector.is_channel_ready(id)
+        any_ready = any_ready or is_ready
+        if is_ready and in_flight.can_send_more(id):
+            count = in_flight.count(id)
+            if not count:
+                return LeastLoadedNode(node, True)
+            if count < least:
+                least, ready = count, node
+        elif states.is_lookup_slow(id, now_ms):
+            slow = node
+        elif states.is_preparing_connection(id):
+            connecting = node
+        elif states.can_connect(id, now_ms) and (
+            connectable is None
+            or states.last_connect_attempt_ms(connectable.id_string) > states.last_connect_attempt_ms(id)
+        ):
+            connectable = node
+    return LeastLoadedNode(ready or connecting or connectable or slow, any_ready)
+
+
+#: The interval at which throttle times of zero are recorded together.
+_INTERVAL_MS: Final = 100
+
+#: With earlier versions, brokers wait themselves before they respond. APIs that are not listed never require waiting.
+_CLIENT_THROTTLES_FROM: Final[dict[int, int]] = {
+    ApiKeys.PRODUCE: 6,
+    ApiKeys.FETCH: 8,
+    ApiKeys.LIST_OFFSETS: 3,
+    ApiKeys.METADATA: 6,
+    ApiKeys.OFFSET_COMMIT: 4,
+    ApiKeys.OFFSET_FETCH: 4,
+    ApiKeys.FIND_COORDINATOR: 2,
+    ApiKeys.JOIN_GROUP: 3,
+    ApiKeys.HEARTBEAT: 2,
+    ApiKeys.LEAVE_GROUP: 2,
+    ApiKeys.SYNC_GROUP: 2,
+    ApiKeys.DESCRIBE_GROUPS: 2,
+    ApiKeys.LIST_GROUPS: 2,
+    ApiKeys.API_VERSIONS: 2,
+    ApiKeys.CREATE_TOPICS: 3,
+    ApiKeys.DELETE_TOPICS: 2,
+    ApiKeys.DELETE_RECORDS: 1,
+    ApiKeys.INIT_PRODUCER_ID: 1,
+    ApiKeys.ADD_PARTITIONS_TO_TXN: 1,
+    ApiKeys.ADD_OFFSETS_TO_TXN: 1,
+    ApiKeys.END_TXN: 1,
+    ApiKeys.TXN_OFFSET_COMMIT: 1,
+    ApiKeys.DESCRIBE_ACLS: 1,
+    ApiKeys.CREATE_ACLS: 1,
+    ApiKeys.DELETE_ACLS: 1,
+    ApiKeys.DESCRIBE_CONFIGS: 2,
+    ApiKeys.ALTER_CONFIGS: 1,
+    ApiKeys.ALTER_REPLICA_LOG_DIRS: 1,
+    ApiKeys.DESCRIBE_LOG_DIRS: 1,
+    ApiKeys.CREATE_PARTITIONS: 1,
+    ApiKeys.CREATE_DELEGATION_TOKEN: 1,
+    ApiKeys.RENEW_DELEGATION_TOKEN: 1,
+    ApiKeys.EXPIRE_DELEGATION_TOKEN: 1,
+    ApiKeys.DESCRIBE_DELEGATION_TOKEN: 1,
+    ApiKeys.DELETE_GROUPS: 1,
+    ApiKeys.ELECT_LEADERS: 0,
+    ApiKeys.INCREMENTAL_ALTER_CONFIGS: 0,
+    ApiKeys.ALTER_PARTITION_REASSIGNMENTS: 0,
+    ApiKeys.LIST_PARTITION_REASSIGNMENTS: 0,
+    ApiKeys.OFFSET_DELETE: 0,
+    ApiKeys.DESCRIBE_USER_SCRAM_CREDENTIALS: 0,
+    ApiKeys.ALTER_USER_SCRAM_CREDENTIALS: 0,
+    ApiKeys.UNREGISTER_BROKER: 0,
+    ApiKeys.DESCRIBE_TOPIC_PARTITIONS: 0,
+}
+
+
+def should_client_throttle(api_key: int, version: int) -> bool:
+    """Return whether the client must wait for the throttle time of such a response."""
+    first = _CLIENT_THROTTLES_FROM.get(api_key)
+    return first is not None and version >= first
+
+
+class ThrottleTimes:
+    """Records the throttle times of responses in a sensor, those of zero together. Thread: owner."""
+
+    __slots__ = ("_sensor", "due_ms", "zeros")
+
+    def __init__(self, sensor: Sensor | None) -> None:
+        self._sensor = sensor
+        #: The number of times of zero that are not recorded yet. The owner adds to it, unless ``due_ms`` has passed.
+        self.zeros = 0
+        self.due_ms = 0
+
+    def record(self, throttle_ms: int, now_ms: int) -> None:
+        """Record a throttle time, and before it the collected zeros."""
+        zeros, self.zeros = self.zeros, 0
+        self.due_ms = now_ms + _INTERVAL_MS
+        if self._sensor is None:
+            return
+        tally = Tally.of(0)
+        tally.count = zeros
+        self._sensor.record_all(tally, now_ms)
+        self._sensor.record(throttle_ms, now_ms)
+
 
 _ACTIVE, _CLOSING, _CLOSED = "ACTIVE", "CLOSING", "CLOSED"
 
@@ -197,7 +380,7 @@ class NetworkClient:
             raise IllegalStateError("there are no nodes in the Kafka cluster")
         first = self._config.rng.randrange(len(nodes))
         nodes = [*nodes[first:], *nodes[:first]]
-        return least_loaded_node.choose(nodes, self._connection_states, self._selector, self._in_flight, now_ms)
+        return choose(nodes, self._connection_states, self._selector, self._in_flight, now_ms)
 
     # --- sending ---------------------------------------------------------------------------------------------------
 

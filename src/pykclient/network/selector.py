@@ -10,7 +10,8 @@ import random
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Final
 
 from pykclient.clock import FOREVER_MS, Clock
@@ -21,7 +22,6 @@ from pykclient.network import channel_state
 from pykclient.network.authenticator import Session
 from pykclient.network.channel_builders import ChannelBuilder, plaintext_channel_builder
 from pykclient.network.channel_state import ChannelState
-from pykclient.network.idle_expiry import IdleExpiryManager, least_recently_used
 from pykclient.network.kafka_channel import KafkaChannel
 from pykclient.network.memory_pool import UNLIMITED, MemoryPool
 from pykclient.network.network_receive import UNLIMITED_SIZE, Frame, NetworkReceive, TlsResponseError
@@ -31,6 +31,39 @@ from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
 from pykclient.network.selector_metrics import SelectorMetrics
 from pykclient.network.signal_errors import SuppressOSErrors, raise_if_of_signal_handler
 from pykclient.network.standing_request import StandingRequest
+
+_used_ms = attrgetter("used_ms")
+
+
+def least_recently_used(channels: Iterable[KafkaChannel]) -> KafkaChannel | None:
+    """Return the connection that has been idle longest; None if there is none."""
+    return min(channels, key=_used_ms, default=None)
+
+
+class IdleExpiryManager:
+    """Finds idle connections by the time of their last use, which the selector notes in ``KafkaChannel.used_ms``.
+
+    Java keeps the connections in the order of their last use, and so changes a map at each use. Thread: owner.
+    """
+
+    __slots__ = ("_max_idle_ms", "quiet_until_ms")
+
+    def __init__(self, max_idle_ms: int, now_ms: int) -> None:
+        self._max_idle_ms = max_idle_ms
+        #: No connection expires until this time.
+        self.quiet_until_ms = now_ms + max_idle_ms
+
+    def poll_expired(self, channels: Iterable[KafkaChannel], now_ms: int) -> KafkaChannel | None:
+        """Return the least recently used of ``channels`` if it was idle for longer than the limit.
+
+        Each call returns at most one.
+        """
+        if now_ms <= self.quiet_until_ms:
+            return None
+        oldest = least_recently_used(channels)
+        self.quiet_until_ms = (now_ms if oldest is None else oldest.used_ms) + self._max_idle_ms
+        return oldest if now_ms > self.quiet_until_ms else None
+
 
 #: Frames larger than this are left to the next poll, if the poller writes frames. A large write takes long enough to
 #: release the GIL for it, and the poll releases the GIL anyway.

@@ -13,7 +13,7 @@ from pykclient.producer.record_fields import TxnPartitionState as TxnPartitionSt
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pykclient.network.metadata_snapshot import MetadataSnapshot
+    from pykclient.network.metadata import MetadataSnapshot
     from pykclient.producer.accumulator_state import PartitionQueue, QueuesOfNode
 
 #: The number of outdated entries in the heap of a node's queues at which it is rebuilt.

@@ -14,8 +14,7 @@ from pykclient.network.metadata import Metadata
 from pykclient.reentry import HERE
 
 if TYPE_CHECKING:
-    from pykclient.network.metadata_request import MetadataRequestBuilder
-    from pykclient.network.metadata_snapshot import MetadataSnapshot
+    from pykclient.network.metadata import MetadataRequestBuilder, MetadataSnapshot
     from pykclient.producer.send_path import SendPath
     from pykclient.protocol.messages.metadata import MetadataResponse
 
@@ -70,12 +69,12 @@ class ProducerMetadata(Metadata):
             self._send_path.snapshot = snapshot
 
     def new_metadata_request_builder(self) -> MetadataRequestBuilder:
-        from pykclient.network.metadata_request import MetadataRequestBuilder
+        from pykclient.network.metadata import MetadataRequestBuilder
 
         return MetadataRequestBuilder.for_topic_names(list(self._topics), True)
 
     def new_metadata_request_builder_for_new_topics(self) -> MetadataRequestBuilder | None:
-        from pykclient.network.metadata_request import MetadataRequestBuilder
+        from pykclient.network.metadata import MetadataRequestBuilder
 
         return MetadataRequestBuilder.for_topic_names(list(self._new_topics), True)
 

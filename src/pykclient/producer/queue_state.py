@@ -10,7 +10,7 @@ from pykclient.implementation import use_compiled
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.network.metadata_snapshot import MetadataSnapshot
+    from pykclient.network.metadata import MetadataSnapshot
     from pykclient.types import Node
 
 

@@ -44,7 +44,7 @@ from pykclient.reentry import HERE
 from pykclient.types import Header, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.network.metadata_snapshot import MetadataSnapshot
+    from pykclient.network.metadata import MetadataSnapshot
     from pykclient.producer.send_path import SendPath
     from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
     from pykclient.record.record_batch import Buffer

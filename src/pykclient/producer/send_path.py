@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pykclient.clock import Clock
-    from pykclient.network.metadata_snapshot import MetadataSnapshot
+    from pykclient.network.metadata import MetadataSnapshot
     from pykclient.producer.accumulator_state import TopicInfo
     from pykclient.producer.future import OnDelivery
     from pykclient.serialization import Serializer

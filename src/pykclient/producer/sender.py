@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.network.client_request import ClientResponse
-    from pykclient.network.metadata_snapshot import MetadataSnapshot
+    from pykclient.network.metadata import MetadataSnapshot
     from pykclient.producer.transactions.transaction_manager import TransactionManager
     from pykclient.producer.transactions.transaction_steps import TxnStep
     from pykclient.producer.waiting_queues import NodeQueues

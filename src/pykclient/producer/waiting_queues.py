@@ -18,7 +18,7 @@ from pykclient.producer.batch_walks import MOST_OUTDATED, file_queues
 from pykclient.reentry import HERE
 
 if TYPE_CHECKING:
-    from pykclient.network.metadata_snapshot import MetadataSnapshot
+    from pykclient.network.metadata import MetadataSnapshot
     from pykclient.producer.accumulator_state import PartitionQueue
     from pykclient.producer.producer_batch import ProducerBatch
     from pykclient.types import Node, TopicPartition

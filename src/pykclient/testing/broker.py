@@ -13,8 +13,7 @@ from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.network.cluster_connection_states import BackoffConfig
 from pykclient.network.metadata_updater import ManualMetadataUpdater, MetadataUpdater
-from pykclient.network.network_client import NetworkClient
-from pykclient.network.network_client_config import NetworkClientConfig
+from pykclient.network.network_client import NetworkClient, NetworkClientConfig
 from pykclient.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from pykclient.testing import broker_state
 from pykclient.testing.auto_topic_creation_manager import AutoTopicCreationManager

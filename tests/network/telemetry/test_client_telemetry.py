@@ -16,11 +16,10 @@ from pykclient.errors import IllegalStateError
 from pykclient.log_context import LogContext
 from pykclient.metrics import MetricConfig, Metrics
 from pykclient.metrics.stats import Meter
-from pykclient.network.api_versions import ApiVersions
+from pykclient.network.api_versions import ApiVersions, NodeApiVersions
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
 from pykclient.network.kafka_client import LeastLoadedNode
-from pykclient.network.node_api_versions import NodeApiVersions
-from pykclient.network.telemetry import telemetry_state as state
+from pykclient.network.telemetry import client_telemetry as state
 from pykclient.network.telemetry.client_telemetry import DEFAULT_PUSH_INTERVAL_MS, ClientTelemetry
 from pykclient.network.telemetry.otlp import Point, encode_metrics
 from pykclient.protocol.messages.get_telemetry_subscriptions import (

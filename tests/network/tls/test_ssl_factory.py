@@ -14,8 +14,7 @@ import pytest
 
 from pykclient.config.producer_config import ProducerConfig
 from pykclient.errors import ConfigError
-from pykclient.network.tls.cipher_suites import openssl_name
-from pykclient.network.tls.ssl_factory import SslFactory, client_ssl_factory
+from pykclient.network.tls.ssl_factory import SslFactory, client_ssl_factory, openssl_name
 from pykclient.testing.certificates import CertificateAuthority, IssuedCertificate
 
 END = "-----END CERTIFICATE-----\n"

@@ -13,10 +13,10 @@ from pykclient.network.memory_pool import UNLIMITED, MemoryPool, SimpleMemoryPoo
 from pykclient.network.network_receive import UNLIMITED_SIZE, Frame
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import SocketAddress
-from pykclient.network.tls import ssl_transports
+from pykclient.network.tls import ssl_transport_layer as ssl_transports
 from pykclient.network.tls.ssl_engine import SslEngine
 from pykclient.network.tls.ssl_factory import ContextSettings, SslFactory
-from pykclient.network.tls.ssl_transports import SslTransports
+from pykclient.network.tls.ssl_transport_layer import SslTransports
 from tests.network.tls.engines import contexts
 from tests.support.twins import both_forms
 

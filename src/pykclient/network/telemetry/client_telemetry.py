@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
-from pykclient.errors import CorruptRecordError
+from pykclient.errors import CorruptRecordError, IllegalStateError
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
-from pykclient.network.telemetry import telemetry_state as state
-from pykclient.network.telemetry.otlp import encode_metrics
-from pykclient.network.telemetry.telemetry_collector import TelemetryCollector
+from pykclient.network.telemetry.otlp import TelemetryCollector, encode_metrics
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.record import Compression, CompressionType
 
@@ -28,12 +26,57 @@ if TYPE_CHECKING:
     from pykclient.protocol.messages.push_telemetry import PushTelemetryResponse
     from pykclient.types import Node
 
+SUBSCRIPTION_NEEDED: Final = "SUBSCRIPTION_NEEDED"
+
+SUBSCRIPTION_IN_PROGRESS: Final = "SUBSCRIPTION_IN_PROGRESS"
+
+PUSH_NEEDED: Final = "PUSH_NEEDED"
+
+PUSH_IN_PROGRESS: Final = "PUSH_IN_PROGRESS"
+
+TERMINATING_PUSH_NEEDED: Final = "TERMINATING_PUSH_NEEDED"
+
+TERMINATING_PUSH_IN_PROGRESS: Final = "TERMINATING_PUSH_IN_PROGRESS"
+
+TERMINATED: Final = "TERMINATED"
+
+#: The states that may follow each state. A subscription without metrics, and every failure, lead back to the first.
+MOVES: Final[dict[str, frozenset[str]]] = {
+    SUBSCRIPTION_NEEDED: frozenset((SUBSCRIPTION_IN_PROGRESS, TERMINATED)),
+    SUBSCRIPTION_IN_PROGRESS: frozenset((PUSH_NEEDED, SUBSCRIPTION_NEEDED, TERMINATING_PUSH_NEEDED, TERMINATED)),
+    PUSH_NEEDED: frozenset((PUSH_IN_PROGRESS, SUBSCRIPTION_NEEDED, TERMINATING_PUSH_NEEDED, TERMINATED)),
+    PUSH_IN_PROGRESS: frozenset((PUSH_NEEDED, SUBSCRIPTION_NEEDED, TERMINATING_PUSH_NEEDED, TERMINATED)),
+    TERMINATING_PUSH_NEEDED: frozenset((TERMINATING_PUSH_IN_PROGRESS, TERMINATED)),
+    TERMINATING_PUSH_IN_PROGRESS: frozenset((TERMINATED,)),
+    TERMINATED: frozenset(),
+}
+
+#: The states in which a request waits for its response.
+IN_PROGRESS: Final = frozenset((SUBSCRIPTION_IN_PROGRESS, PUSH_IN_PROGRESS, TERMINATING_PUSH_IN_PROGRESS))
+
+#: The states of a client that is closing.
+TERMINATING: Final = frozenset((TERMINATING_PUSH_NEEDED, TERMINATING_PUSH_IN_PROGRESS, TERMINATED))
+
+
+def check_move(source: str, target: str) -> None:
+    """Check that the table allows a transition.
+
+    Raises:
+        IllegalStateError: the table has no transition from ``source`` to ``target``.
+    """
+    if target not in MOVES[source]:
+        raise IllegalStateError(f"telemetry cannot go from {source} to {target}")
+
+
 #: The interval in milliseconds after a failure, and where a broker names none.
 DEFAULT_PUSH_INTERVAL_MS: Final = 5 * 60 * 1000
+
 #: The intervals in milliseconds in which a client without a usable connection looks for one again: by itself, and
 #: while the application waits for the client's id.
 _NO_NODE_MS: Final = 1_000
+
 _NO_NODE_AWAITED_MS: Final = 50
+
 #: The first push comes after a random part of the interval, between these, so that clients do not push together.
 _FIRST_PUSH: Final = (0.5, 1.5)
 
@@ -41,8 +84,10 @@ _ZERO_UUID: Final = uuid.UUID(int=0)
 
 #: Errors after which nothing is ever sent again.
 _FATAL: Final = (errors.InvalidRequestError, errors.InvalidRecordError, errors.UnsupportedVersionError)
+
 #: Errors after which the subscription is fetched at once.
 _STALE: Final = (errors.UnknownSubscriptionIdError, errors.UnsupportedCompressionTypeError)
+
 #: Errors after which the subscription is fetched after the interval.
 _LATER: Final = (errors.TelemetryTooLargeError, errors.ThrottlingQuotaExceededError)
 
@@ -119,7 +164,7 @@ class ClientTelemetry:
         self._resource = dict(resource)
         self._api_versions = api_versions
         self._rng = rng
-        self._state: str = state.SUBSCRIPTION_NEEDED
+        self._state: str = SUBSCRIPTION_NEEDED
         self._subscription: Subscription | None = None
         self._node_id: str | None = None  # the broker of the last request, which is used as long as it can be
         self._is_closing = False
@@ -156,14 +201,14 @@ class ClientTelemetry:
         self._is_closing = True
         self.quiet_until_ms = -FOREVER_MS
         self.poll(client, now_ms)
-        return self._state == state.TERMINATING_PUSH_IN_PROGRESS
+        return self._state == TERMINATING_PUSH_IN_PROGRESS
 
     def poll(self, client: TelemetryClient, now_ms: int) -> int:
         """Send the request that is due. Return how many milliseconds may pass before the next call."""
-        if self._is_closing and self._state not in state.TERMINATING:
-            has_subscribed = self._subscription is not None and self._state != state.SUBSCRIPTION_NEEDED
-            self._move(state.TERMINATING_PUSH_NEEDED if has_subscribed else state.TERMINATED)
-        if self._state in state.IN_PROGRESS or self._state == state.TERMINATED:
+        if self._is_closing and self._state not in TERMINATING:
+            has_subscribed = self._subscription is not None and self._state != SUBSCRIPTION_NEEDED
+            self._move(TERMINATING_PUSH_NEEDED if has_subscribed else TERMINATED)
+        if self._state in IN_PROGRESS or self._state == TERMINATED:
             return self._wait(now_ms, FOREVER_MS)
         if now_ms < self.quiet_until_ms:
             return self.quiet_until_ms - now_ms
@@ -179,7 +224,7 @@ class ClientTelemetry:
 
     def reset(self) -> None:
         """Forget the request in flight, because its connection was dropped."""
-        if self._state in state.IN_PROGRESS:
+        if self._state in IN_PROGRESS:
             self._failed(self.quiet_until_ms, DEFAULT_PUSH_INTERVAL_MS)
             self.quiet_until_ms = -FOREVER_MS
 
@@ -198,19 +243,19 @@ class ClientTelemetry:
         return self.quiet_until_ms - now_ms
 
     def _move(self, target: str) -> None:
-        state.check_move(self._state, target)
+        check_move(self._state, target)
         self._state = target
 
     # --- requests --------------------------------------------------------------------------------------------------
 
     def _send(self, client: TelemetryClient, node_id: str, now_ms: int) -> None:
         before = self._state
-        if before == state.SUBSCRIPTION_NEEDED:
-            builder, target = self._subscription_request(), state.SUBSCRIPTION_IN_PROGRESS
+        if before == SUBSCRIPTION_NEEDED:
+            builder, target = self._subscription_request(), SUBSCRIPTION_IN_PROGRESS
         else:
-            is_last = before == state.TERMINATING_PUSH_NEEDED
+            is_last = before == TERMINATING_PUSH_NEEDED
             builder = self._push_request(is_last)
-            target = state.TERMINATING_PUSH_IN_PROGRESS if is_last else state.PUSH_IN_PROGRESS
+            target = TERMINATING_PUSH_IN_PROGRESS if is_last else PUSH_IN_PROGRESS
         request = client.new_client_request(node_id, builder, now_ms, True, callback=self._on_response)
         is_sent = False
         self._move(target)
@@ -249,22 +294,22 @@ class ClientTelemetry:
 
     def _on_response(self, response: ClientResponse) -> None:
         now_ms = response.received_ms
-        if self._state == state.TERMINATING_PUSH_IN_PROGRESS:
-            self._move(state.TERMINATED)
+        if self._state == TERMINATING_PUSH_IN_PROGRESS:
+            self._move(TERMINATED)
             return
-        if self._state not in state.IN_PROGRESS:
+        if self._state not in IN_PROGRESS:
             return  # the client is closing
         if response.response_body is None:
             self._failed(now_ms, DEFAULT_PUSH_INTERVAL_MS)
-        elif self._state == state.SUBSCRIPTION_IN_PROGRESS:
+        elif self._state == SUBSCRIPTION_IN_PROGRESS:
             self._subscribed(response.response_body, now_ms)
         else:
             self._pushed(response.response_body, now_ms)
 
     def _failed(self, now_ms: int, wait_ms: int) -> None:
         """Fetch the subscription again after ``wait_ms``."""
-        terminal = self._state == state.TERMINATING_PUSH_IN_PROGRESS
-        self._move(state.TERMINATED if terminal else state.SUBSCRIPTION_NEEDED)
+        terminal = self._state == TERMINATING_PUSH_IN_PROGRESS
+        self._move(TERMINATED if terminal else SUBSCRIPTION_NEEDED)
         self._wait(now_ms, wait_ms)
 
     def _has_error(self, code: int, now_ms: int) -> bool:
@@ -303,16 +348,16 @@ class ClientTelemetry:
         for signal in tuple(self._awaiting):
             signal.set()
         if not self._subscription.prefixes:
-            self._move(state.SUBSCRIPTION_NEEDED)
+            self._move(SUBSCRIPTION_NEEDED)
             self._wait(now_ms, interval_ms)
             return
-        self._move(state.PUSH_NEEDED)
+        self._move(PUSH_NEEDED)
         self._wait(now_ms, round(interval_ms * self._rng.uniform(*_FIRST_PUSH)))
 
     def _pushed(self, body: PushTelemetryResponse, now_ms: int) -> None:
         if not self._has_error(body.error_code, now_ms):
             assert self._subscription is not None
-            self._move(state.PUSH_NEEDED)
+            self._move(PUSH_NEEDED)
             self._wait(now_ms, self._subscription.interval_ms)
 
 

@@ -4,18 +4,131 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Collection
-from typing import Final
+import struct
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from pykclient.errors import AuthenticationError, SslAuthenticationError
-from pykclient.network.byte_pump import BytePump
-from pykclient.network.frame_stream import CLOSED_BY_PEER
+from pykclient.network.byte_pump import BytePump, byte_pump
+from pykclient.network.connection_failures import shown_address
+from pykclient.network.frame_stream import CLOSED_BY_PEER, FrameStream, ReadingFrameStream
+from pykclient.network.memory_pool import MemoryPool
+from pykclient.network.network_receive import Frame, FrameReader
 from pykclient.network.network_send import NetworkSend
+from pykclient.network.selectable import SocketAddress
 from pykclient.network.signal_errors import SuppressOSErrors, raise_if_of_signal_handler
-from pykclient.network.tls.plaintext_probe import REQUEST, Answer, ProbedPeers
 from pykclient.network.tls.ssl_engine import SslEngine
+from pykclient.network.tls.ssl_factory import ContextSettings, SslFactory, client_ssl_factory
 from pykclient.network.tls.ssl_failures import handshake_failure, text_of, without_tls
-from pykclient.network.transport_layer import PlaintextTransportLayer
+from pykclient.network.transport_layer import PlaintextTransportLayer, plain_transport
+from pykclient.protocol.headers import encode_request
+from pykclient.protocol.messages.api_versions import ApiVersionsRequest
+
+if TYPE_CHECKING:
+    from pykclient.network.proxy.proxy_config import ProxyConfig
+
+#: A number that no other protocol's answer has by chance.
+_CORRELATION_ID: Final = 0x70796B63
+
+#: The request. It has no client id, as anyone on the network can read it.
+REQUEST: Final = encode_request(ApiVersionsRequest(), 0, _CORRELATION_ID, None).getvalue()
+
+_SIZE_AND_CORRELATION_ID: Final = struct.Struct(">ii")
+
+#: A response has a few hundred bytes.
+_LARGEST_BYTES: Final = 64 * 1024
+
+
+class ProbedPeers:
+    """The peers of one client that it has asked, or will ask. It asks each peer once at most. Thread: io."""
+
+    __slots__ = ("_asked", "_to_ask")
+
+    def __init__(self) -> None:
+        self._to_ask: set[str] = set()
+        self._asked: set[str] = set()
+
+    def ended_silently(self, peer: str) -> None:
+        """Note that ``peer`` ended a connection without an answer to TLS."""
+        if peer not in self._asked:
+            self._to_ask.add(peer)
+
+    def speaks_tls(self, peer: str) -> None:
+        """Note that ``peer`` need not be asked."""
+        self._to_ask.discard(peer)
+        self._asked.add(peer)
+
+    def take(self, peer: str) -> bool:
+        """Return whether the new connection to ``peer`` is to ask it."""
+        if peer not in self._to_ask:
+            return False
+        self.speaks_tls(peer)  # or is not asked again, whatever it answers
+        return True
+
+
+class Answer:
+    """The first bytes of the answer. Thread: io."""
+
+    __slots__ = ("_bytes",)
+
+    def __init__(self) -> None:
+        self._bytes = b""
+
+    def feed(self, received: memoryview) -> None:
+        self._bytes += received[: _SIZE_AND_CORRELATION_ID.size - len(self._bytes)]
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self._bytes) == _SIZE_AND_CORRELATION_ID.size
+
+    @property
+    def is_of_kafka(self) -> bool:
+        """True if a Kafka listener without TLS sent it."""
+        if not self.is_complete:
+            return False
+        size: int
+        correlation_id: int
+        size, correlation_id = _SIZE_AND_CORRELATION_ID.unpack(self._bytes)
+        return 4 <= size <= _LARGEST_BYTES and correlation_id == _CORRELATION_ID
+
+
+class SslFrameStream(ReadingFrameStream):
+    """A ``FrameStream`` over TLS. Thread: io."""
+
+    __slots__ = ("_tls",)
+
+    def __init__(self, transport: SslTransportLayer, reader: FrameReader) -> None:
+        super().__init__(transport, reader)
+        self._tls = transport
+
+    @property
+    def ready(self) -> bool:
+        return self._tls.pump.ready
+
+    @ready.setter
+    def ready(self, value: bool) -> None:
+        self._tls.pump.ready = value
+
+    @property
+    def pump(self) -> BytePump:
+        return self._tls.pump
+
+    def seal(self, send: NetworkSend) -> NetworkSend:
+        """Return the encrypted form of a frame."""
+        return self._tls.seal(send)
+
+    def read(self, frames: list[Frame], one: bool) -> int:
+        received = super().read(frames, one)
+        self._tls.expect(self._reader.missing_bytes)
+        return received
+
+    def write(self, send: NetworkSend) -> int:
+        return self._tls.write_frame(send)
+
+    def close(self) -> None:
+        super().close()
+        self._tls.pump.close()
+
 
 #: What a TLS record may add to its content.
 _RECORD_OVERHEAD: Final = 17 * 1024
@@ -294,3 +407,56 @@ class SslTransportLayer:
                 self._plain.write((self._engine.close_notify(),))
         self.ready = False
         self._plain.close()
+
+
+class SslTransports:
+    """Creates transports with TLS (implements channel_builders.Transports). Thread: io."""
+
+    __slots__ = ("_factory", "_probed", "_proxy")
+
+    def __init__(self, factory: SslFactory, proxy: ProxyConfig | None = None) -> None:
+        self._factory = factory
+        self._probed = ProbedPeers()
+        self._proxy = proxy
+
+    @classmethod
+    def of_client(cls, config: Mapping[str, Any], proxy: ProxyConfig | None = None) -> Self:
+        """Return the transports for a client's configuration, through a proxy if there is one.
+
+        Raises:
+            ConfigError: it or a file that it names cannot be used.
+        """
+        return cls(client_ssl_factory(config), proxy)
+
+    @classmethod
+    def of_server(cls, context: ssl.SSLContext) -> Self:
+        return cls(SslFactory(lambda: ContextSettings(context, ()), ()))
+
+    def new_transport(self, sock: socket.socket, address: SocketAddress | None) -> SslTransportLayer:
+        settings = self._factory.current()
+        if address is None:
+            host = None
+            peer = shown_address(*sock.getpeername()[:2])
+        else:
+            host = _certificate_name(address.host)
+            peer = shown_address(address.host, address.port)
+        try:
+            engine = SslEngine(settings.context, host)
+        except (ssl.SSLError, ValueError) as error:  # such as a host name that is no name
+            raise OSError(f"TLS with {peer} cannot begin: {error}") from error
+        plain = plain_transport(sock, address, self._proxy)
+        probed = None if address is None else self._probed
+        return SslTransportLayer(plain, byte_pump(plain), engine, peer, host, settings.allowed_ciphers, probed)
+
+    def new_stream(
+        self, transport: SslTransportLayer, max_receive_size: int, memory_pool: MemoryPool, first_limit: int | None
+    ) -> FrameStream:
+        return SslFrameStream(transport, FrameReader(max_receive_size, memory_pool, first_limit))
+
+    def close(self) -> None:
+        """Do nothing, as the context has no resources."""
+
+
+def _certificate_name(host: str) -> str:
+    """Return the name that the certificate of a host must have: no trailing dot, and no zone of an IPv6 address."""
+    return host.partition("%")[0].rstrip(".") if ":" in host else host.rstrip(".")

@@ -89,7 +89,7 @@ def _builder(
 def _tls(security: Security, config: ClusterConfig) -> Transports:
     from pykclient.network.tls.ssl_factory import server_context
     from pykclient.network.tls.ssl_stores import KeyStore
-    from pykclient.network.tls.ssl_transports import SslTransports
+    from pykclient.network.tls.ssl_transport_layer import SslTransports
 
     certificate = security.broker_certificate
     if certificate is None:
