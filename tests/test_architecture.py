@@ -141,6 +141,7 @@ def docstring_lines(module: ast.Module) -> int:
 
 
 def test_imports_point_down_only() -> None:
+    pytest.importorskip("importlinter")
     # In a process of its own, because import-linter disables the loggers of its process.
     code = "import sys; from importlinter import cli; sys.exit(cli.lint_imports(cache_dir=None))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

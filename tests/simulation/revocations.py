@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 from pykclient.consumer.coordinator import consumer_protocol
+from pykclient.errors import MemberIdRequiredError
 from pykclient.testing.history import REQUEST_DROPPED, History, RequestRecord
 from pykclient.testing.simulation.checks import InvariantError
 from pykclient.types import TopicPartition
@@ -81,18 +82,21 @@ class Revocations:
 def incarnations(history: History) -> int:
     """Return how often the generations of a group have started again.
 
-    A broker creates an empty group anew if the next member uses the other protocol.
+    A broker creates an empty group anew if the next member uses the other protocol, also if that only got its id: the
+    classic group that it then did not join disappears again.
     """
     count = highest = 0
-    last = ""
+    protocols: set[str] = set()  # of the last generation, and of members that have only got an id since
     for record in history.matching():
         generation = _joined(record)
-        if generation == 1 and (highest > 1 or last not in ("", record.api)):
+        if generation == 1 and (highest > 1 or protocols - {record.api}):
             count += 1
             highest = 0
         if generation is not None:
             highest = max(highest, generation)
-            last = record.api
+            protocols = {record.api}
+        elif record.api == "JOIN_GROUP" and getattr(record.response, "error_code", 0) == MemberIdRequiredError.code:
+            protocols.add(record.api)
     return count
 
 

@@ -68,7 +68,7 @@ def test_a_seed_is_a_schedule_and_a_schedule_is_a_history() -> None:
 
 
 def test_a_seed_is_a_history_in_every_process() -> None:
-    seeds = range(1, 13)
+    seeds = range(1, 7)
     code = (
         "from tests.simulation.schedule import make\n"
         "from tests.simulation.world import run\n"

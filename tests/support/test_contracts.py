@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support import contracts
+from tests.support import contracts, optional, quick
 from tests.support.twin_use import WITHOUT_TWINS
 
 _ROOT = Path(__file__).parents[2]
@@ -18,3 +18,18 @@ def test_contract_files_exist() -> None:
 def test_files_without_twins_exist() -> None:
     for name in WITHOUT_TWINS.read_text(encoding="utf-8").split():
         assert (_ROOT / name).is_file(), name
+
+
+def test_files_beyond_quick_exist() -> None:
+    for name in quick._FILES:
+        assert (_ROOT / name).is_file(), name
+    for name in quick._DIRECTORIES:
+        assert (_ROOT / "tests" / name).is_dir(), name
+
+
+def test_optional_packages_are_absent_only_if_they_are_not_installed() -> None:
+    there = ModuleNotFoundError("No module named 'pyarrow.nothing'", name="pytest.nothing")
+    assert not optional.is_absent(there), "a test whose import is wrong fails"
+    assert not optional.is_absent(ModuleNotFoundError("No module named 'nothing'", name="nothing"))
+    assert not optional.is_absent(ValueError())
+    assert not optional.is_absent(None)

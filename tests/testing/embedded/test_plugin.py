@@ -10,9 +10,16 @@ import pytest
 pytest_plugins = ["pytester"]
 
 
-def run(pytester: pytest.Pytester, source: str) -> pytest.RunResult:
+def run(pytester: pytest.Pytester, source: str, *, finds_plugins: bool = False) -> pytest.RunResult:
+    """Run a test file. Other installed plugins would take most of the time, so one test is enough that finds them."""
     pytester.makepyfile(source)
-    return pytester.runpytest_subprocess("--strict-markers", "-p", "no:cacheprovider", "-p", "no:xdist")
+    pytester.makeini("[pytest]\n")  # not that of a directory above
+    options = ["--strict-markers", "-p", "no:cacheprovider"]
+    if finds_plugins:
+        return pytester.runpytest_subprocess(*options, "-p", "no:xdist")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+        return pytester.runpytest_subprocess(*options, "-p", "pykclient.testing.plugin")
 
 
 def test_a_cluster_for_each_test(pytester: pytest.Pytester) -> None:
@@ -51,6 +58,7 @@ def test_a_cluster_for_each_test(pytester: pytest.Pytester) -> None:
                 with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
                     return len(producer.partitions_for("new"))
         """,
+        finds_plugins=True,
     )
     done.assert_outcomes(passed=4)
 
