@@ -13,7 +13,8 @@ from pykclient.aio.awaited_records import attach
 from pykclient.aio.structs import CREATE_TIME, LOG_APPEND_TIME, RecordMetadata
 from pykclient.errors import KafkaError, NotLeaderOrFollowerError, TransactionAbortedError
 from pykclient.implementation import NAME, python_form
-from pykclient.producer.future import NO_OFFSET, NO_TIMESTAMP, FutureRecordMetadata, ProduceRequestResult
+from pykclient.producer.future import FutureRecordMetadata, ProduceRequestResult
+from pykclient.producer.outbox import NO_OFFSET, NO_TIMESTAMP
 from pykclient.types import TopicPartition
 from tests.aio.loops import run, some_iterations
 

@@ -13,7 +13,7 @@ import pytest
 import pykclient.producer
 from pykclient.errors import IllegalStateError, NotLeaderOrFollowerError, RecordTooLargeError
 from pykclient.producer.future import OnDelivery
-from pykclient.producer.producer_batch import DONE, MOVES, QUEUED, STATES, check_move
+from pykclient.producer.outbox import DONE, MOVES, QUEUED, STATES, check_move
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 from tests.producer.harness import (
     DELIVERY_TIMEOUT_MS,

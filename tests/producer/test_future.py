@@ -19,9 +19,9 @@ from pykclient.producer.future import (
     FutureRecordMetadata,
     OnDelivery,
     ProduceRequestResult,
-    add_delivery,
     failed_future,
 )
+from pykclient.producer.outbox import add_delivery
 from pykclient.producer.sender_thread import SenderThread
 from pykclient.types import RecordMetadata, TopicPartition
 from tests.support.wait import eventually

@@ -185,7 +185,7 @@ def sending(producer: KafkaProducer[Any, Any], **options: Any) -> tuple[threadin
 
 
 def _backlog(producer: KafkaProducer[Any, Any]) -> RowBacklog:
-    found = producer._accumulator._backlog
+    found = producer._accumulator.backlog
     assert found is not None
     return found
 

@@ -22,10 +22,10 @@ from pykclient.errors import (
 from pykclient.metrics import KafkaMetric
 from pykclient.metrics.metrics_reporter import MetricsReporter
 from pykclient.network.client_request import RequestBuilder
+from pykclient.producer.outbox import REST_MS
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.producer_metrics import PUBLISH_INTERVAL_MS
 from pykclient.producer.transactions import transaction_state as state
-from pykclient.producer.transactions.producer_id_manager import REST_MS
 from pykclient.protocol.message import Request
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 from pykclient.protocol.messages.produce import ProduceRequest

@@ -134,7 +134,7 @@ class World:
         for batches in (register.incomplete, register.held, register._in_flight):
             self.told.append([self._batch(batch) for batch in batches])
         for id, node in waiting.nodes.items():
-            due = [(due_ms, number, queue.topic_partition.partition) for due_ms, number, queue in node._due]
+            due = [(due_ms, number, queue.topic_partition.partition) for due_ms, number, queue in node.due]
             of_node = [queue.topic_partition.partition for queue in node.waiting]
             self.told.append((id, of_node, due, node.has_due_rest, node.is_blocked))
         changed = [queue.topic_partition.partition for queue in waiting.changed_queues]

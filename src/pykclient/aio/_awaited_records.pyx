@@ -2,14 +2,20 @@
 
 cimport cython
 from cpython.object cimport PyObject
+from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, realloc
+
+from pykclient.producer._outbox cimport FutureState, Place, Route, SendState
+from pykclient.producer._send cimport SendPath, append_in_new_batch, append_plain, checked_route
+from pykclient.record._append_state cimport is_plain, size_of_headers, unchanging
 
 from _asyncio import Future as AsyncioFuture
 from asyncio import InvalidStateError
 
 from pykclient.aio.awaited_records import CREATE_TIME, LOG_APPEND_TIME, RecordMetadata, settle
+from pykclient.producer.buffer_pool import MustWait
 
 cdef extern from *:
     """
@@ -30,6 +36,10 @@ cdef class AwaitedRecords:
     second refers to numbers and text. So they are not tracked. Futures that get an exception, or were cancelled, are.
     """
 
+    cdef PyObject **pairs  # each record, and behind it its future; owned
+    cdef Py_ssize_t count, capacity
+    cdef bint has_acks
+    cdef list resumed
 
     def __init__(self, bint has_acks, list resumed=None):
         self.has_acks = has_acks
@@ -126,3 +136,74 @@ cdef int untrack(object future) except -1:
     if type(future) is AsyncioFuture:
         PyObject_GC_UnTrack(<PyObject *>future)
     return 0
+
+
+@cython.final
+cdef class AwaitedSends:
+    """Sends the common records of an AIOKafkaProducer at once. Thread: the loop's."""
+
+    cdef SendState producer
+    cdef object create_future, is_running, memory
+    cdef unsigned long thread
+    cdef list resumed
+    cdef bint has_acks
+
+    def __init__(self, producer, loop, create_future, bint has_acks, memory, list resumed not None):
+        self.memory = memory
+        self.resumed = resumed
+        self.producer = producer
+        self.create_future = create_future
+        self.is_running = loop.is_running
+        self.thread = PyThread_get_thread_ident()
+        self.has_acks = has_acks
+
+    def send(self, topic, value, key, partition, timestamp_ms, headers, bint may_start_batch):
+        cdef object future, entry, written = None
+        cdef list listeners
+        cdef SendPath path
+        cdef Route route
+        cdef FutureState record
+        cdef AwaitedRecords awaited
+        cdef int64_t timestamp = 0
+        cdef Place place
+        cdef Py_ssize_t headers_size = 1
+        cdef bint has_timestamp = timestamp_ms is not None
+        with cython.critical_section(self.producer):  # nothing with a GIL
+            path = <SendPath>self.producer.path
+        if path is None or not is_plain(key) or not is_plain(value):
+            return None
+        # Asking asyncio for the running loop would cost a system call before Python 3.12.
+        if not may_start_batch and (PyThread_get_thread_ident() != self.thread or not self.is_running()):
+            return None
+        route = checked_route(path, topic, partition, timestamp_ms, &place, &timestamp)
+        if route is None:
+            return None
+        if headers is not None:
+            written = unchanging(headers)
+            headers_size = size_of_headers(written)
+            if headers_size <= 0:
+                return None
+        record = append_plain(path, route, &place, key, value, written, headers_size, has_timestamp, &timestamp, None)
+        if record is None:
+            if not (may_start_batch and place.starts_batch and self.memory.is_empty):
+                return None
+            try:
+                record = append_in_new_batch(
+                    self.producer, topic, path, route, &place, timestamp, key, value, written, headers_size, None
+                )
+            except MustWait:
+                return None
+            if record._result.completed:  # the record was refused
+                raise record.exception
+        future = self.create_future()
+        untrack(future)
+        # All of this runs on the loop's thread, which also completes batches: the batch is still open.
+        listeners = record._result.listeners
+        entry = listeners[len(listeners) - 1] if listeners else None
+        if entry is not None and type((<tuple>entry)[1]) is AwaitedRecords:
+            awaited = <AwaitedRecords>(<tuple>entry)[1]
+        else:
+            awaited = AwaitedRecords(self.has_acks, self.resumed if may_start_batch else None)
+            listeners.append((record, awaited, False))
+        awaited.keep(record, future)
+        return future

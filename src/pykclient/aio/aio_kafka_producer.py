@@ -11,8 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from pykclient import topic_names
-from pykclient.aio.awaited_records import RecordFuture, attach
-from pykclient.aio.awaited_sends import AwaitedSends
+from pykclient.aio.awaited_records import AwaitedSends, RecordFuture, attach
 from pykclient.aio.batch_builder import BatchBuilder
 from pykclient.aio.client_view import ProducerClientView
 from pykclient.aio.errors import MissingTopicError, ProducerClosed

@@ -12,7 +12,7 @@ from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.interceptors import InterceptedDelivery, ProducerInterceptors
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.producer.producer_components import ProducerComponents
-from pykclient.producer.topic_wait import TopicWait
+from pykclient.producer.send import TopicWait
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING
 
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import IllegalStateError
-from pykclient.producer.future import NO_OFFSET, NO_TIMESTAMP
-from pykclient.producer.producer_batch import (
-    ABORTED,
+from pykclient.producer.outbox import (
     ANSWERED,
     DONE,
     DRAINED,
-    FAILED,
     GIVEN_UP,
+    NO_OFFSET,
+    NO_TIMESTAMP,
     QUEUED,
     SENT,
-    SPLIT,
     SUCCEEDED,
-    ProducerBatch,
     check_move,
 )
+from pykclient.producer.producer_batch import ABORTED, FAILED, SPLIT, ProducerBatch
 from pykclient.record import CompressionRatioEstimator
 from pykclient.reentry import HERE
 
@@ -29,11 +27,10 @@ if TYPE_CHECKING:
     from collections import deque
 
     from pykclient.network.exponential_backoff import ExponentialBackoff
-    from pykclient.producer.accumulator_state import AccumulatorConfig, PartitionQueue
     from pykclient.producer.buffer_pool import BufferPool, Loan, RowBacklog
     from pykclient.producer.sender_thread import SenderThread
     from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
-    from pykclient.producer.waiting_queues import WaitingQueues
+    from pykclient.producer.waiting_queues import AccumulatorConfig, PartitionQueue, WaitingQueues
     from pykclient.types import TopicPartition
 
 
@@ -52,16 +49,18 @@ class BatchRegister:
         "_backlog",
         "_batch_size",
         "_compression_type",
-        "_id_manager",
         "_in_flight",
-        "_is_ordered",
         "_pool",
         "_queue_of",
         "_retry_backoff",
         "_thread",
         "_waiting",
         "held",
+        "id_manager",
         "incomplete",
+        "is_ordered",
+        "results",
+        "returned",
         "topics_with_small_batches",
     )
 
@@ -79,13 +78,17 @@ class BatchRegister:
         self._backlog = row_backlog
         self._batch_size = config.batch_size
         self._compression_type = config.compression.type
-        self._is_ordered = config.guarantee_message_order
+        self.is_ordered = config.guarantee_message_order
         self._queue_of = queue_of
         self._waiting = waiting
         self._pool = pool
         self._retry_backoff = retry_backoff
         self._thread = thread
-        self._id_manager = id_manager
+        #: Batches completed on threads of the application: the sender's thread calls their listeners.
+        self.results = thread.results
+        #: Loans that the pool takes back.
+        self.returned = pool.returned
+        self.id_manager = id_manager
         #: Batches without a result. Any thread may change a dict safely; copy it before iterating.
         self.incomplete: dict[ProducerBatch, None] = {}
         #: Batches in the sender's hands. Empty between two steps of the sender, unless an exception ended one early.
@@ -162,7 +165,7 @@ class BatchRegister:
             if batch.has_reached_delivery_timeout(delivery_timeout_ms, now_ms):
                 expired.append(batch)
             oldest_ms = min(oldest_ms, batch.created_ms)  # of expired ones too: they have not failed yet
-        self._waiting.next_expiry_ms = min(self._waiting.next_expiry_ms, oldest_ms + delivery_timeout_ms)
+        self._waiting.note_expiry(oldest_ms)
         expired.sort(key=_age)
         return expired
 
@@ -185,7 +188,7 @@ class BatchRegister:
         if big.is_split_batch:
             target = max(big.max_record_batch_size, big.estimated_size_in_bytes // 2)
         parts = big.split(target)
-        manager = self._id_manager
+        manager = self.id_manager
         for part in parts:
             self.take(part)
             self.incomplete[part] = None
@@ -208,7 +211,7 @@ class BatchRegister:
         self._queued_again(queue, batch)
 
     def _queued_again(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        if self._is_ordered:
+        if self.is_ordered:
             self._waiting.unmute(queue, batch)
         self._waiting.changed(queue)
         del self.held[batch]
@@ -220,7 +223,7 @@ class BatchRegister:
         only. Expiry checks only the first batch, so that must be the oldest. Java puts batches without numbers in front
         of all others, and so fails those behind them late.
         """
-        manager = self._id_manager
+        manager = self.id_manager
         if manager is not None:
             if not batch.has_sequence:
                 raise IllegalStateError(f"{batch} is requeued without a sequence number")
@@ -240,9 +243,9 @@ class BatchRegister:
         the last batch of a response, so that it takes the pool's lock once.
         """
         is_first = batch.decide(SUCCEEDED, base_offset, log_append_time_ms)
-        if self._id_manager is not None:
-            self._id_manager.handle_completed_batch(batch, base_offset)
-        self._conclude(batch, self._pool.returned.append)
+        if self.id_manager is not None:
+            self.id_manager.handle_completed_batch(batch, base_offset)
+        self._conclude(batch, self.returned.append)
         return is_first
 
     def fail(
@@ -259,7 +262,7 @@ class BatchRegister:
         ``refused``: the batch is certainly not in the log.
         """
         is_first = batch.decide(FAILED, NO_OFFSET, NO_TIMESTAMP, error_for or (lambda _index: error))
-        manager = self._id_manager
+        manager = self.id_manager
         # An exception may have ended an earlier call. A transaction must not miss the failure of any batch.
         if manager is not None and (is_first or manager.is_transactional or manager.is_in_flight(batch)):
             manager.handle_failed_batch(batch, error, refused)
@@ -279,9 +282,9 @@ class BatchRegister:
                     self._waiting.changed(queue)
             if not batch.is_done:  # done if the sender's thread ended while it completed the batch
                 batch.decide(ABORTED, NO_OFFSET, NO_TIMESTAMP, lambda _index: error)
-            if self._id_manager is not None and batch.has_sequence:
+            if self.id_manager is not None and batch.has_sequence:
                 # Otherwise the partition would wait forever for this batch before it starts a new id or epoch.
-                self._id_manager.remove_in_flight_batch(batch)
+                self.id_manager.remove_in_flight_batch(batch)
             self.conclude(batch)
 
     def abort_undrained(self, error: Exception) -> None:
@@ -300,7 +303,7 @@ class BatchRegister:
 
     def conclude_again(self, batch: ProducerBatch, error: Exception) -> None:
         """Conclude a held batch whose result was decided when an exception, ``error``, kept it from being concluded."""
-        manager = self._id_manager
+        manager = self.id_manager
         if batch.final_state not in {SUCCEEDED, SPLIT}:
             self.fail(batch, error)
             return
@@ -341,16 +344,16 @@ class BatchRegister:
             # Only after the callbacks: a flush that starts while they run must still find the batch.
             self.incomplete.pop(batch, None)
         else:
-            thread.results.append(batch)
+            self.results.append(batch)
         if is_held:
-            if self._is_ordered:
+            if self.is_ordered:
                 self._waiting.unmute(self._queue_of(batch.topic_partition), batch)
             batch.state = DONE
             self.held.pop(batch, None)
 
     def call_listeners(self) -> None:
         """Call the listeners of batches that were completed on other threads. Thread: the sender's own."""
-        results = self._thread.results
+        results = self.results
         while results:
             batch = results[0]
             batch.publish()
@@ -383,7 +386,7 @@ class BatchRegister:
 
     def put_back(self, batch: ProducerBatch) -> None:
         """Put a held batch that was drained, and not sent since, back into its queue: it counts as no attempt."""
-        if self._id_manager is None or batch.has_sequence:
+        if self.id_manager is None or batch.has_sequence:
             self._put_into_queue(batch)
             return
         queue = self._queue_of(batch.topic_partition)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 from pykclient.clock import Clock, Signal
 from pykclient.errors import BufferExhaustedError, IllegalArgumentError, KafkaError
 from pykclient.metrics.stats import CumulativeSum, Meter, Rate
-from pykclient.producer.pool_state import BorrowedMemory as BorrowedMemory
-from pykclient.producer.pool_state import Loan as Loan
-from pykclient.producer.pool_state import PoolState
+from pykclient.producer.outbox import BorrowedMemory as BorrowedMemory
+from pykclient.producer.outbox import Loan as Loan
+from pykclient.producer.outbox import PoolState
 from pykclient.reentry import HERE
 
 if TYPE_CHECKING:
@@ -241,11 +241,6 @@ class BufferPool(PoolState):
         with HERE.mark, self._lock:
             self._take_in()
             return self.available_about
-
-    @property
-    def available_about(self) -> int:
-        """``available_memory``, read without the lock, and so possibly outdated."""
-        return self._available + self._kept
 
     @property
     def unallocated_memory(self) -> int:

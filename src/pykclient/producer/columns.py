@@ -18,13 +18,9 @@ from pykclient.errors import (
     RecordTooLargeError,
 )
 from pykclient.producer.buffer_pool import MustWait
-from pykclient.producer.future import (
-    NO_OFFSET,
-    FutureRecordMetadata,
-    ProduceRequestResult,
-    run_listeners,
-)
+from pykclient.producer.future import FutureRecordMetadata, ProduceRequestResult, run_listeners
 from pykclient.producer.interceptors import UNKNOWN_PARTITION
+from pykclient.producer.outbox import NO_OFFSET
 from pykclient.producer.partitioner.hashing import hash_partitions
 from pykclient.producer.record_arguments import (
     checked_headers,

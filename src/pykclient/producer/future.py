@@ -10,12 +10,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pykclient.argument_values import check_callable
-from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, Signal
+from pykclient.clock import FOREVER_MS, Signal
 from pykclient.errors import KafkaError, KafkaTimeoutError, RetriableError
-from pykclient.implementation import use_compiled
-from pykclient.producer.queue_state import new_lock
+from pykclient.producer.outbox import (
+    NO_OFFSET,
+    NO_TIMESTAMP,
+    FutureState,
+    ResultState,
+    SharedDelivery,
+    keep_spares,
+    new_lock,
+)
 from pykclient.producer.record_arguments import signed_milliseconds
-from pykclient.producer.record_fields import FutureState, ResultState, SharedDelivery, keep_spares
 from pykclient.reentry import HERE, ensure_not_interrupting, interrupting
 from pykclient.types import RecordMetadata as RecordMetadata  # kafka-python's programs import it from this module
 from pykclient.types import TopicPartition
@@ -24,8 +30,6 @@ if TYPE_CHECKING:
     from pykclient.producer.sender_thread import SenderThread
 
 
-NO_OFFSET = -1
-NO_TIMESTAMP = -1
 _NO_HEADER_SIZE = -1
 
 #: ``RecordMetadata`` of a tuple of all fields, without a call of Python code.
@@ -67,13 +71,6 @@ class BatchDelivery(SharedDelivery):
         raise NotImplementedError
 
 
-def add_delivery(listeners: list[Entry], future: FutureRecordMetadata, on_delivery: OnDelivery) -> None:
-    """Add the ``on_delivery`` of a batch's next record to the listeners, unless it shares the one of the last."""
-    if listeners and listeners[-1][1] is on_delivery and isinstance(on_delivery, SharedDelivery):
-        return
-    listeners.append((future, on_delivery, True))
-
-
 class ProduceRequestResult(ResultState):
     """The result of one batch, which the sender sets once.
 
@@ -89,35 +86,6 @@ class ProduceRequestResult(ResultState):
     parts: list[tuple[int, ProduceRequestResult]] | None
     sender_thread: SenderThread | None
 
-    def __init__(
-        self,
-        topic_partition: TopicPartition,
-        clock: Clock = SYSTEM_CLOCK,
-        sender_thread: SenderThread | None = None,
-    ) -> None:
-        self._clock = clock
-        #: The thread that will set this result; None if unknown, or once it has.
-        self.sender_thread = sender_thread
-        self.topic_partition = topic_partition
-        self.base_offset = NO_OFFSET
-        self.log_append_time_ms = NO_TIMESTAMP
-        #: The number of the batch's records, and when it was created; set with the result.
-        self.record_count = 0
-        self.created_ms = 0
-        #: Returns the error of the record at a place in the batch; None when the batch succeeded.
-        self.error_for = None
-        #: After a split: pairs of the place of a part's first record and the part's result, in order.
-        self.parts = None
-        # guards: completed, settled, _waiting, listeners. One lock for all results of a producer: each of them needs it
-        # for moments only, and a lock of its own would be another object for each batch.
-        self._lock = new_lock() if sender_thread is None else sender_thread.results_lock
-        #: True once this result is set, so that futures can read it; its parts, after a split, may not be.
-        self.completed = False
-        #: True once this result is set and its listeners have been called.
-        self.settled = False
-        self._waiting = ()  # one for each thread in ``await_``
-        self.listeners = []
-
     def set(
         self, base_offset: int, log_append_time_ms: int, error_for: Callable[[int], Exception] | None = None
     ) -> None:
@@ -132,18 +100,14 @@ class ProduceRequestResult(ResultState):
         With ``defers``, and if there are listeners, only publish it, and return False: another call does the rest. A
         second call goes on where an exception ended the first one.
         """
-        waiting: tuple[Signal, ...] = ()
+        if self.settle_at_once():
+            return True
         listeners = self.listeners
         with HERE.mark, self._lock:
-            if listeners and not self.completed and len(listeners) > 1:
+            if not self.completed and len(listeners) > 1:
                 listeners.sort(key=_place)
                 listeners.reverse()
-            self.completed = True
-            # Nobody adds any listener from now on.
-            if not listeners:
-                self.settled = True  # this and the next two statements are those of _settle
-                self.sender_thread = None
-                waiting, self._waiting = self._waiting, ()
+            self.completed = True  # nobody adds any listener from now on
         if listeners:
             if defers:
                 return False
@@ -154,9 +118,7 @@ class ProduceRequestResult(ResultState):
             # Any BaseException is caught: sys.exit() in a callback, or asyncio's CancelledError, would end the sender's
             # thread.
             run_listeners(listeners, BaseException)
-            self._settle()
-        for signal in waiting:
-            signal.set()
+        self._settle()
         return True
 
     def fail_after_fork(self, error: Exception) -> None:
@@ -554,6 +516,3 @@ def _logger() -> Any:
 def _settle(waiter: Any) -> None:
     if not waiter.done():
         waiter.set_result(None)
-
-
-use_compiled(__name__)

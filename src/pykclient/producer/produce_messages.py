@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from pykclient.network.client_request import RequestBuilder
-from pykclient.producer.future import NO_OFFSET, NO_TIMESTAMP
+from pykclient.producer.outbox import NO_OFFSET, NO_TIMESTAMP
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pykclient.protocol.wire import ZERO_UUID, Reader, Writer

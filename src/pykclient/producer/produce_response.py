@@ -29,9 +29,9 @@ from pykclient.log_context import LogContext
 from pykclient.network.authorization_errors import idempotence_denied, topics_denied
 from pykclient.network.client_request import ClientResponse
 from pykclient.network.metadata import LeaderIdAndEpoch
-from pykclient.producer.batch_walks import succeed_written
+from pykclient.producer.outbox import ANSWERED, succeed_written
 from pykclient.producer.produce_messages import NO_LEADER, PartitionResponse, WrittenResponse
-from pykclient.producer.producer_batch import ANSWERED, ProducerBatch
+from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:

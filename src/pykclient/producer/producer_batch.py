@@ -8,14 +8,12 @@ GIVEN_UP: the client may be writing its memory, so this is freed after the answe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import IllegalStateError
-from pykclient.implementation import use_compiled
-from pykclient.producer.future import FutureRecordMetadata, OnDelivery, ProduceRequestResult, add_delivery
-from pykclient.producer.record_fields import BatchState
+from pykclient.producer.future import FutureRecordMetadata, ProduceRequestResult
+from pykclient.producer.outbox import SUCCEEDED, BatchState
 from pykclient.record import MemoryRecords, MemoryRecordsBuilder
 from pykclient.record.record_batch import (
     NO_SEQUENCE,
@@ -23,48 +21,17 @@ from pykclient.record.record_batch import (
     estimate_size_in_bytes_upper_bound,
     increment_sequence,
 )
-from pykclient.types import Header, TopicPartition
+from pykclient.types import Header
 
 if TYPE_CHECKING:
-    from pykclient.producer.pool_state import Loan
-    from pykclient.producer.sender_thread import SenderThread
+    from pykclient.producer.outbox import Loan
     from pykclient.record.record_batch import Buffer
     from pykclient.record.row_columns import RowRun
-
-QUEUED: Final = "QUEUED"
-DRAINED: Final = "DRAINED"
-SENT: Final = "SENT"
-GIVEN_UP: Final = "GIVEN_UP"
-ANSWERED: Final = "ANSWERED"
-DONE: Final = "DONE"
-
-STATES = (QUEUED, DRAINED, SENT, GIVEN_UP, ANSWERED, DONE)
-
-#: The allowed next states of each state.
-MOVES: dict[str, frozenset[str]] = {
-    QUEUED: frozenset((DRAINED,)),
-    DRAINED: frozenset((SENT, QUEUED, DONE)),
-    SENT: frozenset((ANSWERED, GIVEN_UP)),
-    GIVEN_UP: frozenset((ANSWERED,)),
-    ANSWERED: frozenset((QUEUED, DONE)),
-    DONE: frozenset(),
-}
-
-
-def check_move(source: str, target: str) -> None:
-    """Check that the table allows a transition.
-
-    Raises:
-        IllegalStateError: the table has no transition from ``source`` to ``target``.
-    """
-    if target not in MOVES[source]:
-        raise IllegalStateError(f"a batch cannot go from {source} to {target}")
 
 
 ABORTED = "ABORTED"  # by the client: a forced close, or a fatal error
 FAILED = "FAILED"  # refused by the broker, or expired
 SPLIT = "SPLIT"  # its records are in other batches now
-SUCCEEDED = "SUCCEEDED"
 
 #: The results that may still be reported for a batch in a final state. A batch that was aborted or expired in flight
 #: may get a late response, which changes nothing for its records. After a success, nothing may be reported.
@@ -91,80 +58,12 @@ class ProducerBatch(BatchState):
     """
 
     __slots__ = ()
-    future_type: type[FutureRecordMetadata]
+    result_type = ProduceRequestResult
+    future_type = FutureRecordMetadata
     loan: Loan | None
     produce_future: ProduceRequestResult
 
-    def __init__(
-        self,
-        topic_partition: TopicPartition,
-        builder: MemoryRecordsBuilder,
-        created_ms: int,
-        is_split_batch: bool = False,
-        clock: Clock = SYSTEM_CLOCK,
-        sender_thread: SenderThread | None = None,
-    ) -> None:
-        self._clock = clock  # for threads that wait for a future
-        self.topic_partition = topic_partition
-        self.created_ms = created_ms
-        self.produce_future = ProduceRequestResult(topic_partition, clock, sender_thread)
-        self.future_type = FutureRecordMetadata
-        self.max_record_size = 0
-        self.attempts = 0
-        self.retry_backoff_ms = 0
-        #: True if the batch was sent before.
-        self.in_retry = False
-        #: Where the batch is. Only BatchRegister changes it, except that a new batch starts in its queue.
-        self.state = QUEUED
-        #: The result, once it is decided.
-        self.final_state = None
-        #: The pool's memory. A batch created by a split has none: the pool does not count these.
-        self.loan = None
-        self.is_split_batch = is_split_batch
-        self.is_open = True
-        #: The uncompressed size of the last append.
-        self.appended_bytes = 0
-        #: True if the batch's sequence number changed after the batch was closed (KIP-360).
-        self.sequence_has_been_reset = False
-        #: True if the records may be in the log as part of the batch that this one was split from.
-        self.may_be_written = False
-        #: The size of the closed batch, and its compressed size divided by its uncompressed size.
-        self.size_in_bytes = 0
-        self.compression_ratio = 1.0
-        self.last_attempt_ms = created_ms
-        self.drained_ms = 0
-        self.current_leader_epoch = None
-        self._attempts_when_leader_last_changed = 0
-        self._builder = builder
-        self.producer_id = builder.producer_id
-        self.producer_epoch = builder.producer_epoch
-        self.base_sequence = builder.base_sequence
-
     # --- filling -----------------------------------------------------------------------------------------------
-
-    def try_append(
-        self,
-        timestamp_ms: int,
-        key: Buffer | None,
-        value: Buffer | None,
-        headers: Sequence[Header],
-        on_delivery: OnDelivery | None,
-    ) -> FutureRecordMetadata | None:
-        """Append a record; return None if there is no room for it. The caller holds the queue's lock."""
-        size = self._builder.try_append(timestamp_ms, key, value, headers)
-        if not size:
-            return None
-        self.appended_bytes = size
-        if size > self.max_record_size:  # noqa: PLR1730 - max() is a call
-            self.max_record_size = size
-        index = self._builder.num_records - 1
-        result = self.produce_future
-        future = self.future_type(
-            result, index, timestamp_ms, -1 if key is None else len(key), -1 if value is None else len(value)
-        )
-        if on_delivery is not None:
-            add_delivery(result.listeners, future, on_delivery)
-        return future
 
     def try_append_rows(self, run: RowRun, max_bytes: int) -> RowsInBatch | None:
         """Append as many rows as there is room for; return None if that is none. The caller holds the queue's lock.
@@ -202,26 +101,9 @@ class ProducerBatch(BatchState):
 
     # --- sending -----------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Compress the records and write the header; ``records`` then returns the bytes to send."""
-        builder = self._builder
-        builder.close()
-        self.size_in_bytes = builder.estimated_size_in_bytes
-        self.compression_ratio = builder.compression_ratio
-        self.sequence_has_been_reset = False
-
     @property
     def is_closed(self) -> bool:
         return self._builder.is_closed
-
-    def set_producer_state(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool = False
-    ) -> None:
-        """Number the batch, and mark it as part of a transaction if ``is_transactional``."""
-        self._builder.set_producer_state(producer_id, producer_epoch, base_sequence, is_transactional)
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.base_sequence = base_sequence
 
     def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         """Renumber the closed batch; the next ``close`` computes its CRC again."""
@@ -289,33 +171,16 @@ class ProducerBatch(BatchState):
     def is_done(self) -> bool:
         return self.final_state is not None
 
-    def decide(
-        self,
-        final_state: str,
-        base_offset: int,
-        log_append_time_ms: int,
-        error_for: Callable[[int], Exception] | None = None,
-    ) -> bool:
-        """Set the result of all records, without publishing it; ``error_for`` returns the error for an index.
-
-        Return False, and change nothing, if the batch has already failed or been aborted.
+    def _decided_before(self, final_state: str) -> bool:
+        """Return False if the result may still be reported for a batch that has one, and changes nothing.
 
         Raises:
             IllegalStateError: nothing may follow the result that was decided before.
         """
         before = self.final_state
-        if before is not None:
-            if final_state not in _LATE_REPORTS[before]:
-                raise IllegalStateError(f"{self} cannot become {final_state}: its final state is {before}")
-            return False
-        result = self.produce_future
-        result.base_offset = base_offset
-        result.log_append_time_ms = log_append_time_ms
-        result.error_for = error_for
-        result.record_count = self.record_count
-        result.created_ms = self.created_ms
-        self.final_state = final_state
-        return True
+        if before is not None and final_state not in _LATE_REPORTS[before]:
+            raise IllegalStateError(f"{self} cannot become {final_state}: its final state is {before}")
+        return False
 
     def publish(self, defers: bool = False) -> bool:
         """Complete the futures with the decided result, and call their callbacks, unless that has been done.
@@ -392,6 +257,3 @@ class ProducerBatch(BatchState):
 
     def __repr__(self) -> str:
         return f"ProducerBatch({self.topic_partition}, {self.record_count} records)"
-
-
-use_compiled(__name__)

@@ -15,7 +15,7 @@ from pykclient.reentry import HERE
 
 if TYPE_CHECKING:
     from pykclient.network.metadata import MetadataRequestBuilder, MetadataSnapshot
-    from pykclient.producer.send_path import SendPath
+    from pykclient.producer.outbox import Outbox
     from pykclient.protocol.messages.metadata import MetadataResponse
 
 
@@ -47,7 +47,7 @@ class ProducerMetadata(Metadata):
         super().__init__(
             refresh_backoff_ms, refresh_backoff_max_ms, metadata_expire_ms, log_context, cluster_resource_listeners, rng
         )
-        self._send_path: SendPath | None = None
+        self._outbox: Outbox | None = None
         self._metadata_idle_ms = metadata_idle_ms
         self._renewal_ms = metadata_idle_ms // _RENEWALS
         self._clock = clock
@@ -57,16 +57,16 @@ class ProducerMetadata(Metadata):
         self._new_topics: set[str] = set()
         self._errors: dict[str, int] = {}  # by topic: the error code of the last response
 
-    def update_send_path(self, path: SendPath) -> None:
-        """Set ``path.snapshot``, now and whenever the metadata changes."""
+    def update_outbox(self, outbox: Outbox) -> None:
+        """Set ``outbox.snapshot``, now and whenever the metadata changes."""
         with self._lock:
-            self._send_path = path
-            path.snapshot = self._snapshot
+            self._outbox = outbox
+            outbox.snapshot = self._snapshot
 
     def _replace_snapshot(self, snapshot: MetadataSnapshot) -> None:
         super()._replace_snapshot(snapshot)
-        if self._send_path is not None:
-            self._send_path.snapshot = snapshot
+        if self._outbox is not None:
+            self._outbox.snapshot = snapshot
 
     def new_metadata_request_builder(self) -> MetadataRequestBuilder:
         from pykclient.network.metadata import MetadataRequestBuilder

@@ -14,24 +14,23 @@ from pykclient.log_context import LogContext
 from pykclient.network.cluster import Cluster
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.signal_errors import raise_if_of_signal_handler
-from pykclient.producer.accumulator_state import (
+from pykclient.producer.batch_register import BatchRegister
+from pykclient.producer.buffer_pool import BufferPool, Loan, RowBacklog
+from pykclient.producer.future import OnDelivery, ProduceRequestResult
+from pykclient.producer.outbox import FULL, Drain, Lender, Outbox, drain_queues
+from pykclient.producer.partitioner.built_in import BuiltInPartitioner, StickyPartitionInfo
+from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.producer.sender_thread import SenderThread
+from pykclient.producer.waiting_queues import (
     AccumulatorConfig,
     AppendResult,
     AppendRowsResult,
     NodeLatencyStats,
+    NodeQueues,
     PartitionQueue,
     TopicInfo,
+    WaitingQueues,
 )
-from pykclient.producer.batch_register import BatchRegister
-from pykclient.producer.batch_start import SMALLEST_CAPACITY, BatchStart
-from pykclient.producer.batch_walks import Drain, drain_queues
-from pykclient.producer.buffer_pool import BufferPool, Loan, RowBacklog
-from pykclient.producer.future import OnDelivery, ProduceRequestResult
-from pykclient.producer.partitioner.built_in import BuiltInPartitioner, StickyPartitionInfo
-from pykclient.producer.pool_state import Lender
-from pykclient.producer.producer_batch import ProducerBatch
-from pykclient.producer.sender_thread import SenderThread
-from pykclient.producer.waiting_queues import FULL, NodeQueues, WaitingQueues
 from pykclient.record import CompressionRatioEstimator, CompressionType, MemoryRecordsBuilder
 from pykclient.record.memory_records_builder import BORROWED_AT_ONCE
 from pykclient.record.record_batch import (
@@ -45,7 +44,6 @@ from pykclient.types import Header, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.network.metadata import MetadataSnapshot
-    from pykclient.producer.send_path import SendPath
     from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
     from pykclient.record.record_batch import Buffer
     from pykclient.record.row_columns import RowRun
@@ -148,20 +146,21 @@ class RecordAccumulator:
         self._batch_size = config.batch_size
         self._max_rows_batch_size = config.max_rows_batch_size
         self._compression_type = config.compression.type
-        self._is_compressed = self._compression_type is not CompressionType.NONE
+        self.is_compressed = self._compression_type is not CompressionType.NONE
         self._pool = buffer_pool
         self._lender = Lender(buffer_pool)
         #: Makes the memory of completed batches available to threads that wait for some.
         self.memory_returned = buffer_pool.loans_returned
-        self._backlog = row_backlog
+        self.backlog = row_backlog
         self._max_uncompressed_size = min(_MAX_UNCOMPRESSED_SIZE, buffer_pool.total_memory // _PART_FOR_ONE_BATCH)
         self._clock = clock
         self._rng = rng or random.Random()
-        self._id_manager = id_manager
+        self.id_manager = id_manager
+        #: Mute a partition while one of its batches is in flight.
+        self.is_ordered = config.guarantee_message_order
         self._is_transactional = id_manager is not None and id_manager.is_transactional
         self._lock = threading.Lock()  # guards: additions to _topics and queues
         self._closed = False
-        self._send_path: SendPath | None = None
         #: A token for each flush in progress. Its owner adds and removes it without a call in between.
         self._flushes: dict[object, None] = {}
         self._topics: dict[str, TopicInfo] = {}  # only grows, like TopicInfo.queues, until a forced close replaces it
@@ -180,6 +179,22 @@ class RecordAccumulator:
             self.sender_thread,
             row_backlog,
         )
+        #: Appends the records of the compiled ``send``.
+        self.outbox = Outbox(
+            buffer_pool,
+            self.waiting,
+            self.register.incomplete,
+            clock,
+            self.sender_thread,
+            self._lender,
+            ProducerBatch,
+            batch_size=self._batch_size,
+            linger_ms=config.linger_ms,
+            max_uncompressed_size=self._max_uncompressed_size,
+            is_compressed=self.is_compressed,
+            is_transactional=self._is_transactional,
+        )
+        self.outbox.topics = self._topics
         # Used by the sender only.
         self._load = PartitionLoad(config.partition_availability_timeout_ms)
         #: True if ``update_node_latency_stats`` must be told of each attempt to send to a node.
@@ -188,6 +203,11 @@ class RecordAccumulator:
         self.linger_ms = config.linger_ms
         #: Drained batches that could not be closed, with the error; the sender fails them.
         self.unsendable: list[tuple[ProducerBatch, Exception]] = []
+
+    @property
+    def held(self) -> dict[ProducerBatch, None]:
+        """The batches in the sender's hands."""
+        return self.register.held
 
     # --- appending ---------------------------------------------------------------------------------------------
 
@@ -261,7 +281,7 @@ class RecordAccumulator:
         response arrives, the next request finds its batches in the queues.
         """
         limit = self._config.max_queued_rows
-        if self._backlog is None or limit >= self._pool.total_memory or self.sender_thread.is_current:
+        if self.backlog is None or limit >= self._pool.total_memory or self.sender_thread.is_current:
             return 0  # the sender's thread cannot wait for itself
         limit += (cluster.partition_count_for_topic(topic) or 0) * self._batch_size
         return limit if limit < self._pool.total_memory else 0
@@ -352,12 +372,12 @@ class RecordAccumulator:
                         with HERE.mark, queue.lock:
                             if self._partition_changed(queue, info, sticky, cluster):
                                 continue
-                    capacity = self._capacity_of_next_batch(queue)
+                    capacity = self.outbox.capacity_of_next_batch(queue)
                     if capacity > size:  # noqa: PLR1730 - max() is a call
                         size = capacity
-                    to_borrow = self._expected_to_borrow(topic, size) if self._is_compressed else 0
-                    if limit and self._backlog is not None and not loan.queued:
-                        max_block_ms = self._backlog.enter(loan, size + to_borrow, limit, max_block_ms)
+                    to_borrow = self._expected_to_borrow(topic, size) if self.is_compressed else 0
+                    if limit and self.backlog is not None and not loan.queued:
+                        max_block_ms = self.backlog.enter(loan, size + to_borrow, limit, max_block_ms)
                         continue  # the partition may have changed during a wait
                     buffer = self._pool.allocate(loan, size, max_block_ms, to_borrow)
                 now_ms = self._clock.now_ms()
@@ -392,8 +412,8 @@ class RecordAccumulator:
                     is_due = is_full or len(queue.batches) > 1
                     return result, self.waiting.needs_wakeup(queue, FULL if is_due else now_ms + self.linger_ms)
         finally:
-            if loan.queued and self._backlog is not None and not loan.belongs_to_batch:
-                self._backlog.leave(loan)
+            if loan.queued and self.backlog is not None and not loan.belongs_to_batch:
+                self.backlog.leave(loan)
             if loan.size and not loan.belongs_to_batch:
                 self._pool.returned.append(loan)  # one call into C, so it completes before a signal handler can run
                 self._pool.take_in_returned()
@@ -402,7 +422,7 @@ class RecordAccumulator:
         """Check that a record may be appended. The caller holds the queue's lock, so see ``await_appends``."""
         if self._closed:
             raise KafkaError("the producer was closed while a send was in progress")
-        manager = self._id_manager
+        manager = self.id_manager
         if manager is not None and manager.is_transactional:
             manager.maybe_fail_with_error()
 
@@ -433,21 +453,6 @@ class RecordAccumulator:
         ratio = CompressionRatioEstimator.estimation(topic, self._compression_type)
         return int(min(size / ratio - size, BORROWED_AT_ONCE * size, self._max_uncompressed_size)) if ratio < 1 else 0
 
-    def _capacity_of_next_batch(self, queue: PartitionQueue) -> int:
-        """Return how many bytes the partition's next batch starts with: ``batch.size``, or less if memory is short.
-
-        Then it is a little more than the size of the partition's last batch. The batch borrows more as it grows. So
-        memory suffices for more partitions than with ``batch.size`` bytes each, and is full of records when it is out.
-        """
-        # With a codec, batches borrow ahead until half of the memory is left, so that does not mean that memory is
-        # short.
-        if self._pool.available_about * (4 if self._is_compressed else 2) >= self._pool.total_memory:
-            return self._batch_size
-        capacity = queue.last_batch_bytes * 9 // 8
-        if capacity < SMALLEST_CAPACITY:  # noqa: PLR1730 - max() is a call
-            capacity = SMALLEST_CAPACITY
-        return capacity if capacity < self._batch_size else self._batch_size
-
     def _partition_changed(
         self, queue: PartitionQueue, info: TopicInfo, sticky: StickyPartitionInfo, cluster: Cluster
     ) -> bool:
@@ -460,7 +465,7 @@ class RecordAccumulator:
 
     def _builder(self, topic: str, buffer: bytearray) -> MemoryRecordsBuilder:
         size = len(buffer)
-        is_compressed = self._is_compressed
+        is_compressed = self.is_compressed
         if not is_compressed and size >= self._batch_size:
             return MemoryRecordsBuilder(buffer, write_limit=size)  # the usual batch, which borrows nothing
         builder = MemoryRecordsBuilder(
@@ -525,9 +530,9 @@ class RecordAccumulator:
         """True if no batch lingers: memory is short, a flush or the end of a transaction goes on, or it is closed."""
         if self._closed or self._flushes or self._pool.queued:
             return True
-        if self._backlog is not None and self._backlog.is_awaited:
+        if self.backlog is not None and self.backlog.is_awaited:
             return True
-        manager = self._id_manager
+        manager = self.id_manager
         return manager is not None and self._is_transactional and manager.is_completing
 
     def delay_of_rest_ms(self, snapshot: MetadataSnapshot, drained: Iterable[NodeQueues], now_ms: int) -> int:
@@ -578,7 +583,7 @@ class RecordAccumulator:
         waiting = self.waiting
         if queue.topic_partition in waiting.muted:
             return True
-        manager = self._id_manager
+        manager = self.id_manager
         batches = queue.batches
         with HERE.mark, queue.lock:
             if not batches:
@@ -598,7 +603,7 @@ class RecordAccumulator:
                 if len(batches) > 1 or batches[0].is_full:
                     drain.of_node.has_due_rest = True
         drain.queues.append(queue)
-        if self._config.guarantee_message_order:
+        if self.is_ordered:
             waiting.mute(queue, first)
         try:
             # No other thread touches a drained batch. A numbered one may have been written under its number.
@@ -608,7 +613,7 @@ class RecordAccumulator:
         except Exception as error:  # noqa: BLE001 - a codec's, or no memory for it
             self.fail_to_close(first, error)
             return True
-        if self._is_compressed:
+        if self.is_compressed:
             CompressionRatioEstimator.update_estimation(
                 first.topic_partition.topic, self._compression_type, first.compression_ratio
             )
@@ -700,23 +705,6 @@ class RecordAccumulator:
         self._flushes[token] = None
         return token
 
-    def update_send_path(self, path: SendPath) -> None:
-        """Set ``path.topics`` and ``path.is_closed``, now and whenever they change, and what starts batches."""
-        self._send_path = path
-        if not self._is_compressed:
-            path.start = BatchStart(
-                self._pool,
-                self.waiting,
-                self.register.incomplete,
-                self._clock,
-                self.sender_thread,
-                self._lender,
-                batch_size=self._batch_size,
-                linger_ms=self.linger_ms,
-                max_uncompressed_size=self._max_uncompressed_size,
-            )
-        path.topics, path.is_closed = self._topics, self._closed
-
     def end_flush(self, token: object) -> None:
         del self._flushes[token]
 
@@ -726,8 +714,7 @@ class RecordAccumulator:
         self.register.abort(error)
         with HERE.mark, self._lock:
             self._topics = {}
-            if self._send_path is not None:
-                self._send_path.topics = self._topics
+            self.outbox.topics = self._topics
 
     def fail_after_fork(self, error: Exception) -> None:
         """Fail the futures of the parent's batches in a forked child, without taking a lock."""
@@ -737,8 +724,7 @@ class RecordAccumulator:
     def close(self) -> None:
         """Accept no more records; threads waiting in ``append`` stop waiting."""
         self._closed = True
-        if self._send_path is not None:
-            self._send_path.is_closed = True
+        self.outbox.is_closed = True
         self._pool.close()
-        if self._backlog is not None:
-            self._backlog.close()
+        if self.backlog is not None:
+            self.backlog.close()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from pykclient.errors import KafkaError
-from pykclient.producer.queue_state import new_lock
+from pykclient.producer.outbox import new_lock
 
 
 class Awaited(Protocol):

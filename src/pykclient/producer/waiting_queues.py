@@ -1,4 +1,4 @@
-"""The partitions with waiting batches, by the node they go to, and when their batches are due.
+"""The queues of partitions, and which of them have batches: by the node they go to, and when they are due.
 
 Java checks all partitions for each request. With thousands of partitions, that takes longer than the request. Here the
 sender checks a queue only after a change: a new batch, a full batch, a batch that was drained or requeued, or new
@@ -7,24 +7,139 @@ metadata.
 
 from __future__ import annotations
 
+import random
 from collections import deque
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
 from pykclient.clock import FOREVER_MS
-from pykclient.producer.batch_walks import MOST_OUTDATED, file_queues
+from pykclient.network.cluster import Cluster
+from pykclient.producer.future import FutureRecordMetadata
+from pykclient.producer.outbox import FULL, MOST_OUTDATED, QueuesOfNode, QueueState, file_queues
+from pykclient.producer.partitioner.built_in import BuiltInPartitioner
+from pykclient.producer.producer_batch import ProducerBatch, RowsInBatch
+from pykclient.record import Compression
 from pykclient.reentry import HERE
+from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.network.metadata import MetadataSnapshot
-    from pykclient.producer.accumulator_state import PartitionQueue
     from pykclient.producer.producer_batch import ProducerBatch
     from pykclient.types import Node, TopicPartition
 
-#: The due time of a full batch: before all others.
-FULL = -1
+#: The future; True if the sender has a new batch or a full one to see to; True if the record was not appended, because
+#: it would have started a new batch and the caller asked to choose the partition again in that case. A plain tuple,
+#: because one is created per record.
+AppendResult = tuple[FutureRecordMetadata | None, bool, bool]
+
+#: The same for rows; the first element tells which rows were appended.
+AppendRowsResult = tuple[RowsInBatch | None, bool, bool]
+
+
+class AccumulatorConfig:
+    """The settings of a RecordAccumulator. Times are in milliseconds."""
+
+    __slots__ = (
+        "batch_size",
+        "compression",
+        "delivery_timeout_ms",
+        "enable_adaptive_partitioning",
+        "guarantee_message_order",
+        "linger_ms",
+        "max_queued_rows",
+        "max_rows_batch_size",
+        "partition_availability_timeout_ms",
+        "retry_backoff_max_ms",
+        "retry_backoff_ms",
+    )
+
+    def __init__(
+        self,
+        batch_size: int,
+        compression: Compression,
+        linger_ms: int,
+        retry_backoff_ms: int,
+        retry_backoff_max_ms: int,
+        delivery_timeout_ms: int,
+        enable_adaptive_partitioning: bool = False,
+        partition_availability_timeout_ms: int = 0,
+        guarantee_message_order: bool = False,
+        max_rows_batch_size: int = 0,
+        max_queued_rows: int = 0,
+    ) -> None:
+        self.batch_size = batch_size
+        #: The maximum size in bytes of a batch of ``send_batch``.
+        self.max_rows_batch_size = max(batch_size, max_rows_batch_size)
+        #: How many bytes ``send_batch`` may queue, apart from a batch for each partition.
+        self.max_queued_rows = max_queued_rows
+        self.compression = compression
+        self.linger_ms = linger_ms
+        self.retry_backoff_ms = retry_backoff_ms
+        self.retry_backoff_max_ms = retry_backoff_max_ms
+        self.delivery_timeout_ms = delivery_timeout_ms
+        self.enable_adaptive_partitioning = enable_adaptive_partitioning
+        self.partition_availability_timeout_ms = partition_availability_timeout_ms
+        #: Mute a partition while one of its batches is in flight, so that retries cannot reorder its batches.
+        self.guarantee_message_order = guarantee_message_order
+
+
+class PartitionQueue(QueueState):
+    """The batches of one partition, oldest first; only the last may be open."""
+
+    __slots__ = ("node",)
+    batches: deque[ProducerBatch]
+    topic_info: TopicInfo
+
+    def __init__(self, topic_partition: TopicPartition, topic_info: TopicInfo) -> None:
+        super().__init__(topic_partition, deque())
+        self.topic_info = topic_info
+        # The sender's notes, see WaitingQueues: the node the queue was last filed under, and when its first batch is
+        # due.
+        self.node: QueuesOfNode | None = None
+        self.due_ms = FOREVER_MS
+        # The partition's leader according to ``snapshot``: looking it up costs as much as a batch's other lookups.
+        self.snapshot = None
+        self.leader = None
+        self.leader_epoch = None
+
+    def all_batches_full(self) -> bool:
+        return not self.batches or self.batches[-1].is_full
+
+
+class TopicInfo:
+    """A topic's partitioner and queues. ``queues`` only grows, so reading it needs no lock."""
+
+    __slots__ = ("balanced_for", "changes", "partitioner", "queues")
+
+    def __init__(
+        self,
+        topic: str,
+        batch_size: int,
+        rng: random.Random,
+        look_at_load: Callable[[TopicInfo, Cluster], None] | None,
+    ) -> None:
+        """``look_at_load`` tells the partitioner the lengths of the queues; None disables load tracking."""
+        look = None if look_at_load is None else partial(look_at_load, self)
+        self.partitioner = BuiltInPartitioner(topic, batch_size, rng, look)
+        self.queues: dict[int, PartitionQueue] = {}
+        #: The cluster for which the partitioner was last told, and the number of queue changes since. The number is an
+        #: estimate: the sender counts without a lock.
+        self.balanced_for: Cluster | None = None
+        self.changes = 0
+
+
+class NodeLatencyStats:
+    """The times when a node last had data to send, and when it could last take it, on the clock of ``now_ms``."""
+
+    __slots__ = ("drain_time_ms", "ready_time_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.ready_time_ms = now_ms
+        self.drain_time_ms = now_ms
+
 
 _AT_ONCE = 0
 
@@ -32,7 +147,7 @@ _AT_ONCE = 0
 class NodeQueues:
     """The queues with batches for one node. Thread: io, but for ``is_blocked``, which any thread may read."""
 
-    __slots__ = ("_due", "_muted", "_numbers", "has_due_rest", "is_blocked", "node", "waiting")
+    __slots__ = ("_muted", "due", "has_due_rest", "is_blocked", "node", "numbers", "waiting")
 
     def __init__(self, node: Node, muted: Container[TopicPartition]) -> None:
         self.node = node
@@ -44,8 +159,8 @@ class NodeQueues:
         self.has_due_rest = False
         self._muted = muted
         # A heap of (due time, unique number, queue). An entry that differs from the queue's own due time is outdated.
-        self._due: list[tuple[int, int, PartitionQueue]] = []
-        self._numbers = count()
+        self.due: list[tuple[int, int, PartitionQueue]] = []
+        self.numbers = count()
 
     def file(self, queue: PartitionQueue, due_ms: int) -> None:
         """Add ``queue``, whose first batch is due at ``due_ms``, or update its due time."""
@@ -56,15 +171,15 @@ class NodeQueues:
         queue.due_ms = due_ms
         if due_ms == FOREVER_MS:
             return
-        heappush(self._due, (due_ms, next(self._numbers), queue))
+        heappush(self.due, (due_ms, next(self.numbers), queue))
         self.drop_outdated()
 
     def drop_outdated(self) -> None:
         """Rebuild the heap if most of its entries are outdated."""
-        if len(self._due) > 2 * len(self.waiting) + MOST_OUTDATED:
+        if len(self.due) > 2 * len(self.waiting) + MOST_OUTDATED:
             filed = (queue for queue in self.waiting if queue.due_ms < FOREVER_MS)
-            self._due = [(queue.due_ms, next(self._numbers), queue) for queue in filed]
-            heapify(self._due)
+            self.due = [(queue.due_ms, next(self.numbers), queue) for queue in filed]
+            heapify(self.due)
 
     def remove(self, queue: PartitionQueue) -> None:
         del self.waiting[queue]
@@ -74,7 +189,7 @@ class NodeQueues:
         """Return in how many ms a batch is due; with ``send_all`` no batch lingers."""
         if send_all and any(self._may_go(queue, now_ms) for queue in self.waiting):
             return 0
-        due = self._due
+        due = self.due
         while due:
             due_ms, _, queue = due[0]
             if queue.node is self and queue.due_ms == due_ms:
@@ -94,12 +209,12 @@ class WaitingQueues:
     """
 
     __slots__ = (
-        "_delivery_timeout_ms",
-        "_linger_ms",
         "_snapshot",
         "_unfiled",
         "changed_queues",
+        "delivery_timeout_ms",
         "leaderless",
+        "linger_ms",
         "muted",
         "next_expiry_ms",
         "next_look_ms",
@@ -107,8 +222,8 @@ class WaitingQueues:
     )
 
     def __init__(self, linger_ms: int, delivery_timeout_ms: int) -> None:
-        self._linger_ms = linger_ms
-        self._delivery_timeout_ms = delivery_timeout_ms
+        self.linger_ms = linger_ms
+        self.delivery_timeout_ms = delivery_timeout_ms
         self._snapshot: MetadataSnapshot | None = None
         #: Queues that the sender must check. Any thread may add one.
         self.changed_queues: deque[PartitionQueue] = deque()
@@ -163,8 +278,12 @@ class WaitingQueues:
             self._unfiled[queue] = None
             with HERE.mark, queue.lock:
                 if queue.batches:
-                    expiry_ms = queue.batches[0].created_ms + self._delivery_timeout_ms
-                    self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)
+                    self.note_expiry(queue.batches[0].created_ms)
+
+    def note_expiry(self, created_ms: int) -> None:
+        """Note that a batch, waiting or in flight, was created at ``created_ms``."""
+        expiry_ms = created_ms + self.delivery_timeout_ms
+        self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)
 
     def rebuild(self, queues: Iterable[PartitionQueue]) -> None:
         """Forget the index, which an exception may have left in any state, and check ``queues``, which are all."""
@@ -224,13 +343,12 @@ class WaitingQueues:
                 self._remove(queue)
                 return
             first = batches[0]
-            expiry_ms = first.created_ms + self._delivery_timeout_ms
-            self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)
+            self.note_expiry(first.created_ms)
             if first.current_leader_epoch != queue.leader_epoch:
                 first.maybe_update_leader_epoch(queue.leader_epoch)
             due_ms = first.backoff_end_ms if first.retry_backoff_ms else 0
-            if self._linger_ms and len(batches) == 1 and not first.is_full:
-                due_ms = max(due_ms, first.last_attempt_ms + self._linger_ms)
+            if self.linger_ms and len(batches) == 1 and not first.is_full:
+                due_ms = max(due_ms, first.last_attempt_ms + self.linger_ms)
         leader = queue.leader
         if leader is None:
             self._remove(queue)

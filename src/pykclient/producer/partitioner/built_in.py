@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from pykclient.errors import IllegalArgumentError
 from pykclient.network.cluster import Cluster
-from pykclient.producer.queue_state import StickyPartitionInfo as StickyPartitionInfo
-from pykclient.producer.queue_state import StickyState
+from pykclient.producer.outbox import StickyPartitionInfo as StickyPartitionInfo
+from pykclient.producer.outbox import StickyState
 
 
 class PartitionLoadStats:

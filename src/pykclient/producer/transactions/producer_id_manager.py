@@ -28,16 +28,15 @@ from pykclient.errors import (
 from pykclient.log_context import LogContext
 from pykclient.network.authorization_errors import idempotence_denied
 from pykclient.network.client_request import ClientResponse, RequestBuilder
-from pykclient.producer.future import NO_OFFSET
-from pykclient.producer.producer_batch import SUCCEEDED, ProducerBatch
-from pykclient.producer.record_fields import TxnPartitionState
+from pykclient.producer.outbox import NO_OFFSET, REST_MS, SUCCEEDED, TxnPartitionState
+from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.transactions import transaction_state as state
 from pykclient.record.record_batch import MAX_INT32, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
+    from pykclient.producer.outbox import Outbox
     from pykclient.producer.produce_messages import PartitionResponse
-    from pykclient.producer.send_path import SendPath
     from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 
 NO_LAST_ACKED_SEQUENCE_NUMBER = -1
@@ -158,11 +157,6 @@ class TxnPartitionMap:
 
     def reset(self) -> None:
         self.entries.clear()
-
-
-#: After this pause, assume that the broker may have forgotten the producer. Brokers forget after
-#: ``producer.id.expiration.ms``, a day by default. Assuming it too early costs one round trip.
-REST_MS = 60_000
 
 
 class SequenceNumbers(ABC):
@@ -460,7 +454,7 @@ class ProducerIdManager(SequenceNumbers):
         super().__init__(log_context)
         self._retry_backoff_ms = retry_backoff_ms
         self._state: str = state.UNINITIALIZED
-        self._send_path: SendPath | None = None
+        self._outbox: Outbox | None = None
         self.last_error: Exception | None = None
         self._init_producer_id = InitProducerIdHandler(self)
 
@@ -469,6 +463,20 @@ class ProducerIdManager(SequenceNumbers):
     @property
     def current_state(self) -> str:
         return self._state
+
+    @property
+    def numbers_as_usual(self) -> bool:
+        """True if the methods of SequenceNumbers number and complete batches, as the compiled form does."""
+        kind = type(self)
+        return (
+            kind.number is SequenceNumbers.number
+            and kind.handle_completed_batch is SequenceNumbers.handle_completed_batch
+        )
+
+    @property
+    def entries(self) -> dict[TopicPartition, TxnPartitionEntry]:
+        """The sequence numbers of each partition."""
+        return self._partitions.entries
 
     @property
     def is_settled(self) -> bool:
@@ -512,23 +520,23 @@ class ProducerIdManager(SequenceNumbers):
 
     def _enter(self, target: str, error: Exception | None) -> None:
         """Be in the state ``target``. Interrupted anywhere, this leaves records to the Python ``send``."""
-        path = self._send_path
-        if path is not None:
-            path.refuses = True
+        outbox = self._outbox
+        if outbox is not None:
+            outbox.refuses = True
         self.last_error = error
         self._state = target
-        if path is not None:
-            path.refuses = self.refuses_records
+        if outbox is not None:
+            outbox.refuses = self.refuses_records
 
     @property
     def refuses_records(self) -> bool:
         """True if ``maybe_fail_with_error`` may raise."""
         return self._state == state.FATAL_ERROR
 
-    def update_send_path(self, path: SendPath) -> None:
-        """Set ``path.refuses``, now and whenever it changes."""
-        self._send_path = path
-        path.refuses = self.refuses_records
+    def update_outbox(self, outbox: Outbox) -> None:
+        """Set ``outbox.refuses``, now and whenever it changes."""
+        self._outbox = outbox
+        outbox.refuses = self.refuses_records
 
     @property
     def is_completing(self) -> bool:

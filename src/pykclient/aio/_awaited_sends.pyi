@@ -1,1 +1,0 @@
-from pykclient.aio.awaited_sends import AwaitedSends as AwaitedSends

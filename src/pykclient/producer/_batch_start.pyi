@@ -1,1 +1,0 @@
-from pykclient.producer.batch_start import BatchStart as BatchStart

@@ -1,0 +1,1 @@
+from pykclient.producer.send import SendPath as SendPath
