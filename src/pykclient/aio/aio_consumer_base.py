@@ -56,7 +56,7 @@ class DecidingSide(Protocol):
 
     def step(self, now_ms: int) -> int: ...
 
-    async def run(self, steps: Steps[T]) -> T: ...
+    async def run_call(self, steps: Steps[T]) -> T: ...
 
     def raise_failure(self) -> None: ...
 
@@ -274,7 +274,7 @@ class AIOConsumerBase(SubscribedMetrics, Generic[D]):
         """
         consumer = self._usable()
         bound_ms = self._timeout_ms if timeout_ms is None else consumer_arguments.milliseconds(timeout_ms)
-        return await consumer.run(consumer.consumer.client_instance_id(Timer(consumer.components.clock, bound_ms)))
+        return await consumer.run_call(consumer.consumer.client_instance_id(Timer(consumer.components.clock, bound_ms)))
 
     def _registry(self, call: str) -> Metrics:  # noqa: ARG002
         return self._started().components.metrics

@@ -25,7 +25,7 @@ from pykclient.consumer.fetch import AnyFetch, Fetch
 from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
 from pykclient.consumer.kafka_consumer import INTERNAL_TOPICS
 from pykclient.consumer.subscription_state import SubscriptionState
-from pykclient.errors import IllegalStateError, KafkaTimeoutError, RecordDeserializationError
+from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError, RecordDeserializationError
 from pykclient.log_context import LogContext
 from pykclient.types import (
     ConsumerGroupMetadata,
@@ -436,6 +436,9 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
                 if timer.expired:
                     return None
                 await self._waits.until(lambda: consumer.is_ready(wanted), timer.remaining_ms)
+        except KafkaError as error:
+            await consumer.rest_if_repeated(error)
+            raise
         finally:
             consumer.end_call(wanted)
 
@@ -474,7 +477,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         consumer = self._usable()
         (tp,) = aiokafka_arguments.partitions((partition,))
         self._check_assigned((tp,))
-        return await consumer.run(consumer.consumer.position(tp, self._timer(consumer)))
+        return await consumer.run_call(consumer.consumer.position(tp, self._timer(consumer)))
 
     def _timer(self, consumer: ThreadlessConsumer) -> Timer:
         return Timer(consumer.components.clock, self._timeout_ms)
@@ -540,7 +543,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         consumer.failure = None  # of the positions so far
         consumer.consumer.reset(chosen, strategy)
         consumer.driver.wake()
-        return await consumer.run(consumer.await_positions(chosen, self._timer(consumer)))
+        return await consumer.run_call(consumer.await_positions(chosen, self._timer(consumer)))
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
         """Seek to the committed offsets of the given partitions (default: all assigned), and return these.
@@ -554,7 +557,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         consumer = self._usable()
         chosen = self._chosen(partitions)
         self._require_group()
-        found = await consumer.run(consumer.consumer.committed(chosen, self._timer(consumer)))
+        found = await consumer.run_call(consumer.consumer.committed(chosen, self._timer(consumer)))
         offsets = {tp: None if offset is None else offset.offset for tp, offset in found.items()}
         for tp, offset in offsets.items():
             if offset is not None and self._subscriptions.is_assigned(tp):
@@ -653,7 +656,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             raise IllegalStateError("No partitions assigned")
         self._check_assigned(list(checked or ()))
         consumer.components.begin_commit(checked)
-        await consumer.run(consumer.consumer.commit_sync(checked, self._timer(consumer)))
+        await consumer.run_call(consumer.consumer.commit_sync(checked, self._timer(consumer)))
         consumer.components.end_commit()
 
     async def committed(self, partition: TopicPartition) -> int | None:
@@ -668,7 +671,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         self._require_group()
         (tp,) = aiokafka_arguments.partitions((partition,))
         found: Mapping[TopicPartition, OffsetAndMetadata | None]
-        found = await consumer.run(consumer.consumer.committed((tp,), self._timer(consumer)))
+        found = await consumer.run_call(consumer.consumer.committed((tp,), self._timer(consumer)))
         committed = found[tp]
         return None if committed is None else committed.offset
 
@@ -686,7 +689,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         """
         consumer = self._usable()
         wanted = aiokafka_arguments.timestamps(timestamps)
-        found = await consumer.run(consumer.consumer.offsets_for_times(wanted, self._timeout_ms))
+        found = await consumer.run_call(consumer.consumer.offsets_for_times(wanted, self._timeout_ms))
         return {tp: place and OffsetAndTimestamp(place.offset, place.timestamp) for tp, place in found.items()}
 
     async def beginning_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
@@ -698,7 +701,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         """
         consumer = self._usable()
         wanted = consumer_arguments.partitions(partitions)
-        return await consumer.run(consumer.consumer.beginning_offsets(wanted, self._timeout_ms))
+        return await consumer.run_call(consumer.consumer.beginning_offsets(wanted, self._timeout_ms))
 
     async def end_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
         """Return the offset after the last readable record of each partition.
@@ -711,7 +714,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
         """
         consumer = self._usable()
         wanted = consumer_arguments.partitions(partitions)
-        return await consumer.run(consumer.consumer.end_offsets(wanted, self._timeout_ms))
+        return await consumer.run_call(consumer.consumer.end_offsets(wanted, self._timeout_ms))
 
     async def topics(self) -> set[str]:
         """Return the names of all topics that the consumer may describe.
@@ -722,7 +725,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
             KafkaTimeoutError: no broker responded in time.
         """
         consumer = self._usable()
-        found = await consumer.run(consumer.consumer.describe_topics(None, self._timeout_ms))
+        found = await consumer.run_call(consumer.consumer.describe_topics(None, self._timeout_ms))
         return set(found) - (INTERNAL_TOPICS if self._config["exclude.internal.topics"] else frozenset())
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
@@ -736,7 +739,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer]):
 
     async def _update_metadata(self) -> bool:
         consumer = self._usable()
-        return await consumer.run(consumer.consumer.bootstrap(self._timer(consumer)))
+        return await consumer.run_call(consumer.consumer.bootstrap(self._timer(consumer)))
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return this consumer's membership in its group, as of the last completed rebalance."""

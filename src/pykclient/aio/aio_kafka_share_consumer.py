@@ -111,7 +111,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer]):
     async def _join(self, consumer: ThreadlessShareConsumer, waits: LoopWaits) -> None:  # noqa: ARG002
         if self._subscriptions.has_no_subscription_or_user_assignment():
             return
-        if not await consumer.run(consumer.consumer.join(self._timer(consumer, None))):
+        if not await consumer.run_call(consumer.consumer.join(self._timer(consumer, None))):
             raise KafkaTimeoutError(
                 f"the share group could not be joined within {self._timeout_ms} ms (default.api.timeout.ms): "
                 f"{consumer.report()}"
@@ -157,7 +157,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer]):
             return
         with consumer.call("unsubscribe", is_sole=True):
             consumer.failure = None  # of this subscription
-            await consumer.run(consumer.consumer.unsubscribe())
+            await consumer.run_call(consumer.consumer.unsubscribe())
 
     def subscription(self) -> frozenset[str]:
         """Return the topics subscribed to."""
@@ -245,8 +245,12 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer]):
 
     async def _read(self, consumer: ThreadlessShareConsumer, timeout_ms: int) -> ShareFetch:
         """Return what a poll returns. The caller marks it as returned."""
-        consumer.raise_failure()
-        return await consumer.run(consumer.consumer.poll(Timer(consumer.components.clock, timeout_ms)))
+        try:
+            consumer.raise_failure()
+        except KafkaError as error:
+            await consumer.rest_if_repeated(error)
+            raise
+        return await consumer.run_call(consumer.consumer.poll(Timer(consumer.components.clock, timeout_ms)))
 
     def __aiter__(self) -> Self:
         """Return the consumer: a loop goes over all records, and ends when the consumer is stopped.
@@ -312,7 +316,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer]):
         """
         consumer = self._usable()
         with consumer.call("commit_sync"):
-            return await consumer.run(consumer.consumer.commit_sync(self._timer(consumer, timeout_ms)))
+            return await consumer.run_call(consumer.consumer.commit_sync(self._timer(consumer, timeout_ms)))
 
     async def commit_async(self) -> None:
         """Send the acknowledgements without waiting. The acknowledgement commit callback gets the outcome.
@@ -324,7 +328,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer]):
         """
         consumer = self._usable()
         with consumer.call("commit_async"):
-            await consumer.run(consumer.consumer.commit_async())
+            await consumer.run_call(consumer.consumer.commit_async())
 
     def set_acknowledgement_commit_callback(self, callback: AcknowledgementCommitCallback | None) -> None:
         """Call ``callback(offsets, error)`` whenever brokers have answered acknowledgements; None ends that.

@@ -8,7 +8,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykclient.aio.loop_waits import one_iteration
-from pykclient.consumer.application_events import ApplicationCall, Asked, Round, Steps, Transmit
+from pykclient.consumer.application_events import ApplicationCall, Asked, RepeatedErrors, Round, Steps, Transmit
 from pykclient.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class StepsRunner:
     Thread: the loop's.
     """
 
-    def __init__(self, client: NetworkClientDelegate, clock: Clock, waits: LoopWaits) -> None:
+    def __init__(self, client: NetworkClientDelegate, clock: Clock, waits: LoopWaits, retry_backoff_ms: int) -> None:
         #: Set before the first turn.
         self.driver: LoopDriver
         #: The error that the next call for records raises. Until then no rebalance and no lookup of positions begins.
@@ -36,6 +36,7 @@ class StepsRunner:
         self._waits = waits
         self._is_advancing = False  # in a turn, or just before one
         self._num_waiting = 0  # operations
+        self._repeated = RepeatedErrors(retry_backoff_ms)
         self._interruption: Exception | None = None  # for them to raise
 
     def note_error(self, error: Exception) -> None:
@@ -59,6 +60,20 @@ class StepsRunner:
         """Have a turn soon if there is something to send."""
         if self._clock.now_ms() >= self._client.managers.due_ms:
             self.driver.wake()
+
+    async def run_call(self, steps: Steps[T]) -> T:
+        """Run the steps of a call of the application. If the last call has just raised the same error, wait first."""
+        try:
+            return await self.run(steps)
+        except KafkaError as error:
+            await self.rest_if_repeated(error)
+            raise
+
+    async def rest_if_repeated(self, error: KafkaError) -> None:
+        """Wait for ``retry.backoff.ms`` if the last call has just raised the same error."""
+        pause_ms = self._repeated.pause_ms(error, self._clock.now_ms())
+        if pause_ms > 0:
+            await self._waits.until(lambda: False, pause_ms)
 
     async def run(self, steps: Steps[T], awaited: Awaitable[Any] | None = None) -> T:
         """Do what ``steps`` ask for, and return their result. Raises what they raise.

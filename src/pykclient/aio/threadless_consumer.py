@@ -81,7 +81,7 @@ class ThreadlessConsumer(StepsRunner):
         waits: LoopWaits,
     ) -> None:
         self.components = ThreadlessComponents(config, environment, subscriptions=subscriptions)
-        super().__init__(self.components.client, environment.clock, waits)
+        super().__init__(self.components.client, environment.clock, waits, config["retry.backoff.ms"])
         self.consumer = ClassicConsumer(self.components)
         #: The task that closes the consumer.
         self.closing: asyncio.Task[object] | None = None

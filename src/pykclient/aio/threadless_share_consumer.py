@@ -72,7 +72,7 @@ class ThreadlessShareConsumer(StepsRunner):
         waits: LoopWaits,
     ) -> None:
         self.components = components = ShareConsumerComponents(config, environment, subscriptions=subscriptions)
-        super().__init__(components.client, environment.clock, waits)
+        super().__init__(components.client, environment.clock, waits, config["retry.backoff.ms"])
         self.consumer = ShareConsumer(components)
         #: The task that closes the consumer.
         self.closing: asyncio.Task[object] | None = None

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pykclient.consumer.application_events import Round, Transmit, Wait
+from pykclient.clock import Timer
+from pykclient.consumer.application_events import RepeatedErrors, Round, Transmit, Wait
 from pykclient.consumer.due_times import ends_with
 from pykclient.errors import WakeupError
 
 if TYPE_CHECKING:
     from types import GeneratorType
 
-    from pykclient.clock import Clock, Timer
+    from pykclient.clock import Clock
     from pykclient.consumer.application_events import Asked, Steps
     from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.network.metadata import Metadata
@@ -35,6 +36,7 @@ class ApplicationDriver:
         metadata: Metadata,
         clock: Clock,
         application_code: AbstractContextManager[None] | None = None,
+        retry_backoff_ms: int = 100,
     ) -> None:
         self._client = client
         self._metadata = metadata
@@ -43,6 +45,7 @@ class ApplicationDriver:
         #: True from ``wakeup`` until that is raised.
         self.is_woken = False
         self._wakeup_disabled = False
+        self._repeated = RepeatedErrors(retry_backoff_ms)
 
     def wakeup(self) -> None:
         """Make the step in progress, or else the next one, raise WakeupError. Safe in a signal handler."""
@@ -132,7 +135,8 @@ class ApplicationDriver:
     def run(self, steps: Steps[T]) -> T:
         """Do what ``steps`` ask for, and return their result. Raises what they raise.
 
-        An exception that ends a call or a wait, also one of a signal handler, is raised in the steps.
+        An exception that ends a call or a wait, also one of a signal handler, is raised in the steps. If the last call
+        has just raised the same error, this one first waits for ``retry.backoff.ms``.
         """
         generator: GeneratorType[Asked, Any, T] = steps  # type: ignore[assignment]
         value: Any = None
@@ -151,8 +155,11 @@ class ApplicationDriver:
                     return result
                 error = end  # of the application's code
             except BaseException as raised:
-                if generator.gi_frame is None:
-                    raise  # the steps have ended with it
+                if generator.gi_frame is None:  # the steps have ended with it
+                    pause_ms = self._repeated.pause_ms(raised, self._clock.now_ms())
+                    if pause_ms > 0 and not self._wakeup_disabled:
+                        self.run_until(lambda: False, Timer(self._clock, pause_ms))
+                    raise
                 error = raised
 
     def _do(self, asked: Asked) -> Any:

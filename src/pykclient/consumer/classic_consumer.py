@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=AnyFetch)
 
+#: The longest wait of ``close`` for brokers to end fetch sessions, which they would otherwise keep for minutes.
+_SESSIONS_END_MS = 1_000
+
 DEFAULT_REBALANCE_REASON = "rebalance enforced by user"
 
 
@@ -697,9 +700,9 @@ class ClassicConsumer:
             return all(future.is_done for future in futures)
 
         if timer.not_expired:
-            yield Wait(timer, is_done, wakeup=False)
+            yield Wait(Timer(self._clock, min(timer.remaining_ms, _SESSIONS_END_MS)), is_done, wakeup=False)
         if not is_done():
-            self._log.debug("Not all fetch sessions were closed within %d ms; brokers expire them", timer.timeout_ms)
+            self._log.debug("Not all brokers have answered that fetch sessions end; they expire them")
         self._fetch_buffer.close()
 
     def _attempt(self, what: str, close: Callable[[], object], failures: list[Exception]) -> None:

@@ -125,7 +125,9 @@ class ConsumerComponents:
             environment,
         )
         self.guard = ThreadGuard(environment)
-        self.driver = ApplicationDriver(self.client, self.metadata, clock, self.guard.application_code)
+        self.driver = ApplicationDriver(
+            self.client, self.metadata, clock, self.guard.application_code, config["retry.backoff.ms"]
+        )
         self.undelivered = UndeliveredRecords()
         self.coordinator = self._coordinator(rng)
         context = FetchContext(self.log_context, self.client, self.metadata, self.subscriptions, clock, api_versions)

@@ -33,6 +33,7 @@ from pykclient.errors import (
     UnsupportedVersionError,
 )
 from pykclient.network.cluster import ZERO_UUID
+from pykclient.network.connection_failures import COORDINATOR_ID_BASE
 from pykclient.network.metadata import LeaderIdAndEpoch
 from pykclient.types import Node, TopicPartition
 
@@ -299,7 +300,8 @@ class FetchRequestManager:
     def close_sessions(self) -> list[RequestFuture[ClientResponse]]:
         """Create requests that end the sessions, which frees their slots on the brokers; return their futures.
 
-        A second call does nothing.
+        A broker answers the requests of a connection in order. So where a fetch waits for records, the request goes
+        over another connection, which the group coordinator may have already. A second call does nothing.
         """
         if self._sessions_end:
             return []
@@ -307,10 +309,13 @@ class FetchRequestManager:
         cluster = self._metadata.fetch()
         futures = []
         for node_id, handler in self._session_handlers.items():
-            handler.notify_close()
             node = cluster.node_by_id(node_id)
-            if node is not None and not self._client.is_unavailable(node):
-                futures.append(self._create(node, handler.build({}), self._on_close_success, self._on_close_failure))
+            if node is None or not handler.session_id or self._client.is_unavailable(node):
+                continue
+            handler.notify_close()
+            if node_id in self._nodes_with_pending_fetch_requests:
+                node = Node(COORDINATOR_ID_BASE - node_id, node.host, node.port)
+            futures.append(self._create(node, handler.build({}), self._on_close_success, self._on_close_failure))
         return futures
 
     # --- responses -------------------------------------------------------------------------------------------------

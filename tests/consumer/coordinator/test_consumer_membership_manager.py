@@ -454,7 +454,7 @@ def test_a_member_that_is_fenced_while_it_revokes(member: Member) -> None:
 # --- fencing and failures --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("error", [FENCED_MEMBER_EPOCH, UNKNOWN_MEMBER_ID])
+@pytest.mark.parametrize("error", [FENCED_MEMBER_EPOCH, UNKNOWN_MEMBER_ID, GROUP_ID_NOT_FOUND])
 def test_a_fenced_member_loses_its_partitions_and_joins_again(member: Member, error: int) -> None:
     member.join(TP0)
     member_id = member.next_beat().member_id

@@ -255,7 +255,10 @@ class ConsumerHeartbeatRequestManager:
         if isinstance(error, (errors.NotCoordinatorError, errors.CoordinatorNotAvailableError)):
             self._coordinator.mark_unknown(f"{self.request_name}: {error}")
             self._membership.failed(beat, back_off=False)  # the lookup backs off
-        elif isinstance(error, (errors.FencedMemberEpochError, errors.UnknownMemberIdError)):
+        elif isinstance(error, (errors.FencedMemberEpochError, errors.UnknownMemberIdError)) or (
+            # To a member that joins, it says that the group is of another type.
+            isinstance(error, errors.GroupIdNotFoundError) and beat.member_epoch > 0
+        ):
             if self._membership.fenced(beat, self._lost_because(beat, error)):
                 self._log.info(
                     "Fenced: the coordinator answered a heartbeat of member %s in epoch %d with %s; joining again",
@@ -285,6 +288,11 @@ class ConsumerHeartbeatRequestManager:
                 "(consumer.session.timeout.ms; the process was paused, starved of CPU or of the GIL, or cut off), or "
                 "as it did not give up partitions within max.poll.interval.ms="
                 f"{self._config.rebalance_timeout_ms}"
+            )
+        if isinstance(error, errors.GroupIdNotFoundError):
+            return (
+                f"the coordinator no longer knows group {self._config.group_id!r}: it was deleted, or the coordinator "
+                "has lost the group's records"
             )
         return f"the coordinator knows it in another epoch than {beat.member_epoch}: {error}"
 

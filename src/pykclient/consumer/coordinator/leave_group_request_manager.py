@@ -66,8 +66,9 @@ class LeaveGroupRequestManager:
     have not joined yet, LeaveGroup goes over another connection, the one that fetches use. If only that one is lost,
     LeaveGroup is sent again: the member would stay until its session expires. So it would if LeaveGroup overtook
     JoinGroup, which adds a member to a group of the consumer protocol under any id: LeaveGroup is repeated if JoinGroup
-    succeeds. ``is_joining`` returns whether JoinGroup or SyncGroup is in flight, ``is_join_in_flight`` whether it is
-    JoinGroup. Thread: the holder of the I/O lease.
+    succeeds. Once this member has left, SyncGroup may never be answered, and all else would wait behind it, so its
+    connection is dropped. ``is_joining`` returns whether JoinGroup or SyncGroup is in flight, ``is_join_in_flight``
+    whether it is JoinGroup. Thread: the holder of the I/O lease.
     """
 
     runs_in_background = True
@@ -120,7 +121,11 @@ class LeaveGroupRequestManager:
         self._membership.reset_and_rejoin(
             "consumer pro-actively leaving the group", reset_member_id=True, lost_because=lost_because
         )
-        return None if leaving is None else leaving.future
+        if leaving is None:
+            if stays or not self._is_join_in_flight():
+                self._drop_rebalance()
+            return None
+        return leaving.future
 
     def poll(self, now_ms: int) -> PollResult:
         """Return LeaveGroup if it is due."""
@@ -158,6 +163,9 @@ class LeaveGroupRequestManager:
             self._end(leaving, None)
         elif now_ms < leaving.next_ms:
             return PollResult(leaving.next_ms - now_ms)
+        elif not leaving.is_closing:
+            self._end(leaving, None)
+            self._drop_rebalance(leaving)
         elif not leaving.future.is_done:
             leaving.future.settle(None)
         return NOTHING
@@ -192,6 +200,14 @@ class LeaveGroupRequestManager:
         else:
             self._log.error("LeaveGroup failed: %s", error)
         self._end(leaving, error)
+        self._drop_rebalance(leaving)
+
+    def _drop_rebalance(self, leaving: _Leaving | None = None) -> None:
+        """Drop the connection on which a request of the rebalance waits that this member has left."""
+        if leaving is not None and leaving.is_closing:
+            return  # all connections are about to be closed
+        if self._is_joining():
+            self._coordinator.mark_unknown("its connection waits for a rebalance that this member has left")
 
     def _failed(self, leaving: _Leaving, is_own: bool, error: Exception) -> None:
         leaving.in_flight = False

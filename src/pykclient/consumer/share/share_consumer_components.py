@@ -116,7 +116,9 @@ class ShareConsumerComponents:
             environment,
         )
         self.guard = ThreadGuard(environment, "KafkaShareConsumer")
-        self.driver = ApplicationDriver(self.client, self.metadata, clock, self.guard.application_code)
+        self.driver = ApplicationDriver(
+            self.client, self.metadata, clock, self.guard.application_code, config["retry.backoff.ms"]
+        )
         backoff = ExponentialBackoff(
             config["retry.backoff.ms"], _BACKOFF_EXP_BASE, config["retry.backoff.max.ms"], _BACKOFF_JITTER, rng
         )

@@ -1,0 +1,94 @@
+"""Closing an idle consumer does not wait for the fetch in flight, which waits for records."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pykclient import KafkaConsumer, KafkaProducer
+from pykclient.aio import AIOKafkaConsumer
+from pykclient.testing import EmbeddedCluster
+from pykclient.types import TopicPartition
+from tests.support.wait import eventually
+
+#: Longer than anything else takes here, even on a busy machine.
+LONG_POLL: dict[str, Any] = {
+    "fetch_max_wait_ms": 50_000,
+    "request_timeout_ms": 100_000,
+    "auto_offset_reset": "earliest",
+}
+SHORT_S = 20
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(2, config={"group.initial.rebalance.delay.ms": 0}) as made:
+        made.create_topic("t", 2)
+        with KafkaProducer[bytes, bytes](bootstrap_servers=made.bootstrap_servers) as producer:
+            for partition in (0, 1):
+                producer.send("t", b"1", partition=partition).get(10)
+        yield made
+
+
+def fetches(cluster: EmbeddedCluster, client_id: str) -> list[Any]:
+    return cluster.requests_of("Fetch", client_id=client_id)
+
+
+def has_long_polls(cluster: EmbeddedCluster, client_id: str) -> bool:
+    """Return whether both brokers hold an incremental fetch back."""
+    waiting = {
+        request.broker_id
+        for request in fetches(cluster, client_id)
+        if request.answered_ms is None and request.body.session_epoch > 0
+    }
+    return len(waiting) == 2
+
+
+def assert_sessions_ended(cluster: EmbeddedCluster, client_id: str) -> None:
+    ended = [request for request in fetches(cluster, client_id) if request.body.session_epoch == -1]
+    assert {request.broker_id for request in ended} == {1, 2}
+    assert all(request.body.session_id and not request.error_codes for request in ended)
+
+
+@pytest.mark.parametrize("group", [None, "closing"])
+def test_close_does_not_wait_for_the_long_poll(cluster: EmbeddedCluster, group: str | None) -> None:
+    client_id = f"blocking-{group}"
+    consumer = KafkaConsumer[bytes, bytes](
+        "t", bootstrap_servers=cluster.bootstrap_servers, client_id=client_id, group_id=group, **LONG_POLL
+    )
+    eventually(lambda: consumer.poll(20) or has_long_polls(cluster, client_id))
+    eventually(lambda: not consumer.poll(20) and has_long_polls(cluster, client_id))
+    began_s = time.monotonic()
+    consumer.close()
+    assert time.monotonic() - began_s < SHORT_S
+    assert_sessions_ended(cluster, client_id)
+    if group is not None:
+        assert cluster.requests_of("LeaveGroup", client_id=client_id)
+
+
+@pytest.mark.parametrize("group", [None, "stopping"])
+def test_asyncio_stop_does_not_wait_for_the_long_poll(cluster: EmbeddedCluster, group: str | None) -> None:
+    client_id = f"asyncio-{group}"
+
+    async def main() -> None:
+        consumer = AIOKafkaConsumer(
+            "t", bootstrap_servers=cluster.bootstrap_servers, client_id=client_id, group_id=group, **LONG_POLL
+        )
+        await consumer.start()
+        for _ in range(2):
+            await consumer.getone()
+        reading = asyncio.create_task(consumer.getone(TopicPartition("t", 0), TopicPartition("t", 1)))
+        while not has_long_polls(cluster, client_id):
+            await asyncio.sleep(0.01)
+        began_s = time.monotonic()
+        await consumer.stop()
+        assert time.monotonic() - began_s < SHORT_S
+        await asyncio.wait({reading})
+        reading.exception()
+
+    asyncio.run(asyncio.wait_for(main(), 100))
+    assert_sessions_ended(cluster, client_id)
