@@ -20,6 +20,8 @@ from pykclient.errors import IllegalArgumentError, RecordDeserializationError, S
 from pykclient.implementation import python_form
 from pykclient.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError, avro_decoder, avro_nodes
 from pykclient.schema_registry.columns import AvroColumns, avro_columns
+from pykclient.schema_registry.rules import RuleError
+from pykclient.schema_registry.schemas import Rule, RuleKind, RuleMode, RuleSet
 from pykclient.testing import EmbeddedCluster
 from tests.schema_registry.avro_strategies import record
 
@@ -260,3 +262,27 @@ def test_poll_arrow_decodes_values_and_names_poison(
         wrong: Any = "avro"
         with pytest.raises(IllegalArgumentError, match="must decode columns"):
             consumer.poll_arrow(0, value=wrong)
+
+
+@pytest.mark.parametrize(
+    ("phase", "mode"),
+    [("domain_rules", RuleMode.READ), ("encoding_rules", RuleMode.WRITEREAD), ("migration_rules", RuleMode.UPGRADE)],
+)
+def test_rules_for_reading_are_refused_and_never_left_out(phase: str, mode: RuleMode) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+    rule = Rule(name="check", kind=RuleKind.CONDITION, mode=mode, type="CEL", expr="message.a > 0")
+    registry: Any = Registry(schema)
+    rule_set = registry._schemas[1].rule_set = RuleSet()
+    setattr(rule_set, phase, [rule])
+    columns = avro_columns(registry)
+    with pytest.raises(RuleError, match="the rule 'check' of type CEL"):
+        columns.decode(pa.array([framed(schema, {"a": 1})], pa.binary()))
+
+
+def test_rules_for_writing_do_not_keep_columns_from_being_read() -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+    rule = Rule(name="check", kind=RuleKind.CONDITION, mode=RuleMode.WRITE, type="CEL", expr="message.a > 0")
+    registry: Any = Registry(schema)
+    registry._schemas[1].rule_set = RuleSet(domain_rules=[rule])
+    columns = avro_columns(registry)
+    assert columns.decode(pa.array([framed(schema, {"a": 1})], pa.binary())).array.to_pylist() == [{"a": 1}]

@@ -4,7 +4,7 @@ Each mutant is a fault in a copy of clients and brokers; the run looks for a see
 
     python -m tests.simulation.mutants [--jobs 2] [--docs] [NAME ...]
 
-With ``--docs`` the rows of these faults in docs/testing.md are rewritten.
+With ``--docs`` the rows of these faults in docs/verification.md are rewritten.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.support.mutants import Mutant, first_failing_schedule, with_fault
 
-_DOCS = Path(__file__).parents[2] / "docs" / "testing.md"
+_DOCS = Path(__file__).parents[2] / "docs" / "verification.md"
 _SEEDS = 2000
 #: Markers around the table in the documentation.
 _BEGIN, _END = "<!-- mutants: begin -->\n", "<!-- mutants: end -->\n"
@@ -576,7 +576,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=_SEEDS, help="how many to try for each")
-    parser.add_argument("--docs", action="store_true", help="write the table in docs/testing.md")
+    parser.add_argument("--docs", action="store_true", help="write the table in docs/verification.md")
     options = parser.parse_args()
     chosen = [mutant for mutant in MUTANTS if not options.names or mutant.name in options.names]
     results: dict[str, str | None] = {}

@@ -17,8 +17,9 @@ from pykclient.schema_registry.avro_decoder import Column, Decoder, next_other
 from pykclient.schema_registry.avro_nodes import BITS, BYTES, FIXED, LIST, Compiler, Shape, Step, shape_of
 from pykclient.schema_registry.avro_types import AvroType, loaded, named_schemas, parse_avro
 from pykclient.schema_registry.rest import load
+from pykclient.schema_registry.rules import RuleError, rules_for
 from pykclient.schema_registry.schema_registry_client import SchemaRegistryClient
-from pykclient.schema_registry.schemas import Schema
+from pykclient.schema_registry.schemas import RuleMode, RulePhase, Schema
 from pykclient.schema_registry.wire import SchemaId
 from pykclient.types import TopicPartition
 
@@ -40,6 +41,21 @@ class Decoded(NamedTuple):
 
     array: Any
     poison: list[Poison]
+
+
+def _ensure_no_rules(schema: Schema, name: str) -> None:
+    """Raise RuleError if a schema has rules for reading: they work on single records, and must not be left out."""
+    rules = [
+        rule
+        for phase in (RulePhase.ENCODING, RulePhase.DOMAIN, RulePhase.MIGRATION)
+        for mode in (RuleMode.READ, RuleMode.UPGRADE, RuleMode.DOWNGRADE)
+        for rule in rules_for(phase, mode, schema, schema)
+    ]
+    if rules:
+        raise RuleError(
+            f"schema {name} has the rule {rules[0].name!r} of type {rules[0].type}, and rules are not executed for "
+            "columns: read these records with poll() and AvroDeserializer"
+        )
 
 
 class _Target:
@@ -102,6 +118,7 @@ class AvroColumns:
 
         Raises:
             RecordDeserializationError: a row cannot be decoded, and ``on_error`` is ``raise``.
+            RuleError: a schema has rules for reading, which are not executed for columns.
             SchemaRegistryError: the registry does not answer.
         """
         pa: Any = load("pyarrow", "arrow")
@@ -218,6 +235,7 @@ class AvroColumns:
             raise
         if (schema.schema_type or "AVRO") != "AVRO":
             return False
+        _ensure_no_rules(schema, str(schema_id))
         self._writers[prefix] = (schema_id, self._parsed(schema))
         return True
 
@@ -240,6 +258,7 @@ class AvroColumns:
         """Return the columns to read into: the given schema's, or the newest one's that records have come with."""
         if self._given is not None:
             if self._target is None:
+                _ensure_no_rules(self._given, "to read into")
                 self._target = _Target(self._parsed(self._given), self._fields)
             return self._target
         for prefix in prefixes:
