@@ -59,7 +59,7 @@ KafkaConsumer("t", group_i="g")  # Unexpected keyword argument "group_i" .*; did
 KafkaProducer(linger_ms="5")  # No overload variant of "KafkaProducer" matches argument type "str"
 KafkaProducer("host:9092")  # No overload variant of "KafkaProducer" matches argument type "str"
 KafkaConsumer(5)  # No overload variant of "KafkaConsumer" matches argument type "int"
-KafkaProducer().send("t", "text")  # Argument 2 to "send" of "KafkaProducer" has incompatible type "str"; expected "bytes \\| None"
+KafkaProducer().send("t", "text")  # Argument 2 to "send" of "SendMethods" has incompatible type "str"; expected "bytes \\| None"
 KafkaProducer(value_serializer=dumps).send("t", [1])  # Argument 2 to "send" .* expected "dict\\[str, int\\] \\| None"
 pykclient.KafkaProducr  # has no attribute "KafkaProducr"; maybe "KafkaProducer"\\?
 """  # noqa: E501
