@@ -43,7 +43,7 @@ def test_a_topic_its_records_and_its_group(pykclient: Pykclient, topic: str, gro
 
 def test_the_cluster_is_healthy(pykclient: Pykclient) -> None:
     checks = pykclient.ok("doctor", "--json").json
-    assert [check["step"] for check in checks][:5] == ["configuration", "DNS", "TCP", "API versions", "metadata"]
+    assert [check["step"] for check in checks][:5] == ["configuration", "code", "DNS", "TCP", "API versions"]
     assert len(pykclient.ok("cluster", "describe", "--json").json["brokers"]) == 1
     assert "transaction.version" in pykclient.ok("cluster", "features").out
     assert pykclient.ok("transactions", "hanging", "--json").json == []

@@ -116,6 +116,7 @@ def test_site_builds_without_a_warning(site: Path) -> None:
         "pykclient.admin",
         "pykclient.aio",
         "pykclient.metrics",
+        "pykclient.schema_registry",
         "pykclient.spark",
         "pykclient.testing",
         "pykclient.testing.simulation",
