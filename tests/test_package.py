@@ -41,5 +41,7 @@ def test_the_changelog_has_this_version() -> None:
 
 
 def test_tools_for_development_are_no_extra() -> None:
-    assert "pytest" in " ".join(DECLARED["dependency-groups"]["dev"])
+    groups = DECLARED["dependency-groups"]
+    assert {"include-group": "quick"} in groups["dev"]
+    assert "pytest" in " ".join(groups["quick"])
     assert "dev" not in DECLARED["project"]["optional-dependencies"]

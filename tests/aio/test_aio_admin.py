@@ -10,11 +10,18 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import aiokafka.admin
 import pytest
 
 from pykclient.admin import Admin, ConfigResource
 from pykclient.aio import AIOKafkaAdminClient
-from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaTimeoutError, TopicExistsError
+from pykclient.errors import (
+    GroupIdNotFoundError,
+    IllegalArgumentError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    TopicExistsError,
+)
 from pykclient.testing import EmbeddedCluster
 from pykclient.types import TopicPartition
 from tests.aio.loops import run
@@ -141,5 +148,68 @@ def test_a_client_that_nobody_closes_warns(cluster: EmbeddedCluster) -> None:
         with pytest.warns(ResourceWarning, match="never closed"):
             del admin
         await asyncio.sleep(0)
+
+    run(main())
+
+
+# --- aiokafka's other methods ----------------------------------------------------------------------------------------
+
+
+def test_it_has_all_methods_of_aiokafka_with_their_arguments() -> None:
+    for name, theirs in vars(aiokafka.admin.AIOKafkaAdminClient).items():
+        if name.startswith("_") or not callable(theirs):
+            continue
+        assert callable(getattr(AIOKafkaAdminClient, name))
+        if name in AIOKAFKAS:
+            ours = getattr(AIOKafkaAdminClient, name)
+            assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters), name
+
+
+AIOKAFKAS = {
+    "alter_configs",
+    "describe_consumer_groups",
+    "find_coordinator",
+    "list_consumer_group_offsets",
+    "list_consumer_groups",
+}
+
+
+def test_aiokafkas_methods_about_groups_and_configs(cluster: EmbeddedCluster) -> None:
+    partitions = [TopicPartition("aiokafkas", number) for number in range(2)]
+
+    async def main() -> None:
+        async with AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            (await admin.create_topics({"aiokafkas": {"num_partitions": 2}})).all()
+            (await admin.alter_group_offsets("readers", {partitions[0]: 7})).all()
+
+            theirs = aiokafka.admin.AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
+            await theirs.start()
+            assert await admin.find_coordinator("readers") == await theirs.find_coordinator("readers")
+            await theirs.close()
+            assert await admin.find_coordinator("an id", 1) in {1, 2, 3}
+            with pytest.raises(IllegalArgumentError, match="0 for groups or 1 for transactions"):
+                await admin.find_coordinator("an id", 2)
+
+            assert ("readers", "") in await admin.list_consumer_groups()
+            coordinator = await admin.find_coordinator("readers")
+            assert ("readers", "") in await admin.list_consumer_groups([coordinator])
+            assert ("readers", "") not in await admin.list_consumer_groups([coordinator % 3 + 1])
+
+            (described,) = await admin.describe_consumer_groups(["readers"])
+            assert (described.group_id, described.members) == ("readers", ())
+            with pytest.raises(GroupIdNotFoundError):
+                await admin.describe_consumer_groups(["readers", "nobody"])
+
+            offsets = await admin.list_consumer_group_offsets("readers")
+            assert {tp: found.offset for tp, found in offsets.items()} == {partitions[0]: 7}
+            asked = await admin.list_consumer_group_offsets("readers", partitions=partitions)
+            assert {tp: found.offset for tp, found in asked.items()} == {partitions[0]: 7, partitions[1]: -1}
+
+            resource = ConfigResource("topic", "aiokafkas", {"retention.ms": "1000"})
+            assert (await admin.alter_configs([resource]))[resource] is None
+            await admin.alter_configs([ConfigResource("topic", "aiokafkas", {"segment.bytes": "2000000"})])
+            entries = (await admin.describe_configs([ConfigResource("topic", "aiokafkas")])).all()
+            (found,) = entries.values()
+            assert (found["retention.ms"].value, found["segment.bytes"].value) == ("1000", "2000000")
 
     run(main())

@@ -287,7 +287,7 @@ def test_stored_offsets_are_what_commit_commits(cluster: EmbeddedCluster) -> Non
     with _consumer(cluster, **{"enable.auto.offset.store": False, "enable.auto.commit": False}) as consumer:
         with pytest.raises(KafkaException) as raised:
             consumer.store_offsets(offsets=[TopicPartition("t", 0, 1)])
-        assert raised.value.args[0] == KafkaError._STATE
+        assert raised.value.args[0] == KafkaError._UNKNOWN_PARTITION
         consumer.subscribe(["t"])
         messages = _read(consumer, 5)
         with pytest.raises(KafkaException) as raised:

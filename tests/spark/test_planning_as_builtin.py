@@ -213,7 +213,6 @@ def test_options_are_taken_and_refused_alike(oracle: Oracle, options: dict[str, 
     ("options", "streaming"),
     [
         ({**SUBSCRIBE, "startingOffset": "earliest"}, False),
-        ({**SUBSCRIBE, "startingTimestamp": "-1"}, True),
         ({**SUBSCRIBE, "startingOffsets": '{"t":{"0":1.5}}'}, True),
         ({**SUBSCRIBE, "startingOffsets": '{"t":{"0":1,"0":2}}'}, True),
         ({**SUBSCRIBE, "startingOffsets": '{"t":{"0":-3}}'}, True),

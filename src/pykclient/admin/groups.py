@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from pykclient import errors
 from pykclient.admin import expect
-from pykclient.admin.api import ApiResult, LookupStrategy, checked, error_of, to_broker
+from pykclient.admin.api import ApiResult, LookupStrategy, checked, error_of, to_any_broker, to_broker
 from pykclient.admin.cluster import broker_ids, of_broker
 from pykclient.admin.descriptions import GroupDescription, GroupListing, MemberDescription
 from pykclient.admin.handlers import ItemsHandler
@@ -27,6 +27,7 @@ from pykclient.protocol.messages.consumer_protocol_assignment import ConsumerPro
 from pykclient.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from pykclient.protocol.messages.delete_groups import DeleteGroupsRequest
 from pykclient.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest
 from pykclient.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from pykclient.protocol.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
@@ -63,6 +64,28 @@ class Described(NamedTuple):
 def coordinator(coordinator_id: int | None = None, name_of: Callable[[Any], str] = str) -> LookupStrategy[Any]:
     """Return the strategy that finds the coordinators of groups, or takes the one that the application names."""
     return CoordinatorStrategy(GROUP, name_of) if coordinator_id is None else to_broker(coordinator_id)
+
+
+class _FindCoordinatorHandler(ItemsHandler[str, int]):
+    """A coordinator that is being elected is asked for again."""
+
+    __slots__ = ()
+
+    RETRIED = (errors.CoordinatorLoadInProgressError, errors.CoordinatorNotAvailableError)
+
+
+def find_coordinator(context: CallContext, name: str, key_type: int) -> Operation[int]:
+    """Return the id of the broker that coordinates a group, or a transactional id (key type 1)."""
+    # All brokers answer this version, which is about one key.
+    builder = RequestBuilder(FindCoordinatorRequest(key=name, key_type=key_type), max_version=3)
+
+    def answers(keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, int]]:
+        for key in keys:
+            yield key, error_of(response.error_code, response.error_message), response.node_id
+
+    handler = _FindCoordinatorHandler("find_coordinator", to_any_broker(), lambda _keys, _timeout_ms: builder, answers)
+    results = yield from context.run(handler, [name])
+    return results[name]
 
 
 # --- listing ---

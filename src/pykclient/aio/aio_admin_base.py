@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from pykclient.admin import expect
+from pykclient.admin import configs, expect, group_offsets, groups
 from pykclient.admin.admin_components import AdminComponents
 from pykclient.admin.operation import CallContext, Operation
 from pykclient.aio.loop_environment import LoopEnvironment
@@ -23,8 +23,11 @@ from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 
 if TYPE_CHECKING:
     from pykclient.admin.admin_call import AdminCall
+    from pykclient.admin.descriptions import GroupDescription
+    from pykclient.admin.results import Results
+    from pykclient.admin.values import ConfigResource
     from pykclient.aio.loop_driver import LoopDriver
-    from pykclient.types import Node
+    from pykclient.types import Node, OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
 
@@ -44,13 +47,13 @@ class AIOAdminBase(SubscribedMetrics):
     #: Where the client takes its time and connections from. Simulations replace it.
     _environment: Environment = SYSTEM_ENVIRONMENT
 
-    def __init__(self, config: Mapping[str, Any] | None = None, /, **configs: Any) -> None:
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
         if config is not None and not isinstance(config, Mapping):
             raise IllegalArgumentError(
                 f"the first argument is {shown(config)}; it must be a dict of settings. The address of a "
                 "broker is given with bootstrap_servers="
             )
-        self._config = AdminClientConfig(config, **configs)
+        self._config = AdminClientConfig(config, **settings)
         self._components: AdminComponents | None = None
         self._driver: LoopDriver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -126,6 +129,83 @@ class AIOAdminBase(SubscribedMetrics):
             if not call.is_done:  # it was cancelled
                 components.calls.abandon(call)
                 driver.wake()
+
+    # --- aiokafka's methods that Admin has under other names ---
+
+    async def find_coordinator(self, group_id: str, coordinator_type: int = 0) -> int:
+        """Return the id of the broker that coordinates a group, or a transactional id with ``coordinator_type`` 1.
+
+        Raises:
+            IllegalArgumentError: an argument is wrong.
+            KafkaError: there is no coordinator.
+        """
+        name, kind = expect.text(group_id, "group_id"), expect.number(coordinator_type, "coordinator_type")
+        if kind not in (0, 1):
+            raise IllegalArgumentError(f"coordinator_type is 0 for groups or 1 for transactions, not {kind}")
+        return await self._run("find_coordinator", None, lambda it: groups.find_coordinator(it, name, kind))
+
+    async def list_consumer_groups(self, broker_ids: Iterable[int] | None = None) -> list[tuple[str, str]]:
+        """Return the names of groups with their protocol types, of some brokers or of all. ``list_groups`` tells more.
+
+        Raises:
+            IllegalArgumentError: ``broker_ids`` are no numbers.
+            KafkaError: a broker could not list its groups.
+        """
+        brokers = None
+        if broker_ids is not None:
+            brokers = [expect.number(id, "broker_ids") for id in expect.items(broker_ids, "broker_ids", "numbers")]
+        results = await self._run("list_groups", None, lambda it: groups.list_groups(it, brokers, (), ()))
+        found = {(group.group_id, group.protocol_type) for listed in results.all().values() for group in listed}
+        return sorted(found)
+
+    async def describe_consumer_groups(
+        self,
+        group_ids: Iterable[str],
+        group_coordinator_id: int | None = None,  # noqa: ARG002 - the client finds it
+        include_authorized_operations: bool = False,  # noqa: ARG002 - always included
+    ) -> list[GroupDescription]:
+        """Return the descriptions of groups, as ``describe_groups``, or raise the first error.
+
+        ``group_coordinator_id`` and ``include_authorized_operations`` have no effect: the client finds coordinators
+        itself, and descriptions always have the operations.
+
+        Raises:
+            IllegalArgumentError: an argument is wrong.
+            KafkaError: a group does not exist, or cannot be described.
+        """
+        ids = expect.texts(group_ids, "group_ids")
+        results = await self._run("describe_groups", None, lambda it: groups.describe_groups(it, ids))
+        return list(results.all().values())
+
+    async def list_consumer_group_offsets(
+        self,
+        group_id: str,
+        group_coordinator_id: int | None = None,  # noqa: ARG002 - the client finds it
+        partitions: Iterable[TopicPartition] | None = None,
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the committed offsets of a group: of all partitions that have one, or of the given ones, -1 for none.
+
+        ``group_coordinator_id`` has no effect: the client finds the coordinator itself.
+
+        Raises:
+            IllegalArgumentError: an argument is wrong.
+            KafkaError: the offsets cannot be read.
+        """
+        specs = group_offsets.group_specs({group_id: partitions})
+        results = await self._run(
+            "list_group_offsets", None, lambda it: group_offsets.list_group_offsets(it, specs, False)
+        )
+        return results[group_id]
+
+    async def alter_configs(self, config_resources: Iterable[ConfigResource]) -> Results[ConfigResource, None]:
+        """Set configurations of resources, whose ``configs`` map keys to values. Other keys stay as they are.
+
+        Raises:
+            IllegalArgumentError: an argument is wrong.
+        """
+        changed = {resource: configs.changes_of(resource) for resource in configs.resources(config_resources)}
+        results = await self._run("alter_configs", None, lambda it: configs.alter_configs(it, changed, False))
+        return results.map(lambda _: None)
 
     def _node_by_id(self, node_id: int) -> Node | None:
         components, _ = self._started()

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pykclient.confluent.partitioners import consistent, fnv1a, murmur2
     from pykclient.confluent.producer import Producer
     from pykclient.confluent.serializing import DeserializingConsumer, SerializingProducer
+    from pykclient.confluent.share_consumer import DeserializingShareConsumer, ShareConsumer
     from pykclient.confluent.topic_partition import TopicPartition, Uuid
     from pykclient.confluent.versions import libversion, version
 
@@ -53,6 +54,7 @@ _HOME = {
     "ConsumerGroupTopicPartitions": "model",
     "ConsumerGroupType": "model",
     "DeserializingConsumer": "serializing",
+    "DeserializingShareConsumer": "share_consumer",
     "ElectionType": "model",
     "IllegalStateException": "kafka_error",
     "IsolationLevel": "model",
@@ -67,6 +69,7 @@ _HOME = {
     "OFFSET_STORED": "constants",
     "Producer": "producer",
     "SerializingProducer": "serializing",
+    "ShareConsumer": "share_consumer",
     "TIMESTAMP_CREATE_TIME": "constants",
     "TIMESTAMP_LOG_APPEND_TIME": "constants",
     "TIMESTAMP_NOT_AVAILABLE": "constants",
@@ -90,6 +93,7 @@ __all__ = [
     "ConsumerGroupTopicPartitions",
     "ConsumerGroupType",
     "DeserializingConsumer",
+    "DeserializingShareConsumer",
     "ElectionType",
     "IllegalStateException",
     "IsolationLevel",
@@ -104,6 +108,7 @@ __all__ = [
     "OFFSET_STORED",
     "Producer",
     "SerializingProducer",
+    "ShareConsumer",
     "TIMESTAMP_CREATE_TIME",
     "TIMESTAMP_LOG_APPEND_TIME",
     "TIMESTAMP_NOT_AVAILABLE",

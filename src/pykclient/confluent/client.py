@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pykclient.confluent.configuration import Configuration
+from pykclient import errors
+from pykclient.confluent.configuration import NOWHERE, Configuration
 from pykclient.confluent.events import Events, monotonic
-from pykclient.confluent.kafka_error import KafkaError, failure
+from pykclient.confluent.kafka_error import KafkaError, KafkaException, error_of, failure
 
 if TYPE_CHECKING:
     from pykclient.admin.kafka_admin_client import KafkaAdminClient
+
+T = TypeVar("T")
 
 #: The interval at which the connections are looked at for ``error_cb``.
 _LOOK_S = 0.1
@@ -19,7 +22,7 @@ _LOOK_S = 0.1
 #: The time limit of a question about the cluster whose caller sets none.
 NO_LIMIT_MS = 2**31 - 1
 
-_numbers = {"producer": 0, "consumer": 0}
+_numbers = {"producer": 0, "consumer": 0, "admin": 0}
 
 
 class _LogEvents(logging.Handler):
@@ -65,6 +68,9 @@ class Client:
         if configuration.logger is not None:
             self._handler = _LogEvents(self, configuration.logger, configuration.text("client.id"))
             logging.getLogger("pykclient").addHandler(self._handler)
+            if configuration.text("debug"):
+                logger, name, text = configuration.logger, self.name, f"{type(self).__name__} with debug contexts"
+                self.events.put(lambda: logger.log(logging.DEBUG, "%s [%s] %s", "INIT", name, text))
 
     # --- what happens by itself ------------------------------------------------------------------------------------
 
@@ -120,7 +126,8 @@ class Client:
         if self._admin is None:
             from pykclient.admin.kafka_admin_client import KafkaAdminClient
 
-            self._admin = KafkaAdminClient(**_admin_settings(self.configuration, self.callbacks()))
+            settings = _admin_settings(self.configuration, self.callbacks())
+            self._admin = built(KafkaAdminClient, settings, "Failed to create admin client: ")
         return self._admin
 
     def callbacks(self) -> dict[str, Callable[..., Any]]:
@@ -173,8 +180,30 @@ class Client:
             self._handler = None
 
 
+def built(make: Callable[..., T], settings: dict[str, Any], prefix: str) -> T:
+    """Return ``make(**settings)``, also if no bootstrap server's name can be resolved now: it may be later.
+
+    Raises:
+        KafkaException: the settings are refused.
+    """
+    try:
+        try:
+            return make(**_by_argument(settings))
+        except errors.ConfigError as error:
+            if "can be resolved" not in str(error):
+                raise
+        # With an address that needs no lookup, the others are kept and looked up again.
+        return make(**_by_argument({**settings, "bootstrap.servers": [*settings["bootstrap.servers"], NOWHERE]}))
+    except errors.KafkaError as error:
+        raise KafkaException(error_of(error, prefix=prefix)) from error
+
+
+def _by_argument(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace(".", "_"): value for name, value in settings.items()}
+
+
 def _admin_settings(configuration: Configuration, callbacks: dict[str, Callable[..., Any]]) -> dict[str, Any]:
     settings = configuration.common()
     if "oauth_cb" in callbacks:
         settings["sasl.oauth.token.provider"] = callbacks["oauth_cb"]
-    return {name.replace(".", "_"): value for name, value in settings.items()}
+    return settings

@@ -90,7 +90,7 @@ _ACKS = {"all": -1}
 _COMPRESSION_LEVELS = {"gzip": range(10), "lz4": range(13), "zstd": range(1, 23)}
 
 #: An address at which nothing listens: what a client without ``bootstrap.servers`` connects to.
-_NOWHERE = "127.0.0.1:1"
+NOWHERE = "127.0.0.1:1"
 
 #: Settings whose effect this client lacks, reported once for each process.
 _told: set[str] = set()
@@ -489,7 +489,7 @@ def _servers(text: str) -> list[str]:
             servers.append(address if has_port else f"{address}:9092")
     if not servers:
         _tell("No `bootstrap.servers` configured: client will not be able to connect to Kafka cluster")
-    return servers or [_NOWHERE]
+    return servers or [NOWHERE]
 
 
 def _unsecured_login(config: str) -> str:

@@ -7,10 +7,10 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from pykclient import errors
-from pykclient.confluent.client import Client
+from pykclient.confluent.client import Client, built
 from pykclient.confluent.cluster_metadata import limit_ms
 from pykclient.confluent.configuration import CONSUMER, Configuration
 from pykclient.confluent.constants import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED
@@ -44,6 +44,8 @@ _CHUNK = 1000
 _TEND_MS = 100
 #: Time for the commit of what was consumed when partitions are revoked.
 _COMMIT_MS = 10_000
+#: The timestamp of errors and events.
+_NO_TIME = (0, -1)
 #: librdkafka's offsets before the end: -2000 - n is n messages before it.
 _TAIL = -2000
 
@@ -84,6 +86,7 @@ class Consumer(Client):
     """
 
     _kind = "consumer"
+    _inner: KafkaConsumer[Any, Any] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Create a consumer.
@@ -93,17 +96,14 @@ class Consumer(Client):
             TypeError: there is no dict, or a callback cannot be called.
             ValueError: there is no ``group.id``.
         """
-        self._inner: KafkaConsumer[Any, Any] | None = None
         configuration = Configuration(CONSUMER, args, kwargs)
         super().__init__(configuration)
         settings = configuration.native()
         if "oauth_cb" in configuration.callbacks:
             settings["sasl.oauth.token.provider"] = configuration.callbacks["oauth_cb"]
             settings["sasl.oauthbearer.config"] = configuration.text("sasl.oauthbearer.config")
-        try:
-            self._inner = KafkaConsumer(settings, max_poll_records=_CHUNK)
-        except errors.KafkaError as error:
-            raise KafkaException(error_of(error, prefix="Failed to create consumer: ")) from error
+        settings["max.poll.records"] = _CHUNK
+        self._inner = built(KafkaConsumer[Any, Any], settings, "Failed to create consumer: ")
         self._stores = configuration.flag("enable.auto.offset.store")
         self._commits = configuration.flag("enable.auto.commit")
         self._commit_interval_ms = configuration.number("auto.commit.interval.ms")
@@ -279,8 +279,8 @@ class Consumer(Client):
         self._assigned = set(natives)
         self._seek_all(inner, wanted)
 
-    def unassign(self) -> None:
-        """Stop reading all partitions.
+    def unassign(self, *_: Any) -> None:
+        """Stop reading all partitions. Arguments are ignored, as in confluent-kafka.
 
         Raises:
             RuntimeError: the consumer is closed.
@@ -497,10 +497,11 @@ class Consumer(Client):
             return None
         self._last_poll_ms = now_ms
         return Message(
+            timestamp=_NO_TIME,
             error=KafkaError(
                 KafkaError._MAX_POLL_EXCEEDED,
                 f"Application maximum poll interval ({self._poll_interval_ms}ms) exceeded by {late_ms}ms",
-            )
+            ),
         )
 
     def _fetch(self, wait_s: float, wanted: int) -> Message[bytes, bytes] | None:
@@ -524,10 +525,11 @@ class Consumer(Client):
             return Message(
                 topic=None if tp is None else tp.topic,
                 partition=-1 if tp is None else tp.partition,
+                timestamp=_NO_TIME,
                 error=error_of(error, KafkaError._AUTO_OFFSET_RESET),
             )
         except errors.OffsetOutOfRangeError as error:
-            return Message(error=error_of(error, KafkaError._AUTO_OFFSET_RESET))
+            return Message(timestamp=_NO_TIME, error=error_of(error, KafkaError._AUTO_OFFSET_RESET))
         except errors.WakeupError:
             return None
         except errors.KafkaError as error:
@@ -536,7 +538,7 @@ class Consumer(Client):
             found = error_of(error)
             if found.fatal():
                 raise KafkaException(found) from error
-            return Message(error=found)
+            return Message(timestamp=_NO_TIME, error=found)
         chunks = self._chunks
         for item in polled.items():
             chunks.append(item)
@@ -590,6 +592,7 @@ class Consumer(Client):
                     native.topic,
                     native.partition,
                     position,
+                    timestamp=_NO_TIME,
                     error=KafkaError(
                         KafkaError._PARTITION_EOF,
                         f"Fetch from broker reached end of partition at offset {position} (HighwaterMark {high})",
@@ -667,7 +670,8 @@ class Consumer(Client):
         if self._stores:
             raise failure(KafkaError._INVALID_ARG, "StoreOffsets failed: Local: Invalid argument or configuration")
         if not any(_native(each) in self._assigned for each in wanted):
-            raise failure(KafkaError._STATE, "StoreOffsets failed: Local: Erroneous state")
+            code = self._code_of_unassigned(wanted[0].topic) if wanted else KafkaError._STATE
+            raise failure(code, f"StoreOffsets failed: {KafkaError(code).str()}")
         for each in wanted:
             if _native(each) in self._assigned:
                 self._stored[_native(each)] = _place(each)
@@ -702,7 +706,7 @@ class Consumer(Client):
             places = {_native(each): _place(each) for each in _checked(offsets) if each.offset >= 0}
         elif message is not None:
             after = _after(message, "commit")
-            places = {_native(after): _place(after)}
+            places = {_native(after): _place(after)} if after.offset >= 0 else {}
         else:
             places = self._uncommitted()
         if not places:
@@ -783,10 +787,13 @@ class Consumer(Client):
             raise TypeError("expected confluent_kafka.TopicPartition")
         prefix = f"Failed to seek to offset {partition.offset}: "
         if _native(partition) not in inner.assignment():
-            known = any(each.topic == partition.topic for each in self._assigned)
-            code = KafkaError._STATE if known else KafkaError._UNKNOWN_PARTITION
+            code = self._code_of_unassigned(partition.topic)
             raise failure(code, f"{prefix}{KafkaError(code).str()}")
         self._seek(inner, partition)
+
+    def _code_of_unassigned(self, topic: str) -> int:
+        known = any(each.topic == topic for each in self._assigned)
+        return int(KafkaError._STATE if known else KafkaError._UNKNOWN_PARTITION)
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Return no messages of these partitions until ``resume``.
@@ -935,8 +942,7 @@ class Consumer(Client):
             self.release()
         self._raise_callback_error()
 
-    def __enter__(self) -> Consumer:
-        self.inner()
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

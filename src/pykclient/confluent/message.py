@@ -64,9 +64,11 @@ class Message(Generic[K, V]):
             self._timestamp_type, self._timestamp = timestamp
         else:
             raise TypeError("timestamp must be a tuple of (int, int)")
-        self._latency = latency
-        self._leader_epoch = leader_epoch
-        self._delivery_count = delivery_count
+        if not -0x8000 <= delivery_count <= 0x7FFF:
+            raise OverflowError("delivery_count is outside the range of 16 bits")
+        self._latency = -1.0 if latency < 0 else latency
+        self._leader_epoch = max(-1, leader_epoch)
+        self._delivery_count = -1 if delivery_count <= 0 else delivery_count
 
     def topic(self) -> str | None:
         """Return the name of the topic, or None."""

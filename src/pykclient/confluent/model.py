@@ -34,7 +34,7 @@ class ConsumerGroupTopicPartitions:
         self.topic_partitions = topic_partitions
 
 
-class _Ordered(Enum):
+class OrderedEnum(Enum):
     """An enumeration that is ordered by its values."""
 
     def __lt__(self, other: object) -> bool:
@@ -43,7 +43,7 @@ class _Ordered(Enum):
         return bool(self.value < other.value)
 
 
-class ConsumerGroupState(_Ordered):
+class ConsumerGroupState(OrderedEnum):
     """The state of a group."""
 
     UNKNOWN = constants.CONSUMER_GROUP_STATE_UNKNOWN
@@ -55,7 +55,7 @@ class ConsumerGroupState(_Ordered):
     EMPTY = constants.CONSUMER_GROUP_STATE_EMPTY
 
 
-class ConsumerGroupType(_Ordered):
+class ConsumerGroupType(OrderedEnum):
     """The type of a group."""
 
     UNKNOWN = constants.CONSUMER_GROUP_TYPE_UNKNOWN
@@ -80,14 +80,14 @@ class TopicPartitionInfo:
         self.isr = isr
 
 
-class IsolationLevel(_Ordered):
+class IsolationLevel(OrderedEnum):
     """The records that count: all, or those of no open or aborted transaction."""
 
     READ_UNCOMMITTED = constants.ISOLATION_LEVEL_READ_UNCOMMITTED
     READ_COMMITTED = constants.ISOLATION_LEVEL_READ_COMMITTED
 
 
-class ElectionType(_Ordered):
+class ElectionType(OrderedEnum):
     """The kind of a leader's election."""
 
     PREFERRED = constants.ELECTION_TYPE_PREFERRED

@@ -13,18 +13,30 @@ _FNV_PRIME = 0x01000193
 _FNV_OFFSET = 0x811C9DC5
 
 
+def _check(partition_count: int) -> None:
+    if not isinstance(partition_count, int):
+        raise TypeError(f"{type(partition_count).__name__!r} object cannot be interpreted as an integer")
+    if partition_count <= 0:
+        raise ValueError("partition_count must be > 0")
+
+
 def consistent(key: bytes, partition_count: int) -> int:
     """Return the partition of ``key`` by CRC-32, as librdkafka's default partitioner computes it."""
+    _check(partition_count)
     return crc32(key) % partition_count
 
 
 def murmur2(key: bytes, partition_count: int) -> int:
     """Return the partition of ``key`` by murmur2, as Java's default partitioner computes it."""
+    _check(partition_count)
+    if not isinstance(key, bytes):
+        raise TypeError(f"a bytes-like object is required, not {type(key).__name__!r}")
     return (_murmur2(key) & POSITIVE) % partition_count
 
 
 def fnv1a(key: bytes, partition_count: int) -> int:
     """Return the partition of ``key`` by FNV-1a, as Sarama computes it."""
+    _check(partition_count)
     value = _FNV_OFFSET
     for byte in key:
         value = ((value ^ byte) * _FNV_PRIME) & 0xFFFFFFFF

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import count
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from pykclient import errors, topic_names
-from pykclient.confluent.client import NO_LIMIT_MS, Client
+from pykclient.confluent.client import NO_LIMIT_MS, Client, built
 from pykclient.confluent.configuration import PRODUCER, Configuration
 from pykclient.confluent.constants import TIMESTAMP_CREATE_TIME
 from pykclient.confluent.events import deadline_of, monotonic, remaining
@@ -46,6 +46,7 @@ class Producer(Client):
     """
 
     _kind = "producer"
+    _inner: KafkaProducer[Any, Any] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Create a producer.
@@ -54,17 +55,14 @@ class Producer(Client):
             KafkaException: a property is unknown, or has a wrong value.
             TypeError: there is no dict, or a callback cannot be called.
         """
-        self._inner: KafkaProducer[Any, Any] | None = None
         configuration = Configuration(PRODUCER, args, kwargs)
         super().__init__(configuration)
         settings = configuration.native()
         if "oauth_cb" in configuration.callbacks:
             settings["sasl.oauth.token.provider"] = configuration.callbacks["oauth_cb"]
             settings["sasl.oauthbearer.config"] = configuration.text("sasl.oauthbearer.config")
-        try:
-            self._inner = KafkaProducer(settings, max_block_ms=_BLOCK_MS)
-        except errors.KafkaError as error:
-            raise KafkaException(error_of(error, prefix="Failed to create producer: ")) from error
+        settings["max.block.ms"] = _BLOCK_MS
+        self._inner = built(KafkaProducer[Any, Any], settings, "Failed to create producer: ")
         self._lock = threading.Lock()  # guards: _served, and the backlog
         self._next: Callable[[], int] = count(1).__next__
         self._counted = 0
@@ -76,6 +74,7 @@ class Producer(Client):
         self._max_size = configuration.number("message.max.bytes")
         self._timeout_ms = configuration.number("message.timeout.ms") or NO_LIMIT_MS
         self._partition = PARTITIONERS[configuration.text("partitioner")]
+        self._initializing = False
         self._transactional = bool(configuration.text("transactional.id"))
         #: The number of partitions of topics, as of the last second.
         self._counts: dict[str, int] = {}
@@ -294,6 +293,10 @@ class Producer(Client):
         """
         if self._inner is None:
             raise RuntimeError(_CLOSED)
+        if not isinstance(topic, str):
+            raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
+        if not isinstance(partition, int):
+            raise TypeError(f"{type(partition).__name__!r} object cannot be interpreted as an integer")
         if not isinstance(messages, list):
             raise TypeError("messages must be a list")
         for index, message in enumerate(messages):
@@ -454,7 +457,12 @@ class Producer(Client):
             KafkaException: ``args[0]`` tells by ``retriable()``, ``fatal()`` and ``txn_requires_abort()`` what to do.
             RuntimeError: the producer is closed.
         """
-        self._transactional_call(lambda inner, limit: inner.init_transactions(limit), timeout)
+        self._initializing = False
+        try:
+            self._transactional_call(lambda inner, limit: inner.init_transactions(limit), timeout)
+        except KafkaException as error:
+            self._initializing = error.args[0] == KafkaError._TIMED_OUT
+            raise
 
     def begin_transaction(self) -> None:
         """Begin a transaction.
@@ -515,6 +523,12 @@ class Producer(Client):
             raise failure(
                 KafkaError._NOT_CONFIGURED, "The Transactional API requires transactional.id to be configured"
             )
+        if self._initializing:
+            raise failure(
+                KafkaError._CONFLICT,
+                "init_transactions() has not completed: call it again until it succeeds",
+                retriable=True,
+            )
         limit = NO_LIMIT_MS / 1000 if deadline is None else max(0.0, deadline - monotonic())
         try:
             call(inner, limit)
@@ -560,8 +574,7 @@ class Producer(Client):
             self.release()
         return True
 
-    def __enter__(self) -> Producer:
-        self.ensure_open()
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -6,6 +6,7 @@ import json
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from pykclient.confluent.configuration import NOWHERE
 from pykclient.confluent.constants import OFFSET_INVALID
 from pykclient.confluent.events import monotonic
 from pykclient.system_time import monotonic_ms, wall_ms
@@ -124,6 +125,8 @@ def _head(client: Any, kind: str, own: dict[str, Any]) -> dict[str, Any]:
 def _brokers(nodes: tuple[Node, ...], metrics: dict[str, Any], group: str, is_down: bool) -> dict[str, Any]:
     brokers = {}
     for node in nodes:
+        if f"{node.host}:{node.port}" == NOWHERE:
+            continue
         own = metrics.get(f"{group}.node-{node.id}")
         coordinator = metrics.get(f"{group}.node-{_COORDINATOR_ID - node.id}", {})
         name = f"{node.host}:{node.port}/{node.id if node.id >= 0 else 'bootstrap'}"

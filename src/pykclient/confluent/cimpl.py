@@ -1,0 +1,51 @@
+"""The names of confluent-kafka's extension module.
+
+As ``confluent_kafka.cimpl`` it runs confluent-kafka's own Python files: ``pykclient.alias`` puts it there for
+``confluent_kafka.cimpl``.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+
+from pykclient.confluent.admin_impl import AdminClientImpl as _AdminClientImpl
+from pykclient.confluent.admin_types import NewPartitions, NewTopic
+from pykclient.confluent.constants import *  # noqa: F403 - the same names
+from pykclient.confluent.consumer import Consumer
+from pykclient.confluent.kafka_error import (
+    ConcurrentModificationException,
+    IllegalStateException,
+    KafkaError,
+    KafkaException,
+)
+from pykclient.confluent.message import Message
+from pykclient.confluent.partitioners import consistent, fnv1a, murmur2
+from pykclient.confluent.producer import Producer
+from pykclient.confluent.share_consumer import ShareConsumer
+from pykclient.confluent.topic_partition import TopicPartition, Uuid
+from pykclient.confluent.versions import libversion, version
+
+__all__ = [
+    "ConcurrentModificationException",
+    "Consumer",
+    "IllegalStateException",
+    "KafkaError",
+    "KafkaException",
+    "Message",
+    "NewPartitions",
+    "NewTopic",
+    "Producer",
+    "ShareConsumer",
+    "TopicPartition",
+    "Uuid",
+    "_AdminClientImpl",
+    "_reentry_identity_var",
+    "consistent",
+    "fnv1a",
+    "libversion",
+    "murmur2",
+    "version",
+]
+
+#: The identity of an asyncio call, which confluent-kafka's AIOConsumer sets.
+_reentry_identity_var: ContextVar[int] = ContextVar("_reentry_identity_var", default=0)

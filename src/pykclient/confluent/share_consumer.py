@@ -1,0 +1,331 @@
+"""The share consumer in confluent-kafka's shape (KIP-932)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from pykclient import errors
+from pykclient.confluent.client import Client, built
+from pykclient.confluent.configuration import CONSUMER, Configuration
+from pykclient.confluent.constants import SHARE_ACKNOWLEDGE_TYPE_ACCEPT
+from pykclient.confluent.events import deadline_of, remaining
+from pykclient.confluent.kafka_error import (
+    ConcurrentModificationException,
+    IllegalStateException,
+    KafkaError,
+    KafkaException,
+    error_of,
+    exception_of,
+    failure,
+)
+from pykclient.confluent.message import Message, consumed
+from pykclient.confluent.model import AcknowledgeType, Messages
+from pykclient.confluent.topic_partition import TopicPartition
+from pykclient.consumer.share.acknowledge_type import AcknowledgeType as NativeType
+from pykclient.consumer.share.kafka_share_consumer import KafkaShareConsumer
+from pykclient.serde import MessageField, SerializationContext
+from pykclient.types import ConsumerRecord
+
+T = TypeVar("T")
+
+_CLOSED = "Share consumer closed"
+_BUSY = "ShareConsumer is not safe for multi-threaded access"
+
+#: Settings of the consumer that a share consumer does not have.
+_KEPT = frozenset(
+    (
+        "allow.auto.create.topics",
+        "auto.offset.reset",
+        "enable.auto.commit",
+        "exclude.internal.topics",
+        "group.instance.id",
+        "group.protocol",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "isolation.level",
+        "max.partition.fetch.bytes",
+        "partition.assignment.strategy",
+        "session.timeout.ms",
+    )
+)
+
+
+class ShareConsumer(Client):
+    """A member of a share group, with confluent-kafka's methods.
+
+    Create it with a dict of librdkafka's properties, ``group.id`` among them. Thread: one at a time.
+    """
+
+    _kind = "consumer"
+    _inner: KafkaShareConsumer[Any, Any] | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        configuration = Configuration(CONSUMER, args, kwargs)
+        super().__init__(configuration)
+        settings = {name: value for name, value in configuration.native().items() if name not in _KEPT}
+        settings["share.acknowledgement.mode"] = configuration.text("share.acknowledgement.mode")
+        settings["max.poll.records"] = configuration.number("max.poll.records")
+        if "oauth_cb" in configuration.callbacks:
+            settings["sasl.oauth.token.provider"] = configuration.callbacks["oauth_cb"]
+        self._inner = built(KafkaShareConsumer[Any, Any], settings, "Failed to create share consumer: ")
+        self._raised: BaseException | None = None
+        #: The records of the last poll, by topic, partition and offset.
+        self._polled: dict[tuple[str, int, int], ConsumerRecord[Any, Any]] = {}
+
+    def subscribe(self, topics: list[str]) -> None:
+        """Subscribe to topics, in the place of an earlier subscription.
+
+        Raises:
+            TypeError: ``topics`` is not a list of str.
+            KafkaException: the list is empty, or no topic can have one of the names.
+            RuntimeError: the consumer is closed.
+        """
+        inner = self.inner()
+        if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
+            raise TypeError("expected list of topic unicode strings")
+        if not topics or not all(topics):
+            raise failure(
+                KafkaError._INVALID_ARG, "Failed to set subscription: Local: Invalid argument or configuration"
+            )
+        self._call(lambda: inner.subscribe(topics), "Failed to set subscription: ")
+
+    def unsubscribe(self) -> None:
+        """Leave the group.
+
+        Raises:
+            RuntimeError: the consumer is closed.
+        """
+        self._call(self.inner().unsubscribe)
+
+    def subscription(self) -> list[str]:
+        """Return the topics subscribed to.
+
+        Raises:
+            RuntimeError: the consumer is closed.
+        """
+        return sorted(self._call(self.inner().subscription) or ())
+
+    def poll(self, timeout: float = -1) -> Messages:
+        """Return messages as soon as there are some; none after ``timeout`` seconds.
+
+        With implicit acknowledgement this accepts the messages of the last call.
+
+        Raises:
+            IllegalStateException: there is no subscription, or messages are not acknowledged.
+            RuntimeError: the consumer is closed.
+        """
+        inner = self.inner()
+        deadline = deadline_of(timeout)
+        if not inner.subscription():
+            raise IllegalStateException("Consumer is not subscribed to any topics")
+        while True:
+            if self._looks:
+                self.look()
+            self.events.serve()
+            left = remaining(deadline)
+            try:
+                polled = self._call(lambda left=left: inner.poll(int(left * 1000)))  # type: ignore[misc]
+            except KafkaException as error:
+                return Messages([Message(error=error.args[0])])
+            self._raise_callback_error()
+            if polled or left <= 0:
+                found = [record for records in polled.values() for record in records]
+                self._polled = {(record.topic, record.partition, record.offset): record for record in found}
+                return Messages._from_list([_message(record) for record in found])
+
+    def acknowledge(self, message: Message[Any, Any], ack_type: AcknowledgeType | int = AcknowledgeType.ACCEPT) -> None:
+        """Decide about a message of the last poll.
+
+        Raises:
+            IllegalStateException: the acknowledgement is implicit, or the message is not one of the last poll.
+            TypeError: this is no message.
+            RuntimeError: the consumer is closed.
+        """
+        if not isinstance(message, Message):
+            raise TypeError("expected confluent_kafka.cimpl.Message")
+        self.acknowledge_offset(message._topic or "", message._partition, message._offset, ack_type)
+
+    def acknowledge_offset(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        ack_type: AcknowledgeType | int = SHARE_ACKNOWLEDGE_TYPE_ACCEPT,
+    ) -> None:
+        """Decide about the message at an offset; see ``acknowledge``."""
+        inner = self.inner()
+        if not isinstance(ack_type, int):
+            raise TypeError(f"{type(ack_type).__name__!r} object cannot be interpreted as an integer")
+        try:
+            kind = NativeType(ack_type)
+        except ValueError:
+            raise failure(KafkaError._INVALID_ARG, f"Failed to acknowledge: invalid type {ack_type}") from None
+        record = self._polled.get((topic, partition, offset))
+        prefix = "Failed to acknowledge: "
+        if record is None:
+            self._call(lambda: inner.acknowledge(topic, partition, offset, kind), prefix)
+        else:
+            self._call(lambda: inner.acknowledge(record, kind), prefix)
+
+    def commit_sync(self, timeout: float = 60) -> dict[TopicPartition, KafkaException | None]:
+        """Send the acknowledgements; return the error of each partition, or None.
+
+        Raises:
+            RuntimeError: the consumer is closed.
+        """
+        inner = self.inner()
+        deadline = deadline_of(timeout)
+        limit = None if deadline is None else max(0, int(timeout * 1000))
+        found = self._call(lambda: inner.commit_sync(limit), "Commit failed: ")
+        self._raise_callback_error()
+        return {
+            TopicPartition(tip.topic, tip.partition): None if error is None else exception_of(error)
+            for tip, error in found.items()
+        }
+
+    def commit_async(self) -> None:
+        """Send the acknowledgements without waiting.
+
+        Raises:
+            RuntimeError: the consumer is closed.
+        """
+        self._call(self.inner().commit_async, "Commit failed: ")
+
+    def set_acknowledgement_commit_callback(
+        self, callback: Callable[[dict[TopicPartition, set[int]], KafkaException | None], object] | None
+    ) -> None:
+        """Call ``callback(offsets, exception)`` inside later calls, when brokers have answered acknowledgements.
+
+        Raises:
+            TypeError: ``callback`` cannot be called.
+            RuntimeError: the consumer is closed.
+        """
+        inner = self.inner()
+        if callback is None:
+            self._call(lambda: inner.set_acknowledgement_commit_callback(None))
+            return
+        if not callable(callback):
+            raise TypeError("callback must be callable or None")
+
+        def tell(offsets: dict[Any, set[int]], error: errors.KafkaError | None) -> None:
+            shown = {TopicPartition(tip.topic, tip.partition): set(places) for tip, places in offsets.items()}
+            try:
+                callback(shown, None if error is None else exception_of(error))
+            except BaseException as raised:  # noqa: BLE001 - raised by the call that this runs in
+                self._raised = raised
+
+        self._call(lambda: inner.set_acknowledgement_commit_callback(tell))
+
+    def inner(self) -> KafkaShareConsumer[Any, Any]:
+        """Return the consumer that does the work.
+
+        Raises:
+            RuntimeError: the consumer is closed.
+        """
+        if self._inner is None:
+            raise RuntimeError(_CLOSED)
+        return self._inner
+
+    def network_client(self) -> Any:
+        return None if self._inner is None else self._inner._consumer.components.client
+
+    def statistics(self) -> str:
+        return "{}"
+
+    def ensure_open(self) -> None:
+        self.inner()
+
+    def close(self) -> None:
+        """Send the acknowledgements, leave the group, and release all resources. A second call does nothing."""
+        inner = self._inner
+        if inner is None:
+            return
+        try:
+            self._call(inner.close)
+            self.events.serve()
+        finally:
+            self._inner = None
+            self.release()
+        self._raise_callback_error()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        self.close()
+        return None
+
+    def __del__(self) -> None:
+        inner = getattr(self, "_inner", None)
+        if inner is not None:
+            self._inner = None
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)
+                inner.__del__()
+
+    def _raise_callback_error(self) -> None:
+        error, self._raised = self._raised, None
+        if error is not None:
+            raise error
+
+    def _call(self, call: Callable[[], T], prefix: str = "") -> T:
+        try:
+            return call()
+        except errors.ConcurrentModificationError as error:
+            raise ConcurrentModificationException(_BUSY) from error
+        except errors.IllegalStateError as error:
+            raise IllegalStateException(f"{prefix}{error}") from error
+        except errors.KafkaError as error:
+            raise KafkaException(error_of(error, prefix=prefix)) from error
+
+
+def _message(record: Any) -> Message[bytes, bytes]:
+    message = consumed(record)
+    message._delivery_count = -1 if record.delivery_count is None else record.delivery_count
+    return message
+
+
+class DeserializingShareConsumer(ShareConsumer):
+    """A share consumer whose ``poll`` deserializes keys and values.
+
+    The configuration has ``key.deserializer`` and ``value.deserializer``, which are called with the bytes and a
+    SerializationContext. A message that they refuse keeps its bytes and gets an ``error()``.
+    """
+
+    def __init__(self, conf: dict[str, Any]) -> None:
+        rest = dict(conf)
+        self._key_deserializer = rest.pop("key.deserializer", None)
+        self._value_deserializer = rest.pop("value.deserializer", None)
+        super().__init__(rest)
+
+    def poll(self, timeout: float = -1) -> Messages:
+        """Return messages with their keys and values deserialized; see ShareConsumer."""
+        messages = super().poll(timeout)
+        for message in messages:
+            if message.error() is None:
+                self._deserialize(message)
+        return messages
+
+    def _deserialize(self, message: Message[Any, Any]) -> None:
+        topic = message.topic()
+        if topic is None:
+            raise TypeError("Message topic is None")
+        context = SerializationContext(topic, MessageField.KEY, message.headers())
+        key, value = message.key(), message.value()
+        code = KafkaError._KEY_DESERIALIZATION
+        try:
+            if self._key_deserializer is not None:
+                key = self._key_deserializer(key, context)
+            code, context.field = KafkaError._VALUE_DESERIALIZATION, MessageField.VALUE
+            if self._value_deserializer is not None:
+                value = self._value_deserializer(value, context)
+        except Exception as error:  # noqa: BLE001 - the message has it
+            message.set_error(KafkaError(code, str(error)))
+            return
+        message.set_key(key)
+        message.set_value(value)
