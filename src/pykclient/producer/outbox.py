@@ -6,7 +6,8 @@ a queue, a batch, a result, a future, the memory and the sequence numbers; the m
 done once in a while: ProducerBatch, ProduceRequestResult, FutureRecordMetadata, BufferPool, PartitionQueue.
 
 The compiled form is one module. It stores numbers as C integers, handles the usual records and batches, and leaves all
-others to Python before it has changed anything. It knows no sender, no metadata and no configuration.
+others to Python before it has changed anything. It knows no sender and no configuration, and of metadata only the
+snapshot that a route was taken from.
 """
 
 from __future__ import annotations
