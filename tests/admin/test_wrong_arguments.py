@@ -332,13 +332,25 @@ INSIDE: dict[str, list[Callable[[Any], Any]]] = {
         lambda odd: AbortTransactionSpec(TP, 1, 1, odd),
     ],
 }
+#: The methods of aiokafka's admin client, which only the one for asyncio has.
+AIOKAFKA_CALLS: dict[str, dict[str, Any]] = {
+    "find_coordinator": {"group_id": "g", "coordinator_type": 0},
+    "list_consumer_groups": {"broker_ids": [1]},
+    "describe_consumer_groups": {
+        "group_ids": ["g"],
+        "group_coordinator_id": None,
+        "include_authorized_operations": False,
+    },
+    "list_consumer_group_offsets": {"group_id": "g", "group_coordinator_id": None, "partitions": [TP]},
+    "alter_configs": {"config_resources": []},
+}
 #: Methods that belong to the life of a client, or make one.
 LIFE = {"close", "start", "in_environment", "of_client", "of_components"}
 
 
 @pytest.mark.parametrize(
     ("cls", "calls"),
-    [(Admin, CALLS | OTHERS), (AIOKafkaAdminClient, CALLS | OTHERS), (KafkaAdminClient, KAFKA_CALLS)],
+    [(Admin, CALLS | OTHERS), (AIOKafkaAdminClient, CALLS | OTHERS | AIOKAFKA_CALLS), (KafkaAdminClient, KAFKA_CALLS)],
     ids=["admin", "asyncio", "kafka-python"],
 )
 def test_no_argument_is_left_out(cls: Any, calls: dict[str, dict[str, Any]]) -> None:
