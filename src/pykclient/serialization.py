@@ -33,7 +33,7 @@ class MessageField(StrEnum):
 
 
 class SerializationContext:
-    """Where a key or value belongs (confluent-kafka: SerializationContext).
+    """The topic and field of a key or value (confluent-kafka: SerializationContext).
 
     ``headers`` are the record's: a list of pairs, or a dict, to which a serializer may add; None if unknown.
     """

@@ -36,7 +36,7 @@ class RuleConditionError(RuleError):
 
 
 class RuleContext:
-    """What a rule is executed for."""
+    """The message, schemas and mode that a rule is executed with."""
 
     __slots__ = ("ctx", "mode", "rule", "source", "subject", "target", "walk")
 

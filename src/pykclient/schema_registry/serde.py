@@ -180,7 +180,7 @@ class NotLoadedError(SerializationError):
 
 
 class Plan:
-    """What a record needs that was asked of the registry. Immutable. Thread: any."""
+    """The registry's answers that one record needs. Immutable. Thread: any."""
 
     __slots__ = ("codec", "has_encoding_rules", "has_rules", "migrations", "reader", "schema_id", "subject", "writer")
 

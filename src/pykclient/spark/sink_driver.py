@@ -60,7 +60,7 @@ def connection_settings(config: Mapping[str, Any], table: type[AbstractConfig]) 
 
 
 class BrokerLimits(NamedTuple):
-    """Whether all brokers allow two-phase commits, and the longest transaction timeout, in ms; None: not known."""
+    """Support for two-phase commits by all brokers, and the longest transaction timeout in ms; None: not known."""
 
     two_phase_commit: bool
     transaction_max_timeout_ms: int | None

@@ -229,7 +229,7 @@ UNKNOWN: Final = "unknown"
 
 
 class Opened(NamedTuple):
-    """What tasks and the commit need to know of an opened batch. ``producer`` is None if no driver was fenced."""
+    """An opened batch, for its tasks and its commit. ``producer`` is None if no driver was fenced."""
 
     producer: Producer | None
     entry: Entry

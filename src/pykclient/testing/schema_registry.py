@@ -40,7 +40,7 @@ class RegistryRequest(NamedTuple):
 
 
 class _Fault:
-    """What happens to the next requests whose path contains ``path``."""
+    """A fault for the next requests whose path contains ``path``."""
 
     def __init__(self, path: str, status: int | None, delay_ms: int, drop: bool, times: int | None) -> None:
         self.path = path
