@@ -23,7 +23,7 @@ BOTH := $(addprefix --ignore=tests/,record/test_twins.py producer/test_speedups.
 # Files that never come near code with a compiled twin (python -m tests.support.twin_use).
 WITHOUT_TWINS := $(addprefix --ignore=,$(shell cat tests/support/without_twins.txt))
 
-.PHONY: help demo test test-full quick lint coverage bench bench-spark docs dist test-all-pythons test-spark-versions clean
+.PHONY: help demo test test-python test-full quick lint coverage bench bench-spark docs dist test-all-pythons test-spark-versions clean
 
 help:
 	@echo 'make demo              336,776 flights through a cluster: produce, consume as a group, check'
@@ -44,13 +44,19 @@ help:
 demo: $(DEMO)
 	@$(BIN)/python -m examples.flights --kafka $(KAFKA) $(ARGS)
 
-# Tests wait for half of their time, so there are four processes for two cores. The second run is of the implementation in
-# Python: of everything that has a compiled twin, without real brokers. It and the first share the compiled tests, also where
-# Python is told not to keep any. On real brokers `make test` runs a contract file for each area, chaos and Spark
+# Tests wait for half of their time, so there are four processes for two cores. mypy is a single process: the tests of the
+# implementation in Python, of everything that has a compiled twin, run beside it without real brokers. Processes that start
+# together would each compile every test, so the tests are collected once before. All share the compiled tests, also where
+# Python is told not to keep any. On real brokers `make test` runs a contract file for each area, some of chaos, and Spark
 # (tests/support/contracts.py), and `make test-full` every test.
 test: export PYTHONDONTWRITEBYTECODE =
-test: lint
+test: $(DEV)
+	@$(MAKE) --no-print-directory --jobs=2 lint test-python
 	$(BIN)/pytest -n $(PROCESSES) --dist loadfile --contracts $(ARGS)
+
+test-python: export PYTHONDONTWRITEBYTECODE =
+test-python: $(DEV)
+	$(BIN)/pytest --collect-only -qq > /dev/null || true  # the next command tells errors
 	PYKCLIENT_IMPL=python $(BIN)/pytest -n $(PROCESSES) --dist loadfile -m 'not java and not kafka and not slow and not exhaustive' $(TWINNED) $(BOTH) $(WITHOUT_TWINS) $(ARGS)
 
 # A few packages are enough. Tests that need others are skipped and listed.
@@ -87,7 +93,7 @@ docs: $(DEV)
 	$(BIN)/python tools/metrics_reference.py docs/metrics.md
 	$(BIN)/python tools/librdkafka_defaults.py docs/migrating.md
 	$(BIN)/python tools/errors_reference.py docs/api/errors.md
-	$(BIN)/python tools/aio_admin.py src/pykclient/aio/aio_kafka_admin_client.py
+	$(BIN)/python tools/aio_admin.py src/pykclient/aio/admin.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 dist: $(DEV)

@@ -29,7 +29,16 @@ SOURCE = Path("src")
 TRANSLATED = "build/cython"
 
 #: The modules that run for each record of a producer or consumer. The others gain nothing by more than -O1.
-HOT = {"_append_state", "_awaited_records", "_columns", "_outbox", "_record_cursor", "_send"}
+HOT = {
+    "_append_state",
+    "_avro_decoder",
+    "_awaited_records",
+    "_columns",
+    "_message",
+    "_outbox",
+    "_record_cursor",
+    "_send",
+}
 #: Without debug information, which would be four fifths of an installation.
 COMPILE_FLAGS = ["-O1", "-g0"]
 HOT_FLAGS = ["-O2", "-g0"]

@@ -19,7 +19,12 @@ from benchmarks.cases import (
 )
 from benchmarks.results import REFERENCE, Results, Spread
 
-_NAMES = {"java": "Java", "built-in": "the built-in source", "built-in-tuned": "the built-in source, tuned"}
+_NAMES = {
+    "java": "Java",
+    "built-in": "the built-in source",
+    "built-in-tuned": "the built-in source, tuned",
+    "pykclient": "pykclient",
+}
 
 
 class Comparison(NamedTuple):
@@ -143,6 +148,26 @@ GOALS = (
     _of_aiokafka("aio-getmany-cpu", "`getmany` in asyncio, CPU", CONSUME, _CPU, 0.25),
     _of_aiokafka("aio-loop-cpu", "`async for` in asyncio, CPU", CONSUME, _CPU, 0.35, "-loop"),
     _of_aiokafka("aio-latency", "one at a time in asyncio, p50", LATENCY, "p50_ms", 0.6),
+    *(
+        Goal(
+            f"confluent-{id}",
+            [
+                Comparison(
+                    f"`pykclient.confluent`, {what}, at defaults, CPU",
+                    f"pykclient-confluent{how}",
+                    bench,
+                    _CPU,
+                    0.5,
+                    to=f"confluent-kafka{how}",
+                )
+            ],
+        )
+        for id, what, how, bench in (
+            ("produce", "`produce` with `on_delivery`", "-reports", PRODUCE_AT_DEFAULTS),
+            ("poll", "`poll`", "-polled", CONSUME_AT_DEFAULTS),
+            ("consume", "`consume(1000)`", "", CONSUME_AT_DEFAULTS),
+        )
+    ),
     _same_as_with_3("partitions-send", "`send`, 1,000 partitions, CPU", _SEND_MANY),
     _same_as_with_3("partitions-poll", "`poll`, 1,000 partitions, CPU", _POLL_MANY),
     _at_most("keys-cpu", "`send` with keys, 1,000 partitions, CPU", "pykclient", _KEYS_MANY, _CPU, 0.6),

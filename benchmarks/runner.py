@@ -176,4 +176,4 @@ def takes_part(client: str, bench: Bench) -> bool:
         return bench.kind != "produce"
     if bench.defaults and not kind.runs_with_defaults:
         return False
-    return bench.kind in kind.kinds and (not kind.only_plain or bench == Bench(bench.kind))
+    return bench.kind in kind.kinds and (not kind.only_plain or bench._replace(defaults=False) == Bench(bench.kind))

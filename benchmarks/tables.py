@@ -79,6 +79,10 @@ _NAMES = {
     ("aiokafka-loop", "consume"): "aiokafka, `async for`",
     ("confluent-kafka-reports", "produce"): "confluent-kafka with `on_delivery`",
     ("confluent-kafka-polled-rarely", "produce"): "confluent-kafka, polled rarely",
+    ("confluent-kafka-polled", "consume"): "confluent-kafka, `poll`",
+    ("pykclient-confluent", "consume"): "`confluent`: `consume(1000)`",
+    ("pykclient-confluent-polled", "consume"): "`confluent`: `poll`",
+    ("pykclient-confluent-reports", "produce"): "`confluent`: `on_delivery`",
 }
 _METHODS = {"busy": "produce", "busy-consume": "consume"}
 

@@ -35,9 +35,12 @@ if TYPE_CHECKING:
 settings.register_profile("pykclient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pykclient")
 
-# A shell starts background programs with SIGINT ignored; programs that the tests start would inherit that.
+# A shell starts background programs with SIGINT ignored, and nohup those that it starts with SIGHUP ignored; programs
+# that the tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 _NEEDS_JAVA = ("java", "kafka", "spark")
 _left_out = pytest.StashKey[list[str]]()

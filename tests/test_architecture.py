@@ -26,7 +26,8 @@ MAY_BE_LONG = {"record/record_cursor.py:decode_into"}
 
 #: Only these modules use the operating system's network; the layers above decide on bytes and a given time.
 SOCKET_MODULES = {
-    "cli/doctor_checks.py",
+    "cli/doctor.py",
+    "cli/writing.py",  # waits for a pipe or a terminal
     "network/channel_builders.py",
     "network/host_resolver.py",
     "network/kafka_channel.py",
@@ -42,16 +43,12 @@ PURE_PACKAGES = ("config/", "protocol/", "record/")
 #: Modules that decide what to send, and leave all waiting to a driver.
 DECIDERS = {
     "admin/access.py",
-    "admin/admin_call.py",
     "admin/admin_calls.py",
     "admin/api.py",
     "admin/cluster.py",
     "admin/configs.py",
     "admin/group_offsets.py",
     "admin/groups.py",
-    "admin/handlers.py",
-    "admin/lookups.py",
-    "admin/operation.py",
     "admin/partitions.py",
     "admin/topics.py",
     "admin/transactions.py",
@@ -60,28 +57,21 @@ DECIDERS = {
     "consumer/coordinator/commit_request_manager.py",
     "consumer/coordinator/committed_offsets_request_manager.py",
     "consumer/coordinator/consumer_heartbeat_request_manager.py",
-    "consumer/coordinator/consumer_member_state.py",
+    "consumer/coordinator/consumer_membership.py",
     "consumer/coordinator/consumer_membership_manager.py",
     "consumer/coordinator/coordinator_request_manager.py",
-    "consumer/coordinator/heartbeat.py",
+    "consumer/coordinator/group_membership.py",
     "consumer/coordinator/heartbeat_request_manager.py",
-    "consumer/coordinator/leave_group_request_manager.py",
     "consumer/coordinator/member_state.py",
     "consumer/fetch_request_manager.py",
     "consumer/fetch_session_handler.py",
-    "consumer/offset_fetcher_utils.py",
-    "consumer/offsets_for_leader_epoch_utils.py",
     "consumer/offsets_request_manager.py",
-    "consumer/positions_validator.py",
-    "consumer/share/share_acknowledge_operation.py",
+    "consumer/share/acknowledgements.py",
     "consumer/share/share_consume_request_manager.py",
     "consumer/share/share_consumer.py",
-    "consumer/share/share_heartbeat_request_manager.py",
-    "consumer/share/share_membership_manager.py",
+    "consumer/share/share_coordinator.py",
     "consumer/share/share_session_handler.py",
     "consumer/request_manager.py",
-    "consumer/request_managers.py",
-    "consumer/timed_operation.py",
     "consumer/topic_metadata_request_manager.py",
     "producer/batch_register.py",
     "producer/producer_batch.py",
@@ -92,7 +82,7 @@ DECIDERS = {
     "producer/waiting_queues.py",
 }
 #: Calls that only look like waits.
-DECIDING = {"call.poll", "manager.poll", "self._coordinator.poll", "self._sole_reader.poll"}
+DECIDING = {"call.poll", "manager.poll", "self.heartbeat.poll", "self._coordinator.poll", "self._sole_reader.poll"}
 #: Calls that wait, whatever they are called on.
 WAITING = {
     "acquire",
@@ -117,7 +107,7 @@ THREAD_WAITS = {"poll_background", "result", "run_until", "transmit"}
 #: Calls of ``poll`` in the clients for asyncio: one does the I/O that is due, the others decide what to send.
 LOOP_POLLS = {"selector.poll", "self._client.managers.poll", "consumer.consumer.poll"}
 #: The only state that all producers of a process share.
-MAY_LOCK = {"record/compression_ratio_estimator.py"}
+MAY_LOCK = {"record/compression_type.py"}
 
 
 def tree(path: Path) -> ast.Module:

@@ -90,7 +90,7 @@ def test_either_class_catches_it(cause: BaseException) -> None:
                 assert getattr(each, name) == getattr(cause, name), name
 
 
-def test_it_reads_as_the_error_of_this_package() -> None:
+def test_traceback_names_the_error_of_this_package() -> None:
     (line,) = traceback.format_exception_only(record_error(CAUSES[0]))
     assert line == "pykclient.errors.RecordDeserializationError: it failed\n"
 
@@ -101,7 +101,7 @@ def test_notes_go_along() -> None:
     assert pickle.loads(pickle.dumps(error)).__notes__ == ["a note"]
 
 
-def test_what_cannot_be_pickled_stays_behind() -> None:
+def test_pickling_leaves_out_causes_that_cannot_be_pickled() -> None:
     class LocalError(ValueError):
         pass
 
@@ -235,7 +235,7 @@ class Upper:
         ),
     ],
 )
-def test_what_a_serializers_failure_says(
+def test_serializer_failure_names_serializer_topic_and_cause(
     pykclient_cluster: EmbeddedCluster, settings: dict[str, Any], value: Any, kind: type[Exception], said: str
 ) -> None:
     pykclient_cluster.create_topic("t")

@@ -23,6 +23,7 @@ import json
 from typing import Any
 import pykclient
 from pykclient import KafkaConsumer, KafkaProducer
+from pykclient.aio import AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaShareConsumer
 from pykclient.serialization import JsonSerializer, LongDeserializer, StringDeserializer, StringSerializer
 
 def dumps(data: dict[str, int]) -> bytes: return json.dumps(data).encode()
@@ -53,6 +54,25 @@ three: KafkaConsumer = KafkaConsumer("t", value_deserializer=loads)
 KafkaProducer(selector=None, api_version=(2, 5), ssl_check_hostname=True, security_protocol="PLAINTEXT", partitioner="murmur2")
 KafkaConsumer("t", consumer_timeout_ms=float("inf"), max_poll_records=5, isolation_level="read_committed")
 
+# asyncio
+async def dumps_later(data: dict[str, int]) -> bytes: return dumps(data)
+reveal_type(AIOKafkaProducer())  # AIOKafkaProducer[bytes, bytes]
+reveal_type(AIOKafkaProducer(key_serializer=StringSerializer, max_batch_size=5, acks=1))  # AIOKafkaProducer[str, bytes]
+reveal_type(AIOKafkaProducer(value_serializer=dumps))  # AIOKafkaProducer[bytes, dict[str, int]]
+reveal_type(AIOKafkaProducer(value_serializer=dumps_later))  # AIOKafkaProducer[bytes, dict[str, int]]
+reveal_type(AIOKafkaProducer({"linger.ms": 5}))  # AIOKafkaProducer[Any, Any]
+reveal_type(AIOKafkaProducer(**settings))  # AIOKafkaProducer[Any, Any]
+reveal_type(AIOKafkaConsumer("t", group_id="g", max_poll_records=None))  # AIOKafkaConsumer[bytes, bytes]
+reveal_type(AIOKafkaConsumer(value_deserializer=loads))  # AIOKafkaConsumer[bytes, dict[str, int]]
+reveal_type(AIOKafkaConsumer({"group.id": "g"}, "t"))  # AIOKafkaConsumer[Any, Any]
+reveal_type(AIOKafkaShareConsumer("t", group_id="g", key_deserializer=bytes.decode))  # AIOKafkaShareConsumer[str, bytes]
+async def programs() -> None:
+    reveal_type(await AIOKafkaProducer().send_and_wait("t", b"v"))  # tuple[str, int, tuple[str, int, fallback=TopicPartition], int, int, int, int, fallback=RecordMetadata]
+    async for record in AIOKafkaConsumer("t", value_deserializer=loads):
+        reveal_type(record.value)  # dict[str, int] | None
+    reveal_type((await AIOKafkaShareConsumer("t", group_id="g").getone()).key)  # bytes | None
+typed: AIOKafkaConsumer[str, str] = AIOKafkaConsumer({"group.id": "g"}, "t")
+
 # mistakes
 KafkaProducer(linger_m=5)  # Unexpected keyword argument "linger_m" .*; did you mean "linger_ms"\\?
 KafkaConsumer("t", group_i="g")  # Unexpected keyword argument "group_i" .*; did you mean "group_id"\\?
@@ -61,17 +81,34 @@ KafkaProducer("host:9092")  # No overload variant of "KafkaProducer" matches arg
 KafkaConsumer(5)  # No overload variant of "KafkaConsumer" matches argument type "int"
 KafkaProducer().send("t", "text")  # Argument 2 to "send" of "SendMethods" has incompatible type "str"; expected "bytes \\| None"
 KafkaProducer(value_serializer=dumps).send("t", [1])  # Argument 2 to "send" .* expected "dict\\[str, int\\] \\| None"
+AIOKafkaProducer(linger_m=5)  # Unexpected keyword argument "linger_m" .*; did you mean "linger_ms"\\?
+AIOKafkaProducer(linger_ms="5")  # No overload variant of "AIOKafkaProducer" matches argument type "str"
+AIOKafkaConsumer("t", group_i="g")  # Unexpected keyword argument "group_i" .*; did you mean "group_id"\\?
+AIOKafkaConsumer("t", fetch_max_wait_ms="1")  # No overload variant of "AIOKafkaConsumer" matches argument types
+AIOKafkaConsumer(5)  # No overload variant of "AIOKafkaConsumer" matches argument type "int"
+AIOKafkaShareConsumer("t", group_i="g")  # Unexpected keyword argument "group_i" .*; did you mean "group_id"\\?
+async def mistakes() -> None:
+    await AIOKafkaProducer().send("t", "text")  # Argument 2 to "send" of "AIOKafkaProducer" has incompatible type "str"; expected "bytes \\| None"
+    await AIOKafkaProducer(value_serializer=dumps_later).send_and_wait("t", [1])  # Argument 2 to "send_and_wait" .* expected "dict\\[str, int\\] \\| None"
 pykclient.KafkaProducr  # has no attribute "KafkaProducr"; maybe "KafkaProducer"\\?
 """  # noqa: E501
+
+#: Lines before a block of docs/asyncio.md, which takes a name of the reader's program for granted.
+BEFORE_BLOCKS = {10: "BOOTSTRAP_SERVERS = 'localhost:9092'\n"}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_what_mypy_says(tmp_path: Path) -> None:
+def test_mypy_infers_types_of_keys_and_values(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
+    page = (ROOT / "docs" / "asyncio.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 11
+    for place, block in enumerate(blocks):  # their errors name other files than the program's, which fails the test
+        (tmp_path / f"block_{place}.py").write_text(BEFORE_BLOCKS.get(place, "") + block)
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=pyproject.toml", "--no-error-summary"]
-    command += ["--allow-any-generics", "--hide-error-codes", "--no-pretty", str(program)]
+    command += ["--allow-any-generics", "--hide-error-codes", "--no-pretty", *map(str, sorted(tmp_path.iterdir()))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     said: dict[int, list[str]] = {}
     for line in done.stdout.splitlines():
@@ -83,10 +120,11 @@ def test_what_mypy_says(tmp_path: Path) -> None:
     for number, line in enumerate(PROGRAM.splitlines(), 1):
         code, _, expected = line.partition("  # ")
         texts = [text.replace("pykclient.consumer.kafka_consumer.", "") for text in said.pop(number, [])]
+        texts = [re.sub(r"pykclient\.(aio\.\w+|types)\.", "", text) for text in texts]
         texts = [text.replace("pykclient.producer.kafka_producer.", "").replace("builtins.", "") for text in texts]
         if not expected:
             assert not texts, (code, texts)
-        elif code.startswith("reveal_type"):
+        elif code.lstrip().startswith("reveal_type"):
             assert texts == [f'Revealed type is "{expected}"'], code
         else:
             assert any(re.search(expected, text) for text in texts), (code, texts)

@@ -49,7 +49,7 @@ def test_flags_agree_with_classes(cls: type[KafkaError]) -> None:
     assert cls.invalid_metadata == issubclass(cls, errors.InvalidMetadataError)
 
 
-def test_for_code() -> None:
+def test_for_code_returns_the_error_of_a_code() -> None:
     assert errors.for_code(0) is None
     known = errors.for_code(6)
     assert isinstance(known, errors.NotLeaderOrFollowerError)

@@ -70,7 +70,7 @@ def test_without_a_build_python_runs(wanted: str | None) -> None:
     assert (done.stdout.strip(), done.stderr) == ("python False False", "")
 
 
-def test_what_is_forced_and_was_not_built_says_how_to_build() -> None:
+def test_forced_implementation_that_was_not_built_says_how_to_build() -> None:
     done = run(NOT_BUILT + NAME, "c")
     assert done.returncode
     error = done.stderr.strip().splitlines()[-1]
@@ -129,7 +129,7 @@ with KafkaProducer(bootstrap_servers="127.0.0.1:1"), KafkaConsumer(bootstrap_ser
     assert line in said[0]
 
 
-def test_this_process_runs_what_it_was_told_to() -> None:
+def test_process_runs_the_implementation_of_the_environment() -> None:
     assert (os.environ.get("PYKCLIENT_IMPL") or "c") == implementation.NAME
 
 

@@ -15,7 +15,7 @@ REPOSITORY = "https://github.com/pykclient/pykclient"
 
 def test_the_first_block_of_the_readme_installs() -> None:
     first_block = README.split("```")[1]
-    assert first_block.strip() == "pip install pykclient"
+    assert first_block.split("\n")[1] == "pip install 'pykclient[cli]'"  # with the command for those without a broker
 
 
 def test_links_work_outside_of_the_repository() -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient import serialization
 from pykclient.errors import ConfigError, SerializationError
@@ -81,7 +80,7 @@ def test_null_stays_null(serde: Serde[Any]) -> None:
 
 @pytest.mark.parametrize("serde", ALL)
 @given(data=st.binary())
-def test_whatever_comes_is_read_or_refused(serde: Serde[Any], data: bytes) -> None:
+def test_any_bytes_are_read_or_refused(serde: Serde[Any], data: bytes) -> None:
     with contextlib.suppress(SerializationError):
         serde.deserialize("t", (), data)
 
@@ -109,7 +108,7 @@ def test_whatever_comes_is_read_or_refused(serde: Serde[Any], data: bytes) -> No
         (VoidSerde(), 0),
     ],
 )
-def test_what_does_not_fit_is_refused(serde: Serde[Any], value: Any) -> None:
+def test_values_that_do_not_fit_are_refused(serde: Serde[Any], value: Any) -> None:
     with pytest.raises(SerializationError, match="cannot be serialized as") as caught:
         serde.serialize("t", (), value)
     assert caught.value.__cause__ is not None
@@ -172,19 +171,19 @@ class Upper:
         (Upper(), b"T:A"),
     ],
 )
-def test_what_can_be_a_serializer(value: Any, expected: bytes) -> None:
+def test_serdes_classes_and_callables_serialize(value: Any, expected: bytes) -> None:
     assert serializer_for(value).serialize("t", (), "a") == expected
     serializer_for(StringSerde).close()
 
 
 @pytest.mark.parametrize("value", [StringSerde, StringSerde(), bytes.decode])
-def test_what_can_be_a_deserializer(value: Any) -> None:
+def test_serdes_classes_and_callables_deserialize(value: Any) -> None:
     assert deserializer_for(value).deserialize("t", (), b"a") == "a"
     deserializer_for(StringSerde).close()
 
 
 @pytest.mark.parametrize("resolve", [serializer_for, deserializer_for])
-def test_what_cannot(resolve: Callable[[Any], object]) -> None:
+def test_other_values_are_no_serializers(resolve: Callable[[Any], object]) -> None:
     assert resolve(None) is BYTES
     with pytest.raises(ConfigError, match="is not callable"):
         resolve(5)

@@ -19,7 +19,7 @@ def test_a_viewed_buffer_is_not_given_out() -> None:
     assert len(buffer) == 100
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_number_and_size_of_kept_buffers_are_bounded() -> None:
     spares = SpareBuffers(2, 1000)
     buffers = [bytearray(100) for _ in range(3)]
     for buffer in buffers:

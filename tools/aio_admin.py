@@ -1,6 +1,6 @@
 """Generate the admin client for asyncio from the blocking one: the same methods as coroutines.
 
-    python tools/aio_admin.py src/pykclient/aio/aio_kafka_admin_client.py [--check]
+    python tools/aio_admin.py src/pykclient/aio/admin.py [--check]
 
 ``--check`` only reports whether the file is up to date.
 """
@@ -38,6 +38,9 @@ _CLASS = '''class AIOKafkaAdminClient(AIOAdminBase):
     """
 '''
 
+#: What programs import from aiokafka's module of the same name.
+_AIOKAFKA_NAMES = ("ConfigResource", "ConfigResourceType", "NewPartitions", "NewTopic")
+
 
 def text() -> str:
     """Return the content of the file."""
@@ -49,6 +52,8 @@ def text() -> str:
     body = body.replace("from pykclient.types import", f"{base}from pykclient.types import", 1)
     body = re.sub(r"(?m)^    def ", "    async def ", body)
     body = body.replace("self._run(", "await self._run(")
+    for name in _AIOKAFKA_NAMES:  # an import with ``as`` is one that others may import from here
+        body = body.replace(f"    {name},\n", f"    {name} as {name},\n", 1)
     command = [sys.executable, "-m", "ruff", "format", "--quiet", "--config", "pyproject.toml", "-"]
     done = subprocess.run(command, input=body, capture_output=True, text=True, check=True, cwd=ROOT)
     return done.stdout

@@ -44,6 +44,11 @@ _SPECIAL = {
 _PARAMETERS = {"key.serializer", "value.serializer", "key.deserializer", "value.deserializer"}
 
 
+#: What AIOKafkaConsumer and AIOKafkaProducer take besides, or instead: aiokafka's names and values.
+_AIOKAFKA_CONSUMER = {"max_poll_records": "int | None", "rebalance_timeout_ms": "Any"}
+_AIOKAFKA_PRODUCER = {"max_batch_size": "int"}
+
+
 def _annotation(key: ConfigKey) -> str:
     if key.type == Type.CLASS:
         return "Any"
@@ -84,12 +89,17 @@ def text() -> str:
     consumer, producer = _fields(ConsumerConfig.DEFINITION), _fields(ProducerConfig.DEFINITION)
     shared = {name: annotation for name, annotation in consumer.items() if producer.get(name) == annotation}
     lines = [_HEADER, *_class("CommonSettings", "TypedDict", "consumers and producers alike", shared)]
-    for name, what, fields in (
-        ("ConsumerSettings", "a KafkaConsumer", consumer),
-        ("ProducerSettings", "a KafkaProducer", producer),
+    reading = {name: kind for name, kind in consumer.items() if name not in {*shared, *_AIOKAFKA_CONSUMER}}
+    blocking = {name: kind for name, kind in consumer.items() if name in _AIOKAFKA_CONSUMER}
+    writing = {name: kind for name, kind in producer.items() if name not in shared}
+    for name, base, what, fields in (
+        ("CommonConsumerSettings", "CommonSettings", "all consumers", reading),
+        ("ConsumerSettings", "CommonConsumerSettings", "a KafkaConsumer", blocking),
+        ("AIOConsumerSettings", "CommonConsumerSettings", "an AIOKafkaConsumer", _AIOKAFKA_CONSUMER),
+        ("ProducerSettings", "CommonSettings", "a KafkaProducer", writing),
+        ("AIOProducerSettings", "ProducerSettings", "an AIOKafkaProducer", _AIOKAFKA_PRODUCER),
     ):
-        own = {field: annotation for field, annotation in fields.items() if field not in shared}
-        lines += _class(name, "CommonSettings", what, own)
+        lines += _class(name, base, what, fields)
     return "\n".join(lines)
 
 

@@ -6,15 +6,23 @@ reports the time of fetching without that).
 
 ``kinds`` are the cases that a client supports. ``share`` is the client's number of records of 100 bytes relative to
 confluent-kafka's, so that fast and slow clients take about as long; ``share_of_many`` is the remaining part of it when
-producing to many partitions. ``only_plain`` excludes codecs, keys, sizes, partitions and defaults;
-``runs_with_defaults`` includes the cases in which clients keep their defaults.
+producing to many partitions. ``only_plain`` excludes codecs, keys, sizes and partitions; ``runs_with_defaults``
+includes the cases in which clients keep their defaults.
 """
 
 from __future__ import annotations
 
 from benchmarks.cases import Case
 from benchmarks.clients.aio import Aiokafka, AiokafkaLoop, PykclientAio, PykclientAioLoop
-from benchmarks.clients.confluent import ConfluentKafka, ConfluentKafkaPolledRarely, ConfluentKafkaWithReports
+from benchmarks.clients.confluent import (
+    ConfluentKafka,
+    ConfluentKafkaPolled,
+    ConfluentKafkaPolledRarely,
+    ConfluentKafkaWithReports,
+    PykclientConfluent,
+    PykclientConfluentPolled,
+    PykclientConfluentWithReports,
+)
 from benchmarks.clients.java import Java
 from benchmarks.clients.kafka_python import (
     KafkaPython,
@@ -50,6 +58,10 @@ CLIENTS: dict[str, type[Client]] = {
         ConfluentKafka,
         ConfluentKafkaWithReports,
         ConfluentKafkaPolledRarely,
+        ConfluentKafkaPolled,
+        PykclientConfluent,
+        PykclientConfluentPolled,
+        PykclientConfluentWithReports,
         Java,
     )
 }

@@ -1,9 +1,10 @@
-"""confluent-kafka (librdkafka), the reference for ratios."""
+"""confluent-kafka (librdkafka), the reference for ratios, and pykclient in its shape."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -30,6 +31,7 @@ class ConfluentKafka:
 
     name = "confluent-kafka"
     distribution = "confluent-kafka"
+    module = "confluent_kafka"
     environment: ClassVar[Mapping[str, str]] = MappingProxyType({})
     kinds: ClassVar[tuple[str, ...]] = (*KafkaPython.kinds, "idle-group-consumer")
     share = 1.0
@@ -38,7 +40,7 @@ class ConfluentKafka:
     runs_with_defaults = True
 
     def _producer(self, case: Case, linger_ms: int = LINGER_MS, transactional_id: str | None = None) -> Any:
-        import confluent_kafka
+        confluent_kafka = import_module(self.module)
 
         if case.defaults:
             return confluent_kafka.Producer({**case.connection, "batch.size": BATCH_SIZE_WITH_DEFAULTS})
@@ -136,7 +138,7 @@ class ConfluentKafka:
         return in_groups(case, lambda: None, lambda value: produce(topic, value), lambda: producer.flush(60))
 
     def _consumer(self, case: Case) -> Any:
-        import confluent_kafka
+        confluent_kafka = import_module(self.module)
 
         consumer = confluent_kafka.Consumer(
             {
@@ -187,7 +189,7 @@ class ConfluentKafka:
         return self._idle_member(case, "consumer")
 
     def _idle_member(self, case: Case, protocol: str) -> Sample:
-        import confluent_kafka
+        confluent_kafka = import_module(self.module)
 
         consumer = confluent_kafka.Consumer(
             {**case.connection, "group.id": f"{case.topic}-{self.name}-{protocol}", "group.protocol": protocol}
@@ -234,12 +236,62 @@ class ConfluentKafkaWithReports(ConfluentKafka):
         return sample
 
 
+class ConfluentKafkaPolled(ConfluentKafka):
+    """A program that gets one message per ``poll``."""
+
+    name = "confluent-kafka-polled"
+    kinds = ("consume",)
+    only_plain = True
+
+    def consume(self, case: Case) -> Sample:
+        consumer = self._consumer(case)
+        poll_one = consumer.poll
+
+        def poll() -> int:
+            message = poll_one(1.0)
+            if message is None:
+                return 0
+            message.value()
+            return 1
+
+        sample = consume_all(case, poll)
+        consumer.close()
+        return sample
+
+
+class PykclientConfluent(ConfluentKafka):
+    """pykclient in confluent-kafka's shape: ``consume(1000)``."""
+
+    name = "pykclient-confluent"
+    distribution = ""
+    module = "pykclient.confluent"
+    kinds = ("consume",)
+    only_plain = True
+
+
+class PykclientConfluentPolled(ConfluentKafkaPolled):
+    """pykclient in confluent-kafka's shape: one message per ``poll``."""
+
+    name = "pykclient-confluent-polled"
+    distribution = ""
+    module = "pykclient.confluent"
+
+
+class PykclientConfluentWithReports(ConfluentKafkaWithReports):
+    """pykclient in confluent-kafka's shape: a delivery report for each record."""
+
+    name = "pykclient-confluent-reports"
+    distribution = ""
+    module = "pykclient.confluent"
+
+
 class ConfluentKafkaPolledRarely(ConfluentKafka):
     """A program that calls ``poll(0)`` after every thousand records, where the documentation does after each one."""
 
     name = "confluent-kafka-polled-rarely"
     kinds = ("produce",)
     only_plain = True
+    runs_with_defaults = False  # as ConfluentKafka does there
 
     def produce(self, case: Case) -> Sample:
         return self._produce_polled_rarely(case)

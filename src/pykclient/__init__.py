@@ -13,12 +13,10 @@ TYPE_CHECKING = False  # importing typing's costs more than all of this module
 if TYPE_CHECKING:
     from pykclient import errors
     from pykclient.admin.kafka_admin_client import KafkaAdminClient
-    from pykclient.consumer.consumer_interceptors import ConsumerInterceptor
-    from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
     from pykclient.consumer.kafka_consumer import KafkaConsumer
-    from pykclient.consumer.share.acknowledge_type import AcknowledgeType
+    from pykclient.consumer.share.acknowledgements import AcknowledgeType
     from pykclient.consumer.share.kafka_share_consumer import KafkaShareConsumer
-    from pykclient.consumer.subscription_pattern import SubscriptionPattern
+    from pykclient.consumer.values import ConsumerInterceptor, ConsumerRebalanceListener, SubscriptionPattern
     from pykclient.errors import KafkaError
     from pykclient.explanation import explain_clients, explain_on_signal
     from pykclient.producer.future import FutureRecordMetadata
@@ -50,10 +48,10 @@ if TYPE_CHECKING:
 #: Public names and their modules.
 _HOME = {
     "AcknowledgedBatch": "producer.interceptors",
-    "AcknowledgeType": "consumer.share.acknowledge_type",
+    "AcknowledgeType": "consumer.share.acknowledgements",
     "ConsumerGroupMetadata": "types",
-    "ConsumerInterceptor": "consumer.consumer_interceptors",
-    "ConsumerRebalanceListener": "consumer.consumer_rebalance_listener",
+    "ConsumerInterceptor": "consumer.values",
+    "ConsumerRebalanceListener": "consumer.values",
     "ConsumerRecord": "types",
     "DefaultSerializer": "serialization",
     "Deserializer": "serialization",
@@ -76,7 +74,7 @@ _HOME = {
     "Serializer": "serialization",
     "StringDeserializer": "serialization",
     "StringSerializer": "serialization",
-    "SubscriptionPattern": "consumer.subscription_pattern",
+    "SubscriptionPattern": "consumer.values",
     "TopicIdPartition": "types",
     "TopicPartition": "types",
     "explain_clients": "explanation",

@@ -1,6 +1,6 @@
 """Values of any class as arguments of the clients, and how error messages show them.
 
-Integers of any class are accepted, such as NumPy's, but not ``bool``: a truth value in the place of a number is a
+Integers of any class are accepted, such as NumPy's, but not ``bool``: a truth value in place of a number is a
 mistake. Errors name the parameter and what it must be. They show only numbers and short text, because a value in the
 wrong place may be a secret.
 """

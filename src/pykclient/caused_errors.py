@@ -27,7 +27,7 @@ _PLAIN = (bool, bytes, float, int, str, type(None))
 
 
 def caused_by(error: E, cause: BaseException) -> E:
-    """Return ``error`` as an instance of its own class and of that of ``cause``, with the attributes of both.
+    """Return ``error`` as an instance of its own class and of ``cause``'s, with the attributes of both.
 
     Where both have an attribute, that of ``error`` wins; so does its text. Return ``error`` itself if no such class can
     exist, or if ``cause`` is an error of this package: callers should then handle ``error`` by its own class.

@@ -47,7 +47,7 @@ class Clock(Protocol):
         """Return a signal that waits by this clock."""
 
     def new_condition(self, lock: Any = None) -> threading.Condition:
-        """Return a condition to ``wait`` for with this clock, on ``lock`` or on a new lock."""
+        """Return a condition to ``wait`` for with this clock, using ``lock`` or a new lock."""
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
         """Wait for a condition whose lock is held; return False after ``timeout_ms``."""

@@ -181,11 +181,11 @@ class RemoteProtocolError(ProtocolError):
 
 
 class ProxyAuthenticationError(AuthenticationError):
-    """The proxy of ``proxy.url`` refuses the client's user or password, or wants some."""
+    """The proxy of ``proxy.url`` rejects the client's user or password, or requires them."""
 
 
 class SslAuthenticationError(AuthenticationError):
-    """The TLS handshake failed for a reason that a retry does not mend."""
+    """The TLS handshake failed for a reason that a retry does not fix."""
 
 
 # --- reported by a broker ------------------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ class RebalanceInProgressError(BrokerError, code=27, name="REBALANCE_IN_PROGRESS
 
 
 class InvalidCommitOffsetSizeError(BrokerError, code=28, name="INVALID_COMMIT_OFFSET_SIZE"):
-    """The committed offsets make a message that is larger than the broker allows."""
+    """The committed offsets do not fit into a message of the size that the broker allows."""
 
 
 class TopicAuthorizationError(AuthorizationError, BrokerError, code=29, name="TOPIC_AUTHORIZATION_FAILED"):
@@ -423,7 +423,7 @@ class DuplicateSequenceError(BrokerError, code=46, name="DUPLICATE_SEQUENCE_NUMB
 
 
 class InvalidProducerEpochError(ApplicationRecoverableError, BrokerError, code=47, name="INVALID_PRODUCER_EPOCH"):
-    """The producer's epoch is over: a newer one with its transactional.id has started, or its transaction timed out."""
+    """The producer's epoch is outdated: a newer producer has its transactional.id, or its transaction timed out."""
 
 
 class InvalidTxnStateError(BrokerError, code=48, name="INVALID_TXN_STATE"):
@@ -759,7 +759,7 @@ class InvalidRegularExpressionError(BrokerError, code=128, name="INVALID_REGULAR
 
 
 class RebootstrapRequiredError(BrokerError, code=129, name="REBOOTSTRAP_REQUIRED"):
-    """The broker's metadata is of no use to this client; the client must bootstrap again from bootstrap.servers."""
+    """The broker's metadata does not fit this client, which must bootstrap again from bootstrap.servers."""
 
 
 class StreamsInvalidTopologyError(BrokerError, code=130, name="STREAMS_INVALID_TOPOLOGY"):

@@ -79,7 +79,7 @@ def _local_time(wall_ms: int) -> datetime:
 
 
 def explain_on_signal(signum: int | None = None, file: TextIO | None = None) -> None:
-    """Write the explanations of all open clients to ``file`` whenever this process gets the signal ``signum``.
+    """Write the explanations of all open clients to ``file`` when this process receives ``signum``.
 
     The default is SIGUSR1 and standard error. The text is written by a thread of its own, so it is also written while
     the main thread waits in a client. Call this from the main thread, as ``signal.signal``. It replaces the handler of
@@ -106,7 +106,7 @@ def explain_on_signal(signum: int | None = None, file: TextIO | None = None) -> 
 
 
 def shown_duration(duration_ms: float) -> str:
-    """Return a duration for people: ``12 ms``, ``1.2 s``, ``3 min 5 s``, ``2 h 4 min``."""
+    """Format a duration: ``12 ms``, ``1.2 s``, ``3 min 5 s``, ``2 h 4 min``."""
     if duration_ms < 999.5:
         return f"{max(duration_ms, 0):.0f} ms"
     seconds = duration_ms / 1_000
@@ -119,7 +119,7 @@ def shown_duration(duration_ms: float) -> str:
 
 
 def shown_size(size_bytes: float) -> str:
-    """Return a size for people: ``512 bytes``, ``1.5 KiB``, ``32 MiB``."""
+    """Format a size: ``512 bytes``, ``1.5 KiB``, ``32 MiB``."""
     if size_bytes < 1024:
         return f"{size_bytes:.0f} bytes"
     for unit in ("KiB", "MiB"):
@@ -135,7 +135,7 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
 
 
 def page(name: str, sections: Sequence[tuple[str, str | list[str]]], problems: deque[LoggedProblem]) -> str:
-    """Return the page of a client: its name, titled lines, and its last warnings and errors."""
+    """Format a client's report: its name, titled lines, and its last warnings and errors."""
     lines = [name]
     for title, content in sections:
         if isinstance(content, str):

@@ -56,7 +56,7 @@ _python_forms: dict[Any, Any] = {}
 
 
 def use_compiled(name: str) -> None:
-    """Replace the functions and classes of the module ``name`` by their compiled forms, if this process runs those.
+    """Replace functions and classes of the module ``name`` by their compiled forms, if those are in use.
 
     The compiled form of ``package/module.py`` is built from ``package/_module.pyx`` (PEP 399). All names that it shares
     with the module are replaced. If a class of the compiled form is a plain one, without fields in C, only its methods
@@ -117,7 +117,7 @@ _is_told = False
 
 
 def tell(logger: logging.Logger | logging.LoggerAdapter[logging.Logger]) -> None:
-    """Log which implementation runs, once per process: a warning if the compiled one is missing, else at debug.
+    """Log once per process which implementation runs: at WARNING if the compiled one is missing, else at DEBUG.
 
     The first client calls this, because logging is rarely configured when the package is imported.
     """

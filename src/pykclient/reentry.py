@@ -2,7 +2,7 @@
 
 A signal handler, or a ``__del__`` that the garbage collector runs, can interrupt a thread between two instructions
 while that thread holds a lock. If it calls the client again, the call cannot wait for that lock, nor for another thread
-that needs it: the interrupted code goes on only after the call has returned.
+that needs it: the interrupted code continues only after the call has returned.
 
 So code that holds a lock also holds its thread's mark (``with HERE.mark, lock:``), and calls that take locks or wait
 for other threads refuse to run on a thread that holds its mark. The mark is a lock that only its own thread takes. It

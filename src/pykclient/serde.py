@@ -29,7 +29,7 @@ class MessageField(StrEnum):
 
 
 class SerializationContext:
-    """Data about the message at hand: ``topic``, ``field`` (a MessageField) and ``headers``."""
+    """Data about the current message: ``topic``, ``field`` (a MessageField) and ``headers``."""
 
     def __init__(self, topic: str, field: MessageField, headers: Any = None) -> None:
         self.topic = topic
@@ -58,7 +58,7 @@ class Serializer:
         """
 
     def close(self) -> None:
-        """Release what this serializer has created; clients close the serializers that they have built."""
+        """Release resources that it has created; clients close the serializers that they have built."""
 
 
 class Deserializer:
@@ -78,7 +78,7 @@ class Deserializer:
         """Take a function that returns the id of the client's cluster; see Serializer."""
 
     def close(self) -> None:
-        """Release what this deserializer has created; clients close the deserializers that they have built."""
+        """Release resources that it has created; clients close the deserializers that they have built."""
 
 
 class SerializerBuilder:

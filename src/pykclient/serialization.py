@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Any, Generic, TypeVar, cast
 
@@ -81,6 +81,7 @@ class Deserializer(Generic[T]):
 
 #: Serializers and deserializers that clients accept with a known type. Clients accept dotted names, too.
 SerializerOf = Serializer[T] | type[Serializer[T]] | Callable[[T], Buffer | None]
+AsyncSerializerOf = Callable[[T], Awaitable[Buffer | None]]
 DeserializerOf = Deserializer[T] | type[Deserializer[T]] | Callable[[bytes], T]
 
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
 from pykclient.consumer_record import ConsumerRecord as ConsumerRecord
-from pykclient.consumer_record_base import Header as Header
-from pykclient.consumer_record_base import Headers as Headers
-from pykclient.consumer_record_base import K as K
-from pykclient.consumer_record_base import V as V
+from pykclient.consumer_record_base import Header as Header, Headers as Headers, K as K, V as V
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pykclient.admin import Admin, KafkaAdminClient
 from pykclient.admin.admin_base import AdminBase
-from pykclient.admin.admin_metadata import AdminMetadata
+from pykclient.admin.admin_calls import AdminMetadata
 from pykclient.config.admin_config import AdminClientConfig
 from pykclient.errors import UnsupportedVersionError
 from pykclient.log_context import LogContext

@@ -33,8 +33,7 @@ from pykclient.admin import (
 )
 from pykclient.errors import IllegalArgumentError, KafkaError
 from pykclient.testing import EmbeddedCluster
-from tests.admin.java_admin import JavaAdmin, as_java, errors_of
-from tests.admin.java_admin import java as java
+from tests.admin.java_admin import JavaAdmin, as_java, errors_of, java as java
 from tests.kafka.cluster import KafkaCluster
 from tests.support.wait import eventually
 

@@ -13,7 +13,7 @@ import pytest
 
 from pykclient import errors
 from pykclient.admin import Admin
-from pykclient.admin.admin_call import AdminCall, Deadline, RetryPolicy
+from pykclient.admin.admin_calls import AdminCall, Deadline, RetryPolicy
 from pykclient.admin.topics import DeleteTopicsHandler
 from pykclient.errors import (
     DisconnectError,

@@ -13,9 +13,7 @@ import pytest
 from pykclient import KafkaConsumer, OffsetAndMetadata, TopicPartition, errors
 from pykclient.admin import GroupState, GroupType, MemberToRemove, OffsetSpec, OffsetTimestamp
 from pykclient.errors import IllegalArgumentError, UnsupportedVersionError
-from tests.admin.test_admin_on_kafka import Sides, of, plainly
-from tests.admin.test_admin_on_kafka import records as records
-from tests.admin.test_admin_on_kafka import sides as sides
+from tests.admin.test_admin_on_kafka import Sides, of, plainly, records as records, sides as sides
 from tests.support.wait import eventually
 
 confluent: Any = confluent_kafka.admin

@@ -33,11 +33,8 @@ from pykclient.errors import (
     MismatchedEndpointTypeError,
     UnsupportedVersionError,
 )
-from tests.admin.java_admin import JavaAdmin, as_java, errors_of, in_order
-from tests.admin.java_admin import java as java
-from tests.admin.test_admin_on_kafka import Sides
-from tests.admin.test_admin_on_kafka import records as records
-from tests.admin.test_admin_on_kafka import sides as sides
+from tests.admin.java_admin import JavaAdmin, as_java, errors_of, in_order, java as java
+from tests.admin.test_admin_on_kafka import Sides, records as records, sides as sides
 from tests.admin.test_groups_on_kafka import member as member
 from tests.admin.test_transactions_on_kafka import transaction as transaction
 from tests.kafka.cluster import KafkaCluster

@@ -139,6 +139,21 @@ def test_topics_with_the_old_classes_and_by_id(both: tuple[Any, Any]) -> None:
     assert ours.list_topics() == []
 
 
+def test_fields_of_responses_are_read_by_place(both: tuple[Any, Any]) -> None:
+    seen = []
+    for number, admin in enumerate(both):
+        name = f"places-{number}"
+        admin.create_topics([name], wait_for_metadata=True)
+        (grown,) = admin.create_partitions({name: 2}).results
+        (elected,) = admin.elect_leaders(0, {name: [0, 1]}).replica_election_results
+        seen.append([grown[0] == name, grown[1], elected[0] == name, sorted((each[0], each[1]) for each in elected[1])])
+        with pytest.raises(IndexError):
+            elected[9]
+        admin.delete_topics([name])
+    theirs, ours = seen
+    assert ours == theirs == [True, 0, True, [(0, 84), (1, 84)]]
+
+
 def test_errors_are_raised_unless_they_are_not_wanted(both: tuple[Any, Any]) -> None:
     theirs, ours = both
     ours.create_topics(["there"], wait_for_metadata=True)

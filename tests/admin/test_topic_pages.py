@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykclient.admin import Admin, topic_pages
+from pykclient.admin import Admin, topics
 from pykclient.admin.descriptions import TopicDescription
 from pykclient.errors import UnknownTopicOrPartitionError
 from pykclient.protocol.api_keys import ApiKeys
@@ -29,7 +29,7 @@ def described(cluster: EmbeddedCluster) -> dict[str, TopicDescription]:
 
 @pytest.mark.parametrize("size", [1, 4, 8, 2000])
 def test_pages(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(topic_pages, "_PAGE_SIZE", size)
+    monkeypatch.setattr(topics, "_PAGE_SIZE", size)
     with EmbeddedCluster(brokers=2) as cluster:
         for name, partitions in TOPICS.items():
             cluster.create_topic(name, partitions)

@@ -11,9 +11,7 @@ import pytest
 from pykclient import TopicPartition, errors
 from pykclient.admin import AbortTransactionSpec, TransactionState
 from pykclient.errors import IllegalArgumentError
-from tests.admin.test_admin_on_kafka import Sides
-from tests.admin.test_admin_on_kafka import records as records
-from tests.admin.test_admin_on_kafka import sides as sides
+from tests.admin.test_admin_on_kafka import Sides, records as records, sides as sides
 from tests.support.wait import eventually
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:kafka")

@@ -10,9 +10,9 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from pykclient.aio.loop_waits import LoopWaits
-from pykclient.aio.steps_runner import StepsRunner
-from pykclient.consumer.application_events import Round, Wait
+from pykclient.aio.loop_driver import LoopWaits
+from pykclient.aio.threadless_consumer import StepsRunner
+from pykclient.consumer.application_driver import Round, Wait
 
 #: A task's waits that may return at once, one after the other.
 MOST_AT_ONCE = 200

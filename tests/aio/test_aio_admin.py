@@ -36,12 +36,12 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 def test_the_file_is_up_to_date() -> None:
-    command = [sys.executable, "tools/aio_admin.py", "src/pykclient/aio/aio_kafka_admin_client.py", "--check"]
+    command = [sys.executable, "tools/aio_admin.py", "src/pykclient/aio/admin.py", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert not done.returncode, done.stderr
 
 
-def test_it_has_the_methods_of_the_blocking_client() -> None:
+def test_methods_and_signatures_equal_the_blocking_clients() -> None:
     calls = {name for name, found in vars(Admin).items() if not name.startswith("_") and callable(found)}
     assert len(calls) > 40
     for name in calls:
@@ -140,6 +140,25 @@ def test_a_client_belongs_to_its_loop(cluster: EmbeddedCluster) -> None:
     asyncio.run(go_on())
 
 
+def test_a_given_loop_must_be_the_one_that_runs_start(cluster: EmbeddedCluster) -> None:
+    async def start(loop: asyncio.AbstractEventLoop) -> None:
+        with pytest.warns(DeprecationWarning, match="`loop` parameter"):
+            client = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers, loop=loop)
+        async with client:
+            await client.describe_cluster()
+
+    async def with_the_running_loop() -> None:
+        await start(asyncio.get_running_loop())
+
+    run(with_the_running_loop())
+    other = asyncio.new_event_loop()
+    try:
+        with pytest.raises(IllegalStateError, match="another event loop"):
+            run(start(other))
+    finally:
+        other.close()
+
+
 def test_a_client_that_nobody_closes_warns(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
@@ -155,7 +174,7 @@ def test_a_client_that_nobody_closes_warns(cluster: EmbeddedCluster) -> None:
 # --- aiokafka's other methods ----------------------------------------------------------------------------------------
 
 
-def test_it_has_all_methods_of_aiokafka_with_their_arguments() -> None:
+def test_all_methods_of_aiokafka_exist_with_their_arguments() -> None:
     for name, theirs in vars(aiokafka.admin.AIOKafkaAdminClient).items():
         if name.startswith("_") or not callable(theirs):
             continue

@@ -81,7 +81,7 @@ class Noting(ConsumerRebalanceListener):
 
     async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
         self.calls.append(("revoked", sorted(tp.partition for tp in revoked)))
-        if self.on_revoked is not None:
+        if revoked and self.on_revoked is not None:  # the first rebalance begins with a call without partitions
             await self.on_revoked()
 
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
@@ -209,8 +209,37 @@ def test_listeners_of_plain_functions(cluster: EmbeddedCluster) -> None:
         listener = NotingAtOnce()
         async with group.listening(listener) as consumer:
             await take(consumer, 3)
-        assert listener.calls == ["assigned", "revoked"]
+        assert listener.calls == ["revoked", "assigned", "revoked"]
 
+    run(main())
+
+
+def test_listeners_hear_of_a_revocation_before_the_first_assignment(cluster: EmbeddedCluster) -> None:
+    """Each rebalance begins with a call, as in aiokafka, also one that a new listener of a member brings about.
+
+    A commit has nothing to do then, and does not fail.
+    """
+    group = Group(cluster)
+    calls: list[tuple[str, set[TopicPartition]]] = []
+
+    class Told(ConsumerRebalanceListener):
+        async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+            await consumer.commit()
+            calls.append(("revoked", revoked))
+
+        def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+            calls.append(("assigned", assigned))
+
+    async def main() -> None:
+        consumer.subscribe([group.topic], listener=Told())
+        async with consumer:
+            assert calls == [("revoked", set()), ("assigned", {*group.tps})]
+            calls.clear()
+            consumer.subscribe([group.topic], listener=Told())
+            await until(lambda: len(calls) == 2)
+            assert calls == [("revoked", {*group.tps}), ("assigned", {*group.tps})]
+
+    consumer = AIOKafkaConsumer(**group.settings())
     run(main())
 
 

@@ -423,6 +423,25 @@ def test_positions(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
+def test_a_seek_does_not_wait_for_the_fetch_in_flight(cluster: EmbeddedCluster) -> None:
+    (tp,) = new_topic(cluster, records=3)
+
+    async def main() -> None:
+        async with reading(cluster, tp, fetch_max_wait_ms=29_000) as consumer:
+            assert await read(consumer, 3) == {tp: numbers(3)}
+            for offset in (1, 2, 0, 1):  # all but the first find both connections with a fetch that waits
+                assert await consumer.getmany() == {}  # a fetch from the end is in flight
+                consumer.seek(tp, offset)
+                found = await consumer.getmany(timeout_ms=10_000)
+                assert [record.offset for record in found[tp]] == list(range(offset, 3))
+            consumer.seek(tp, 3)
+            await asyncio.sleep(0)
+            write(cluster, tp, 1, start=3)
+            assert await read(consumer, 1) == {tp: numbers(1, start=3)}
+
+    run(main())
+
+
 def test_last_stable_offset(cluster: EmbeddedCluster) -> None:
     (tp,) = new_topic(cluster, 1, 5)
 
@@ -486,7 +505,7 @@ def test_no_position_of_a_partition_that_is_not_asked_for(cluster: EmbeddedClust
     run(main())
 
 
-def test_an_error_of_a_partition_that_is_not_asked_for(cluster: EmbeddedCluster) -> None:
+def test_an_error_is_raised_only_by_calls_for_its_partition(cluster: EmbeddedCluster) -> None:
     one, two = new_topic(cluster, 2, 5)
 
     async def main() -> None:

@@ -432,7 +432,7 @@ def test_start_raises_why_the_group_cannot_be_joined(cluster: EmbeddedKafka) -> 
     run(main())
 
 
-def test_a_consumer_that_is_not_stopped(cluster: EmbeddedKafka) -> None:
+def test_a_garbage_collected_consumer_warns_and_disconnects(cluster: EmbeddedKafka) -> None:
     async def main() -> None:
         consumer = Group(cluster, 1).consumer()
         await consumer.start()

@@ -16,7 +16,7 @@ from pykclient.types import OffsetAndMetadata, TopicPartition
 TP = TopicPartition("t", 0)
 
 
-def test_what_is_accepted() -> None:
+def test_aiokafka_forms_of_arguments_are_accepted() -> None:
     assert aiokafka_arguments.offsets({TP: 5}) == {TP: OffsetAndMetadata(5, "")}
     assert aiokafka_arguments.offsets({TP: (5, "note")}) == {TP: OffsetAndMetadata(5, "note")}
     assert aiokafka_arguments.offsets({("t", 0): OffsetAndMetadata(5, "", 3)}) == {TP: OffsetAndMetadata(5, "", 3)}
@@ -52,6 +52,6 @@ def test_a_pattern() -> None:
         (lambda: aiokafka_arguments.timestamps([TP]), IllegalArgumentError, "times are a dict"),
     ],
 )
-def test_what_is_refused(call: Callable[[], Any], error: type[Exception], text: str) -> None:
+def test_wrong_arguments_are_refused(call: Callable[[], Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=re.escape(text)):
         call()

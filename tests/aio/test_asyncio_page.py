@@ -126,7 +126,7 @@ def test_asynchronous_serializers(cluster: EmbeddedCluster) -> None:
 
 
 def test_a_graceful_shutdown(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:
-    serve = names(snippet("import signal"))["serve"]
+    serve = names(snippet("async def serve("))["serve"]
 
     async def work(producer: aio.AIOKafkaProducer) -> None:
         await producer.send("flights", b"sent before the end")
@@ -168,7 +168,7 @@ def test_batches(cluster: EmbeddedCluster) -> None:
 
 
 def test_a_rebalance_listener(cluster: EmbeddedCluster) -> None:
-    counts = names(snippet("from pykclient.aio import ConsumerRebalanceListener"))["Counts"]
+    counts = names(snippet("class Counts("))["Counts"]
 
     class Store:
         def __init__(self) -> None:
@@ -200,7 +200,7 @@ def test_a_rebalance_listener(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_a_reader_that_is_terminated(cluster: EmbeddedCluster) -> None:
+def test_sigterm_cancels_the_reader_of_the_page(cluster: EmbeddedCluster) -> None:
     read = names(snippet("async def read("), signal=signal, AIOKafkaConsumer=aio.AIOKafkaConsumer)["read"]
     seen: list[bytes] = []
 
@@ -260,7 +260,7 @@ async def lifespan_and_request(app: Any, path: str, body: bytes) -> tuple[int, b
 
 
 def test_fastapi(cluster: EmbeddedCluster) -> None:
-    defined = names(snippet("from contextlib"), BOOTSTRAP_SERVERS=cluster.bootstrap_servers)
+    defined = names(snippet("app = FastAPI"), BOOTSTRAP_SERVERS=cluster.bootstrap_servers)
     status, body = run(lifespan_and_request(defined["app"], "/orders/7", b"tea"))
     assert (status, json.loads(body)) == (200, {"partition": 0, "offset": len(values(cluster, "orders")) - 1})
     assert (values(cluster, "orders")[-1], cluster.log(TopicPartition("orders", 0))[-1].key) == (b"tea", b"7")

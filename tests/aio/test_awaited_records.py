@@ -127,7 +127,7 @@ def test_a_batch_that_was_split() -> None:
     run(main())
 
 
-def test_a_batch_that_was_split_and_whose_parts_end_in_another_order() -> None:
+def test_parts_of_a_split_batch_may_complete_in_any_order() -> None:
     async def main() -> None:
         result = ProduceRequestResult(TP)
         futures = attached(result, 4)

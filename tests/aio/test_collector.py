@@ -41,7 +41,7 @@ def test_pending_records_are_not_tracked(cluster: EmbeddedCluster) -> None:
             assert len(gc.get_objects()) - before < RECORDS // 5
             await producer.flush()
             assert len(gc.get_objects()) - before < RECORDS // 5
-            assert [future.result().offset for future in futures[:2]] == [1, 2]  # type: ignore[union-attr]
+            assert [future.result().offset for future in futures[:2]] == [1, 2]
 
     run(main())
 

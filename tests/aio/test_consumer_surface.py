@@ -7,6 +7,8 @@ import importlib
 import inspect
 import pickle
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +17,16 @@ import aiokafka.abc
 import aiokafka.errors
 import pytest
 
+import pykclient.aio
 from pykclient import errors
-from pykclient.aio import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, abc, consumer
-from pykclient.aio import errors as aio_errors
+from pykclient.aio import (
+    AIOKafkaConsumer,
+    ConsumerRebalanceListener,
+    TopicPartition,
+    abc,
+    consumer,
+    errors as aio_errors,
+)
 from pykclient.errors import ConfigError, IllegalArgumentError, IllegalStateError, InvalidTopicError
 
 TP = TopicPartition("t", 0)
@@ -150,6 +159,15 @@ def test_more_calls_before_start() -> None:
     for call in refused:
         with pytest.raises(aio_errors.ConsumerStoppedError):
             call()
+
+
+def test_modules_are_attributes_as_in_aiokafka() -> None:
+    """In a process of its own, in which nothing else has imported them."""
+    names = sorted(pykclient.aio._MODULES)
+    code = f"from pykclient import aio; print([getattr(aio, name).__name__ for name in {names}])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == str([f"pykclient.aio.{name}" for name in names])
+    assert not [name for name in names if not hasattr(aiokafka, name) and name not in {"admin", "helpers"}]
 
 
 def test_names() -> None:

@@ -120,7 +120,7 @@ def test_a_producer_that_was_never_started_is_silent() -> None:
         gc.collect()
 
 
-def test_it_cannot_be_pickled() -> None:
+def test_clients_cannot_be_pickled() -> None:
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(AIOKafkaProducer(client_id="mine"))
 
@@ -236,8 +236,7 @@ def test_the_package_is_loaded_on_demand() -> None:
 
 def test_aiokafka_s_modules() -> None:
     from pykclient import aio, errors, types
-    from pykclient.aio import errors as its_errors
-    from pykclient.aio import producer, structs
+    from pykclient.aio import errors as its_errors, producer, structs
 
     assert producer.AIOKafkaProducer is aio.AIOKafkaProducer is aio.AsyncProducer
     assert structs.TopicPartition is types.TopicPartition is aio.TopicPartition

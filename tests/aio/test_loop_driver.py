@@ -117,6 +117,24 @@ def test_a_turn_for_every_reason_to_have_one(parts: Parts, loop: str) -> None:
     run(main(), loop)
 
 
+def test_the_first_turn_after_a_pause_looks_for_responses_before_it_decides(parts: Parts) -> None:
+    clock = MockClock()
+
+    async def main() -> None:
+        driver = LoopDriver(asyncio.get_running_loop(), parts, parts, parts, clock, parts.turn)
+        driver.start()
+        await some_iterations()
+        for pause_ms, calls in ((99, IO_TURN[2:]), (100, IO_TURN)):
+            parts.calls.clear()
+            clock.advance(pause_ms)
+            driver.wake()
+            await some_iterations()
+            assert parts.calls == calls
+        driver.release()
+
+    run(main())
+
+
 def test_a_turn_that_is_queued_may_come_at_once(parts: Parts) -> None:
     async def main() -> None:
         driver = parts.driver()
@@ -232,7 +250,7 @@ def test_a_task_goes_on_right_after_the_turn_that_settles_its_future(
     assert drivers[0].resumed == []
 
 
-def test_it_is_overdue_if_the_loop_runs_no_turn_for_long(parts: Parts) -> None:
+def test_driver_is_overdue_after_a_long_time_without_a_turn(parts: Parts) -> None:
     async def main() -> None:
         clock = MockClock()
         driver = LoopDriver(asyncio.get_running_loop(), parts, parts, parts, clock, parts.turn)
@@ -358,7 +376,7 @@ def test_an_exception_that_is_not_an_exception_ends_it(parts: Parts) -> None:
     assert parts.turns == 1
 
 
-def test_it_lets_go_of_the_loop_when_the_decider_has_closed(parts: Parts) -> None:
+def test_driver_unregisters_from_the_loop_after_close(parts: Parts) -> None:
     async def main() -> None:
         driver = parts.driver()
         driver.start()

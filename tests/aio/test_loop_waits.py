@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pykclient.aio.loop_environment import LoopClock
-from pykclient.aio.loop_waits import LoopWaits, MemoryLine
+from pykclient.aio.loop_driver import LoopClock, LoopWaits, MemoryLine
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import IllegalStateError
 from pykclient.producer.buffer_pool import BufferPool, Loan, MustWait
@@ -103,7 +102,7 @@ def test_memory_goes_to_who_came_first() -> None:
 
 
 @pytest.mark.parametrize("woken", [False, True])
-def test_who_is_cancelled_leaves_the_line_and_takes_nothing(woken: bool) -> None:
+def test_cancelled_waiter_leaves_the_line_and_takes_nothing(woken: bool) -> None:
     async def main() -> None:
         memory = Memory()
         held = await memory.take("holder", 950)
@@ -143,7 +142,7 @@ def test_the_time_for_memory_runs_out() -> None:
     run(main())
 
 
-def test_who_needs_more_at_the_second_look_keeps_its_place() -> None:
+def test_waiter_that_needs_more_keeps_its_place() -> None:
     async def main() -> None:
         memory = Memory()
         holder = await memory.take("holder", 900)

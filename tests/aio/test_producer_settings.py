@@ -38,7 +38,7 @@ from pykclient.errors import ConfigError
         ({"security_protocol": "PLAINTEXT"}, "acks", "-1"),
     ],
 )
-def test_what_a_setting_means(settings: dict[str, Any], key: str, value: object) -> None:
+def test_settings_become_kafkas_keys(settings: dict[str, Any], key: str, value: object) -> None:
     assert AIOKafkaProducer(**settings).config[key] == value
 
 
@@ -60,7 +60,8 @@ PASSWORD = {"security_protocol": "SASL_PLAINTEXT", "sasl_plain_username": "alice
         (None, {**PASSWORD, "sasl_mechanism": "SCRAM-SHA-512"}, "SCRAM-SHA-512"),
         ({"sasl.mechanism": "SCRAM-SHA-256"}, PASSWORD, "SCRAM-SHA-256"),
         ({"sasl.mechanisms": "SCRAM-SHA-256"}, PASSWORD, "SCRAM-SHA-256"),
-        (None, {"security_protocol": "SASL_PLAINTEXT"}, "GSSAPI"),
+        (None, {"security_protocol": "SASL_PLAINTEXT", "sasl_kerberos_service_name": "broker"}, "GSSAPI"),
+        ({"security.protocol": "SASL_PLAINTEXT"}, {}, "GSSAPI"),
     ],
 )
 def test_mechanisms(make: Any, config: dict[str, Any] | None, settings: dict[str, Any], mechanism: str) -> None:
@@ -78,13 +79,18 @@ def test_mechanisms(make: Any, config: dict[str, Any] | None, settings: dict[str
         ({"security_protocol": "SOME"}, "`security_protocol` should be SSL or PLAINTEXT"),
         ({"security_protocol": "SSL"}, "`ssl_context` is mandatory if security_protocol=='SSL'"),
         ({"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}, "`ssl_context` is mandatory"),
+        ({"security_protocol": "SASL_PLAINTEXT"}, "sasl_plain_username and sasl_plain_password required for PLAIN"),
+        (
+            {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_plain_username": "a"},
+            "sasl_plain_username and sasl_plain_password required for PLAIN",
+        ),
         ({"transactional_id": "t", "acks": 1}, "transactional.id needs acks=all"),
         ({"max_batch_size": 5, "batch_size": 5}, "give one of them"),
         ({"linger": 5}, "linger"),
         ({"max_batch_size": "large"}, "batch"),
     ],
 )
-def test_what_is_refused(settings: dict[str, Any], text: str) -> None:
+def test_wrong_settings_are_refused(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         AIOKafkaProducer(**settings)
     assert text in str(caught.value)

@@ -12,7 +12,7 @@ import pytest
 from pykclient import KafkaProducer
 from pykclient.aio import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from pykclient.aio.errors import ConsumerStoppedError
-from pykclient.aio.loop_waits import LoopWaits
+from pykclient.aio.loop_driver import LoopWaits
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.testing import EmbeddedCluster
 from tests.aio.loops import run, until
@@ -130,7 +130,7 @@ def test_seek_without_backoff_lets_the_loop_run(cluster: EmbeddedCluster) -> Non
             for _ in range(20):
                 await asyncio.sleep(0.001)
             assert not seeking.done()
-            hold.release()
+            await until(lambda: hold.release() == 1)  # once it has come, which the busy loop may delay
             assert await seeking
             assert await consumer.position(tp) == 10
             await consumer.seek_to_beginning(tp)

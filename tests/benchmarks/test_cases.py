@@ -36,7 +36,7 @@ def test_each_case_has_the_reference_client_and_ours(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("bench", list(plan()), ids=str)
-def test_nobody_reads_more_than_there_is(bench: Bench) -> None:
+def test_no_client_reads_more_records_than_exist(bench: Bench) -> None:
     for client in CLIENTS.values():
         assert records_of(bench, 1.0) * share(client, bench) >= 1
         if bench.reads:
@@ -53,7 +53,7 @@ def test_values_have_their_size_and_come_again_late() -> None:
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_as_many_records_as_asked_for(keyed: bool) -> None:
+def test_chunks_add_up_to_the_number_of_records(keyed: bool) -> None:
     case = Case("produce", "", "", 3, 0, 1000, "none", keyed)
     for records in (1, 999, 1000, 1001, 10_000):
         assert sum(map(len, chunks(case, records))) == records

@@ -54,7 +54,7 @@ def test_a_figure_is_the_median_with_the_lowest_and_the_highest(canned: Results)
     assert canned.figure("java", PRODUCE, "cpu_us_per_record") == Spread(3.5, 3.0, 4.0)
 
 
-def test_what_was_not_measured_is_none(canned: Results) -> None:
+def test_unmeasured_figures_are_none(canned: Results) -> None:
     assert canned.figure("pykclient", CONSUME, "cpu_us_per_record") is None
     assert canned.figure("pykclient", PRODUCE, "p50_ms") is None
     assert canned.ratio("pykclient", CONSUME, "cpu_us_per_record") is None
@@ -106,7 +106,7 @@ def test_a_later_run_replaces_the_cases_that_it_repeats(tmp_path: Path, canned: 
     assert [path] == list(tmp_path.iterdir())
 
 
-def test_what_was_measured_before_a_run_broke_is_kept_apart(tmp_path: Path) -> None:
+def test_lines_of_a_broken_run_are_kept_apart(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     path.write_text("of an earlier run")
 
@@ -136,7 +136,7 @@ def test_some_goals_bound_a_figure_itself() -> None:
     assert tuple(verdict.ratio) == pytest.approx((0.05, 0.04, 0.07))
 
 
-def test_of_many_comparisons_the_worst_one_counts() -> None:
+def test_the_worst_of_several_ratios_is_reported() -> None:
     fast, slow = Bench("produce", 1000, "lz4"), Bench("consume", 100, "zstd")
     measured = Results(
         ABOUT,

@@ -11,7 +11,7 @@ from benchmarks import goals, report, tables
 from benchmarks.report import Place
 from benchmarks.results import Line, Results, case_of
 from benchmarks.spark.__main__ import home_without_zip, parse
-from benchmarks.spark.cases import CASES, FIGURES, GOALS, OURS, REFERENCE, ROWS_PER_TRIGGER, SOURCES, TABLES
+from benchmarks.spark.cases import CASES, FIGURES, GOALS, OURS, REFERENCE, ROWS_PER_TRIGGER, SINKS, SOURCES, TABLES
 from benchmarks.spark.processes import Cpu, cpu
 from benchmarks.spark.topics import BEGUN_MS, KEPT_OF, STEP_MS, kept_after_ms
 from tests.benchmarks.test_report import ABOUT
@@ -25,7 +25,7 @@ def line(source: str, case: str, **figures: float) -> Line:
 def test_cases_are_told_apart_and_compared_with_the_reference() -> None:
     assert len({case.bench for case in CASES.values()}) == len(CASES)
     for case in CASES.values():
-        assert {REFERENCE, OURS} <= set(case.sources) <= set(SOURCES)
+        assert {REFERENCE, OURS} <= set(case.sources) <= set(SOURCES | SINKS)
     assert set(ROWS_PER_TRIGGER) <= set(CASES)
 
 

@@ -17,7 +17,7 @@ def told(*numbers: int) -> list[Acknowledged]:
     return [Acknowledged(0, number, offset) for offset, number in enumerate(numbers)]
 
 
-def test_what_is_well() -> None:
+def test_correct_log_passes() -> None:
     check_partition("t-0", 0, log(0, 1, 2, 5), told(0, 1, 2))
 
 
@@ -32,7 +32,7 @@ def test_what_is_well() -> None:
         ([Written(0, b"1:0:")], []),  # in another partition's log
     ],
 )
-def test_what_is_not(written: list[Written], acknowledged: list[Acknowledged]) -> None:
+def test_violations_are_found(written: list[Written], acknowledged: list[Acknowledged]) -> None:
     with pytest.raises(AssertionError):
         check_partition("t-0", 0, written, acknowledged)
 

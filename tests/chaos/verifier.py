@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Self
 import confluent_kafka
 
 from pykclient import KafkaConsumer, KafkaProducer
-from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
+from pykclient.consumer.values import ConsumerRebalanceListener
 from pykclient.errors import KafkaTimeoutError
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.types import RecordMetadata, TopicPartition

@@ -150,7 +150,9 @@ def test_offsets_are_moved_only_when_asked(
     assert committed() is None
 
 
-def test_a_dry_run_says_so(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str, group_id: str) -> None:
+def test_a_dry_run_names_the_option_that_executes_it(
+    pykclient: Pykclient, cluster: EmbeddedCluster, topic: str, group_id: str
+) -> None:
     cluster.create_topic(topic, 1)
     result = pykclient.ok("offsets", "reset", group_id, "-t", topic, "--to-latest")
     assert "--execute" in result.err

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from pykclient import implementation
-from pykclient.cli.doctor_checks import Listener, connection_checks
+from pykclient.cli.doctor import Listener, connection_checks
 from pykclient.config.admin_config import AdminClientConfig
 from pykclient.testing import EmbeddedCluster, Security
 from tests.cli.command import Pykclient
@@ -81,7 +81,7 @@ def test_listener_that_ends_tls_without_an_answer_is_told_as_clients_do(steps: A
 
     def serve(connection: socket.socket) -> None:
         received = connection.recv(65536)
-        if received.startswith(b"\x16"):
+        if not received or received.startswith(b"\x16"):
             return
         host, _, port = cluster.bootstrap_servers.rpartition(":")
         with socket.create_connection((host, int(port)), 30) as broker:
@@ -102,7 +102,7 @@ def test_a_name_that_does_not_exist(steps: Any) -> None:
     assert "bootstrap.servers" in text
 
 
-def test_a_port_where_nobody_listens(pykclient: Pykclient) -> None:
+def test_doctor_fails_at_tcp_if_the_connection_is_refused(pykclient: Pykclient) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -113,7 +113,7 @@ def test_a_port_where_nobody_listens(pykclient: Pykclient) -> None:
     assert "Begin with the first: TCP." in result.out
 
 
-def test_something_that_is_no_kafka(steps: Any) -> None:
+def test_doctor_fails_at_api_versions_without_an_answer(steps: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         step, is_ok, text = steps("-b", f"127.0.0.1:{silent.getsockname()[1]}")[-1]
     assert (step, is_ok) == ("API versions", False)
@@ -184,7 +184,7 @@ def test_a_wrong_password(steps: Any, secure_cluster: EmbeddedCluster, monkeypat
     assert "not-hers" not in text
 
 
-def test_an_authority_that_is_not_trusted(
+def test_doctor_fails_at_tls_if_the_authority_is_not_trusted(
     steps: Any, secure_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers = secure_settings(secure_cluster, monkeypatch)
@@ -194,7 +194,7 @@ def test_an_authority_that_is_not_trusted(
     assert "certificate" in text
 
 
-def test_settings_for_tls_that_are_wrong(steps: Any, cluster: EmbeddedCluster) -> None:
+def test_doctor_fails_at_tls_if_a_file_is_missing(steps: Any, cluster: EmbeddedCluster) -> None:
     options = ("-X", "security.protocol=SSL", "-X", "ssl.ca.location=no-such-file.pem")
     step, is_ok, text = steps("-b", cluster.bootstrap_servers, *options)[-1]
     assert (step, is_ok) == ("TLS", False)

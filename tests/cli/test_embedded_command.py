@@ -68,7 +68,7 @@ def running(*options: str) -> Iterator[Command]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_until_it_is_told_to_end(number: signal.Signals) -> None:
+def test_cluster_serves_until_a_signal(number: signal.Signals) -> None:
     with running("--brokers", "3", "--topic", "orders:6:3") as command:
         assert len(command.bootstrap_servers.split(",")) == 3
         command.await_line("topic orders: 6 partitions, 3 replicas each$")
@@ -80,7 +80,7 @@ def test_it_serves_until_it_is_told_to_end(number: signal.Signals) -> None:
     assert took_s < 20.0, "it does not wait for those who are connected"
 
 
-def test_it_tells_what_happens() -> None:
+def test_verbose_prints_requests_and_events() -> None:
     with running("--verbose", "--config", "num.partitions=2") as command:
         servers = command.bootstrap_servers
         with KafkaProducer[bytes, bytes](bootstrap_servers=servers, client_id="teller") as producer:
@@ -96,7 +96,7 @@ def test_it_tells_what_happens() -> None:
             command.await_line(time_of_day + "group readers: Stable, 1 member, generation 1$")
 
 
-def test_it_poses_as_an_old_release() -> None:
+def test_release_option_limits_api_versions() -> None:
     with running("--release", "2.1", "--memory-limit", "64MB") as command:
         command.await_line("1 broker as Kafka 2.1")
 
@@ -112,12 +112,12 @@ def test_a_port_in_use_is_told() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_host_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_about_the_host_does_not_advise_another_port(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["embedded", "--host", "no-such-host.invalid", "--port", "0"]) == 1
     assert "--port" not in capsys.readouterr().err
 
 
-def test_it_ends_where_nobody_listens_to_it() -> None:
+def test_closed_stdout_ends_the_command() -> None:
     with running() as command:
         command.await_line("Ctrl-C ends")
         assert command.process.stdout is not None
@@ -140,7 +140,7 @@ def test_it_ends_where_nobody_listens_to_it() -> None:
         (["--brokers", "1", "--topic", "orders:1:3"], "eplication factor"),
     ],
 )
-def test_what_cannot_be_is_told(options: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_options_are_explained(options: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["embedded", "--port", "0", *options]) in (1, 2)
     shown = capsys.readouterr()
     assert shown.err.startswith("pykclient: ")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykclient.cli.narrator import changes
+from pykclient.cli.embedded import changes
 from pykclient.testing.history import ClusterState, GroupState, PartitionState
 from pykclient.types import TopicPartition
 

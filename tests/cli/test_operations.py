@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pykclient import KafkaProducer, OffsetAndMetadata, TopicPartition
+from pykclient.admin import Admin
 from pykclient.admin.descriptions import (
     GroupDescription,
     GroupListing,
@@ -20,9 +21,10 @@ from pykclient.admin.descriptions import (
     TopicDescription,
     TopicListing,
 )
-from pykclient.admin.results import Results
-from pykclient.admin.values import GroupState, GroupType
+from pykclient.admin.values import GroupState, GroupType, Results
 from pykclient.cli import top
+from pykclient.spark import transactions as rules
+from pykclient.spark.sink_driver import SinkDriver
 from pykclient.testing import EmbeddedCluster
 from pykclient.types import Node
 from tests.cli.command import Pykclient
@@ -241,50 +243,77 @@ def test_rates_and_rebalances(monkeypatch: pytest.MonkeyPatch) -> None:
     assert monitor.turn()[1][0]["changes"] == 2
 
 
-def test_transactions_of_spark_jobs(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str) -> None:
-    from pykclient.spark.sink_driver import SinkDriver
-    from pykclient.spark.transactions import Opened, Owner, Producer, Transaction, commit_batch, open_batch
+class SparkJob:
+    """The parts of a Spark job with an exactly-once sink that the brokers see. Its prefix is the topic's name."""
 
-    cluster.create_topic(topic, 1)
-    servers, ledger = cluster.bootstrap_servers, f"{topic}-ledger"
-    options = ("--ledger", ledger)
-    assert pykclient.ok("spark-transactions", "list", *options, "--json").json == []
+    def __init__(self, servers: str, topic: str, ledger: str) -> None:
+        self._servers, self._topic, self._ledger = servers, topic, ledger
 
-    def opened() -> Opened:
-        with SinkDriver({"bootstrap.servers": servers}, topic, ledger) as driver:
-            return driver.run(open_batch(Owner("/c")))
+    def open(self) -> rules.Opened:
+        with SinkDriver({"bootstrap.servers": self._servers}, self._topic, self._ledger) as driver:
+            return driver.run(rules.open_batch(rules.Owner("/c")))
 
-    def written() -> Transaction:
-        producer = KafkaProducer[bytes, bytes](bootstrap_servers=servers, transactional_id=f"{topic}-0-0")
+    def write(self) -> rules.Transaction:
+        """Write a row in a transaction that stays open."""
+        producer = KafkaProducer[bytes, bytes](bootstrap_servers=self._servers, transactional_id=f"{self._topic}-0-0")
         producer.init_transactions()
         producer.begin_transaction()
-        offset = producer.send(topic, b"x").get(30).offset
-        identity = Producer(*producer.producer_id_and_epoch)
+        offset = producer.send(self._topic, b"x").get(30).offset
+        identity = rules.Producer(*producer.producer_id_and_epoch)
         producer.close(keep_transaction=True)
-        return Transaction(f"{topic}-0-0", identity, 1, {topic: {"0": [offset, offset]}})
+        return rules.Transaction(f"{self._topic}-0-0", identity, 1, {self._topic: {"0": [offset, offset]}})
 
-    before = opened()
-    decision, found = commit_batch(before, Owner("/c", "q"), 0, [written()], None), None
-    with SinkDriver({"bootstrap.servers": servers}, topic, ledger) as driver:
-        request = next(decision)
-        while found is None:  # until the decision is in the ledger
-            answer = driver.run(_one(request))
-            found = request if "Write" in type(request).__name__ else None
-            request = decision.send(answer)
+    def decide(self, opened: rules.Opened, written: rules.Transaction) -> None:
+        """Write the decision into the ledger, and end before it is carried out."""
+        decision, found = rules.commit_batch(opened, rules.Owner("/c", "q"), 0, [written], None), None
+        with SinkDriver({"bootstrap.servers": self._servers}, self._topic, self._ledger) as driver:
+            request = next(decision)
+            while found is None:
+                answer = driver.run(_one(request))
+                found = request if isinstance(request, rules.Write) else None
+                request = decision.send(answer)
+
+
+def test_transactions_of_spark_jobs(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str) -> None:
+    cluster.create_topic(topic, 1)
+    ledger = f"{topic}-ledger"
+    options = ("--ledger", ledger)
+    assert pykclient.ok("spark-transactions", "list", *options, "--json").json == []
+    job = SparkJob(cluster.bootstrap_servers, topic, ledger)
+    job.decide(job.open(), job.write())
     (row,) = pykclient.ok("spark-transactions", "list", *options, "--json").json
     assert (row["prefix"], row["state"], row["open"]) == (topic, "decided", 1)
     assert row["transactions"][0]["rows"] == 1
     for refused in ("abort", "forget"):
         assert "decided" in pykclient("spark-transactions", refused, topic, *options, "-y").err
     assert "batch 0 is done" in pykclient.ok("spark-transactions", "commit", topic, *options, "-y").out
-    opened()
-    written()
+    job.open()
+    job.write()
     assert "batch 0 is done" in pykclient.ok("spark-transactions", "abort", topic, *options, "-y").out
     (row,) = pykclient.ok("spark-transactions", "list", *options, "--json").json
     assert (row["state"], row["done"], row["open"]) == ("done", 0, 0)
     pykclient.ok("spark-transactions", "forget", topic, *options, "-y")
     assert pykclient.ok("spark-transactions", "list", *options, "--json").json == []
     assert "no entry" in pykclient("spark-transactions", "commit", topic, *options, "-y").err
+
+
+@pytest.mark.parametrize(("rows", "state"), [("committed", "done"), ("aborted", "reverted")])
+def test_people_say_what_became_of_rows_that_were_deleted(
+    pykclient: Pykclient, cluster: EmbeddedCluster, topic: str, rows: str, state: str
+) -> None:
+    cluster.create_topic(topic, 1)
+    ledger = f"{topic}-ledger"
+    job = SparkJob(cluster.bootstrap_servers, topic, ledger)
+    opened, written = job.open(), job.write()
+    job.decide(opened, written)
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.fence_producers([written.id]).all()  # its coordinator cannot tell any more
+        admin.delete_records({TopicPartition(topic, 0): -1}).all()  # nor can the rows
+    command = ("spark-transactions", "commit", topic, "--ledger", ledger, "-y")
+    refused = pykclient(*command)
+    assert (refused.code, refused.raw) == (1, b"")
+    assert "--deleted-rows" in refused.err
+    assert f"batch 0 is {state}" in pykclient.ok(*command, "--deleted-rows", rows).out
 
 
 def _one(request: Any) -> Any:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 import pyarrow.feather
 import pyarrow.ipc
@@ -14,6 +19,7 @@ import pyarrow.parquet
 import pytest
 
 from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
+from pykclient.cli import writing
 from pykclient.testing import EmbeddedCluster
 from tests.cli.command import Pykclient
 from tests.support.wait import eventually
@@ -133,7 +139,9 @@ def test_a_file_as_one_record(pykclient: Pykclient, cluster: EmbeddedCluster, or
     assert records(cluster, orders) == [(b"name", b"\x00\n\xff\n")]
 
 
-def test_where_to_begin_and_to_end(pykclient: Pykclient, cluster: EmbeddedCluster, orders: str) -> None:
+def test_consume_begins_and_ends_at_positions_and_times(
+    pykclient: Pykclient, cluster: EmbeddedCluster, orders: str
+) -> None:
     with KafkaProducer[bytes, bytes](bootstrap_servers=cluster.bootstrap_servers) as producer:
         for number in range(10):
             producer.send(orders, b"%d" % number, partition=0, timestamp_ms=1000 * (number + 1))
@@ -289,6 +297,45 @@ def test_ctrl_c_ends_a_producer(cluster: EmbeddedCluster, orders: str) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
     assert process.communicate() == (b"", b"")
+
+
+@pytest.mark.parametrize("form", ["lines", "file"])
+def test_signal_that_does_not_interrupt_the_read_ends_it(
+    pykclient: Pykclient, orders: str, form: str, tmp_path: Path
+) -> None:
+    # Another thread gets the signal, so that the wait goes on, as if the signal had come right before it.
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = os.open(pipe, os.O_RDWR)
+    main_thread = threading.get_ident()
+    ended = threading.Event()
+
+    def signal_to_itself() -> None:
+        looks = 0
+        while looks < 3 and not ended.wait(0.05):
+            frame = sys._current_frames()[main_thread]
+            looks = looks + 1 if frame.f_code.co_filename == writing.__file__ else 0
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+
+    def on_signal(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, on_signal)
+    thread = threading.Thread(target=signal_to_itself)
+    end_of_input = threading.Timer(60, os.close, [writer])
+    thread.start()
+    end_of_input.start()
+    try:
+        assert pykclient("produce", orders, str(pipe), "--format", form).code == 130
+        assert not end_of_input.finished.is_set(), "only the end of the input has ended it"
+    finally:
+        ended.set()
+        thread.join()
+        end_of_input.cancel()
+        end_of_input.join()
+        signal.signal(signal.SIGUSR1, before)
+        with contextlib.suppress(OSError):  # closed by the timer
+            os.close(writer)
 
 
 @pytest.mark.parametrize(("number", "code"), ENDINGS)

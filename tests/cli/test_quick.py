@@ -110,7 +110,7 @@ def test_every_option_means_the_same(name: str, calls: list[Call], tmp_path: Pat
         "produce orders -F /no/such/file",
     ],
 )
-def test_what_is_not_plain_is_left_to_click(line: str) -> None:
+def test_lines_that_are_not_plain_are_left_to_click(line: str) -> None:
     found = quick.plain(line.split())
     if line == "consume orders -X linger.ms":  # a mistake that both find while the command runs
         assert found is not None
@@ -132,7 +132,7 @@ def test_a_file_that_cannot_be_read_or_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["consume orders -c 1", "produce orders"])
-def test_neither_click_nor_rich_is_loaded(line: str) -> None:
+def test_fast_path_does_not_import_click_or_rich(line: str) -> None:
     program = f"""
 import sys
 from pykclient.cli.main import main

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pykclient.cli import properties, settings
+from pykclient.cli import settings
 from pykclient.cli.main import main
 from pykclient.cli.problems import UsageError
 from pykclient.config.consumer_config import ConsumerConfig
@@ -93,7 +93,7 @@ def test_properties_as_java_reads_them() -> None:
         "# comment\n! comment\n\n  a = 1\nb:2\nc 3\nd\\ e\\=f=\\tx\\u00e4\nlong = one, \\\n     two\n"
         "even=a\\\\\r\nempty=\nlast=end\\"
     )
-    assert properties.parse(text) == {
+    assert settings.parse_properties(text) == {
         "a": "1",
         "b": "2",
         "c": "3",
@@ -114,7 +114,9 @@ def test_properties_as_java_reads_them() -> None:
         ("a.toml", "client.id = ", "a.toml"),
     ],
 )
-def test_a_file_that_is_wrong(tmp_path: Path, name: str, content: str, text: str) -> None:
+def test_an_error_in_a_settings_file_names_the_place_and_no_secret(
+    tmp_path: Path, name: str, content: str, text: str
+) -> None:
     file = tmp_path / name
     file.write_text(content)
     with pytest.raises(ConfigError) as refused:
@@ -123,7 +125,7 @@ def test_a_file_that_is_wrong(tmp_path: Path, name: str, content: str, text: str
     assert "Hush1" not in str(refused.value)
 
 
-def test_a_variable_that_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_about_an_unknown_variable_suggests_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYKCLIENT_BOOTSTRAP_SERVER", "a:1")
     with pytest.raises(ConfigError) as refused:
         settings.merged(None, {})

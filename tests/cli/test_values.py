@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pykclient.cli import values
-from pykclient.cli.text_output import json_formatter
 
 
 @pytest.mark.parametrize(
@@ -78,36 +71,7 @@ def test_delimiters() -> None:
         *((values.position, text) for text in ("", "middle", "--1", "1.5")),
     ],
 )
-def test_what_is_wrong_is_quoted(parse: Callable[[str], object], text: str) -> None:
+def test_wrong_values_are_quoted(parse: Callable[[str], object], text: str) -> None:
     with pytest.raises(ValueError, match=r"no|not") as refused:
         parse(text)
     assert repr(text) in str(refused.value)
-
-
-TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
-FIELDS = st.none() | st.binary(max_size=20) | TEXTS.map(str.encode)
-
-
-@given(TEXTS, FIELDS, FIELDS, st.lists(st.tuples(TEXTS, FIELDS), max_size=3), st.none() | st.integers(-1, 1 << 62))
-def test_json_lines_are_what_the_standard_library_writes(
-    topic: str, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], timestamp: int | None
-) -> None:
-    def field(name: str, data: bytes | None) -> dict[str, str | None]:
-        try:
-            return {name: None if data is None else data.decode()}
-        except UnicodeDecodeError:
-            return {f"{name}_base64": base64.b64encode(data or b"").decode()}
-
-    record: Any = SimpleNamespace(
-        topic=topic, partition=3, offset=1 << 40, timestamp=timestamp, key=key, value=value, headers=headers
-    )
-    expected = {
-        "topic": topic,
-        "partition": 3,
-        "offset": 1 << 40,
-        "timestamp": None if timestamp is None or timestamp < 0 else timestamp,
-        **field("key", key),
-        **field("value", value),
-        "headers": [{"key": name, **field("value", data)} for name, data in headers],
-    }
-    assert json_formatter(b"\n")(record) == json.dumps(expected, ensure_ascii=False).encode() + b"\n"

@@ -7,8 +7,7 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.config.abstract_config import AbstractConfig
 from pykclient.config.config_def import (
@@ -22,7 +21,6 @@ from pykclient.config.config_def import (
     load,
     parse_type,
 )
-from pykclient.config.iso_duration import parse_iso_duration_ms
 from pykclient.config.validators import (
     CaseInsensitiveValidString,
     Composite,
@@ -35,6 +33,7 @@ from pykclient.config.validators import (
     ValidString,
     at_least,
     between,
+    parse_iso_duration_ms,
 )
 from pykclient.errors import ConfigError
 
@@ -176,7 +175,7 @@ def test_integers_are_kept_or_refused(number: int) -> None:
 
 
 @given(st.one_of(st.none(), st.booleans(), st.text(), st.binary(), st.floats(), st.lists(st.text())))
-def test_whatever_is_given_parses_or_raises_config_error(given_value: Any) -> None:
+def test_any_value_parses_or_raises_config_error(given_value: Any) -> None:
     for type in (Type.BOOLEAN, Type.STRING, Type.INT, Type.LONG, Type.DOUBLE, Type.LIST, Type.PASSWORD):
         with contextlib.suppress(ConfigError):
             key("k", type).parse(given_value)
@@ -225,7 +224,7 @@ def test_range_errors_name_key_value_and_range() -> None:
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def test_both_spellings_in_both_places() -> None:
+def test_dotted_and_snake_case_keys_in_dicts_and_keywords() -> None:
     assert Sample({"must.be": "a", "a_number": 1}, **{"a.flag": False})["a.number"] == 1
     config = Sample({"must_be": "a", "a.number": 1}, a_number=2)
     assert config["a.number"] == config["a_number"] == 2, "keyword arguments win"
@@ -305,7 +304,7 @@ def test_typed_access() -> None:
         config["no.such"]
 
 
-def test_it_is_a_mapping_of_all_keys() -> None:
+def test_config_is_a_mapping_of_all_keys() -> None:
     config = sample()
     assert set(config) == set(Sample.DEFINITION.keys)
     assert len(config) == len(Sample.DEFINITION.keys)
@@ -386,6 +385,14 @@ def test_durations(text: str, milliseconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "1D", "P1H", "P1Y", "PT1S1M", "P1.5D", " P1D", "P\u0661D"])
-def test_what_is_not_a_duration(text: str) -> None:
+def test_text_that_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         parse_iso_duration_ms(text)
+
+
+def test_values_of_other_clients_keys_can_be_read() -> None:
+    from pykclient.config.producer_config import ProducerConfig
+
+    assert ProducerConfig(bootstrap_servers="a:1", api_version=(2, 5))["api_version"] == (2, 5)
+    with pytest.raises(KeyError):
+        ProducerConfig(bootstrap_servers="a:1")["api_version"]

@@ -15,11 +15,10 @@ from pykclient.config.abstract_config import AbstractConfig
 from pykclient.config.admin_config import AdminClientConfig
 from pykclient.config.client_keys import INT_MAX, JMX_REPORTER, LONG_MAX
 from pykclient.config.config_def import ConfigKey, Type
-from pykclient.config.consumer_config import ASSIGNOR_NAMES, ConsumerConfig
-from pykclient.config.librdkafka_names import _ADVICE, _RENAMED
+from pykclient.config.consumer_config import ASSIGNOR_NAMES, ConsumerConfig, ShareConsumerConfig
+from pykclient.config.librdkafka_settings import _ADVICE, _RENAMED
 from pykclient.config.producer_config import ProducerConfig
 from pykclient.config.reference import main, reference
-from pykclient.config.share_consumer_config import ShareConsumerConfig
 from pykclient.errors import ConfigError
 from pykclient.serialization import StringSerializer
 from tests.support.java import run_java
@@ -227,7 +226,7 @@ def test_wrong_auto_offset_reset(value: str | None) -> None:
         ("config_providers", "file"),
     ],
 )
-def test_what_comes_later_says_so(key: str, value: str) -> None:
+def test_unsupported_key_says_not_supported_yet(key: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"{key.replace('_', '.')} is not supported yet: "):
         consumer(**{key: value})
 
@@ -345,7 +344,7 @@ def test_fractions_of_milliseconds_are_rounded() -> None:
         ({"consumer_timeout_ms": -1}, LONG_MAX),
     ],
 )
-def test_what_kafka_python_takes(settings: dict[str, Any], meaning: Any) -> None:
+def test_kafka_python_spellings_are_accepted(settings: dict[str, Any], meaning: Any) -> None:
     (name,) = settings
     assert consumer(**settings)[name] == meaning
 

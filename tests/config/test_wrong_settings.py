@@ -11,9 +11,8 @@ import pytest
 from pykclient import KafkaAdminClient, KafkaConsumer, KafkaProducer, KafkaShareConsumer
 from pykclient.aio import AIOKafkaAdminClient, AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaShareConsumer
 from pykclient.config.admin_config import AdminClientConfig
-from pykclient.config.consumer_config import ConsumerConfig
+from pykclient.config.consumer_config import ConsumerConfig, ShareConsumerConfig
 from pykclient.config.producer_config import ProducerConfig
-from pykclient.config.share_consumer_config import ShareConsumerConfig
 from pykclient.errors import ConfigError, InvalidGroupIdError
 from tests.support.odd_values import HOSTILE
 
@@ -76,7 +75,7 @@ CLASSES = [
 
 
 @pytest.mark.parametrize(("name", "cls"), CLASSES, ids=lambda value: getattr(value, "__name__", value))
-def test_what_is_made_of_settings(name: str, cls: Any) -> None:
+def test_odd_settings_are_refused_or_make_clients_that_close(name: str, cls: Any) -> None:
     """What is not found wrong in the configuration is when the client is created, which then closes its parts."""
     valid = GROUP if cls is KafkaShareConsumer else SERVERS
     refused = 0

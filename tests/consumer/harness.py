@@ -8,15 +8,12 @@ from typing import Any
 from pykclient.clock import Timer
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.application_driver import ApplicationDriver
-from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
+from pykclient.consumer.completed_fetch import Deserializers, FetchBuffer
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.deserializers import Deserializers
 from pykclient.consumer.fetch import Fetch
-from pykclient.consumer.fetch_buffer import FetchBuffer
 from pykclient.consumer.fetch_collector import FetchCollector
-from pykclient.consumer.fetch_config import FetchConfig
-from pykclient.consumer.fetch_context import FetchContext
-from pykclient.consumer.fetch_metrics import FetchMetricsManager
+from pykclient.consumer.fetch_config import AutoOffsetResetStrategy, FetchConfig
+from pykclient.consumer.fetch_context import FetchContext, FetchMetricsManager
 from pykclient.consumer.fetch_request_manager import FetchRequestManager
 from pykclient.consumer.fetch_state import FetchPosition
 from pykclient.consumer.network_client_delegate import NetworkClientDelegate

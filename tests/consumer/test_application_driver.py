@@ -8,9 +8,8 @@ from typing import TypeVar
 
 import pytest
 
-from pykclient.consumer.application_events import metadata_update, result_of
-from pykclient.consumer.request_future import RequestFuture
-from pykclient.consumer.request_manager import PollResult
+from pykclient.consumer.application_driver import metadata_update, result_of
+from pykclient.consumer.request_manager import PollResult, RequestFuture
 from pykclient.consumer.topic_metadata_request_manager import TopicMetadataRequestManager
 from pykclient.errors import InvalidTopicError, KafkaTimeoutError, TopicAuthorizationError, WakeupError
 from pykclient.network.client_request import ClientResponse
@@ -118,7 +117,7 @@ def test_a_wakeup_waits_for_a_step_that_allows_it(driven: Driven) -> None:
     driven.driver.step(driven.harness.timer(0))
 
 
-def test_what_a_step_waits_for(driven: Driven) -> None:
+def test_step_waits_for_backoff_manager_or_timer(driven: Driven) -> None:
     timeouts: list[int] = []
     client = driven.harness.client
     poll = client.poll
@@ -154,7 +153,7 @@ def test_metadata_can_be_awaited(driven: Driven) -> None:
     assert not driven.driver.run(metadata_update(driven.harness.metadata, driven.harness.timer(50)))
 
 
-def test_what_is_due_shortly_before_a_call_ends_is_left_to_the_next_call(
+def test_work_due_shortly_before_a_call_ends_is_left_to_the_next_call(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So the process wakes up once. This is for calls that wait for records, as these follow each other."""

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
+from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
 from pykclient.errors import IllegalArgumentError
 
 
@@ -18,14 +18,14 @@ from pykclient.errors import IllegalArgumentError
         ("by_duration:P10000D", 0),
     ],
 )
-def test_what_is_asked_for(text: str, timestamp: int | None) -> None:
+def test_strategy_has_timestamp(text: str, timestamp: int | None) -> None:
     assert AutoOffsetResetStrategy.from_string(text).timestamp(1_000_000_000) == timestamp
 
 
 @pytest.mark.parametrize(
     "text", ["", "Latest", "by_duration", "by_duration:", "by_duration:1h", "by_duration:PT-1H", "x"]
 )
-def test_what_is_refused(text: str) -> None:
+def test_unknown_strategies_are_refused(text: str) -> None:
     with pytest.raises(IllegalArgumentError):
         AutoOffsetResetStrategy.from_string(text)
 

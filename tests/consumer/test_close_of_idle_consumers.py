@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from pykclient import KafkaConsumer, KafkaProducer
-from pykclient.aio import AIOKafkaConsumer
+from pykclient import KafkaConsumer, KafkaProducer, KafkaShareConsumer
+from pykclient.aio import AIOKafkaConsumer, AIOKafkaShareConsumer
+from pykclient.errors import KafkaError
 from pykclient.testing import EmbeddedCluster
 from pykclient.types import TopicPartition
+from tests.support.group_configs import set_group_configs
 from tests.support.wait import eventually
 
 #: Longer than anything else takes here, even on a busy machine.
@@ -92,3 +95,96 @@ def test_asyncio_stop_does_not_wait_for_the_long_poll(cluster: EmbeddedCluster, 
 
     asyncio.run(asyncio.wait_for(main(), 100))
     assert_sessions_ended(cluster, client_id)
+
+
+def has_share_poll(cluster: EmbeddedCluster, client_id: str) -> bool:
+    """Return whether a broker holds a share fetch back that acknowledges nothing."""
+    requests: list[Any] = cluster.requests_of("ShareFetch", client_id=client_id)
+    return any(request.answered_ms is None and not request.body.topics for request in requests)
+
+
+class ShareGroup(NamedTuple):
+    """A share group that reads a topic of one partition from the beginning."""
+
+    cluster: EmbeddedCluster
+    topic: str
+    producer: KafkaProducer[bytes, bytes]
+
+    def settings(self, client_id: str) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": self.cluster.bootstrap_servers,
+            "client_id": f"{client_id}-{self.topic}",
+            "group_id": self.topic,
+            "fetch_max_wait_ms": 50_000,
+            "request_timeout_ms": 100_000,
+        }
+
+    def send(self, value: bytes) -> None:
+        self.producer.send(self.topic, value).get(10)
+
+    def assert_next_is(self, value: bytes) -> None:
+        """Another member gets the next record, and nobody got it before."""
+        with KafkaShareConsumer[bytes, bytes](self.topic, **self.settings("next")) as consumer:
+            self.send(value)
+            [record] = [record for records in consumer.poll(20_000).values() for record in records]
+            assert (record.value, record.delivery_count) == (value, 1)
+            consumer.commit_sync()
+
+
+@pytest.fixture
+def share_group(cluster: EmbeddedCluster) -> Iterator[ShareGroup]:
+    topic = f"shared-{uuid.uuid4().hex[:8]}"
+    cluster.create_topic(topic, 1)
+    set_group_configs(cluster, topic, {"share.auto.offset.reset": "earliest"})
+    with KafkaProducer[bytes, bytes](bootstrap_servers=cluster.bootstrap_servers) as producer:
+        yield ShareGroup(cluster, topic, producer)
+
+
+def test_close_of_a_share_consumer_does_not_wait_for_the_long_poll(share_group: ShareGroup) -> None:
+    settings = share_group.settings("blocking")
+    consumer = KafkaShareConsumer[bytes, bytes](share_group.topic, **settings)
+    share_group.send(b"1")
+    eventually(lambda: consumer.poll(20))
+    assert list(consumer.commit_sync().values()) == [None]
+    eventually(lambda: not consumer.poll(20) and has_share_poll(share_group.cluster, settings["client_id"]))
+    began_s = time.monotonic()
+    consumer.close()
+    assert time.monotonic() - began_s < SHORT_S
+    share_group.assert_next_is(b"2")
+
+
+def test_close_of_a_share_consumer_confirms_what_the_fetch_in_flight_acknowledges(share_group: ShareGroup) -> None:
+    outcomes: list[tuple[set[int], KafkaError | None]] = []
+    settings = share_group.settings("confirming") | {"fetch_max_wait_ms": 300}
+    consumer = KafkaShareConsumer[bytes, bytes](share_group.topic, **settings)
+    consumer.set_acknowledgement_commit_callback(
+        lambda offsets, error: outcomes.extend((places, error) for places in offsets.values())
+    )
+    share_group.send(b"1")
+    eventually(lambda: consumer.poll(20))
+    consumer.poll(20)  # accepts the record in its fetch
+    consumer.close()
+    assert outcomes == [({0}, None)]
+    share_group.assert_next_is(b"2")
+
+
+def test_asyncio_stop_of_a_share_consumer_does_not_wait_for_the_long_poll(share_group: ShareGroup) -> None:
+    settings = share_group.settings("asyncio")
+
+    async def main() -> None:
+        consumer = AIOKafkaShareConsumer(share_group.topic, **settings)
+        await consumer.start()
+        share_group.send(b"1")
+        await consumer.getone()
+        assert list((await consumer.commit_sync()).values()) == [None]
+        reading = asyncio.create_task(consumer.getone())
+        while not has_share_poll(share_group.cluster, settings["client_id"]):
+            await asyncio.sleep(0.01)
+        began_s = time.monotonic()
+        await consumer.stop()
+        assert time.monotonic() - began_s < SHORT_S
+        await asyncio.wait({reading})
+        reading.exception()
+
+    asyncio.run(asyncio.wait_for(main(), 100))
+    share_group.assert_next_is(b"2")

@@ -8,14 +8,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pykclient.consumer import completed_fetch
-from pykclient.consumer.completed_fetch import CompletedFetch
-from pykclient.consumer.deserializers import Deserializers
+from pykclient.consumer.completed_fetch import CompletedFetch, Deserializers
 from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
-from pykclient.consumer.fetch_metrics import FetchMetricsAggregator, FetchMetricsManager
+from pykclient.consumer.fetch_context import FetchMetricsAggregator, FetchMetricsManager
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.errors import IllegalStateError, KafkaError
 from pykclient.implementation import python_form

@@ -16,7 +16,7 @@ import pytest
 
 from pykclient import KafkaProducer
 from pykclient.consumer.kafka_consumer import KafkaConsumer
-from pykclient.consumer.subscription_pattern import SubscriptionPattern
+from pykclient.consumer.values import SubscriptionPattern
 from pykclient.errors import (
     BrokerError,
     CommitFailedError,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.consumer_interceptors import ConsumerInterceptors
+from pykclient.consumer.values import ConsumerInterceptors
 from pykclient.log_context import LogContext
 from pykclient.types import OffsetAndMetadata, TopicPartition
 

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from pykclient.config.consumer_config import ConsumerConfig
-from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
+from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.log_context import LogContext
 from pykclient.protocol.messages.metadata import MetadataResponse

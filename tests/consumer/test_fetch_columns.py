@@ -7,22 +7,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from pykclient.consumer.completed_fetch import CompletedFetch
-from pykclient.consumer.deserializers import Deserializers
+from pykclient.consumer.completed_fetch import CompletedFetch, Deserializers
 from pykclient.consumer.fetch import ColumnsFetch
 from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
-from pykclient.consumer.fetch_metrics import FetchMetricsAggregator, FetchMetricsManager
+from pykclient.consumer.fetch_context import FetchMetricsAggregator, FetchMetricsManager
 from pykclient.errors import KafkaError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.record import MemoryRecords, Record, columns
 from pykclient.record.arrow import record_batch
-from pykclient.record.checksum import crc32c
 from pykclient.record.columns import COLUMN_NAMES, Columns
-from pykclient.record.record_batch import MAX_INT64
+from pykclient.record.record_batch import MAX_INT64, crc32c
 from tests.consumer.harness import TP0, Harness
 from tests.consumer.responses import batch, fetch_response, marker, partition_data
 from tests.record.column_state import state
@@ -261,14 +258,14 @@ def test_an_answer_is_one_buffer_for_views(monkeypatch: pytest.MonkeyPatch) -> N
     assert buffers[0].size == len(records)
 
 
-def test_who_is_drained_at_the_last_record_in_one_go() -> None:
+def test_last_record_consumes_the_fetch() -> None:
     fetch = completed(batch(0, [b"a"] * 3) + batch(3, [b"b"]), [], 0)
     assert fetch.fetch_columns(FetchConfig(), Columns(), 100) == 4
     assert fetch.is_consumed
     assert fetch.next_fetch_offset == 4
 
 
-def test_what_is_cut_off_at_the_end_is_left_alone() -> None:
+def test_truncated_last_batch_is_ignored() -> None:
     fetch = completed(batch(0, [b"a"] * 3) + batch(3, [b"b"])[:70], [], 0)
     assert fetch.fetch_columns(FetchConfig(), Columns(), 100) == 3
     assert fetch.is_consumed

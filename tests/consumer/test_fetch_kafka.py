@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka import TopicPartition as TheirPartition
+from confluent_kafka import Consumer, Producer, TopicPartition as TheirPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from pykclient.consumer.kafka_consumer import KafkaConsumer
@@ -197,7 +196,7 @@ def test_none(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
     assert [record.value for record in take(consumer, 1)] == [b"a"]
 
 
-def test_by_duration(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+def test_reset_by_duration(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
     any_kafka.create_topic(topic, partitions=2)
     tp, all_old = TopicPartition(topic, 0), TopicPartition(topic, 1)
     probe = consume(tp)

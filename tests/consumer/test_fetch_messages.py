@@ -8,8 +8,13 @@ from uuid import UUID
 import pytest
 
 from pykclient.consumer.fetch_config import FetchConfig
-from pykclient.consumer.fetch_messages import FetchRequestBuilder
-from pykclient.consumer.fetch_session_handler import TOPIC_ID_VERSION, FetchMetadata, FetchRequestData, PartitionData
+from pykclient.consumer.fetch_session_handler import (
+    TOPIC_ID_VERSION,
+    FetchMetadata,
+    FetchRequestBuilder,
+    FetchRequestData,
+    PartitionData,
+)
 from pykclient.errors import RemoteProtocolError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.headers import encode_request

@@ -7,17 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pykclient.consumer import completed_fetch
-from pykclient.consumer.completed_fetch import CompletedFetch
-from pykclient.consumer.deserializers import Deserializers
+from pykclient.consumer.completed_fetch import CompletedFetch, Deserializers
 from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
 from pykclient.errors import IllegalStateError, KafkaError, RecordDeserializationError
 from pykclient.record import record_cursor
-from pykclient.record.checksum import crc32c
 from pykclient.record.columns import Columns
+from pykclient.record.record_batch import crc32c
 from pykclient.types import ConsumerRecord, Headers
 from tests.consumer.responses import batch
 from tests.consumer.test_fetch_columns import answers, completed, with_damage, with_damage_behind_the_checksum

@@ -6,9 +6,11 @@ import uuid
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from pykclient import errors
-from pykclient.consumer.deserializers import Deserializers
+from pykclient.consumer.completed_fetch import Deserializers
+from pykclient.consumer.fetch_context import FetchSizes
 from pykclient.consumer.request_manager import NOTHING
 from pykclient.errors import (
     KafkaError,
@@ -167,7 +169,7 @@ def test_paused_and_revoked_partitions_are_not_fetched() -> None:
     assert harness.fetches.create_fetch_requests() == 0
 
 
-def test_what_is_unassigned_is_dropped() -> None:
+def test_records_of_unassigned_partition_are_dropped() -> None:
     harness = Harness()
     harness.assign(TP0, TP1)
     assert harness.fetches.create_fetch_requests() == 1
@@ -257,7 +259,7 @@ def test_authorization_is_told_once_and_tried_again() -> None:
     assert harness.fetches.create_fetch_requests() == 1
 
 
-def test_what_a_broker_calls_corrupt_is_told() -> None:
+def test_corrupt_record_error_names_partition_and_offset() -> None:
     harness = Harness()
     harness.assign(TP0, offset=7)
     with pytest.raises(KafkaError, match=r"test-0 is corrupt at offset 7"):
@@ -877,7 +879,7 @@ def test_the_first_and_the_last_poll_of_a_response_are_samples_of_its_distances(
     assert of_partition("records-lead", "records-lead-avg", "records-lead-min") == [5, 3.5, 2]
 
 
-def test_to_take_some_records_is_no_walk_over_all_that_is_buffered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_taking_records_does_not_visit_every_buffered_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     tps = [TopicPartition(TOPIC, number) for number in range(200)]
     harness = Harness({"max.poll.records": 1}, partitions={TOPIC: len(tps)}, brokers=2)
     harness.assign(*tps)
@@ -904,3 +906,90 @@ def test_to_take_some_records_is_no_walk_over_all_that_is_buffered(monkeypatch: 
     assert sum(sent) == 2
     assert sent[-1] == 1
     assert len(asked) < 5 * len(tps)
+
+
+# --- sizes of fetches up to an end offset
+
+
+@pytest.fixture
+def sizes() -> FetchSizes:
+    found = FetchSizes(1_000_000)
+    found.ends = {TP0: 1000, TP1: 1000}
+    return found
+
+
+def batches(first: int, count: int, records: int = 10, size: int = 500) -> bytes:
+    """Return batches of ``records`` records of ``size`` bytes, from offset ``first`` on."""
+    return b"".join(batch(first + records * each, [b"v" * size] * records) for each in range(count))
+
+
+def test_a_fetch_has_the_size_of_what_is_left_up_to_the_end(sizes: FetchSizes) -> None:
+    data = batches(0, 3)
+    one = len(data) // 3
+    sizes.learn(TP0, data + data[: one - 1])  # the last batch is cut off
+    left = 1000 - 30
+    assert sizes.of(TP0, 30) == pytest.approx(left / 10 * one * 1.02 + one, abs=2)
+    assert sizes.of(TP1, 30) == pytest.approx(left / 10 * one * 1.02 + 2 * one, abs=2)  # may begin within a batch
+    assert sizes.of(TP0, 990) < 3.1 * one
+
+
+def test_without_an_end_or_beyond_it_a_fetch_has_the_configured_size(sizes: FetchSizes) -> None:
+    other = TopicPartition(TOPIC, 7)
+    sizes.learn(other, batches(0, 3))
+    sizes.learn(TP0, batches(0, 3))
+    assert sizes.of(other, 0) == sizes.of(TP0, 1000) == sizes.of(TP0, 2000) == 1_000_000
+    sizes.ends = {TP0: 1_000_000}
+    assert sizes.of(TP0, 0) == 1_000_000
+
+
+def test_the_first_fetch_is_guessed(sizes: FetchSizes) -> None:
+    assert (sizes.of(TP0, 0), sizes.of(TP0, 999)) == (1_000_000, 65_536)
+    sizes.ends = {TP0: 500}
+    assert sizes.of(TP0, 0) == 500 * 1024
+
+
+def test_gaps_count_as_offsets(sizes: FetchSizes) -> None:
+    sizes.learn(TP0, batches(0, 1) + batches(90, 1))
+    assert sizes.of(TP0, 100) < 900 * 500 / 2
+
+
+def test_larger_batches_make_the_sizes_of_other_partitions_outdated(sizes: FetchSizes) -> None:
+    sizes.learn(TP0, batches(0, 1))
+    assert sizes.outdated == {TP0, TP1}
+    sizes.outdated.clear()
+    sizes.learn(TP0, batches(10, 1, records=5))
+    assert not sizes.outdated
+    sizes.learn(TP0, batches(15, 1, records=20))
+    assert sizes.outdated == {TP0, TP1}
+
+
+@given(data=st.binary(max_size=300), change=st.tuples(st.integers(0, 60), st.integers(0, 255)))
+def test_sizes_are_sane_whatever_bytes_arrive(data: bytes, change: tuple[int, int]) -> None:
+    found = FetchSizes(1_000_000)
+    found.ends = {TP0: 1000}
+    damaged = bytearray(batches(0, 2, size=10))
+    damaged[change[0]] = change[1]
+    for records in (data, bytes(damaged), bytes(damaged) + data):
+        found.learn(TP0, records)
+        assert 0 < found.of(TP0, 5) <= 1_000_000
+
+
+def test_fetches_that_were_too_small_are_sent_again_larger() -> None:
+    """A broker may return nothing of a partition whose first batch is larger than its fetch."""
+    harness = Harness()
+    harness.assign(TP0, TP1)
+    harness.fetches.sizes.ends = {TP0: 10, TP1: 10}
+
+    def sent() -> dict[int, int]:
+        assert harness.fetches.create_fetch_requests() == 1
+        harness.poll()
+        request: FetchRequest = harness.sent()
+        return {each.partition: each.partition_max_bytes for topic in request.topics for each in topic.partitions}
+
+    assert sent() == {0: 65_536, 1: 65_536}
+    found = {TP0: partition_data(TP0, batch(0, [b"v" * 100_000] * 4)), TP1: partition_data(TP1)}
+    harness.client.respond(fetch_response(found, session_id=5))
+    harness.poll()
+    assert values(harness.collect_fetch(), TP0) != []
+    later = sent()
+    assert later[1] > 800_000

@@ -6,16 +6,15 @@ import uuid
 from uuid import UUID
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pykclient import errors
 from pykclient.consumer.fetch_config import FetchConfig
-from pykclient.consumer.fetch_messages import FetchRequestBuilder
 from pykclient.consumer.fetch_session_handler import (
     INITIAL,
     FetchMetadata,
+    FetchRequestBuilder,
     FetchRequestData,
     FetchSessionHandler,
     PartitionData,

@@ -20,8 +20,8 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
 from pykclient.consumer.kafka_consumer import KafkaConsumer
+from pykclient.consumer.values import ConsumerRebalanceListener
 from pykclient.errors import (
     CommitFailedError,
     ConcurrentModificationError,
@@ -170,7 +170,7 @@ def test_a_static_member_may_come_back_unnoticed(any_kafka: AnyKafka, topic: str
     assert again.group_metadata().group_instance_id == "a"
 
 
-def test_an_instance_id_that_is_used_twice(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+def test_a_second_member_with_an_instance_id_fences_the_first(any_kafka: AnyKafka, topic: str, join: Join) -> None:
     any_kafka.create_topic(topic)
     first = join(group_instance_id="a")
     poll_until(first.assignment, first)

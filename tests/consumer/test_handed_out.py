@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer import consumer_network_client
+from pykclient.consumer import consumer_components
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import ConfigError, IllegalStateError, KafkaError
 from pykclient.metrics import MetricsReporter
@@ -40,7 +40,7 @@ def poll_to_the_end(consumer: KafkaConsumer[Any, Any]) -> list[int]:
 
 
 class TestCommitCallbacks:
-    def test_they_run_in_the_next_poll_although_records_are_buffered(self, cluster: FakeCluster) -> None:
+    def test_commit_callbacks_run_in_the_next_poll_with_records_buffered(self, cluster: FakeCluster) -> None:
         with cluster.consumer(group_id="g", enable_auto_commit=False, max_poll_records=2) as consumer:
             consumer.assign([T0])
             assert offsets(consumer.poll(1_000)) == [0, 1]
@@ -49,7 +49,7 @@ class TestCommitCallbacks:
             assert offsets(consumer.poll(1_000)) == [2, 3]
             assert len(called) == 1
 
-    def test_they_run_between_the_records_of_a_loop(self, cluster: FakeCluster) -> None:
+    def test_commit_callbacks_run_between_records_of_a_loop(self, cluster: FakeCluster) -> None:
         with cluster.consumer(group_id="g", enable_auto_commit=False) as consumer:
             consumer.assign([T0])
             called_at: list[int] = []
@@ -64,7 +64,7 @@ class TestCommitCallbacks:
             assert seen == list(range(8))
 
     @pytest.mark.parametrize("name", ["poll", "close", "unsubscribe", "next"])
-    def test_they_may_not_poll_or_close(self, cluster: FakeCluster, name: str) -> None:
+    def test_callbacks_may_not_poll_or_close(self, cluster: FakeCluster, name: str) -> None:
         refused: list[Exception] = []
         with cluster.consumer(group_id="g", enable_auto_commit=False, max_poll_records=2) as consumer:
             consumer.assign([T0])
@@ -86,7 +86,7 @@ class TestCommitCallbacks:
 class TestListeners:
     @pytest.mark.parametrize("name", ["poll", "close", "unsubscribe"])
     @pytest.mark.parametrize("event", ["on_assigned", "on_revoked"])
-    def test_they_may_not_poll_or_close(self, cluster: FakeCluster, event: str, name: str) -> None:
+    def test_callbacks_may_not_poll_or_close(self, cluster: FakeCluster, event: str, name: str) -> None:
         listener = Listener()
         consumer = cluster.consumer(group_id="g")
         consumer.subscribe(["t"], listener=listener)
@@ -252,7 +252,7 @@ def test_a_constructor_that_fails_closes_what_it_has_started(
     def refuse(*_args: object, **_settings: object) -> None:
         raise ConfigError("as a broken certificate would")
 
-    monkeypatch.setattr(consumer_network_client, "create_network_client", refuse)
+    monkeypatch.setattr(consumer_components, "create_network_client", refuse)
     monkeypatch.setattr(producer_components, "create_network_client", refuse)
     reporter = Reporter()
     with warnings.catch_warnings():

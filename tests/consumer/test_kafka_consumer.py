@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pykclient.clock import Timer
-from pykclient.consumer.application_events import Steps
+from pykclient.consumer.application_driver import Steps
 from pykclient.consumer.fetch import Fetch
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import (
@@ -73,7 +73,7 @@ class TestPoll:
             assert consumer.assignment() == {T0, T1}
             assert consumer.subscription() == {"t"}
 
-    def test_by_hand_without_a_group(self, cluster: FakeCluster) -> None:
+    def test_manual_assignment_without_a_group(self, cluster: FakeCluster) -> None:
         with cluster.consumer() as consumer:
             consumer.assign([T1])
             assert poll_all(consumer) == {T1: [0, 1, 2]}
@@ -95,7 +95,7 @@ class TestPoll:
             assert consumer.position(T1) == 0
             assert offsets(consumer.poll(1_000)) == {T1: [0, 1, 2]}
 
-    def test_it_takes_the_time_it_is_given(self, cluster: FakeCluster) -> None:
+    def test_poll_waits_for_its_timeout(self, cluster: FakeCluster) -> None:
         with cluster.consumer() as consumer:
             consumer.assign([T0])
             consumer.seek_to_end(T0)
@@ -288,7 +288,7 @@ class TestIteration:
                 next(consumer)
             assert next(consumer).offset == 0
 
-    def test_it_costs_little(self, cluster: FakeCluster) -> None:
+    def test_iteration_makes_few_calls_a_record(self, cluster: FakeCluster) -> None:
         """Advancing from record to record takes 0.3 µs, because it calls no Python function."""
         record_count = 20_000
         with cluster.consumer() as consumer:
@@ -318,7 +318,7 @@ def test_a_poll_of_buffered_records_makes_few_calls(cluster: FakeCluster) -> Non
 
 
 class TestPositions:
-    def test_of_what_is_not_assigned(self, cluster: FakeCluster) -> None:
+    def test_unassigned_partitions_are_refused(self, cluster: FakeCluster) -> None:
         with cluster.consumer() as consumer, pytest.raises(IllegalStateError, match="t-0"):
             consumer.position(T0)
 
@@ -374,7 +374,7 @@ class TestCommits:
                 with pytest.raises(IllegalArgumentError):
                     consumer.commit(wrong)  # type: ignore[arg-type]
 
-    def test_what_is_given_up_is_committed_before(self, cluster: FakeCluster) -> None:
+    def test_partitions_are_committed_before_they_are_given_up(self, cluster: FakeCluster) -> None:
         with cluster.consumer("t", group_id="g") as consumer:
             poll_all(consumer)
             consumer.unsubscribe()
@@ -475,7 +475,7 @@ class TestSubscribing:
         assert cluster.broker.committed_offsets[T0].offset == 25
         assert [what for what, _ in listener.told] == ["assigned", "revoked"]
 
-    def test_what_a_listener_raises_on_closing(self, cluster: FakeCluster) -> None:
+    def test_close_raises_listener_exception_and_leaves(self, cluster: FakeCluster) -> None:
         listener = Listener()
         consumer = cluster.consumer(group_id="g")
         consumer.subscribe(["t"], listener=listener)
@@ -530,7 +530,7 @@ class TestClosing:
         assert "closed" in repr(consumer)
         consumer.wakeup()
 
-    def test_it_ends_in_the_time_it_is_given(self, cluster: FakeCluster) -> None:
+    def test_close_ends_within_its_timeout(self, cluster: FakeCluster) -> None:
         consumer = cluster.consumer("t", group_id="g")
         poll_all(consumer)
         for name in ("OffsetCommitRequest", "LeaveGroupRequest", "FetchRequest"):
@@ -606,7 +606,7 @@ class TestConstruction:
         for consumer in (first, second, third):
             consumer.close()
 
-    def test_it_cannot_be_pickled(self) -> None:
+    def test_consumer_cannot_be_pickled(self) -> None:
         """Pickling a consumer, as for a function in another process, fails with an error that says what to do."""
         with KafkaConsumer(bootstrap_servers="localhost:1") as consumer:
             for what in (consumer, consumer.poll):

@@ -77,7 +77,7 @@ def test_subscribing_to_less(cluster: FakeCluster) -> None:
         assert committed[U0].offset == delivered["u"] + 1
 
 
-def test_a_call_that_is_refused(cluster: FakeCluster) -> None:
+def test_a_refused_subscription_leaves_the_loop_its_records(cluster: FakeCluster) -> None:
     with cluster.consumer() as consumer:
         consumer.assign([T0])
         leave_after(consumer, 2)

@@ -9,11 +9,10 @@ import pytest
 from pykclient.clock import Timer
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.application_driver import ApplicationDriver
-from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
+from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
 from pykclient.consumer.network_client_delegate import NetworkClientDelegate
-from pykclient.consumer.request_future import RequestFuture
-from pykclient.consumer.request_manager import UnsentRequest
+from pykclient.consumer.request_manager import RequestFuture, UnsentRequest
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.errors import (
     AuthenticationError,
@@ -170,7 +169,7 @@ class TestBackground:
         net.step()
         assert future.is_done
 
-    def test_it_does_not_raise_what_is_for_the_application(self, net: Network) -> None:
+    def test_background_poll_leaves_errors_to_the_application(self, net: Network) -> None:
         net.client.update_metadata(metadata_response({}, errors={"secret": 29}))
         net.driver.wakeup()
         net.network.poll_background()
@@ -179,7 +178,7 @@ class TestBackground:
         with pytest.raises(TopicAuthorizationError):
             net.driver.step(net.timer(0))
 
-    def test_it_does_not_wait_for_a_poll(self, net: Network) -> None:
+    def test_background_poll_does_not_wait_for_the_lease(self, net: Network) -> None:
         """While the application polls, the heartbeat thread leaves the managers to it."""
         in_poll, leave = threading.Event(), threading.Event()
         poll = net.client.poll
@@ -199,7 +198,7 @@ class TestBackground:
         assert not application.is_alive()
         assert net.network.poll_background() is not None
 
-    def test_it_leaves_what_was_interrupted_to_the_application(self, net: Network) -> None:
+    def test_interrupted_work_is_left_to_the_application(self, net: Network) -> None:
         poll = net.client.poll
 
         def interrupted(_timeout_ms: int, _now_ms: int) -> object:

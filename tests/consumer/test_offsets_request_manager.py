@@ -10,10 +10,8 @@ import pytest
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
 from pykclient.consumer.fetch_state import FetchPosition
-from pykclient.consumer.offset_fetcher_utils import list_offsets_builder
-from pykclient.consumer.offsets_for_leader_epoch_utils import prepare_request
-from pykclient.consumer.request_future import RequestFuture
-from pykclient.consumer.request_manager import NOTHING, UnsentRequest
+from pykclient.consumer.offsets_request_manager import list_offsets_builder, prepare_request
+from pykclient.consumer.request_manager import NOTHING, RequestFuture, UnsentRequest
 from pykclient.errors import (
     AuthenticationError,
     DisconnectError,
@@ -540,7 +538,7 @@ def test_topics_stay_in_the_metadata_until_the_last_lookup_has_ended() -> None:
     assert "other" not in harness.metadata.new_metadata_request_builder().topics
 
 
-def test_what_was_in_flight_starts_again_after_an_interruption() -> None:
+def test_lookups_in_flight_start_again_after_interruption() -> None:
     harness = Offsets({"auto.offset.reset": "earliest"})
     harness.assign(TP0, offset=None)
     harness.subscriptions.reset_initializing_positions()

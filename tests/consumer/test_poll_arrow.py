@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from pykclient import KafkaConsumer, TopicPartition
-from pykclient.consumer.consumer_interceptors import ConsumerInterceptor
+from pykclient.consumer.values import ConsumerInterceptor
 from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaError
 from pykclient.network.in_flight_requests import InFlightRequest
 from pykclient.record import arrow
@@ -374,7 +374,7 @@ class Listening(ConsumerInterceptor):
     """An interceptor that would not be called."""
 
 
-def test_what_is_refused(any_kafka: AnyKafka, topic: str, make: Make) -> None:
+def test_poll_arrow_refuses_wrong_arguments_and_states(any_kafka: AnyKafka, topic: str, make: Make) -> None:
     any_kafka.create_topic(topic)
     consumer = make()
     with pytest.raises(IllegalStateError, match="nothing to poll"):

@@ -11,7 +11,7 @@ import pytest
 
 from pykclient import KafkaConsumer, KafkaProducer, KafkaShareConsumer
 from pykclient.aio import AIOKafkaConsumer, AIOKafkaShareConsumer
-from pykclient.consumer.application_events import RepeatedErrors
+from pykclient.consumer.application_driver import RepeatedErrors
 from pykclient.errors import (
     GroupAuthorizationError,
     GroupIdNotFoundError,

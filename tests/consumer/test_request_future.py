@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from pykclient.consumer.request_future import RequestFuture
+from pykclient.consumer.request_manager import RequestFuture
 from pykclient.errors import DisconnectError, IllegalStateError, KafkaError
 
 
@@ -41,7 +41,7 @@ def test_failure() -> None:
         _ = future.value
 
 
-def test_it_can_be_done_once_only() -> None:
+def test_future_completes_once() -> None:
     future = RequestFuture.success(1)
     with pytest.raises(IllegalStateError):
         future.complete(2)

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from pykclient.clock import FOREVER_MS
-from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
-from pykclient.consumer.request_managers import RequestManagers
+from pykclient.consumer.request_manager import NOTHING, PollResult, RequestManagers, UnsentRequest
 from pykclient.errors import AuthenticationError, DisconnectError, KafkaTimeoutError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

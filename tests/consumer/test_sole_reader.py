@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pykclient.consumer.sole_reader import SoleReader
+from pykclient.consumer.consumer_metadata import SoleReader
 from pykclient.types import TopicPartition
 from tests.consumer.harness import TOPIC, TP0, TP1, Harness
 

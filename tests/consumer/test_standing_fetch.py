@@ -8,10 +8,14 @@ import pytest
 
 from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.consumer.fetch_config import FetchConfig
-from pykclient.consumer.fetch_messages import FetchRequestBuilder
-from pykclient.consumer.fetch_metrics import FetchMetricsManager
-from pykclient.consumer.fetch_session_handler import FetchMetadata, FetchRequestData, FetchSessionHandler
-from pykclient.consumer.standing_fetch import StandingFetch
+from pykclient.consumer.fetch_context import FetchMetricsManager
+from pykclient.consumer.fetch_request_manager import StandingFetch
+from pykclient.consumer.fetch_session_handler import (
+    FetchMetadata,
+    FetchRequestBuilder,
+    FetchRequestData,
+    FetchSessionHandler,
+)
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.network.client_request import ClientRequest

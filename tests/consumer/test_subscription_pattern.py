@@ -9,8 +9,8 @@ import pytest
 
 from pykclient import KafkaConsumer, SubscriptionPattern
 from pykclient.config.consumer_config import ConsumerConfig
-from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
+from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidGroupIdError
 from pykclient.log_context import LogContext
@@ -48,7 +48,7 @@ def test_patterns_of_python_only(pattern: str, what: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["", None, re.compile("a")])
-def test_what_is_no_pattern(pattern: object) -> None:
+def test_values_that_are_no_pattern_are_refused(pattern: object) -> None:
     with pytest.raises(IllegalArgumentError, match="needs a regular expression"):
         SubscriptionPattern(pattern)  # type: ignore[arg-type]
 
@@ -82,7 +82,7 @@ def test_the_classic_protocol_has_no_such_patterns() -> None:
         consumer.subscribe(pattern=SubscriptionPattern("a"))
 
 
-def test_it_excludes_other_subscriptions() -> None:
+def test_pattern_excludes_other_subscriptions() -> None:
     with KafkaConsumer("a", bootstrap_servers="localhost:1", group_id="g", group_protocol="consumer") as consumer:
         with pytest.raises(IllegalStateError, match="exclude each other"):
             consumer.subscribe(pattern=SubscriptionPattern("a"))

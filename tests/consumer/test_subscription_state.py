@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pykclient.consumer import fetch_state
-from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
-from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED
+from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, AutoOffsetResetStrategy
 from pykclient.consumer.fetch_state import (
     AWAIT_RESET,
     AWAIT_VALIDATION,
@@ -165,7 +163,7 @@ def test_assignment_by_the_group_keeps_positions_of_what_stays() -> None:
     assert not state.check_assignment_matched_subscription([TPB])
 
 
-def test_what_is_assigned_but_not_subscribed_any_more_is_not_fetched() -> None:
+def test_assigned_partition_of_unsubscribed_topic_is_not_fetched() -> None:
     state = make()
     state.subscribe({"a"})
     state.assign_from_subscribed([TP0])
@@ -358,7 +356,7 @@ def test_validation_of_what_was_left_meanwhile() -> None:
 # --- the indexes -----------------------------------------------------------------------------------------------------
 
 
-def test_those_that_delivered_come_last() -> None:
+def test_partitions_that_delivered_move_to_the_end() -> None:
     state = assigned(TP0, TP1, TPB)
     for tp in (TP0, TP1, TPB):
         state.seek_validated(tp, FetchPosition(0, None, LEADER))
@@ -472,7 +470,7 @@ TestIndexes = IndexMachine.TestCase
 TestIndexes.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_what_stays_assigned_is_about_to_be_revoked_no_more() -> None:
+def test_assignment_clears_pending_revocation() -> None:
     state = make()
     state.subscribe({TP0.topic})
     state.assign_from_subscribed([TP0])

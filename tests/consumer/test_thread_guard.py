@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.thread_guard import ThreadGuard
+from pykclient.consumer.consumer_face import ThreadGuard
 from pykclient.errors import ConcurrentModificationError
 
 

@@ -96,7 +96,9 @@ def test_a_topic_that_was_created_again(any_kafka: AnyKafka, topic: str, consume
     assert values(consumer, 17) == [f"new {number}" for number in range(3, 20)]
 
 
-def test_a_fetch_that_is_in_flight_before_the_seek(any_kafka: AnyKafka, topic: str, consumer: KafkaConsumer) -> None:
+def test_a_seek_with_a_topic_id_drops_records_of_the_deleted_topic(
+    any_kafka: AnyKafka, topic: str, consumer: KafkaConsumer
+) -> None:
     """Records of the deleted topic are not returned, even if their offsets match."""
     any_kafka.create_topic(topic)
     produce(any_kafka, topic, ["old"] * 10)

@@ -8,8 +8,7 @@ import pytest
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
-from pykclient.consumer.request_future import RequestFuture
-from pykclient.consumer.request_manager import NOTHING, UnsentRequest
+from pykclient.consumer.request_manager import NOTHING, RequestFuture, UnsentRequest
 from pykclient.consumer.topic_metadata_request_manager import TopicMetadataRequestManager
 from pykclient.errors import (
     DisconnectError,

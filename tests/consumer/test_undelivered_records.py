@@ -5,12 +5,10 @@ from __future__ import annotations
 from operator import length_hint
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from pykclient.consumer.fetch import Fetch
+from pykclient.consumer.fetch import Fetch, UndeliveredRecords
 from pykclient.consumer.fetch_state import FetchPosition
-from pykclient.consumer.undelivered_records import UndeliveredRecords
 from pykclient.types import ConsumerRecord, TopicPartition
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -71,7 +69,7 @@ def test_a_loop_that_was_left_is_gone_on_with() -> None:
     assert second is first
 
 
-def test_what_is_dropped_ends_the_loop_over_it() -> None:
+def test_dropping_a_partition_ends_its_iterator() -> None:
     undelivered = filled()
     iterator = undelivered.next_iterator()
     assert iterator is not None
@@ -95,7 +93,7 @@ def test_a_fetch_holds_commits_back_until_it_is_returned() -> None:
     assert undelivered.unreturned is None
 
 
-def test_what_waits_is_taken_for_a_poll() -> None:
+def test_poll_takes_waiting_records() -> None:
     undelivered = filled()
     loop = undelivered.next_iterator()
     assert loop is not None
@@ -126,7 +124,7 @@ def test_a_loop_that_is_split_stops_after_its_record() -> None:
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.data())
-def test_whatever_is_done_each_record_comes_once_and_in_order(sizes: list[int], data: st.DataObject) -> None:
+def test_any_steps_return_each_record_once_and_in_order(sizes: list[int], data: st.DataObject) -> None:
     undelivered = UndeliveredRecords()
     offset = 0
     for size in sizes:

@@ -7,18 +7,20 @@ from importlib import import_module
 from random import Random
 from typing import Any
 
-from pykclient.consumer.assignors.consumer_partition_assignor import Assignment, ConsumerPartitionAssignor, Subscription
-from pykclient.consumer.assignors.cooperative_sticky_assignor import CooperativeStickyAssignor
-from pykclient.consumer.assignors.range_assignor import RangeAssignor
-from pykclient.consumer.assignors.round_robin_assignor import RoundRobinAssignor
-from pykclient.consumer.assignors.sticky_assignor import StickyAssignor
-from pykclient.consumer.assignors.sticky_user_data import serialize_member_data
-from pykclient.consumer.coordinator.consumer_protocol import (
+from pykclient.consumer.coordinator.consumer_group_protocol import (
     deserialize_assignment,
     deserialize_subscription,
     serialize_assignment,
     serialize_subscription,
 )
+from pykclient.consumer.partition_assignors import (
+    Assignment,
+    ConsumerPartitionAssignor,
+    RangeAssignor,
+    RoundRobinAssignor,
+    Subscription,
+)
+from pykclient.consumer.sticky_assignor import CooperativeStickyAssignor, StickyAssignor, serialize_member_data
 from pykclient.errors import CorruptRecordError, RemoteProtocolError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request, parse_request_header

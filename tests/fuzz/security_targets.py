@@ -12,18 +12,21 @@ from typing import Any
 
 from pykclient.config.config_def import Password
 from pykclient.errors import AuthenticationError, ConfigError, SaslAuthenticationError
-from pykclient.network.authenticator.aws_msk_iam import AwsCredentials
-from pykclient.network.authenticator.aws_msk_iam import new_client as new_aws_client
-from pykclient.network.authenticator.oauth_bearer import BearerToken, OAuthBearerSaslClient, initial_response
-from pykclient.network.authenticator.plain import PlainLogin
-from pykclient.network.authenticator.sasl_client import SaslClient
+from pykclient.network.authenticator.aws_msk_iam import AwsCredentials, new_client as new_aws_client
+from pykclient.network.authenticator.oauth_bearer import (
+    BearerToken,
+    OAuthBearerSaslClient,
+    checked,
+    expiry_of_jwt,
+    initial_response,
+)
+from pykclient.network.authenticator.sasl_client import PlainLogin, SaslClient
 from pykclient.network.authenticator.sasl_client_authenticator import SaslClientAuthenticator
 from pykclient.network.authenticator.scram import ScramSaslClient
 from pykclient.network.authenticator.token_endpoint import EndpointSettings, TokenEndpoint
-from pykclient.network.authenticator.token_providers import checked, expiry_of_jwt
-from pykclient.network.tls.ssl_engine import SslEngine
+from pykclient.network.tls.ssl_factory import KeyStore, key_store, load_key_store, trust_store
 from pykclient.network.tls.ssl_failures import handshake_failure, text_of
-from pykclient.network.tls.ssl_stores import KeyStore, key_store, load_key_store, trust_store
+from pykclient.network.tls.ssl_transport_layer import SslEngine
 from pykclient.protocol.headers import encode_request
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest
 from pykclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse

@@ -95,7 +95,7 @@ ROWS: dict[str, tuple[Callable[[], bool], ...]] = {
         lambda: hasattr(aiokafka.AIOKafkaProducer, "commit_transaction"),
     ),
     "cooperative rebalances (KIP-429)": (
-        lambda: has_module("pykclient.consumer.assignors.cooperative_sticky_assignor"),
+        lambda: has_module("pykclient.consumer.sticky_assignor"),
         lambda: has_module("kafka.coordinator.assignors.cooperative_sticky"),
         lambda: confluent_takes(partition_assignment_strategy="cooperative-sticky"),
         lambda: has_module("aiokafka.coordinator.assignors.cooperative_sticky"),
@@ -148,7 +148,7 @@ ROWS: dict[str, tuple[Callable[[], bool], ...]] = {
         lambda: confluent_takes(test_mock_num_brokers="1"),
         lambda: has_module("aiokafka.testing"),
     ),
-    "the same with faults to order": (
+    "the same with fault injection": (
         lambda: hasattr(pykclient.testing.EmbeddedCluster, "faults"),
         lambda: has_module("kafka.testing"),
         lambda: any(
@@ -169,7 +169,7 @@ ROWS: dict[str, tuple[Callable[[], bool], ...]] = {
         lambda: bool({"prometheus_client", "opentelemetry"} & imported("aiokafka")),
     ),
     "client metrics pushed to brokers (KIP-714)": (
-        lambda: has_module("pykclient.network.telemetry"),
+        lambda: has_module("pykclient.network.client_telemetry"),
         lambda: kafka_python_takes("enable_metrics_push"),
         lambda: confluent_takes(enable_metrics_push="true"),
         lambda: aiokafka_takes("enable_metrics_push"),

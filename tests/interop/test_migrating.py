@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import time
 import warnings
@@ -17,10 +18,6 @@ import pykclient
 from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.config.producer_config import ProducerConfig
-from pykclient.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from pykclient.coordinator.assignors.range import RangePartitionAssignor
-from pykclient.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from pykclient.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from pykclient.errors import (
     ConfigError,
     IllegalStateError,
@@ -334,6 +331,10 @@ def _(both: Both) -> None:
     assert both.ours.send(both.topic, b"v", headers=headers).get(10).serialized_header_size == -1
 
 
+def assignor(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(f"pykclient.coordinator.assignors.{module}"), name)
+
+
 @row("`partition_assignment_strategy`")
 def _(both: Both) -> None:
     for name in (
@@ -342,10 +343,10 @@ def _(both: Both) -> None:
         "sticky",
         "cooperative-sticky",
         "org.apache.kafka.clients.consumer.RangeAssignor",
-        CooperativeStickyAssignor,
-        RangePartitionAssignor,
-        RoundRobinPartitionAssignor,
-        StickyPartitionAssignor,
+        assignor("cooperative_sticky", "CooperativeStickyAssignor"),
+        assignor("range", "RangePartitionAssignor"),
+        assignor("roundrobin", "RoundRobinPartitionAssignor"),
+        assignor("sticky.sticky_assignor", "StickyPartitionAssignor"),
     ):
         KafkaConsumer(bootstrap_servers=both.servers, group_id="g", partition_assignment_strategy=[name]).close()
 

@@ -27,7 +27,9 @@ def mock_brokers() -> Iterator[str]:
 
 @pytest.mark.parametrize("acks", ["all", 1])
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_there_and_back(mock_brokers: str, topic: str, codec: str, acks: Any) -> None:
+def test_records_survive_a_round_trip_through_a_mock_broker(
+    mock_brokers: str, topic: str, codec: str, acks: Any
+) -> None:
     settings = {"compression_type": codec, "acks": acks, "enable_idempotence": acks == "all", "linger_ms": 5}
     with KafkaProducer[bytes, bytes](bootstrap_servers=mock_brokers, **settings) as producer:
         futures = [producer.send(topic, b"%d" % i, b"k%d" % i, [("h", b"1")], timestamp_ms=i + 1) for i in range(1000)]

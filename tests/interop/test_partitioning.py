@@ -43,7 +43,7 @@ def written(topic_rows: Sequence[Any]) -> dict[bytes | None, int]:
 
 
 @pytest.mark.java
-def test_as_java_and_kafka_python(any_kafka: AnyKafka, topic: str) -> None:
+def test_partitions_equal_javas_and_kafka_pythons(any_kafka: AnyKafka, topic: str) -> None:
     """Java, kafka-python and we partition by MurmurHash2 by default."""
     samples = [Sample(key, b"v") for key in KEYS]
     found = {}
@@ -57,7 +57,7 @@ def test_as_java_and_kafka_python(any_kafka: AnyKafka, topic: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["consistent_random", "consistent", "murmur2_random", "murmur2", "fnv1a_random"])
-def test_as_librdkafka(any_kafka: AnyKafka, topic: str, name: str) -> None:
+def test_partitions_equal_librdkafkas(any_kafka: AnyKafka, topic: str, name: str) -> None:
     """``consistent_random`` (CRC32) is librdkafka's default, which a program that migrates may have to keep."""
     any_kafka.create_topic(topic, PARTITIONS)
     spreads = [index for index, key in enumerate(KEYS) if not key]  # chosen at random by some clients

@@ -67,7 +67,7 @@ def appended(any_kafka: AnyKafka) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("peer", ANY_PEER)
-def test_they_read_what_we_write(
+def test_peers_read_our_records(
     any_kafka: AnyKafka, ours_by_codec: dict[str, str], appended: tuple[str, int], peer: str
 ) -> None:
     counts = {topic: len(ALL) for topic in ours_by_codec.values()} | {appended[0]: 1}

@@ -57,7 +57,7 @@ def test_console_tools_talk_to_it(kafka: KafkaCluster, topic: str) -> None:
     assert "payload: ü" in dump_log(segment, "--print-data-log")
 
 
-def test_a_tool_that_fails_says_why() -> None:
+def test_error_of_a_failed_tool_has_its_output() -> None:
     with pytest.raises(ToolError, match="no-such-file"):
         dump_log(Path("no-such-file.log"))
 

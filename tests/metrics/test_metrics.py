@@ -4,8 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.errors import IllegalArgumentError
@@ -385,3 +384,12 @@ def test_threads_may_record_read_and_register_at_once(metrics: Metrics) -> None:
         thread.join(60)
     assert errors == []
     assert value(metrics, total) == 2_000.0
+
+
+def test_a_sibling_of_a_name_equals_the_same_name_made_alone_and_shares_its_tags() -> None:
+    first = MetricName("lag", "fetch", "Lag", {"topic": "t", "partition": "1"})
+    sibling = first.sibling("lag-max", "Largest lag")
+    alone = MetricName("lag-max", "fetch", "Largest lag", {"topic": "t", "partition": "1"})
+    assert (sibling, hash(sibling), sibling.description) == (alone, hash(alone), alone.description)
+    assert sibling.tags is first.tags
+    assert sibling != first

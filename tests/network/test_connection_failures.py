@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykclient.network.cluster import Cluster
-from pykclient.network.connection_failures import (
+from pykclient.network.failures import (
     COORDINATOR_ID_BASE,
     ConnectionFailures,
     shown_address,

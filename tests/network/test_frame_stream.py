@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from pykclient.errors import ProtocolError
 from pykclient.network.frame_stream import FrameStream, TransportFrameStream
@@ -103,7 +102,7 @@ pieces = st.lists(st.integers(min_value=1, max_value=4 * BUFFER_SIZE), min_size=
 @example(framed(b"a" * 60, b"b" * 61), [1], -1, None, False, True)
 @example(framed(b"", b"", b"c" * 300), [300], -1, None, True, True)
 @example(framed(*[b""] * 10), [18], -1, None, True, False)
-def test_both_tell_the_same(
+def test_both_forms_report_the_same(
     stream: bytes, pieces: list[int], max_size: int, first_limit: int | None, one: bool, ends: bool
 ) -> None:
     expected, found = (
@@ -157,7 +156,7 @@ def test_a_claim_takes_no_memory(make: Make) -> None:
 
 
 @BOTH
-def test_what_the_socket_says_is_raised(make: Make) -> None:
+def test_socket_errors_are_raised(make: Make) -> None:
     near, far = socket.socketpair()
     with near:
         near.setblocking(False)

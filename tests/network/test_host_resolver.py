@@ -134,7 +134,7 @@ def test_a_failure_is_remembered_for_a_while(dns: Dns) -> None:
 
 
 @pytest.mark.parametrize("outcome", [OSError(-2, "unknown"), UnicodeError("label too long"), ValueError("null"), []])
-def test_whatever_goes_wrong_is_an_oserror(dns: Dns, outcome: Exception | list[str]) -> None:
+def test_every_failure_is_an_oserror(dns: Dns, outcome: Exception | list[str]) -> None:
     lookup = DefaultHostResolver().look_up("host-1")
     dns.answer("host-1", outcome)
     eventually(ended(lookup))

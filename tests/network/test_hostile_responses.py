@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pykclient.log_context import LogContext
 from pykclient.network.metadata import Metadata

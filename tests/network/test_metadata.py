@@ -7,8 +7,7 @@ import uuid
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient import errors
 from pykclient.errors import (
@@ -109,7 +108,7 @@ def test_update_after_close_is_an_error() -> None:
 # --- when to ask -----------------------------------------------------------------------------------------------------
 
 
-def test_by_age() -> None:
+def test_metadata_expires_by_age() -> None:
     metadata = make()
     update(metadata, now_ms=50)
     assert metadata.time_to_next_update(50) == EXPIRE_MS
@@ -140,7 +139,7 @@ def test_a_required_update_ends_the_quiet_time(require: Callable[[Metadata], obj
     assert metadata.quiet_until_ms < 0
 
 
-def test_by_demand_after_the_backoff() -> None:
+def test_requested_update_waits_for_the_backoff() -> None:
     metadata = make()
     update(metadata, topic("t", epoch=1), now_ms=0)
     assert metadata.request_update(True) == metadata.update_version

@@ -73,7 +73,7 @@ def server(answer: bytes) -> Iterator[str]:
         (b"\0\0\0\x08\0\0\0\0\xff\xff\xff\xff", "rejected the ApiVersions request|unreadable"),
     ],
 )
-def test_what_is_no_broker_is_named(answer: bytes, said: str) -> None:
+def test_report_names_servers_that_are_no_broker(answer: bytes, said: str) -> None:
     with server(answer) as address, client(address) as c:
         c.poll_until(lambda: c.network.connection_report() != "")
         report = c.network.connection_report()
@@ -82,7 +82,7 @@ def test_what_is_no_broker_is_named(answer: bytes, said: str) -> None:
         c.poll_until(lambda: c.network.least_loaded_node(SYSTEM_CLOCK.now_ms()).node is not None)  # still works
 
 
-def test_nobody_listens() -> None:
+def test_connection_without_a_listener_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with client(f"127.0.0.1:{port}") as c:

@@ -21,14 +21,21 @@ from pykclient.log_context import LogContext
 from pykclient.metrics.stats import Tally
 from pykclient.network import channel_state
 from pykclient.network.api_versions import ApiVersions
-from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder, Settler
+from pykclient.network.client_request import (
+    ClientRequest,
+    ClientResponse,
+    RenewalTemplate,
+    Repetitions,
+    RequestBuilder,
+    Settler,
+    StandingRequest,
+)
 from pykclient.network.cluster import ClusterResource, ClusterResourceListeners
 from pykclient.network.cluster_connection_states import BackoffConfig
 from pykclient.network.metadata import Metadata, MetadataRequestBuilder
 from pykclient.network.metadata_updater import ManualMetadataUpdater, MetadataUpdater
 from pykclient.network.network_client import NetworkClient, NetworkClientConfig
 from pykclient.network.network_receive import Frame
-from pykclient.network.standing_request import RenewalTemplate, Repetitions, StandingRequest
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request, encode_response
 from pykclient.protocol.message import Request
@@ -1191,7 +1198,7 @@ def test_no_metadata_for_too_long_starts_again_from_the_bootstrap_servers() -> N
     fetch_metadata(f, metadata_response(NODE))
 
 
-def test_when_no_node_is_left_to_try_the_bootstrap_servers_are() -> None:
+def test_bootstrap_servers_are_tried_when_no_node_is_left() -> None:
     f, metadata = bootstrapped(rebootstrap_trigger_ms=300_000, backoff_max_ms=2_000)
     fetch_metadata(f, metadata_response(NODE))
     f.selector.connect_error = ConnectionRefusedError(111, "Connection refused")
@@ -1418,7 +1425,7 @@ def test_a_response_that_leaves_nothing_to_decide_does_not_end_the_wait(monkeypa
 
 
 @pytest.mark.parametrize("what", ["an error", "another response", "another connection", "a wrong id"])
-def test_what_comes_with_it_ends_the_wait(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+def test_anything_beside_the_plain_answer_ends_the_wait(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     f = Settling(monkeypatch)
     if what == "an error":
         f.selector.respond(NODE.id_string, HeartbeatResponse(error_code=errors.UnknownMemberIdError.code))
@@ -1513,7 +1520,7 @@ def test_in_a_wait_the_poller_sends_the_request_again(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("why", ["unwanted", "second request", "large id", "large epoch", "answered"])
-def test_what_the_poller_is_not_asked_for(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_poller_repeats_only_a_sole_wanted_request(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     f, poller = standing(monkeypatch)
     if why == "unwanted":
         f.builder.wanted = False
@@ -1533,7 +1540,7 @@ def test_what_the_poller_is_not_asked_for(why: str, monkeypatch: pytest.MonkeyPa
     assert poller.asked == []
 
 
-def test_what_the_poller_did_counts_although_an_exception_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_poller_requests_count_although_an_exception_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     f, poller = standing(monkeypatch)
     [last] = f.in_flight()
     poller.error = KeyboardInterrupt()

@@ -5,11 +5,16 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from pykclient.network.memory_pool import UNLIMITED, SimpleMemoryPool
-from pykclient.network.network_receive import FIRST_RESPONSE_LIMIT, Frame, FrameReader, InvalidReceiveError
+from pykclient.network.network_receive import (
+    FIRST_RESPONSE_LIMIT,
+    UNLIMITED,
+    Frame,
+    FrameReader,
+    InvalidReceiveError,
+    SimpleMemoryPool,
+)
 
 BUFFER_SIZE = 64
 
@@ -141,7 +146,7 @@ def test_a_buffer_is_used_again_once_nobody_looks_at_it() -> None:
         (b"\x80\0\0\0", "the size -2147483648"),
     ],
 )
-def test_what_a_client_meets_that_is_no_kafka(start: bytes, said: str) -> None:
+def test_bytes_that_are_not_kafkas_are_explained(start: bytes, said: str) -> None:
     reader = FrameReader(first_limit=FIRST_RESPONSE_LIMIT)
     with pytest.raises(InvalidReceiveError, match=said):
         feed(reader, start, [100])

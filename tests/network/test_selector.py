@@ -23,8 +23,7 @@ from pykclient.network import channel_state
 from pykclient.network.authenticator import Authenticator
 from pykclient.network.channel_builders import DefaultChannelBuilder, NoAuthenticators, PlaintextTransports
 from pykclient.network.kafka_channel import KafkaChannel
-from pykclient.network.memory_pool import SimpleMemoryPool
-from pykclient.network.network_receive import Frame
+from pykclient.network.network_receive import Frame, SimpleMemoryPool
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
 from pykclient.network.selector import Selector, SelectorConfig
@@ -340,7 +339,7 @@ def test_a_send_that_fails_shows_as_a_disconnection(selector: Selector, server: 
     assert not selector.disconnected
 
 
-def test_what_an_interrupted_poll_did_not_handle_is_told_again(selector: Selector, server: Server) -> None:
+def test_next_poll_handles_events_that_an_interrupted_poll_did_not(selector: Selector, server: Server) -> None:
     sock = connect(selector, server)
     channel = selector.channel("0")
     sock.sendall(frame(b"a"))
@@ -355,7 +354,7 @@ def test_what_an_interrupted_poll_did_not_handle_is_told_again(selector: Selecto
     assert not selector.completed_sends
 
 
-def test_a_frame_that_is_still_to_be_written_when_the_connection_is_closed(selector: Selector, server: Server) -> None:
+def test_closing_a_connection_releases_its_unwritten_frame(selector: Selector, server: Server) -> None:
     sock = connect(selector, server)
     buffer = bytearray(100_000)
     selector.send(NetworkSend("0", [buffer]))
@@ -923,7 +922,7 @@ def test_part_of_a_frame_does_not_end_the_connections_use(server: Server) -> Non
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_is_sent_comes_back(server: Server, seed: int) -> None:
+def test_any_bytes_come_back(server: Server, seed: int) -> None:
     """An echo server returns frames of all sizes on several connections while other threads wake the selector."""
     rng = random.Random(seed)
     selector = make()

@@ -12,10 +12,10 @@ import pytest
 
 from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
 from pykclient.admin import Admin
+from pykclient.network.failures import SuppressOSErrors, raise_if_of_signal_handler
 from pykclient.network.kafka_channel import KafkaChannel
 from pykclient.network.network_client import NetworkClient
 from pykclient.network.selector import Selector
-from pykclient.network.signal_errors import SuppressOSErrors, raise_if_of_signal_handler
 from pykclient.producer.sender import Sender
 from pykclient.testing import EmbeddedCluster
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from pykclient.network.client_request import StandingRequest
 from pykclient.network.kafka_channel import KafkaChannel
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selector import Selector, SelectorConfig
-from pykclient.network.standing_request import StandingRequest
 from tests.network.implementations import choose
 from tests.network.test_selector import Server, connect, frame, make, poll_until, recv_exactly
 from tests.support.mock_clock import MockClock

@@ -27,7 +27,7 @@ def test_times_of_zero_are_recorded_together() -> None:
     assert times.zeros == 0
 
 
-def test_there_may_be_no_sensor() -> None:
+def test_throttle_time_without_a_sensor_is_ignored() -> None:
     times = ThrottleTimes(None)
     times.record(5, 1_000)
     assert times.due_ms > 1_000

@@ -243,8 +243,8 @@ def test_a_poll_without_data_where_there_was_some(selector: Selector, server: Se
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_is_sent_comes_back_to_a_loop(server: Server, seed: int) -> None:
-    """As ``test_whatever_is_sent_comes_back``, but the wait is for the descriptor."""
+def test_any_bytes_come_back_to_a_loop(server: Server, seed: int) -> None:
+    """As ``test_any_bytes_come_back``, but the wait is for the descriptor."""
     rng = random.Random(seed)
     selector = make()
     threads = []

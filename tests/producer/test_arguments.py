@@ -230,7 +230,7 @@ def test_hostile_arguments_of_futures(make: Make, is_batch: bool) -> None:
     check_state(producer)
 
 
-def test_what_is_meant_is_said(make: Make) -> None:
+def test_errors_say_which_argument_is_wrong_and_what_it_must_be(make: Make) -> None:
     producer, _ = make(max_block_ms=5)
     cases: list[tuple[dict[str, Any], str]] = [
         ({"partition": 4 / 2}, "partition is 2.0; it must be a whole number, or None"),

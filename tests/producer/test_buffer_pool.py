@@ -6,8 +6,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pykclient.clock import SYSTEM_CLOCK
@@ -134,7 +133,7 @@ def test_waiting_ends_when_memory_comes_back() -> None:
     assert pool.available_memory == 4
 
 
-def test_who_waits_gets_the_buffer_that_comes_back() -> None:
+def test_waiter_gets_the_returned_buffer() -> None:
     """A waiter gets the returned buffer even if the remaining memory is smaller than a buffer."""
     pool = BufferPool(1536, 1024, SYSTEM_CLOCK)
     buffer = allocate(pool, 1024, 10)
@@ -147,7 +146,7 @@ def test_who_waits_gets_the_buffer_that_comes_back() -> None:
     assert pool.available_memory == pool.unallocated_memory == 512
 
 
-def test_who_waits_lets_a_part_of_the_memory_become_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiters_let_a_part_of_the_memory_become_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffer_pool, "_PATIENCE_MS", FOREVER_MS)
     pool = BufferPool(16 * 1024, 1024, SYSTEM_CLOCK)
     buffers = [allocate(pool, 1024, 10) for _ in range(16)]
@@ -164,7 +163,7 @@ def test_who_waits_lets_a_part_of_the_memory_become_free(monkeypatch: pytest.Mon
     assert len(got) == 2
 
 
-def test_who_waits_does_so_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiter_takes_a_buffer_after_a_short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffer_pool, "_PATIENCE_MS", 1)
     pool = BufferPool(16 * 1024, 1024, SYSTEM_CLOCK)
     buffers = [allocate(pool, 1024, 10) for _ in range(16)]

@@ -98,7 +98,7 @@ def test_a_batch_never_outgrows_what_consumers_unpack(
     assert all(size <= MIB for size in sizes)
 
 
-def test_both_ways_fill_the_same_batches(make: Make) -> None:
+def test_both_forms_fill_the_same_batches(make: Make) -> None:
     """By records and by columns, compiled or not."""
     counts = []
     for by_columns in (False, True):

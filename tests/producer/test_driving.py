@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
 
 from pykclient import KafkaProducer
 from pykclient.errors import IllegalStateError, KafkaError
-from pykclient.metrics.metrics_reporter import MetricsReporter
+from pykclient.metrics.metrics import MetricsReporter
 from pykclient.producer.sender_driver import _STALE_MS
 from pykclient.testing import EmbeddedCluster
 from pykclient.types import TopicPartition
@@ -294,3 +295,52 @@ def test_connections_that_were_lost_during_a_pause_are_noticed() -> None:
         eventually(lambda: producer._clock.now_ms() - parked_ms > _STALE_MS, WAIT_S)
         producer.send("t", b"second").get(WAIT_S)
         eventually(lambda: len(cluster.log(TopicPartition("t", 0))) == 2, WAIT_S)
+
+
+def test_a_response_that_came_while_a_callback_blocked_the_sender_counts() -> None:
+    """A callback takes longer than all timeouts, and the broker answers another request meanwhile."""
+    limits: dict[str, Any] = {"request_timeout_ms": 400, "delivery_timeout_ms": 500, "retries": 0, "linger_ms": 0}
+    with EmbeddedCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=2)
+        with KafkaProducer[Any, Any](bootstrap_servers=cluster.bootstrap_servers, **limits) as producer:
+            for partition in (0, 1):
+                producer.send("t", b"0", partition=partition).get(WAIT_S)
+            hold = cluster.faults.hold("Produce")
+
+            def block(_: object) -> None:
+                eventually(lambda: hold.held, WAIT_S)
+                hold.remove()
+                hold.release()
+                eventually(lambda: cluster.requests_of("Produce")[-1].answered_ms is not None, WAIT_S)
+                time.sleep(0.7)
+
+            first = producer.send("t", b"1", partition=0)
+            first.add_callback(block)
+            eventually(lambda: hold.held, WAIT_S)
+            second = producer.send("t", b"1", partition=1)
+            eventually(lambda: producer._driver._client.in_flight_request_count() == 2, WAIT_S)
+            hold.release(1)
+            assert second.get(WAIT_S).offset == 1
+
+
+def test_an_abort_in_a_callback_during_a_commit_says_that_the_commit_goes_on() -> None:
+    refused: list[str] = []
+    with (
+        EmbeddedCluster(brokers=1) as cluster,
+        KafkaProducer[Any, Any](
+            bootstrap_servers=cluster.bootstrap_servers, transactional_id="x", linger_ms=60_000
+        ) as producer,
+    ):
+        cluster.create_topic("t", partitions=1)
+
+        def abort(_: object) -> None:
+            with pytest.raises(IllegalStateError) as caught:
+                producer.abort_transaction()
+            refused.append(str(caught.value))
+
+        producer.init_transactions()
+        with producer.transaction():  # only its commit sends the record
+            producer.send("t", b"1").add_callback(abort)
+        eventually(lambda: refused, WAIT_S)
+    (text,) = refused
+    assert "abort_transaction() must wait: commit_transaction() has begun" in text

@@ -130,7 +130,7 @@ def test_errbacks() -> None:
     assert heard == [("x", ERROR), ERROR]
 
 
-def test_what_callbacks_raise_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_callback_exceptions_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     result, future = pending()
     heard: list[object] = []
 

@@ -238,13 +238,13 @@ def test_a_record_too_large_names_both_sizes(make: Make) -> None:
     assert len(brokers.received) == 1
 
 
-def test_a_record_too_large_for_the_buffer(make: Make) -> None:
+def test_a_record_larger_than_buffer_memory_is_refused(make: Make) -> None:
     producer, _ = make(buffer_memory=2000, batch_size=100)
     with pytest.raises(RecordTooLargeError, match=r"buffer\.memory = 2000"):
         producer.send(TOPIC, bytes(2000)).get(0)
 
 
-def test_headers_count(make: Make) -> None:
+def test_headers_count_towards_the_record_size(make: Make) -> None:
     producer, _ = make(max_request_size=1000)
     with pytest.raises(RecordTooLargeError):
         producer.send(TOPIC, b"v", headers=[("h", bytes(1000))]).get(0)
@@ -301,7 +301,7 @@ def test_a_serializer_that_returns_no_bytes(make: Make) -> None:
         producer.send(TOPIC, b"v", key=1)
 
 
-def test_it_cannot_be_pickled(make: Make) -> None:
+def test_producer_cannot_be_pickled(make: Make) -> None:
     """Pickling a producer, as for a function in another process, fails with an error that says what to do."""
     producer, brokers = make()
     for what in (producer, producer.send):
@@ -359,7 +359,7 @@ def test_a_topic_that_does_not_come_names_the_reason(make: Make) -> None:
     )
 
 
-def test_what_the_broker_said_of_the_topic_is_the_reason(make: Make) -> None:
+def test_timeout_names_the_brokers_error_for_the_topic(make: Make) -> None:
     producer, brokers = make(known=False, max_block_ms=1000)
     code = errors.UnknownTopicOrPartitionError.code
     brokers.prepare_metadata_update(metadata_response({}, errors={"new": code}))
@@ -463,7 +463,7 @@ def test_a_partition_out_of_range_is_refused(make: Make) -> None:
         producer.send(TOPIC, b"v")
 
 
-def test_what_a_partitioner_raises_reaches_the_caller(make: Make) -> None:
+def test_partitioner_exception_reaches_the_caller(make: Make) -> None:
     def bad(*_: Any) -> int:
         raise LookupError("application's")
 
@@ -527,7 +527,7 @@ def test_interceptors_hear_of_records_that_never_left(make: Make) -> None:
     assert heard == [future.exception]
 
 
-def test_what_interceptors_raise_is_logged_once_and_the_producer_lives(
+def test_interceptor_exceptions_are_logged_once_and_producer_goes_on(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = Recorder()

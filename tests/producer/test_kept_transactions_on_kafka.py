@@ -12,8 +12,7 @@ from pykclient.admin import Admin
 from pykclient.aio import AIOKafkaProducer
 from pykclient.errors import IllegalStateError, InvalidTxnStateError, KafkaError, ProducerFencedError
 from tests.kafka.cluster import KafkaCluster
-from tests.producer.test_transactions_on_kafka import committed_values, transactional
-from tests.producer.test_transactions_on_kafka import generation as generation
+from tests.producer.test_transactions_on_kafka import committed_values, generation as generation, transactional
 from tests.support.any_kafka import AnyKafka
 from tests.support.wait import eventually
 

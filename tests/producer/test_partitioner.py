@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.errors import ConfigError, IllegalArgumentError
 from pykclient.network.cluster import Cluster
 from pykclient.producer.partitioner import CallablePartitioner, Partitioner, resolve_partitioner
-from pykclient.producer.partitioner.built_in import BuiltInPartitioner
 from pykclient.producer.partitioner.hashing import POSITIVE, fnv1a, murmur2, murmur2_cached
 from pykclient.producer.partitioner.partitioners import (
+    BuiltInPartitioner,
     RandomPartitioner,
     RoundRobinPartitioner,
     UniformStickyPartitioner,
@@ -182,7 +181,7 @@ def test_javas_class_names_are_known() -> None:
         (7, "neither callable"),
     ],
 )
-def test_what_is_no_partitioner(value: object, text: str) -> None:
+def test_values_that_are_no_partitioner_are_refused(value: object, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         resolve_partitioner(value)
 
@@ -194,7 +193,7 @@ def built_in() -> BuiltInPartitioner:
     return BuiltInPartitioner(TOPIC, BATCH_SIZE, random.Random(3))
 
 
-def test_it_sticks_until_a_batch_is_produced() -> None:
+def test_sticky_partition_changes_after_a_batch() -> None:
     partitioner, shape = built_in(), cluster(3)
     info = partitioner.peek_current_partition_info(shape)
     partitioner.update_partition_info(info, BATCH_SIZE - 1, shape)

@@ -77,7 +77,7 @@ def test_requests_of_one_batch(size: int, client_id: str | None) -> None:
                 assert frame == b"".join(RequestBuilder(builder.build(version)).encode(version, id, client_id))
 
 
-def test_a_producer_whose_topic_is_recreated() -> None:
+def test_a_frame_has_the_current_topic_id() -> None:
     template = ProduceTemplate(None, -1, 30_000)
     frames = []
     for topic_id in IDS.values():

@@ -136,7 +136,7 @@ def test_log_append_time(any_kafka: AnyKafka, topic: str) -> None:
         assert producer.send(topic, b"v", timestamp_ms=5).get(20).timestamp > 1_000_000_000_000
 
 
-def test_a_record_that_the_broker_finds_too_large(any_kafka: AnyKafka, topic: str) -> None:
+def test_an_error_names_the_brokers_limit_and_the_batch_size(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic, config={"max.message.bytes": 2000})
     with KafkaProducer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers) as producer:
         said = (

@@ -12,8 +12,7 @@ from typing import Any
 import confluent_kafka
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
 from pykclient.errors import (
@@ -232,7 +231,9 @@ def test_columns_beside_the_data(make: Make) -> None:
         ([b"a"], {"headers": [5]}, "headers"),
     ],
 )
-def test_what_is_refused(make: Make, data: Any, arguments: dict[str, Any], says: str) -> None:
+def test_send_batch_refuses_wrong_arguments_and_sends_nothing(
+    make: Make, data: Any, arguments: dict[str, Any], says: str
+) -> None:
     producer, brokers = make()
     with pytest.raises(IllegalArgumentError, match=says):
         producer.send_batch(TOPIC, data, **arguments)
@@ -321,7 +322,7 @@ def test_errors_by_slice(any_kafka: AnyKafka, topic: str, producer_of: Open) -> 
     assert future.offsets().to_pylist() == [0, None, 1]
 
 
-def test_a_batch_that_is_split(any_kafka: AnyKafka, topic: str, producer_of: Open) -> None:
+def test_rows_of_a_split_batch_keep_their_offsets(any_kafka: AnyKafka, topic: str, producer_of: Open) -> None:
     """A batch too large for the broker is split, and each row's offset is still known."""
     any_kafka.create_topic(topic, config={"max.message.bytes": 4000})
     producer = producer_of(batch_size=16_384, linger_ms=100)

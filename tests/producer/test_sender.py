@@ -20,7 +20,7 @@ from pykclient.errors import (
     UnsupportedVersionError,
 )
 from pykclient.metrics import KafkaMetric
-from pykclient.metrics.metrics_reporter import MetricsReporter
+from pykclient.metrics.metrics import MetricsReporter
 from pykclient.network.client_request import RequestBuilder
 from pykclient.producer.outbox import REST_MS
 from pykclient.producer.producer_batch import ProducerBatch
@@ -998,7 +998,7 @@ def test_each_way_to_read_a_metric_includes_what_was_sent(h: SenderHarness) -> N
     assert after["producer-metrics", "batch-size-max"] > before["producer-metrics", "batch-size-max"]
 
 
-def test_what_nobody_reads_is_published_ten_times_a_second(h: SenderHarness) -> None:
+def test_idle_metrics_are_published_ten_times_a_second(h: SenderHarness) -> None:
     h.sender_metrics.publish(h.clock.now_ms())
     h.append()
     h.run_once()

@@ -7,8 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.producer.harness import DELIVERY_TIMEOUT_MS, RETRY_BACKOFF_MS, TOPIC
 from tests.support.twins import load
@@ -19,7 +18,7 @@ MODULES = (
     "pykclient.producer.transactions.producer_id_manager",
     "pykclient.producer.waiting_queues",
     "pykclient.record.compression",
-    "pykclient.record.compression_ratio_estimator",
+    "pykclient.record.compression_type",
     "pykclient.record.record_batch",
     "pykclient.types",
     "tests.producer.harness",
@@ -49,7 +48,7 @@ class World:
         self.epoch = 1
         codec = twin["compression"].Compression.of(config.pop("codec"))
         # Other tests of this process may have left an estimate.
-        twin["compression_ratio_estimator"].CompressionRatioEstimator.reset_estimation(TOPIC)
+        twin["compression_type"].CompressionRatioEstimator.reset_estimation(TOPIC)
         self.h = twin["harness"].SenderHarness(compression=codec, metadata=self._metadata(), **config)
         if self.h.manager is not None:
             self.append()

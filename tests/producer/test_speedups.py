@@ -10,8 +10,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from tests.support.twins import load
 
@@ -26,6 +25,7 @@ MODULES = (
     "pykclient.producer.producer_components",
     "pykclient.producer.transactions.transaction_state",
     "pykclient.record.compression",
+    "pykclient.record.compression_type",
     "pykclient.record.memory_records_builder",
     "pykclient.types",
     "tests.producer.harness",
@@ -216,6 +216,8 @@ class World:
 
     def __init__(self, twin: Twin, config: dict[str, Any], seed: int, auto_tick_ms: int) -> None:
         self.twin = twin
+        # Other tests of this process, or the example before, may have taught one of the twins another ratio.
+        twin.compression_type.CompressionRatioEstimator.reset_estimation(TOPIC)
         self.clock = clock = twin.mock_clock.MockClock(auto_tick_ms=auto_tick_ms)
         settings = {"bootstrap.servers": "127.0.0.1:1", "max.block.ms": 20, "linger.ms": 5, **config}
         producer_config = twin.producer_config.ProducerConfig(settings)

@@ -616,9 +616,30 @@ def test_a_call_that_timed_out_can_be_repeated_and_no_other_made(h: TransactionH
     h.rounds(300)  # the request times out, and is sent again
     assert result.completed
     with pytest.raises(IllegalStateError, match=r"Call commit_transaction\(\) again"):
-        h.transactions.begin_transaction()  # the application has not seen whether it was committed
+        h.transactions.begin_abort()  # the application may believe that it was not committed
     h.complete(h.transactions.begin_commit())
     h.transactions.begin_transaction()
+
+
+def test_a_call_that_has_succeeded_after_its_timeout_needs_no_repetition(h: TransactionHarness) -> None:
+    for end in (h.transactions.begin_commit, h.transactions.begin_abort):
+        h.begin(TP0)
+        result = end()
+        h.rounds()
+        assert result.completed
+        h.transactions.begin_transaction()
+        h.complete(h.transactions.begin_abort())
+
+
+def test_a_call_that_has_failed_after_its_timeout_must_be_repeated(h: TransactionHarness) -> None:
+    h.begin(TP0)
+    result = h.transactions.begin_commit()
+    h.transactions.transition_to_abortable_error(RuntimeError("no"))
+    h.rounds()
+    assert result.completed
+    assert result.error is not None
+    with pytest.raises(IllegalStateError, match=r"Call commit_transaction\(\) again for its result"):
+        h.transactions.begin_transaction()
 
 
 def test_no_record_gets_into_a_transaction_that_ends(h: TransactionHarness) -> None:

@@ -28,8 +28,7 @@ from tests.support.wait import eventually
 
 def committed_values(bootstrap_servers: str, topic: str, count: int, timeout_s: float = 30.0) -> list[bytes]:
     """Read a topic to its end with confluent-kafka and read_committed: ``count`` values, by partition and offset."""
-    from confluent_kafka import Consumer
-    from confluent_kafka import TopicPartition as TheirPartition
+    from confluent_kafka import Consumer, TopicPartition as TheirPartition
 
     consumer = Consumer(
         {

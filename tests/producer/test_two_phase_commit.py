@@ -271,7 +271,7 @@ def test_a_complete_that_timed_out_can_be_repeated(h: TransactionHarness) -> Non
     h.rounds()
     assert result is not None
     assert h.transactions.begin_complete(prepared) is result
-    with pytest.raises(IllegalStateError, match=r"commit_transaction\(\) has timed out"):
+    with pytest.raises(IllegalStateError, match=r"commit_transaction\(\) has begun"):
         h.transactions.begin_complete(PreparedTxnState())  # must not say that it was aborted
     h.held = set()
     h.rounds(300)

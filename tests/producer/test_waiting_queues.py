@@ -62,7 +62,7 @@ def test_a_custom_partitioner_leaves_no_full_batch_unnoticed() -> None:
     assert h.ready() == {0}
 
 
-def test_nobody_wakes_the_sender_for_a_node_that_can_take_nothing() -> None:
+def test_sender_is_not_woken_for_a_node_that_can_take_nothing() -> None:
     h = Harness(linger_ms=0)
     h.append()
     assert h.ready() == {0}
@@ -104,7 +104,7 @@ def _walk(h: Harness) -> tuple[set[int], int]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_it_says_what_a_look_at_all_queues_says(seed: int) -> None:
+def test_next_check_equals_a_scan_of_all_queues(seed: int) -> None:
     rng = random.Random(seed)
     h = Harness(memory=1024 * 1024)
     accumulator = h.accumulator

@@ -92,12 +92,12 @@ def test_records_of_a_response_are_views_of_the_frame() -> None:
     assert records.obj is frame
 
 
-def test_a_header_shows_what_it_is_about() -> None:
+def test_repr_of_a_header_names_the_api_and_the_client() -> None:
     header = headers.RequestHeader(ApiKeys.INIT_PRODUCER_ID, 5, 12, "me")
     assert repr(header) == "RequestHeader(INIT_PRODUCER_ID v5, 12, client_id='me')"
 
 
-def test_the_table_says_what_the_messages_say() -> None:
+def test_the_table_of_apis_equals_the_messages() -> None:
     for cls, version in all_versions():
         key = getattr(cls, "API_KEY", None)
         if key is None:

@@ -6,8 +6,7 @@ import contextlib
 from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pykclient.errors import LocalProtocolError, RemoteProtocolError, UnsupportedVersionError
 from pykclient.protocol.api_keys import ApiKeys

@@ -8,8 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.errors import LocalProtocolError, RemoteProtocolError
 from pykclient.protocol.wire import ZERO_UUID, Reader, Writer
@@ -161,7 +160,7 @@ def test_a_string_that_is_not_utf8_is_refused(flexible: bool) -> None:
 
 
 @pytest.mark.parametrize("value", ["\ud800", None, 5])
-def test_what_is_no_string_is_refused(value: Any) -> None:
+def test_non_strings_are_refused(value: Any) -> None:
     with pytest.raises(LocalProtocolError):
         Writer().string(value, True)
 
@@ -188,7 +187,7 @@ def test_bytes_with_an_impossible_length_are_refused() -> None:
             read(Reader(b"\x7f\xff\xff\xff" + bytes(100)), False)
 
 
-def test_what_are_no_bytes_is_refused() -> None:
+def test_non_bytes_are_refused() -> None:
     value: Any = "text"
     with pytest.raises(LocalProtocolError):
         Writer().bytes_(value, True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from pykclient.record.default_record_batch import write_header
 from pykclient.record.record_batch import RECORD_BATCH_OVERHEAD
@@ -50,7 +49,7 @@ def outcome(form: Any, buffer: Any, size: Any, fields: dict[str, Any]) -> Any:
 @example(bytes(100), 60, PLAIN, bytearray)
 @example(bytes(100), 101, PLAIN, bytearray)
 @example(bytes(100), 100, {**PLAIN, "count": 1.5}, bytearray)
-def test_both_write_the_same_header(data: bytes, size: int, fields: dict[str, Any], kind: Any) -> None:
+def test_both_forms_write_the_same_header(data: bytes, size: int, fields: dict[str, Any], kind: Any) -> None:
     python, compiled = both_forms("pykclient.record.default_record_batch", "write_header")
     assert outcome(compiled, kind(data), size, fields) == outcome(python, kind(data), size, fields)
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError, KafkaError
 from pykclient.record import Compression, MemoryRecords, Record, arrow, columns

@@ -17,8 +17,7 @@ import lz4.frame  # type: ignore[import-untyped]
 import pytest
 import snappy  # type: ignore[import-untyped]
 import zstandard
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.fetch_config import FetchConfig

@@ -125,7 +125,7 @@ WORK: dict[str, Callable[[Form], Any]] = {
 
 
 @pytest.mark.parametrize("work", [pytest.param(work, id=name) for name, work in WORK.items()])
-def test_both_forms_do_the_same(work: Callable[[Form], Any]) -> None:
+def test_both_forms_behave_equally(work: Callable[[Form], Any]) -> None:
     python, c = (outcome(work, form) for form in FORMS)
     assert python == c
     assert c == python

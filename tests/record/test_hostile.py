@@ -10,15 +10,12 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pykclient.errors import CorruptRecordError
 from pykclient.record import Compression, CursorOwner, MemoryRecords, MemoryRecordsBuilder, Record
-from pykclient.record.checksum import crc32c
 from pykclient.record.default_record_batch import OFFSET_OF_ATTRIBUTES, compute_attributes, write_header
-from pykclient.record.record_batch import RECORD_BATCH_OVERHEAD
-from pykclient.record.varint import encode_varint
+from pykclient.record.record_batch import RECORD_BATCH_OVERHEAD, crc32c, encode_varint
 from pykclient.types import CREATE_TIME
 from tests.record.strategies import CODECS, build, legacy_batches, v2_batches
 

@@ -159,7 +159,7 @@ def test_a_batch_without_records() -> None:
     assert (batch.count_or_none, batch.partition_leader_epoch, batch.is_transactional) == (0, 3, True)
 
 
-def test_what_a_broker_changes_in_place() -> None:
+def test_broker_changes_header_fields_in_place() -> None:
     data = bytearray(TWO)
     (batch,) = MemoryRecords(data).batches()
     assert isinstance(batch, DefaultRecordBatch)

@@ -4,8 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.record import (
@@ -269,7 +268,7 @@ def test_last_offset_can_be_overridden() -> None:
         ({"magic": 2, "timestamp_type": NO_TIMESTAMP_TYPE}, "needs a timestamp type"),
     ],
 )
-def test_what_a_format_lacks(config: dict[str, Any], text: str) -> None:
+def test_features_that_a_format_lacks_are_refused(config: dict[str, Any], text: str) -> None:
     with pytest.raises(IllegalArgumentError, match=text):
         MemoryRecordsBuilder(**config)
 

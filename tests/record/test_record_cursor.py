@@ -4,8 +4,7 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.errors import CorruptRecordError, IllegalStateError, RecordDeserializationError
 from pykclient.record import (
@@ -75,7 +74,7 @@ def test_a_cursor_gives_what_records_gives(batch: tuple[list[Record], bytes], st
     assert consumed == [as_consumed(each, timestamp_type) for each in records if each.offset >= from_offset]
 
 
-def test_what_a_cursor_counts() -> None:
+def test_cursor_counts_offsets_records_and_bytes() -> None:
     batch = batch_of(10, codec="lz4", partition_leader_epoch=7)
     cursor = batch.cursor(OWNER, 103)
     assert (cursor.next_offset, cursor.records_read, cursor.bytes_read, cursor.exhausted) == (103, 0, 0, False)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 from random import Random
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.errors import CorruptRecordError
 from pykclient.record import MemoryRecordsBuilder, Record
@@ -48,7 +47,7 @@ def has_summary(data: bytes, count: int) -> bool:
 
 
 @given(records=record_lists(), seed=st.integers(0, 1 << 30), extra=st.integers(-1, 1))
-def test_what_can_be_summarized_can_be_decoded(records: list[Record], seed: int, extra: int) -> None:
+def test_records_with_a_summary_can_be_decoded(records: list[Record], seed: int, extra: int) -> None:
     rng = Random(seed)
     data = bytearray(encoded(records))
     for _ in range(rng.randrange(4)):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pykclient.errors import UnsupportedCompressionTypeError
 from pykclient.record import (
@@ -16,7 +15,7 @@ from pykclient.record import (
     Record,
 )
 from pykclient.record.record_batch import Buffer
-from pykclient.record.records_util import down_convert
+from pykclient.testing.handlers.records import down_convert
 from pykclient.types import LOG_APPEND_TIME
 from tests.record.conversion_oracle import ask_java, content
 from tests.record.oracle import all_specs, control_spec
@@ -72,7 +71,7 @@ def test_old_batches_are_handed_through_and_control_batches_left_out() -> None:
     assert down_convert([old, marker, new], 2, 0) == ([old, marker, new], 0)
 
 
-def test_what_is_before_the_first_offset_is_left_out_where_messages_stand_alone() -> None:
+def test_down_conversion_drops_uncompressed_messages_before_first_offset() -> None:
     plain, packed = batch_of(some_records(10, 5)), batch_of(some_records(10, 5), "lz4")
     assert [record.offset for record in read(down_convert([plain], 1, 13).records)] == [13, 14]
     assert [record.offset for record in read(down_convert([packed], 1, 13).records)] == [10, 11, 12, 13, 14]

@@ -8,8 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.errors import IllegalArgumentError
 from pykclient.implementation import python_form
@@ -106,7 +105,7 @@ def test_a_size_to_stop_at(encode: Any, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("encode", [python_form(encode_rows), compiled.encode_rows])
-def test_a_buffer_that_somebody_looks_at(encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_fit_although_a_view_keeps_the_buffer_from_growing(encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_records_builder, "encode_rows", encode)
     buffer = bytearray(100)
     rows = rows_of([(1, None, bytes(100), ())])
@@ -138,7 +137,7 @@ def test_many_rows_at_once() -> None:
 
 
 @given(records, st.data())
-def test_what_no_row_exceeds(given: list[Any], data: st.DataObject) -> None:
+def test_upper_bound_holds_for_every_row(given: list[Any], data: st.DataObject) -> None:
     rows = rows_of(given)
     start = data.draw(st.integers(0, len(given)))
     stop = data.draw(st.integers(start, len(given)))

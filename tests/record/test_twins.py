@@ -12,17 +12,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pykclient import consumer_record
 from pykclient.record import Compression, CursorOwner, DefaultRecordBatch, Record
 from pykclient.record.default_record import encode_headers
 from pykclient.record.default_record_batch import compute_attributes, write_header
 from pykclient.record.memory_records import MemoryRecords
-from pykclient.record.record_batch import MAX_INT32, MAX_INT64, RECORD_BATCH_OVERHEAD
+from pykclient.record.record_batch import MAX_INT32, MAX_INT64, RECORD_BATCH_OVERHEAD, encode_varint
 from pykclient.record.record_cursor import RecordCursor
-from pykclient.record.varint import encode_varint
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, ConsumerRecord, Headers
 from tests.consumer.responses import marker
 from tests.record.cursors import CompiledCursor, PythonCursor

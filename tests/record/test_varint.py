@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError
-from pykclient.record.varint import (
+from pykclient.record.record_batch import (
     VARINTS,
     Varints,
     encode_varint,

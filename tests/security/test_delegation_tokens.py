@@ -23,8 +23,7 @@ from pykclient.errors import (
     UnsupportedByAuthenticationError,
 )
 from pykclient.testing import Acl, EmbeddedCluster, Security
-from tests.security.test_sasl import SecureCluster, consume, produce, settings
-from tests.security.test_sasl import secure as secure
+from tests.security.test_sasl import SecureCluster, consume, produce, secure as secure, settings
 from tests.support.secrets import SecretRecorder
 from tests.support.wait import eventually
 
@@ -218,7 +217,7 @@ def test_old_releases(release: str) -> None:
         assert alice.describe_delegation_tokens() == []
 
 
-def test_who_sees_and_renews_a_token(cluster: EmbeddedCluster) -> None:
+def test_owners_renewers_and_acls_see_and_renew_tokens(cluster: EmbeddedCluster) -> None:
     with of(cluster, "alice") as alice, of(cluster, "bob") as bob:
         hidden = alice.create_delegation_token()
         shared = alice.create_delegation_token(["User:bob"])

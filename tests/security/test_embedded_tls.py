@@ -150,7 +150,7 @@ def test_clients_for_asyncio_over_sasl_and_tls(authority: CertificateAuthority, 
         assert asyncio.run(through_an_event_loop(cluster.client_config(mechanism=mechanism), sent)) == sent
 
 
-def test_what_is_wrong_is_named() -> None:
+def test_wrong_security_settings_are_named() -> None:
     with pytest.raises(ConfigError, match="client_auth is one of none, requested, required"):
         Security("SSL", client_auth="always")
     with pytest.raises(IllegalStateError, match="a listener with SASL_PLAINTEXT has no certificates"):

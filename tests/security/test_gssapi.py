@@ -166,7 +166,7 @@ def test_a_distribution_center_that_is_slow_or_refuses_blocks_nobody() -> None:
     made.close()
 
 
-def test_what_this_systems_kerberos_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credential_stores_end_the_wait_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not only Kerberos' own errors end the wait of a connection."""
 
     def refuse(*_: Any, **__: Any) -> Any:

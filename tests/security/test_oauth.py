@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.config.config_def import Password
 from pykclient.config.producer_config import ProducerConfig
@@ -25,21 +24,17 @@ from pykclient.network.authenticator.logins import login_for
 from pykclient.network.authenticator.oauth_bearer import (
     BearerToken,
     OAuthBearerSaslClient,
-    initial_response,
-    parse_initial_response,
-)
-from pykclient.network.authenticator.refreshing_login import RefreshingLogin, RefreshWindow
-from pykclient.network.authenticator.sasl_client import SaslClient
-from pykclient.network.authenticator.token_endpoint import ClientCredentials, EndpointSettings, TokenEndpoint
-from pykclient.network.authenticator.token_providers import (
     checked,
     expiry_of_jwt,
     file_provider,
+    initial_response,
+    parse_initial_response,
     provider_of,
     unsecured_provider,
 )
-from pykclient.network.tls.ssl_factory import server_context
-from pykclient.network.tls.ssl_stores import KeyStore
+from pykclient.network.authenticator.sasl_client import RefreshingLogin, RefreshWindow, SaslClient
+from pykclient.network.authenticator.token_endpoint import ClientCredentials, EndpointSettings, TokenEndpoint
+from pykclient.network.tls.ssl_factory import KeyStore, server_context
 from pykclient.testing.certificates import CertificateAuthority
 from tests.security.tokens import TokenServer, answering, unsecured_token
 from tests.support.secrets import forms_of
@@ -111,19 +106,19 @@ def test_values_that_are_no_tokens(returned: Any) -> None:
         provider_of(lambda: returned, "")()
 
 
-def test_an_object_that_is_no_provider() -> None:
+def test_an_object_without_a_method_token_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"the method token\(\), or a callable, not a object"):
         provider_of(object(), "")
 
 
 @pytest.mark.parametrize("value", ["", "a b", "a\nb", "tökén", "a\x01auth=x"])
-def test_tokens_that_cannot_be_sent(value: str) -> None:
+def test_tokens_with_invalid_characters_are_refused(value: str) -> None:
     with pytest.raises(SaslAuthenticationError, match="characters that no token has"):
         checked(BearerToken(value), 0)
 
 
 @pytest.mark.parametrize("extensions", [{"auth": "x"}, {"a1": "x"}, {"a": ""}, {"a": "\x01"}])
-def test_extensions_that_cannot_be_sent(extensions: dict[str, str]) -> None:
+def test_invalid_extensions_are_refused(extensions: dict[str, str]) -> None:
     with pytest.raises(SaslAuthenticationError, match="extension"):
         checked(BearerToken("t", None, extensions), 0)
 
@@ -310,7 +305,7 @@ class SilentError(Exception):
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), SilentError()], ids=repr)
-def test_whatever_a_provider_raises_reaches_the_connections(harness: Harness, error: BaseException) -> None:
+def test_every_error_of_a_provider_reaches_the_connections(harness: Harness, error: BaseException) -> None:
     """Its thread goes on, too: the next connection gets a token."""
     one = harness.connection("one")
     harness.source.error = error

@@ -16,8 +16,7 @@ from pykclient.aio import AIOKafkaProducer
 from pykclient.config.config_def import Password
 from pykclient.config.producer_config import ProducerConfig
 from pykclient.errors import ConfigError, KafkaTimeoutError, ProxyAuthenticationError
-from pykclient.network.proxy.proxy_config import ProxyConfig
-from pykclient.network.proxy.tunnels import HttpTunnel, Socks5Tunnel
+from pykclient.network.proxy import HttpTunnel, ProxyConfig, Socks5Tunnel
 from pykclient.testing import EmbeddedCluster, Security
 from tests.support.forward_proxy import Behaviour, ForwardProxy
 from tests.support.secrets import forms_of

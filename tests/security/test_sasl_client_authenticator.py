@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.config.config_def import Password
 from pykclient.errors import (
@@ -18,8 +17,7 @@ from pykclient.errors import (
     SaslAuthenticationError,
     UnsupportedSaslMechanismError,
 )
-from pykclient.network.authenticator.plain import PlainLogin, PlainSaslClient
-from pykclient.network.authenticator.sasl_client import Login, SaslClient
+from pykclient.network.authenticator.sasl_client import Login, PlainLogin, PlainSaslClient, SaslClient
 from pykclient.network.authenticator.sasl_client_authenticator import SaslClientAuthenticator
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_response, parse_request
@@ -182,7 +180,7 @@ def test_endless_challenges_end(handshake: int) -> None:
     assert client.next_frame(0) is None
 
 
-def test_it_waits_for_credentials() -> None:
+def test_authenticator_waits_for_credentials() -> None:
     login = OtherLogin(None, None, Dialogue(2))
     client, broker = authenticator(login), ScriptedBroker(token=counting)
     resumed: list[int] = []

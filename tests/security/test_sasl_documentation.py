@@ -56,7 +56,7 @@ def provider() -> Iterator[TokenServer]:
         yield server
 
 
-def test_there_are_configurations() -> None:
+def test_page_has_configurations() -> None:
     assert len(LOCAL) >= 6
     assert len(OTHERS) >= 5
 

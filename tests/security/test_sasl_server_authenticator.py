@@ -9,8 +9,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.config.config_def import Password
 from pykclient.errors import (
@@ -22,8 +21,7 @@ from pykclient.errors import (
     UnsupportedSaslMechanismError,
 )
 from pykclient.network.authenticator.oauth_bearer import BearerToken, OAuthBearerSaslClient
-from pykclient.network.authenticator.plain import PlainLogin
-from pykclient.network.authenticator.sasl_client import Login
+from pykclient.network.authenticator.sasl_client import Login, PlainLogin
 from pykclient.network.authenticator.sasl_client_authenticator import SaslClientAuthenticator
 from pykclient.network.authenticator.scram import ScramLogin
 from pykclient.protocol.api_keys import ApiKeys

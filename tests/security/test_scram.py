@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from pykclient.config.config_def import Password
 from pykclient.errors import SaslAuthenticationError
-from pykclient.network.authenticator import scram_formatter as formatter
+from pykclient.network.authenticator import scram as formatter
 from pykclient.network.authenticator.scram import ScramLogin, ScramSaslClient
 
 # RFC 7677, section 3.
@@ -135,9 +134,9 @@ def test_a_login_salts_a_password_once_and_uses_a_new_nonce_each_time() -> None:
     assert "pencil" not in repr(login)
     firsts = {login.new_client("host", bool).initial() for _ in range(10)}
     assert len(firsts) == 10
-    salted = login._salt(b"salt", 4096)
-    assert login._salt(b"salt", 4096) is salted
+    salted = login._user.salted(b"salt", 4096)
+    assert login._user.salted(b"salt", 4096) is salted
     for number in range(20):
-        login._salt(b"%d" % number, 4096)
-    assert len(login._salted) == 8
-    assert login._salt(b"salt", 4096) == salted
+        login._user.salted(b"%d" % number, 4096)
+    assert len(login._user.known) == 8
+    assert login._user.salted(b"salt", 4096) == salted

@@ -60,7 +60,7 @@ def files(tmp_path: Path, security: Security) -> Path:
     return tmp_path
 
 
-def test_there_are_configurations() -> None:
+def test_page_has_configurations() -> None:
     assert len(configurations()) >= 10
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pykclient.clock import FOREVER_MS
-from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
 from pykclient.consumer.kafka_consumer import KafkaConsumer
+from pykclient.consumer.values import ConsumerRebalanceListener
 from pykclient.errors import (
     BufferExhaustedError,
     FencedInstanceIdError,

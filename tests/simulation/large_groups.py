@@ -12,8 +12,8 @@ import random
 import sys
 from typing import Any, Final
 
-from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
 from pykclient.consumer.kafka_consumer import KafkaConsumer
+from pykclient.consumer.values import ConsumerRebalanceListener
 from pykclient.testing.simulation import Simulation
 from pykclient.testing.simulation.checks import InvariantError
 from pykclient.types import TopicPartition

@@ -432,13 +432,13 @@ _STICKY_GROUPS = tuple(
     for fault in (
         (
             "a partition moves directly to its next owner",
-            "consumer/assignors/cooperative_sticky_assignor",
+            "consumer/sticky_assignor",
             " if not owned.moves(member_id, tp)]",
             "]",
         ),
         (
             "a partition is given to its last owner and its next one",
-            "consumer/assignors/cooperative_sticky_assignor",
+            "consumer/sticky_assignor",
             "            member_id: [tp for tp in partitions if not owned.moves(member_id, tp)]\n",
             "            member_id: [*partitions, *set(owned.by_member()[member_id]).difference(partitions)]\n",
         ),
@@ -477,9 +477,9 @@ _STICKY_GROUPS = tuple(
             "partitions that were lost are reported as revoked",
             _PROTOCOL,
             "                failure = yield from self._listeners.invoke_partitions_lost(owned)\n"
-            "                self._subscriptions.assign_from_subscribed(())\n        elif",
+            "                self._subscriptions.assign_from_subscribed(())\n            elif",
             "                failure = yield from self._listeners.invoke_partitions_revoked(owned)\n"
-            "                self._subscriptions.assign_from_subscribed(())\n        elif",
+            "                self._subscriptions.assign_from_subscribed(())\n            elif",
         ),
     )
 )
@@ -488,7 +488,7 @@ _STICKY_GROUPS = tuple(
 _LARGE_GROUPS = (
     Mutant(
         "the sticky assignors forget who owned what",
-        "consumer/assignors/abstract_sticky_assignor",
+        "consumer/sticky_assignor",
         "            assignment = ConstrainedAssignmentBuilder(every_partition, racks, owned).build()\n",
         "            nobody = OwnedPartitions((), {member_id: MemberData(()) for member_id in topics})\n"
         "            assignment = ConstrainedAssignmentBuilder(every_partition, racks, nobody).build()\n",
@@ -510,7 +510,7 @@ _MIGRATION = tuple(
     for fault in (
         (
             "a member whose generation was refused does not leave",
-            "consumer/coordinator/leave_group_request_manager",
+            "consumer/coordinator/heartbeat_request_manager",
             "        if sent.has_member_id and not (",
             '        if sent.has_member_id and self._membership.state.name != "UNJOINED" and not (',
         ),

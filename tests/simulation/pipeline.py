@@ -26,8 +26,7 @@ from pykclient.testing.simulation.checks import (
     check_transactions,
 )
 from pykclient.types import OffsetAndMetadata, TopicPartition
-from tests.simulation import schedule as steps
-from tests.simulation import seeds
+from tests.simulation import schedule as steps, seeds
 from tests.simulation.faults import FaultMaker
 from tests.simulation.pipeline_drills import Drills
 from tests.simulation.schedule import EVERYBODY, Settings, Step

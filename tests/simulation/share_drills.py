@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from pykclient.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
-from pykclient.consumer.share.acknowledge_type import AcknowledgeType
+from pykclient.consumer.share.acknowledgements import AcknowledgeType
 from pykclient.consumer.share.kafka_share_consumer import KafkaShareConsumer
 from pykclient.errors import KafkaError
 from pykclient.producer.kafka_producer import KafkaProducer

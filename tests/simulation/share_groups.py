@@ -22,15 +22,14 @@ from collections.abc import Callable, Container, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from pykclient.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
-from pykclient.consumer.share.acknowledge_type import AcknowledgeType
+from pykclient.consumer.share.acknowledgements import AcknowledgeType
 from pykclient.consumer.share.kafka_share_consumer import KafkaShareConsumer
 from pykclient.errors import KafkaError, NotLeaderOrFollowerError
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.testing.simulation import Simulation
 from pykclient.testing.simulation.checks import InvariantError
 from pykclient.types import TopicIdPartition, TopicPartition
-from tests.simulation import schedule as steps
-from tests.simulation import seeds
+from tests.simulation import schedule as steps, seeds
 from tests.simulation.faults import FaultMaker
 from tests.simulation.schedule import EVERYBODY, Settings, Step
 from tests.simulation.share_drills import DRILL, ShareDrills

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pykclient.consumer.coordinator import consumer_membership_manager
-from pykclient.consumer.coordinator.rebalance_listener_invoker import RebalanceListenerInvoker
+from pykclient.consumer.coordinator.group_member import RebalanceListenerInvoker
 from tests.simulation.schedule import make_with_consumer_groups
 from tests.simulation.seeds import first_of_sample
 from tests.simulation.world import failure
@@ -20,7 +20,7 @@ from tests.simulation.world import failure
 @pytest.mark.parametrize(
     "wanted",
     [
-        pytest.param(20, id="sample"),
+        pytest.param(20, id="sample", marks=pytest.mark.timeout(600)),
         pytest.param(3_000, id="all", marks=[pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(7_200)]),
     ],
 )

@@ -9,7 +9,7 @@ from itertools import count, islice
 
 import pytest
 
-from pykclient.consumer.assignors.cooperative_sticky_assignor import CooperativeStickyAssignor
+from pykclient.consumer.sticky_assignor import CooperativeStickyAssignor
 from tests.simulation.schedule import make_with_sticky_members
 from tests.simulation.seeds import first_of_sample
 from tests.simulation.world import failure
@@ -18,7 +18,7 @@ from tests.simulation.world import failure
 @pytest.mark.parametrize(
     "wanted",
     [
-        pytest.param(25, id="sample"),
+        pytest.param(25, id="sample", marks=pytest.mark.timeout(600)),
         pytest.param(3_000, id="all", marks=[pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(7_200)]),
     ],
 )

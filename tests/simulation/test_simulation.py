@@ -156,13 +156,13 @@ def test_a_static_member_that_is_fenced_by_one_that_leaves_begins_anew(seed: int
     run(Schedule(seed, settings, steps))
 
 
-def test_what_a_slow_disk_has_yet_to_write_is_waited_for() -> None:
+def test_records_on_a_slow_disk_are_waited_for() -> None:
     settings = Settings(partitions=2, idempotent=False, acks=0, consumers=2, fetch_bytes=300)
     steps = (Step(0, "send", (0, 1, 60, 5)), Step(115, "slow disk", (3, 400, 300)), Step(115, "send", (0, 1, 8, 1)))
     run(Schedule(51000549, settings, steps))
 
 
-def test_who_has_not_heard_of_its_coordinators_end_cannot_leave() -> None:
+def test_member_with_a_stopped_coordinator_cannot_leave() -> None:
     settings = Settings(brokers=3, partitions=3, replication_factor=3, link_jitter_ms=3, consumers=1)
     steps = (Step(835, "delay", (22, 10, 1200, 500, 0)), Step(835, "stop", (1, 100)))
     run(Schedule(51000375, settings, steps))

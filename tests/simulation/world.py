@@ -30,8 +30,7 @@ from pykclient.testing.simulation.checks import (
 )
 from pykclient.testing.simulation.environment import SimulatedEnvironment
 from pykclient.types import TopicPartition
-from tests.simulation import schedule as steps
-from tests.simulation import seeds
+from tests.simulation import schedule as steps, seeds
 from tests.simulation.applications import (
     AUTO_COMMIT_INTERVAL_MS,
     EXTRA,

@@ -32,6 +32,8 @@ class ForwardProxy:
         self._behaviour = behaviour
         self.asked: list[tuple[str, int]] = []
         self.connections = 0
+        #: False for clients that take no informational responses, such as the standard library's.
+        self.sends_continue = True
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -141,7 +143,8 @@ class ForwardProxy:
         if broker is None:
             client.sendall(b"HTTP/1.1 502 Unknown Host\r\nContent-Length: 0\r\n\r\n")
         else:
-            client.sendall(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 Connection established\r\nVia: test\r\n\r\n")
+            first = b"HTTP/1.1 100 Continue\r\n\r\n" if self.sends_continue else b""
+            client.sendall(first + b"HTTP/1.1 200 Connection established\r\nVia: test\r\n\r\n")
         return broker
 
     @staticmethod

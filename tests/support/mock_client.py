@@ -9,9 +9,8 @@ from typing import Any
 from pykclient.clock import Clock
 from pykclient.errors import AuthenticationError, IllegalStateError, KafkaError, UnsupportedVersionError
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
-from pykclient.network.kafka_client import LeastLoadedNode
+from pykclient.network.kafka_client import IdentifiedTelemetry, LeastLoadedNode
 from pykclient.network.metadata import Metadata
-from pykclient.network.telemetry.client_instance_id import IdentifiedTelemetry
 from pykclient.types import Node
 
 #: Returns whether a request is the one that a response was prepared for.
@@ -94,6 +93,7 @@ class MockClient:
     def __init__(self, clock: Clock, metadata: Metadata | None = None, nodes: list[Node] | None = None) -> None:
         self.clock = clock
         self.metadata = metadata
+        self.last_io_ms = clock.now_ms()
         self._static_nodes = list(nodes or ())
         self._correlation_id = 0
         self._connections: dict[str, _Connection] = {}
@@ -159,6 +159,7 @@ class MockClient:
         return 0 if self.responses else timeout_ms
 
     def end_poll(self, now_ms: int) -> list[ClientResponse]:
+        self.last_io_ms = self.clock.now_ms()
         self._time_out_requests(now_ms)
         if self.metadata is not None and self.metadata.update_requested and self.least_loaded_node(now_ms).node:
             self._update_metadata_if_prepared()

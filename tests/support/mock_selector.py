@@ -7,10 +7,10 @@ import io
 from pykclient.clock import FOREVER_MS
 from pykclient.network import channel_state
 from pykclient.network.channel_state import ChannelState
+from pykclient.network.client_request import StandingRequest
 from pykclient.network.network_receive import NetworkReceive
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import SocketAddress
-from pykclient.network.standing_request import StandingRequest
 from pykclient.protocol.headers import RequestHeader, encode_response, parse_request
 from pykclient.protocol.message import Request, Response
 from tests.support.mock_clock import MockClock

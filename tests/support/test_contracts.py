@@ -15,6 +15,12 @@ def test_contract_files_exist() -> None:
         assert (_ROOT / name).exists(), name
 
 
+def test_variants_shown_by_others_exist() -> None:
+    for name in contracts.SHOWN_BY_OTHERS:
+        file, _, test = name.partition("::")
+        assert f"def {test.partition('[')[0]}(" in (_ROOT / file).read_text(encoding="utf-8"), name
+
+
 def test_files_without_twins_exist() -> None:
     for name in WITHOUT_TWINS.read_text(encoding="utf-8").split():
         assert (_ROOT / name).is_file(), name

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation import mutants as deliberate
-from tests.simulation import seeds
+from tests.simulation import mutants as deliberate, seeds
 from tests.simulation.mutants import MUTANTS
 from tests.support import mutants
 from tests.support.mutants import Mutant, first_failing_schedule, with_fault
@@ -48,7 +47,7 @@ def test_an_endless_schedule_ends() -> None:
     assert seeds._limited(failure, 1, 7) == "not done after 1 s: somebody goes round without end"
 
 
-def test_what_was_not_measured_again_stays_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_were_not_measured_again_stay_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, third, *_ = MUTANTS
     docs = tmp_path / "testing.md"
     docs.write_text("before\n<!-- mutants: begin -->\n<!-- mutants: end -->\nafter\n", encoding="utf-8")

@@ -61,7 +61,7 @@ def read(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def test_it_passes_everything(proxy: TcpProxy, client: socket.socket) -> None:
+def test_proxy_forwards_all_bytes(proxy: TcpProxy, client: socket.socket) -> None:
     sent = bytes(range(256)) * 4096
     threading.Thread(target=lambda: client.sendall(sent)).start()
     assert read(client, len(sent)) == sent
@@ -69,7 +69,7 @@ def test_it_passes_everything(proxy: TcpProxy, client: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 10])
-def test_it_cuts_at_any_byte_and_only_once(proxy: TcpProxy, client: socket.socket, size: int) -> None:
+def test_proxy_cuts_one_connection_at_any_byte(proxy: TcpProxy, client: socket.socket, size: int) -> None:
     proxy.cut_after(size)
     client.sendall(b"0123456789")
     assert read(client, 10) == b"0123456789"[:size]
@@ -98,7 +98,7 @@ def test_a_black_hole_keeps_connections_and_passes_nothing(proxy: TcpProxy, clie
     assert read(client, 4) == b"late"
 
 
-def test_it_refuses_and_comes_back_on_its_port(proxy: TcpProxy, client: socket.socket) -> None:
+def test_proxy_refuses_and_returns_on_its_port(proxy: TcpProxy, client: socket.socket) -> None:
     client.sendall(b"x")
     assert read(client, 1) == b"x"
     proxy.refuse()
@@ -112,13 +112,13 @@ def test_it_refuses_and_comes_back_on_its_port(proxy: TcpProxy, client: socket.s
         assert read(other, 1) == b"x"
 
 
-def test_nobody_gets_its_port_while_it_refuses(proxy: TcpProxy) -> None:
+def test_proxy_keeps_its_port_while_it_refuses(proxy: TcpProxy) -> None:
     proxy.refuse()
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind((proxy.host, proxy.port))
 
 
-def test_it_drops_what_is_open(proxy: TcpProxy, client: socket.socket) -> None:
+def test_proxy_resets_open_connections(proxy: TcpProxy, client: socket.socket) -> None:
     client.sendall(b"x")
     assert read(client, 1) == b"x"
     proxy.drop_connections()
@@ -126,7 +126,7 @@ def test_it_drops_what_is_open(proxy: TcpProxy, client: socket.socket) -> None:
         client.recv(1)
 
 
-def test_it_closes_beside_a_client_that_does_not_read(proxy: TcpProxy, client: socket.socket) -> None:
+def test_proxy_closes_although_a_client_does_not_read(proxy: TcpProxy, client: socket.socket) -> None:
     client.settimeout(0.2)
     with pytest.raises(TimeoutError):
         client.sendall(bytes(64 << 20))

@@ -60,7 +60,7 @@ def ended(plugin: UnusedClusters, test: pytest.Item, following: pytest.Item | No
     list(plugin.pytest_runtest_teardown(test, following))
 
 
-def test_what_a_test_uses() -> None:
+def test_clusters_of_a_test_are_those_of_its_fixtures() -> None:
     tests = of(Test("a", "any_kafka", "topic"), Test("a", "kafka_cluster", "kafka"), Test("a", "any_kafka", real=False))
     assert [clusters_of(test) for test in tests] == [{"kafka"}, {"kafka", "_three_brokers"}, set()]
 
@@ -77,7 +77,7 @@ def test_a_cluster_ends_with_the_last_file_that_uses_it() -> None:
     assert (fixture.finished, another.finished) == (1, 0)
 
 
-def test_what_hands_a_cluster_out_does_not_outlive_it() -> None:
+def test_fixture_that_hands_out_a_cluster_ends_with_it() -> None:
     tests = of(Test("a", "any_kafka"), Test("b"))
     plugin = collected(tests)
     fixtures = [started(plugin, "kafka"), started(plugin, "any_kafka")]
@@ -106,7 +106,7 @@ def test_a_file_that_is_far_away_gets_a_cluster_of_its_own() -> None:
     assert not second.finished
 
 
-def test_what_comes_next_is_known_better_than_the_order() -> None:
+def test_next_item_counts_more_than_the_order() -> None:
     """If a process crashes, its files go to other processes in another order; ``nextitem`` shows it."""
     tests = of(Test("a", "kafka"), Test("b", "kafka"), Test("c"))
     plugin = collected(tests)

@@ -56,7 +56,7 @@ def world() -> World:
     return World()
 
 
-def test_what_can_be_completed_does_not_wait(world: World) -> None:
+def test_operation_that_can_complete_does_not_wait(world: World) -> None:
     operation = Operation(10, world.log, "a")
     operation.ready = True
     assert world.purgatory.try_complete_else_watch(operation, ["k"])
@@ -108,7 +108,7 @@ def test_nothing_happens_after_the_end(world: World) -> None:
     assert world.log == []
 
 
-def test_it_is_completed_once(world: World) -> None:
+def test_operation_completes_once(world: World) -> None:
     operation = world.add(10, "k", name="a")
     assert operation.force_complete()
     assert not operation.force_complete()

@@ -9,7 +9,7 @@ from pykclient.testing.event_loop import EventLoop
 from tests.support.mock_clock import MockClock
 
 
-def test_what_is_due_runs_in_the_order_in_which_it_was_asked_for() -> None:
+def test_due_calls_run_in_the_order_of_scheduling() -> None:
     clock = MockClock()
     loop = EventLoop(clock)
     seen: list[str] = []
@@ -24,7 +24,7 @@ def test_what_is_due_runs_in_the_order_in_which_it_was_asked_for() -> None:
     assert seen == ["soon", "five", "second of ten", "third of ten"]
 
 
-def test_what_a_callback_asks_for_runs_in_the_same_round() -> None:
+def test_calls_scheduled_by_a_callback_run_in_the_same_round() -> None:
     loop = EventLoop(MockClock())
     seen: list[int] = []
 

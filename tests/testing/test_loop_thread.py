@@ -51,7 +51,7 @@ def test_a_call_from_the_loops_thread_itself_runs_at_once(thread: LoopThread) ->
     assert thread.call(lambda: thread.call(lambda: thread.is_current))
 
 
-def test_what_a_call_raises_is_raised_where_it_was_made(thread: LoopThread) -> None:
+def test_exception_of_a_call_is_raised_in_the_caller(thread: LoopThread) -> None:
     def fail() -> None:
         raise KeyError("missing")
 
@@ -128,7 +128,7 @@ def test_the_poller_is_opened_and_closed_on_the_loops_thread(loop: EventLoop) ->
     assert threads == ["test-loop", "test-loop"]
 
 
-def test_what_opening_the_poller_raises_is_raised_by_start(loop: EventLoop) -> None:
+def test_failure_to_open_the_poller_is_raised_by_start(loop: EventLoop) -> None:
     def fail() -> Poller:
         raise OSError("no port left")
 

@@ -85,5 +85,5 @@ def test_real_brokers_of_old_releases_say_the_same(version: str, left_out: set[s
         expect_profile(version, versions_of_broker(broker.bootstrap_servers), left_out)
 
 
-def test_a_real_broker_of_today_says_the_same(kafka: KafkaCluster) -> None:
+def test_the_current_profile_equals_a_real_broker(kafka: KafkaCluster) -> None:
     expect_profile(artifacts.KAFKA_VERSION, versions_of_broker(kafka.bootstrap_servers), TELEMETRY)

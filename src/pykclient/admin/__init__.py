@@ -8,11 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pykclient.admin.access import (
         ClientQuotaFilterComponent as ClientQuotaFilterComponent,
-    )
-    from pykclient.admin.access import (
         DelegationToken as DelegationToken,
-    )
-    from pykclient.admin.access import (
         ScramCredentialInfo as ScramCredentialInfo,
     )
     from pykclient.admin.admin import (
@@ -23,197 +19,77 @@ if TYPE_CHECKING:
     )
     from pykclient.admin.descriptions import (
         BrokerVersionData as BrokerVersionData,
-    )
-    from pykclient.admin.descriptions import (
         ClusterDescription as ClusterDescription,
-    )
-    from pykclient.admin.descriptions import (
         ConfigEntry as ConfigEntry,
-    )
-    from pykclient.admin.descriptions import (
         ConfigSynonym as ConfigSynonym,
-    )
-    from pykclient.admin.descriptions import (
         CreatedTopic as CreatedTopic,
-    )
-    from pykclient.admin.descriptions import (
         FeatureMetadata as FeatureMetadata,
-    )
-    from pykclient.admin.descriptions import (
         GroupDescription as GroupDescription,
-    )
-    from pykclient.admin.descriptions import (
         GroupListing as GroupListing,
-    )
-    from pykclient.admin.descriptions import (
         ListedOffset as ListedOffset,
-    )
-    from pykclient.admin.descriptions import (
         LogDirDescription as LogDirDescription,
-    )
-    from pykclient.admin.descriptions import (
         MemberDescription as MemberDescription,
-    )
-    from pykclient.admin.descriptions import (
         PartitionDescription as PartitionDescription,
-    )
-    from pykclient.admin.descriptions import (
         PartitionReassignment as PartitionReassignment,
-    )
-    from pykclient.admin.descriptions import (
         QuorumInfo as QuorumInfo,
-    )
-    from pykclient.admin.descriptions import (
         QuorumReplica as QuorumReplica,
-    )
-    from pykclient.admin.descriptions import (
         ReplicaInfo as ReplicaInfo,
-    )
-    from pykclient.admin.descriptions import (
         ReplicaLogDirInfo as ReplicaLogDirInfo,
-    )
-    from pykclient.admin.descriptions import (
         ShareGroupOffset as ShareGroupOffset,
-    )
-    from pykclient.admin.descriptions import (
         TopicDescription as TopicDescription,
-    )
-    from pykclient.admin.descriptions import (
         TopicListing as TopicListing,
+    )
+    from pykclient.admin.groups import (
+        Endpoint as Endpoint,
+        StreamsGroupDescription as StreamsGroupDescription,
+        StreamsGroupMemberAssignment as StreamsGroupMemberAssignment,
+        StreamsGroupMemberDescription as StreamsGroupMemberDescription,
+        StreamsGroupSubtopologyDescription as StreamsGroupSubtopologyDescription,
+        TaskIds as TaskIds,
+        TaskOffset as TaskOffset,
+        TopicInfo as TopicInfo,
     )
     from pykclient.admin.kafka_admin_client import (
         KafkaAdminClient as KafkaAdminClient,
-    )
-    from pykclient.admin.results import (
-        Results as Results,
-    )
-    from pykclient.admin.streams_groups import (
-        Endpoint as Endpoint,
-    )
-    from pykclient.admin.streams_groups import (
-        StreamsGroupDescription as StreamsGroupDescription,
-    )
-    from pykclient.admin.streams_groups import (
-        StreamsGroupMemberAssignment as StreamsGroupMemberAssignment,
-    )
-    from pykclient.admin.streams_groups import (
-        StreamsGroupMemberDescription as StreamsGroupMemberDescription,
-    )
-    from pykclient.admin.streams_groups import (
-        StreamsGroupSubtopologyDescription as StreamsGroupSubtopologyDescription,
-    )
-    from pykclient.admin.streams_groups import (
-        TaskIds as TaskIds,
-    )
-    from pykclient.admin.streams_groups import (
-        TaskOffset as TaskOffset,
-    )
-    from pykclient.admin.streams_groups import (
-        TopicInfo as TopicInfo,
     )
     from pykclient.admin.transactions import (
         FencedProducer as FencedProducer,
     )
     from pykclient.admin.values import (
         ACL as ACL,
-    )
-    from pykclient.admin.values import (
         AbortTransactionSpec as AbortTransactionSpec,
-    )
-    from pykclient.admin.values import (
         ACLFilter as ACLFilter,
-    )
-    from pykclient.admin.values import (
         ACLOperation as ACLOperation,
-    )
-    from pykclient.admin.values import (
         ACLPermissionType as ACLPermissionType,
-    )
-    from pykclient.admin.values import (
         ACLResourcePatternType as ACLResourcePatternType,
-    )
-    from pykclient.admin.values import (
         AlterConfigOp as AlterConfigOp,
-    )
-    from pykclient.admin.values import (
         ConfigFilterType as ConfigFilterType,
-    )
-    from pykclient.admin.values import (
         ConfigResource as ConfigResource,
-    )
-    from pykclient.admin.values import (
         ConfigResourceType as ConfigResourceType,
-    )
-    from pykclient.admin.values import (
         ConfigSourceType as ConfigSourceType,
-    )
-    from pykclient.admin.values import (
         ConfigType as ConfigType,
-    )
-    from pykclient.admin.values import (
         ElectionType as ElectionType,
-    )
-    from pykclient.admin.values import (
         GroupState as GroupState,
-    )
-    from pykclient.admin.values import (
         GroupType as GroupType,
-    )
-    from pykclient.admin.values import (
         IsolationLevel as IsolationLevel,
-    )
-    from pykclient.admin.values import (
         MemberToRemove as MemberToRemove,
-    )
-    from pykclient.admin.values import (
         NewPartitions as NewPartitions,
-    )
-    from pykclient.admin.values import (
         NewTopic as NewTopic,
-    )
-    from pykclient.admin.values import (
         OffsetSpec as OffsetSpec,
-    )
-    from pykclient.admin.values import (
         OffsetTimestamp as OffsetTimestamp,
-    )
-    from pykclient.admin.values import (
         PartitionProducerState as PartitionProducerState,
-    )
-    from pykclient.admin.values import (
         ProducerState as ProducerState,
-    )
-    from pykclient.admin.values import (
         ResourcePattern as ResourcePattern,
-    )
-    from pykclient.admin.values import (
         ResourcePatternFilter as ResourcePatternFilter,
-    )
-    from pykclient.admin.values import (
         ResourceType as ResourceType,
-    )
-    from pykclient.admin.values import (
+        Results as Results,
         ScramMechanism as ScramMechanism,
-    )
-    from pykclient.admin.values import (
         TopicPartitionReplica as TopicPartitionReplica,
-    )
-    from pykclient.admin.values import (
         TransactionDescription as TransactionDescription,
-    )
-    from pykclient.admin.values import (
         TransactionListing as TransactionListing,
-    )
-    from pykclient.admin.values import (
         TransactionState as TransactionState,
-    )
-    from pykclient.admin.values import (
         UpdateFeatureType as UpdateFeatureType,
-    )
-    from pykclient.admin.values import (
         UserScramCredentialDeletion as UserScramCredentialDeletion,
-    )
-    from pykclient.admin.values import (
         UserScramCredentialUpsertion as UserScramCredentialUpsertion,
     )
 
@@ -239,7 +115,7 @@ _HOME = {
     "CreatedTopic": "descriptions",
     "DelegationToken": "access",
     "ElectionType": "values",
-    "Endpoint": "streams_groups",
+    "Endpoint": "groups",
     "FeatureMetadata": "descriptions",
     "FeatureUpdate": "cluster",
     "FencedProducer": "transactions",
@@ -268,18 +144,18 @@ _HOME = {
     "ResourcePattern": "values",
     "ResourcePatternFilter": "values",
     "ResourceType": "values",
-    "Results": "results",
+    "Results": "values",
     "ScramCredentialInfo": "access",
     "ScramMechanism": "values",
     "ShareGroupOffset": "descriptions",
-    "StreamsGroupDescription": "streams_groups",
-    "StreamsGroupMemberAssignment": "streams_groups",
-    "StreamsGroupMemberDescription": "streams_groups",
-    "StreamsGroupSubtopologyDescription": "streams_groups",
-    "TaskIds": "streams_groups",
-    "TaskOffset": "streams_groups",
+    "StreamsGroupDescription": "groups",
+    "StreamsGroupMemberAssignment": "groups",
+    "StreamsGroupMemberDescription": "groups",
+    "StreamsGroupSubtopologyDescription": "groups",
+    "TaskIds": "groups",
+    "TaskOffset": "groups",
     "TopicDescription": "descriptions",
-    "TopicInfo": "streams_groups",
+    "TopicInfo": "groups",
     "TopicListing": "descriptions",
     "TopicPartitionReplica": "values",
     "TransactionDescription": "values",

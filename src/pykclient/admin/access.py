@@ -7,10 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pykclient.admin import expect
-from pykclient.admin.api import checked, error_of, to_any_broker
-from pykclient.admin.handlers import ItemsHandler, QuestionHandler
-from pykclient.admin.operation import CallContext, Operation
-from pykclient.admin.results import Results
+from pykclient.admin.admin_calls import CallContext, Operation
+from pykclient.admin.api import ItemsHandler, QuestionHandler, checked, error_of, to_any_broker
 from pykclient.admin.values import (
     ACL,
     ACLFilter,
@@ -19,6 +17,7 @@ from pykclient.admin.values import (
     ACLResourcePatternType,
     ResourcePattern,
     ResourceType,
+    Results,
     ScramMechanism,
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
@@ -139,7 +138,7 @@ def create_acls(context: CallContext, acls: Sequence[ACL]) -> Operation[Results[
 def delete_acls(
     context: CallContext, filters: Sequence[ACLFilter]
 ) -> Operation[Results[ACLFilter, Results[ACL, None]]]:
-    """Delete the ACLs that match filters, and return the deleted ones of each.
+    """Delete the ACLs that match filters, and return the deleted ACLs of each filter.
 
     After a lost response, the ACLs that the first attempt has deleted are not in the result.
     """
@@ -190,7 +189,7 @@ _EXACT, _DEFAULT, _ANY = 0, 1, 2
 
 
 class ClientQuotaFilterComponent(NamedTuple):
-    """A type of entity, and the entities of it that match: one by ``name``, the default (``name=None``), or any."""
+    """A condition on one entity type: match the entity ``name``, the default entity (``name=None``), or any."""
 
     entity_type: str
     name: str | None = None
@@ -220,7 +219,7 @@ def entity(value: object) -> Entity:
 def describe_quotas(
     context: CallContext, components: Sequence[ClientQuotaFilterComponent], strict: bool
 ) -> Operation[dict[Entity, dict[str, float]]]:
-    """Return the quotas of the entities that match all components; with ``strict``, of those with no other type."""
+    """Return the quotas of entities that match all components; ``strict`` excludes entities with other types."""
     request = DescribeClientQuotasRequest(
         components=[
             DescribeClientQuotasRequest.ComponentData(
@@ -397,7 +396,7 @@ def scram_alterations(values: object) -> list[Alteration]:
 def describe_scram(
     context: CallContext, users: Sequence[str] | None
 ) -> Operation[list[DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult]]:
-    """Return the SCRAM credentials of users, or of all that have some (None)."""
+    """Return the SCRAM credentials of the given users, or of all users (None)."""
     request = DescribeUserScramCredentialsRequest(
         users=None if users is None else [DescribeUserScramCredentialsRequest.UserName(name=user) for user in users]
     )
@@ -457,7 +456,7 @@ class DelegationToken(NamedTuple):
 
 
 def principals(values: object, what: str) -> list[Principal]:
-    """Return pairs of a type and a name, from such pairs or from texts like ``User:alice``.
+    """Return principals as pairs of type and name, given as such pairs or as texts like ``User:alice``.
 
     Raises:
         IllegalArgumentError: one of them is neither.
@@ -507,7 +506,7 @@ def create_token(
 
 
 def describe_tokens(context: CallContext, owners: Sequence[Principal] | None) -> Operation[list[DelegationToken]]:
-    """Return the delegation tokens of owners, or all that one may see (None)."""
+    """Return the delegation tokens of the given owners, or all that this user may describe (None)."""
     request = DescribeDelegationTokenRequest(
         owners=None
         if owners is None
@@ -552,7 +551,7 @@ def renew_token(context: CallContext, hmac: bytes, renew_period_ms: int) -> Oper
 
 
 def expire_token(context: CallContext, hmac: bytes, expiry_period_ms: int) -> Operation[int]:
-    """Have a token expire, now if ``expiry_period_ms`` is negative, and return when that is."""
+    """Change when a token expires (now if ``expiry_period_ms`` is negative), and return that time."""
     request = ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=expiry_period_ms)
     return (
         yield from context.ask(QuestionHandler("expire_delegation_token", to_any_broker(), lambda _: request, _expiry))

@@ -6,18 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 from uuid import UUID
 
-from pykclient.admin import (
-    access,
-    cluster,
-    configs,
-    expect,
-    group_offsets,
-    groups,
-    partitions,
-    streams_groups,
-    topics,
-    transactions,
-)
+from pykclient.admin import access, cluster, configs, expect, group_offsets, groups, partitions, topics, transactions
 from pykclient.admin.access import (
     ClientQuotaFilterComponent,
     DelegationToken,
@@ -43,9 +32,8 @@ from pykclient.admin.descriptions import (
     TopicDescription,
     TopicListing,
 )
-from pykclient.admin.results import Results
-from pykclient.admin.streams_groups import StreamsGroupDescription
-from pykclient.admin.topic_pages import describe_topics_in_pages
+from pykclient.admin.groups import StreamsGroupDescription
+from pykclient.admin.topics import describe_topics_in_pages
 from pykclient.admin.transactions import FencedProducer
 from pykclient.admin.values import (
     ACL,
@@ -62,6 +50,7 @@ from pykclient.admin.values import (
     NewTopic,
     OffsetSpec,
     PartitionProducerState,
+    Results,
     TopicPartitionReplica,
     TransactionDescription,
     TransactionListing,
@@ -118,7 +107,7 @@ class Admin(AdminBase):
         return results.map(lambda _: None)
 
     def list_topics(self, *, timeout_ms: int | None = None, list_internal: bool = False) -> list[TopicListing]:
-        """Return the topics that this client may describe; with ``list_internal``, also those of Kafka itself."""
+        """Return the topics that this client may describe; with ``list_internal``, also Kafka's internal topics."""
         with_internal = expect.flag(list_internal, "list_internal")
         response = self._run("list_topics", timeout_ms, lambda it: topics.all_metadata(it, "list_topics"))
         return [
@@ -156,7 +145,7 @@ class Admin(AdminBase):
     def delete_records(
         self, offsets: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
     ) -> Results[TopicPartition, int]:
-        """Delete the records before an offset in each partition; -1 is for all that are replicated.
+        """Delete the records before an offset in each partition; -1 means the high watermark.
 
         Return the first offset that is left in each partition.
         """
@@ -171,7 +160,7 @@ class Admin(AdminBase):
         isolation_level: IsolationLevel | int = IsolationLevel.READ_UNCOMMITTED,
         timeout_ms: int | None = None,
     ) -> Results[TopicPartition, ListedOffset]:
-        """Return the offset of a place in each partition: an OffsetSpec, or a time in milliseconds since the epoch.
+        """Look up an offset in each partition by an OffsetSpec, or by a time in milliseconds since the epoch.
 
         The offset of a time after all records is -1.
         """
@@ -191,7 +180,7 @@ class Admin(AdminBase):
         *,
         timeout_ms: int | None = None,
     ) -> Results[TopicPartition, None]:
-        """Elect the leaders of partitions, or of all (None): preferred replicas, or any replica.
+        """Elect leaders for the given partitions, or for all (None): the preferred replica, or any replica.
 
         A partition that needs no election fails with ElectionNotNeededError; if all are asked for, it is left out.
         """
@@ -209,7 +198,7 @@ class Admin(AdminBase):
         allow_replication_factor_change: bool = True,
         timeout_ms: int | None = None,
     ) -> Results[TopicPartition, None]:
-        """Move partitions to other brokers; None cancels a move. The moves go on after this call.
+        """Start to move partitions to other brokers; None cancels a move. Does not wait for the moves.
 
         Without ``allow_replication_factor_change``, a move to more or fewer brokers fails with
         InvalidReplicationFactorError. Brokers before Kafka 4.1 do not support that (UnsupportedVersionError).
@@ -225,7 +214,7 @@ class Admin(AdminBase):
     def list_partition_reassignments(
         self, topic_partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """Return the moves that are not done, of some partitions or of all."""
+        """Return the moves in progress, for some partitions or for all."""
         wanted = None
         if topic_partitions is not None:
             wanted = partitions.by_topic(expect.partitions(topic_partitions, "topic_partitions"))
@@ -244,7 +233,7 @@ class Admin(AdminBase):
         include_documentation: bool = False,
         timeout_ms: int | None = None,
     ) -> Results[ConfigResource, dict[str, ConfigEntry]]:
-        """Return the configurations of resources: all keys, or those in ``configs`` of a resource."""
+        """Return the configurations of resources: all keys, or only those that a resource names in ``configs``."""
         wanted = {resource: configs.keys_of(resource) for resource in configs.resources(resources)}
         synonyms = expect.flag(include_synonyms, "include_synonyms")
         texts = expect.flag(include_documentation, "include_documentation")
@@ -256,7 +245,7 @@ class Admin(AdminBase):
     def incremental_alter_configs(
         self, resources: Iterable[ConfigResource], *, validate_only: bool = False, timeout_ms: int | None = None
     ) -> Results[ConfigResource, None]:
-        """Change configurations. ``configs`` of a resource maps keys to values, or to ``(AlterConfigOp, value)``.
+        """Change configurations. A resource's ``configs`` maps keys to values, or to ``(AlterConfigOp, value)``.
 
         The other keys stay as they are.
         """
@@ -274,7 +263,7 @@ class Admin(AdminBase):
         return self._run("list_config_resources", timeout_ms, lambda it: configs.list_config_resources(it, types))
 
     def list_client_metrics_resources(self, *, timeout_ms: int | None = None) -> list[str]:
-        """Return the names of the subscriptions to metrics of clients (KIP-714).
+        """Return the names of the subscriptions to client metrics (KIP-714).
 
         They are created and deleted by changes of their configurations.
         """
@@ -287,14 +276,14 @@ class Admin(AdminBase):
     # --- the cluster ---
 
     def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
-        """Return the cluster's id, its brokers, and the broker that stands for the controller.
+        """Return the cluster's id, its brokers, and the broker that it names as controller.
 
         If the client is connected to controllers, return those, and the active one.
         """
         return cluster.cluster_description(self._run("describe_cluster", timeout_ms, cluster.describe_cluster))
 
     def client_instance_id(self, *, timeout_ms: int | None = None) -> UUID:
-        """Return the id that a broker has given to this client, by which its pushed metrics are known (KIP-714).
+        """Return the client instance id, by which brokers identify this client's metrics (KIP-714).
 
         Raises:
             IllegalStateError: telemetry is disabled. ``enable.metrics.push`` is off by default for admin clients.
@@ -320,7 +309,7 @@ class Admin(AdminBase):
     def describe_replica_log_dirs(
         self, replicas: Iterable[TopicPartitionReplica], *, timeout_ms: int | None = None
     ) -> Results[TopicPartitionReplica, ReplicaLogDirInfo]:
-        """Return the log directories of replicas, and those that replicas are moved to.
+        """Return the log directories of replicas, and those to which replicas are being moved.
 
         A replica that its broker does not have is a success without a directory.
         """
@@ -330,7 +319,7 @@ class Admin(AdminBase):
         )
 
     def describe_features(self, *, node_id: int | None = None, timeout_ms: int | None = None) -> FeatureMetadata:
-        """Return the supported and the finalized levels of features, as one node knows them, or any (None)."""
+        """Return the supported and finalized levels of features from the given node, or from any (None)."""
         lookup = None if node_id is None else to_node(expect.number(node_id, "node_id"))
         response = self._run(
             "describe_features", timeout_ms, lambda it: cluster.api_versions(it, "describe_features", lookup)
@@ -392,7 +381,7 @@ class Admin(AdminBase):
         protocol_types: Iterable[str] = (),
         timeout_ms: int | None = None,
     ) -> list[GroupListing]:
-        """Return all groups, or those in some states, of some types, or with some protocol types.
+        """Return all groups, or only those with the given states, types or protocol types.
 
         The protocol type of a group that only commits offsets is empty.
 
@@ -427,7 +416,7 @@ class Admin(AdminBase):
         A group that does not exist, or is of another type, fails with GroupIdNotFoundError.
         """
         ids = expect.texts(group_ids, "group_ids")
-        return self._run("describe_streams_groups", timeout_ms, lambda it: streams_groups.describe(it, ids))
+        return self._run("describe_streams_groups", timeout_ms, lambda it: groups.describe(it, ids))
 
     def delete_groups(self, group_ids: Iterable[str], *, timeout_ms: int | None = None) -> Results[str, None]:
         """Delete groups of any type that have no members, with their offsets."""
@@ -437,7 +426,7 @@ class Admin(AdminBase):
     def remove_members(
         self, group_id: str, members: Iterable[MemberToRemove] | None = None, *, timeout_ms: int | None = None
     ) -> Results[MemberToRemove, None]:
-        """Remove members from a group of the classic protocol: some, or all that it has now (None)."""
+        """Remove the given members from a group of the classic protocol, or all current members (None)."""
         group = expect.text(group_id, "group_id")
         if members is None:
             return self._run("remove_members", timeout_ms, lambda it: groups.remove_all_members(it, group))
@@ -451,7 +440,7 @@ class Admin(AdminBase):
         require_stable: bool = False,
         timeout_ms: int | None = None,
     ) -> Results[str, dict[TopicPartition, OffsetAndMetadata | None]]:
-        """Return the committed offsets of groups: of the given partitions, or of all that have one (None).
+        """Return the committed offsets of groups, for the given partitions or for all committed ones (None).
 
         The offset of a given partition is None if the group has none. With ``require_stable``, wait for the end of
         transactions that will commit offsets of these partitions (KIP-447).
@@ -482,7 +471,7 @@ class Admin(AdminBase):
     def delete_group_offsets(
         self, group_id: str, partitions_to_delete: Iterable[TopicPartition], *, timeout_ms: int | None = None
     ) -> Results[TopicPartition, None]:
-        """Delete offsets of a group, of topics that none of its members subscribes to."""
+        """Delete committed offsets of a group. No member may subscribe to their topics."""
         group = expect.text(group_id, "group_id")
         wanted = expect.partitions(partitions_to_delete, "partitions_to_delete")
         return self._run(
@@ -497,7 +486,7 @@ class Admin(AdminBase):
         *,
         timeout_ms: int | None = None,
     ) -> Results[str, dict[TopicPartition, ShareGroupOffset]]:
-        """Return where share groups begin to read the given partitions, or all that they have read (None)."""
+        """Return the start offsets of share groups, for the given partitions or for all that they have read (None)."""
         specs = group_offsets.group_specs(group_specs)
         return self._run(
             "list_share_group_offsets",
@@ -508,7 +497,7 @@ class Admin(AdminBase):
     def alter_share_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
     ) -> Results[TopicPartition, None]:
-        """Set where a share group begins to read. The group must have no members."""
+        """Set the start offsets of a share group. The group must have no members."""
         group = expect.text(group_id, "group_id")
         wanted = {tp: found.offset for tp, found in group_offsets.new_offsets(offsets).items()}
         return self._run(
@@ -520,7 +509,7 @@ class Admin(AdminBase):
     def delete_share_group_offsets(
         self, group_id: str, topic_names: Iterable[str], *, timeout_ms: int | None = None
     ) -> Results[str, None]:
-        """Forget where a share group reads topics. The group must have no members."""
+        """Delete the start offsets of a share group in topics. The group must have no members."""
         group = expect.text(group_id, "group_id")
         names = expect.texts(topic_names, "topic_names")
         return self._run(
@@ -544,7 +533,7 @@ class Admin(AdminBase):
     def delete_acls(
         self, acl_filters: Iterable[ACLFilter], *, timeout_ms: int | None = None
     ) -> Results[ACLFilter, Results[ACL, None]]:
-        """Delete the ACLs that match filters, and return for each filter what became of those that matched.
+        """Delete the ACLs that match filters, and return the outcome of each matching ACL, by filter.
 
         If a connection is lost before the response, the request is repeated. The ACLs that the first request has
         deleted are then not in the result.
@@ -559,7 +548,7 @@ class Admin(AdminBase):
         strict: bool = False,
         timeout_ms: int | None = None,
     ) -> dict[Entity, dict[str, float]]:
-        """Return quotas by entity, a tuple of ``(type, name)``, where the name None stands for the default.
+        """Return quotas by entity, a tuple of ``(type, name)`` pairs; the name None means the default entity.
 
         Entities match all ``components``; with ``strict``, they have no other types.
         """
@@ -586,7 +575,7 @@ class Admin(AdminBase):
     def describe_user_scram_credentials(
         self, users: Iterable[str] | None = None, *, timeout_ms: int | None = None
     ) -> Results[str, list[ScramCredentialInfo]]:
-        """Return the SCRAM mechanisms of users, or of all that have some. A user without one has an error."""
+        """Return the SCRAM mechanisms of the given users, or of all. A user without credentials has an error."""
         asked = None if users is None else expect.texts(users, "users")
         found = self._run("describe_user_scram_credentials", timeout_ms, lambda it: access.describe_scram(it, asked))
         return access.scram_infos(found)
@@ -621,7 +610,7 @@ class Admin(AdminBase):
     def describe_delegation_tokens(
         self, owners: Iterable[Principal | str] | None = None, *, timeout_ms: int | None = None
     ) -> list[DelegationToken]:
-        """Return the delegation tokens of owners, or all that one may see (None)."""
+        """Return the delegation tokens of the given owners, or all that this user may describe (None)."""
         asked = None if owners is None else access.principals(owners, "owners")
         return self._run("describe_delegation_tokens", timeout_ms, lambda it: access.describe_tokens(it, asked))
 
@@ -632,7 +621,7 @@ class Admin(AdminBase):
         return self._run("renew_delegation_token", timeout_ms, lambda it: access.renew_token(it, key, period_ms))
 
     def expire_delegation_token(self, hmac: bytes, *, expiry_period_ms: int = -1, timeout_ms: int | None = None) -> int:
-        """Have a token expire after ``expiry_period_ms``, at once if that is -1, and return when that is."""
+        """Let a token expire after ``expiry_period_ms`` (at once if -1), and return the time of expiry."""
         key = access.secret(hmac)
         period_ms = expect.number(expiry_period_ms, "expiry_period_ms", -1, expect.INT64)
         return self._run("expire_delegation_token", timeout_ms, lambda it: access.expire_token(it, key, period_ms))
@@ -648,7 +637,7 @@ class Admin(AdminBase):
         transactional_id_pattern: str | None = None,
         timeout_ms: int | None = None,
     ) -> list[TransactionListing]:
-        """Return the transactions of all coordinators; only those that match all conditions.
+        """Return the transactions of all coordinators that match all conditions.
 
         Raises:
             KafkaError: a broker could not list its transactions. The list would not be complete.
@@ -669,7 +658,7 @@ class Admin(AdminBase):
     def describe_producers(
         self, topic_partitions: Iterable[TopicPartition], *, broker_id: int | None = None, timeout_ms: int | None = None
     ) -> Results[TopicPartition, PartitionProducerState]:
-        """Return the producers that have written to partitions lately, as the leaders or one broker know them."""
+        """Return the active producers of partitions, according to their leaders or to one broker."""
         wanted = expect.partitions(topic_partitions, "topic_partitions")
         broker = None if broker_id is None else expect.number(broker_id, "broker_id")
         return self._run(
@@ -677,7 +666,7 @@ class Admin(AdminBase):
         )
 
     def abort_transaction(self, spec: AbortTransactionSpec, *, timeout_ms: int | None = None) -> None:
-        """Abort the transaction of a producer on one partition, if nothing else ends it."""
+        """Abort a producer's hanging transaction on one partition."""
         wanted = transactions.abort_spec(spec)
         results = self._run("abort_transaction", timeout_ms, lambda it: transactions.abort_transaction(it, wanted))
         results.all()
@@ -709,10 +698,10 @@ class Admin(AdminBase):
     def end_transactions(
         self, open_transactions: Mapping[str, tuple[int, int]], commit: bool, *, timeout_ms: int | None = None
     ) -> Results[str, None]:
-        """Commit or abort many transactions at once, as ``end_transaction`` does with one.
+        """Commit or abort several transactions at once, like ``end_transaction``.
 
         ``open_transactions`` maps transactional ids to pairs of a producer id and an epoch. The transactions are
-        independent of each other: each has an outcome of its own.
+        independent of each other: each succeeds or fails on its own.
         """
         ends = transactions.open_transactions_argument(open_transactions)
         is_commit = expect.flag(commit, "commit")
@@ -721,12 +710,12 @@ class Admin(AdminBase):
     def fence_producers(
         self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
     ) -> Results[str, FencedProducer]:
-        """Fence the producers with these transactional ids: their transactions are aborted, and they send no more."""
+        """Fence the producers with these transactional ids: abort their transactions, and reject what they send."""
         ids = expect.texts(transactional_ids, "transactional_ids")
         return self._run("fence_producers", timeout_ms, lambda it: transactions.fence_producers(it, ids))
 
     def force_terminate_transaction(self, transactional_id: str, *, timeout_ms: int | None = None) -> None:
-        """Abort the transaction of a transactional id, and fence its producer. An id without one is a success."""
+        """Abort the transaction of a transactional id, and fence its producer. Succeeds if there is none."""
         id = expect.text(transactional_id, "transactional_id")
         self._run(
             "force_terminate_transaction", timeout_ms, lambda it: transactions.force_terminate_transaction(it, id)

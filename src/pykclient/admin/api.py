@@ -1,4 +1,4 @@
-"""The interface of admin calls: handlers and lookup strategies (Java: AdminApiHandler, AdminApiLookupStrategy).
+"""API calls: keys that are looked up, grouped by broker, asked for, and asked for again.
 
 A call has *keys*: topics, groups, partitions, brokers. A lookup strategy finds the broker for each key. A handler makes
 the requests for the keys of one broker, and says what each response means for each key: its result, an error, or
@@ -11,21 +11,22 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from pykclient import errors
-from pykclient.errors import KafkaError
+from pykclient.errors import KafkaError, RetriableError
 from pykclient.network.client_request import RequestBuilder
+from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest
+from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.protocol.message import Request
+    from pykclient.protocol.messages.find_coordinator import FindCoordinatorResponse
+    from pykclient.protocol.messages.metadata import MetadataResponse
 
 K = TypeVar("K")
 V = TypeVar("V")
-
 #: Destinations besides the ids of brokers.
 ANY_BROKER: Final = -1
 CONTROLLER: Final = -2
-
 ErrorTypes = tuple[type[KafkaError], ...]
-
 #: The broker did not do it, or cannot tell, and may do it if it is asked again.
 _BUSY: Final[ErrorTypes] = (errors.RequestTimedOutError, errors.ThrottlingQuotaExceededError)
 #: Another broker is responsible.
@@ -90,11 +91,11 @@ class LookupStrategy(Generic[K]):
         raise NotImplementedError
 
     def handle_response(self, keys: Sequence[K], response: Any) -> ApiResult[K, int]:
-        """Return the destinations of the keys as completed, or what else became of them."""
+        """Return each key's destination, its error, or that it must be retried."""
         raise NotImplementedError
 
     def handle_unsupported_version(self) -> bool:
-        """Return True if the lookup can be done in another way, which the next requests use."""
+        """Return True if the lookup has a fallback, which the next requests then use."""
         return False
 
 
@@ -161,7 +162,7 @@ class AdminApiHandler(Generic[K, V]):
         return [ApiRequest(destination, builder, keys)]
 
     def answers(self, keys: Sequence[K], response: Any) -> Iterable[tuple[K, KafkaError | None, Any]]:
-        """Yield ``(key, error, value)`` for each key in a response. The value counts if there is no error.
+        """Yield ``(key, error, value)`` for each key in a response. The value is valid if there is no error.
 
         Raises:
             KafkaError: the error of all keys.
@@ -169,7 +170,7 @@ class AdminApiHandler(Generic[K, V]):
         raise NotImplementedError
 
     def handle_response(self, destination: int, keys: Sequence[K], response: Any) -> ApiResult[K, V]:
-        """Return what a response means for the keys of its request."""
+        """Return the results for the keys of a request from its response."""
         result: ApiResult[K, V] = ApiResult()
         asked = set(keys)
         try:
@@ -208,12 +209,12 @@ class AdminApiHandler(Generic[K, V]):
         return kind(f"{self.name} of {shown}: {error}")
 
     def handle_unsupported_version(self, keys: Sequence[K], error: KafkaError) -> ApiResult[K, V]:
-        """Return what it means that the broker has no version that can carry the request: by default, all keys fail."""
+        """Return the results for a broker without a version that can carry the request: by default, all keys fail."""
         return ApiResult.all_failed(keys, error)
 
 
 def checked(code: int, message: str | None = None) -> None:
-    """Raise the error of a response's top-level code, if it is one.
+    """Raise the error of a response's top-level error code, if any.
 
     Raises:
         KafkaError: the code is not 0.
@@ -224,5 +225,176 @@ def checked(code: int, message: str | None = None) -> None:
 
 
 def error_of(code: int, message: str | None = None) -> KafkaError | None:
-    """Return the error of an item in a response, or None. An empty message is none."""
+    """Return the error of an item in a response, or None. An empty message counts as none."""
     return errors.for_code(code, message or None)
+
+
+class ItemsHandler(AdminApiHandler[K, V]):
+    """A call about several items, defined by a function for the request and one that yields the results."""
+
+    __slots__ = ("_answers", "_request")
+
+    def __init__(
+        self,
+        name: str,
+        lookup: LookupStrategy[K],
+        request: Callable[[Sequence[K], int], Request | RequestBuilder],
+        answers: Callable[[Sequence[K], Any], Iterable[tuple[K, KafkaError | None, Any]]],
+    ) -> None:
+        super().__init__(name, lookup)
+        self._request = request
+        self._answers = answers
+
+    def request(self, keys: Sequence[K], timeout_ms: int) -> Request | RequestBuilder:
+        return self._request(keys, timeout_ms)
+
+    def answers(self, keys: Sequence[K], response: Any) -> Iterable[tuple[K, KafkaError | None, Any]]:
+        return self._answers(keys, response)
+
+
+class QuestionHandler(AdminApiHandler[None, V]):
+    """A call with one result, defined by a function that makes the request and one that reads the response."""
+
+    __slots__ = ("_read", "_request")
+
+    def __init__(
+        self,
+        name: str,
+        lookup: LookupStrategy[None],
+        request: Callable[[int], Request | RequestBuilder],
+        read: Callable[[Any], V],
+    ) -> None:
+        super().__init__(name, lookup)
+        self._request = request
+        self._read = read
+
+    def request(self, keys: Sequence[None], timeout_ms: int) -> Request | RequestBuilder:
+        return self._request(timeout_ms)
+
+    def answers(self, keys: Sequence[None], response: Any) -> Iterable[tuple[None, KafkaError | None, V]]:
+        answer = self._read(response)
+        return [(key, None, answer) for key in keys]
+
+
+#: The types of coordinators in a FindCoordinator request.
+GROUP: Final = 0
+TRANSACTION: Final = 1
+SHARE: Final = 2
+_FIRST_BATCHED_VERSION: Final = 4  # KIP-699
+
+
+class CoordinatorStrategy(LookupStrategy[K]):
+    """Finds the coordinators of groups or of transactional ids.
+
+    One request asks for all keys, or for one of them where the brokers are older than Kafka 3.0.
+    """
+
+    RETRIED: ClassVar[ErrorTypes] = (
+        errors.RequestTimedOutError,
+        errors.CoordinatorLoadInProgressError,
+        errors.ConcurrentTransactionsError,
+    )
+    UNMAPPING: ClassVar[ErrorTypes] = (errors.NotCoordinatorError, errors.CoordinatorNotAvailableError)
+
+    def __init__(self, key_type: int, name_of: Callable[[K], str] = str) -> None:
+        self._key_type = key_type
+        self._name_of = name_of
+        self._is_batched = True
+
+    def destination_of(self, key: K) -> int | None:
+        return None
+
+    def requests(self, keys: Sequence[K]) -> list[ApiRequest[K]]:
+        if self._is_batched:
+            names = list(dict.fromkeys(self._name_of(key) for key in keys))
+            request = FindCoordinatorRequest(key_type=self._key_type, coordinator_keys=names)
+            return [ApiRequest(ANY_BROKER, RequestBuilder(request, min_version=_FIRST_BATCHED_VERSION), keys)]
+        return [
+            ApiRequest(
+                ANY_BROKER,
+                RequestBuilder(
+                    FindCoordinatorRequest(key_type=self._key_type, key=self._name_of(key)),
+                    max_version=_FIRST_BATCHED_VERSION - 1,
+                ),
+                [key],
+            )
+            for key in keys
+        ]
+
+    def handle_response(self, keys: Sequence[K], response: FindCoordinatorResponse) -> ApiResult[K, int]:
+        result: ApiResult[K, int] = ApiResult()
+        if not self._is_batched:
+            for key in keys:
+                _add(result, key, error_of(response.error_code, response.error_message), response.node_id)
+            return result
+        found = {coordinator.key: coordinator for coordinator in response.coordinators}
+        for key in keys:
+            coordinator = found.get(self._name_of(key))
+            if coordinator is not None:
+                error = error_of(coordinator.error_code, coordinator.error_message)
+                _add(result, key, error, coordinator.node_id)
+        return result
+
+    def handle_unsupported_version(self) -> bool:
+        was_batched, self._is_batched = self._is_batched, False
+        return was_batched
+
+
+class PartitionLeaderStrategy(LookupStrategy[TopicPartition]):
+    """Finds the leaders of partitions."""
+
+    RETRIED: ClassVar[ErrorTypes] = (errors.RequestTimedOutError, errors.KafkaStorageError)
+    UNMAPPING: ClassVar[ErrorTypes] = (
+        errors.FencedLeaderEpochError,
+        errors.LeaderNotAvailableError,
+        errors.NotLeaderOrFollowerError,
+        errors.OffsetNotAvailableError,
+        errors.ReplicaNotAvailableError,
+        errors.UnknownLeaderEpochError,
+        errors.UnknownTopicOrPartitionError,
+    )
+
+    def __init__(self) -> None:
+        """Create the strategy; it keeps nothing."""
+
+    def destination_of(self, key: TopicPartition) -> int | None:
+        return None
+
+    def requests(self, keys: Sequence[TopicPartition]) -> list[ApiRequest[TopicPartition]]:
+        from pykclient.network.metadata import MetadataRequestBuilder
+
+        topics = dict.fromkeys(tp.topic for tp in keys)
+        return [ApiRequest(ANY_BROKER, MetadataRequestBuilder.for_topic_names(topics, False), keys)]
+
+    def handle_response(
+        self, keys: Sequence[TopicPartition], response: MetadataResponse
+    ) -> ApiResult[TopicPartition, int]:
+        result: ApiResult[TopicPartition, int] = ApiResult()
+        topics = {topic.name: topic for topic in response.topics}
+        for tp in keys:
+            topic = topics.get(tp.topic)
+            if topic is None:
+                continue
+            error = error_of(topic.error_code)
+            leader = -1
+            if error is None:
+                error = errors.UnknownTopicOrPartitionError(f"topic {tp.topic!r} has no partition {tp.partition}")
+                for partition in topic.partitions:
+                    if partition.partition_index == tp.partition:
+                        leader, error = partition.leader_id, error_of(partition.error_code)
+                        if leader < 0 and error is None:
+                            error = errors.LeaderNotAvailableError()
+                        # A partition with an offline replica has an error and still a leader.
+                        if isinstance(error, errors.ReplicaNotAvailableError) and leader >= 0:
+                            error = None
+            _add(result, tp, error, leader)
+        return result
+
+
+def _add(result: ApiResult[Any, int], key: Any, error: KafkaError | None, destination: int) -> None:
+    if error is None:
+        result.completed[key] = destination
+    elif isinstance(error, RetriableError):
+        result.retry[key] = error
+    else:
+        result.failed[key] = error

@@ -7,8 +7,16 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from pykclient.admin import expect
-from pykclient.admin.admin_metadata import CONTROLLER_ENDPOINTS, ENDPOINT_TYPES_FROM
-from pykclient.admin.api import LookupStrategy, checked, error_of, to_any_broker, to_controller
+from pykclient.admin.admin_calls import CONTROLLER_ENDPOINTS, ENDPOINT_TYPES_FROM, CallContext, Operation
+from pykclient.admin.api import (
+    ItemsHandler,
+    LookupStrategy,
+    QuestionHandler,
+    checked,
+    error_of,
+    to_any_broker,
+    to_controller,
+)
 from pykclient.admin.descriptions import (
     ClusterDescription,
     FeatureMetadata,
@@ -18,15 +26,12 @@ from pykclient.admin.descriptions import (
     ReplicaInfo,
     ReplicaLogDirInfo,
 )
-from pykclient.admin.handlers import ItemsHandler, QuestionHandler
-from pykclient.admin.operation import CallContext, Operation
-from pykclient.admin.results import Results
 from pykclient.admin.topics import all_metadata, topic_id_or_none
-from pykclient.admin.values import TopicPartitionReplica, UpdateFeatureType, authorized_operations
+from pykclient.admin.values import Results, TopicPartitionReplica, UpdateFeatureType, authorized_operations
 from pykclient.argument_values import elements, shown
 from pykclient.errors import IllegalArgumentError, KafkaError, KafkaStorageError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
-from pykclient.network.telemetry.client_instance_id import enabled
+from pykclient.network.kafka_client import enabled
 from pykclient.protocol.message import Request
 from pykclient.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from pykclient.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
@@ -49,7 +54,7 @@ _FENCED_FROM = 2
 
 
 class _DescribeClusterBuilder(RequestBuilder):
-    """Asks for brokers, and for fenced ones too where the broker knows the question; or for controllers."""
+    """Asks for brokers, and for fenced ones too if the broker supports it; or for controllers."""
 
     __slots__ = ("_of_controllers",)
 
@@ -68,7 +73,7 @@ class _DescribeClusterBuilder(RequestBuilder):
 
 
 def describe_cluster(context: CallContext) -> Operation[DescribeClusterResponse]:
-    """Describe the cluster, fenced brokers included; its controllers, if the client is connected to them."""
+    """Describe the cluster with its fenced brokers, or its controllers if the client is connected to them."""
     of_controllers = context.metadata.uses_controllers
 
     def read(response: DescribeClusterResponse) -> DescribeClusterResponse:
@@ -104,7 +109,7 @@ def describe_cluster(context: CallContext) -> Operation[DescribeClusterResponse]
 
 
 def client_instance_id(context: CallContext) -> Operation[UUID]:
-    """Return the id that a broker has given to this client. Raises IllegalStateError if telemetry is disabled."""
+    """Return the client instance id that a broker assigned. Raises IllegalStateError if telemetry is disabled."""
 
     def read(response: GetTelemetrySubscriptionsResponse) -> UUID:
         checked(response.error_code, None)
@@ -169,7 +174,7 @@ def describe_log_dirs(
 def describe_replica_log_dirs(
     context: CallContext, replicas: Sequence[TopicPartitionReplica]
 ) -> Operation[Results[TopicPartitionReplica, ReplicaLogDirInfo]]:
-    """Describe where replicas are, and where they are moved to. A broker without the replica has no directory."""
+    """Return the current and future log directories of replicas; none if the broker does not have the replica."""
 
     def request(keys: Sequence[TopicPartitionReplica], _timeout_ms: int) -> DescribeLogDirsRequest:
         by_topic: dict[str, list[int]] = {}

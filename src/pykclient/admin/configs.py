@@ -6,13 +6,27 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pykclient.admin import expect
-from pykclient.admin.api import ANY_BROKER, LookupStrategy, QuorumStrategy, checked, error_of, to_any_broker
+from pykclient.admin.admin_calls import CallContext, Operation
+from pykclient.admin.api import (
+    ANY_BROKER,
+    ItemsHandler,
+    LookupStrategy,
+    QuestionHandler,
+    QuorumStrategy,
+    checked,
+    error_of,
+    to_any_broker,
+)
 from pykclient.admin.descriptions import ConfigEntry, ConfigSynonym
-from pykclient.admin.handlers import ItemsHandler, QuestionHandler
-from pykclient.admin.operation import CallContext, Operation
-from pykclient.admin.results import Results
 from pykclient.admin.topics import config_value
-from pykclient.admin.values import AlterConfigOp, ConfigResource, ConfigResourceType, ConfigSourceType, ConfigType
+from pykclient.admin.values import (
+    AlterConfigOp,
+    ConfigResource,
+    ConfigResourceType,
+    ConfigSourceType,
+    ConfigType,
+    Results,
+)
 from pykclient.argument_values import shown
 from pykclient.errors import IllegalArgumentError, KafkaError, UnsupportedVersionError
 from pykclient.protocol.messages.alter_configs import AlterConfigsRequest
@@ -71,12 +85,12 @@ def resources(values: object) -> list[ConfigResource]:
 
 
 def all_keys(resources: Iterable[ConfigResource]) -> Keys:
-    """Return what to describe all keys of some resources."""
+    """Return the arguments that describe all keys of some resources."""
     return dict.fromkeys(resources)
 
 
 def keys_of(resource: ConfigResource) -> list[str] | None:
-    """Return the keys that the ``configs`` of a resource name, in a list or a dict; None for all.
+    """Return the keys in a resource's ``configs``, a list or a dict; None means all keys.
 
     Raises:
         IllegalArgumentError: they are no names.
@@ -90,7 +104,7 @@ def describe_configs(
     include_synonyms: bool,
     include_documentation: bool = False,
 ) -> Operation[Results[ConfigResource, Described]]:
-    """Describe the configurations of resources, by the keys to describe; None is for all."""
+    """Describe the given keys of resources; None means all keys."""
 
     def request(keys: Sequence[ConfigResource], _timeout_ms: int) -> DescribeConfigsRequest:
         return DescribeConfigsRequest(
@@ -169,7 +183,7 @@ def changes_of(resource: ConfigResource) -> list[Change]:
 def alter_configs(
     context: CallContext, changes: Changes, validate_only: bool
 ) -> Operation[Results[ConfigResource, Any]]:
-    """Make changes of some keys; the others stay as they are (KIP-339)."""
+    """Change some keys, and keep the others (KIP-339)."""
 
     def request(keys: Sequence[ConfigResource], _timeout_ms: int) -> IncrementalAlterConfigsRequest:
         return IncrementalAlterConfigsRequest(
@@ -198,10 +212,10 @@ def alter_configs(
 def replace_configs(
     context: CallContext, changes: Changes, validate_only: bool
 ) -> Operation[Results[ConfigResource, Any]]:
-    """Set keys where brokers know no changes of single keys (before Kafka 2.3).
+    """Set all keys of resources, for brokers that cannot change single keys (before Kafka 2.3).
 
     Such brokers reset all keys that a request leaves out. So the other modified keys are read first and sent along;
-    a change that somebody else makes in between is lost.
+    a concurrent change is lost.
     """
     for resource, made in changes.items():
         if any(change.op is not AlterConfigOp.SET for change in made):

@@ -37,7 +37,7 @@ class ConfigEntry(NamedTuple):
 
 
 class CreatedTopic(NamedTuple):
-    """A topic that was created, or that would be (``validate_only``).
+    """A topic that was created, or with ``validate_only`` would have been.
 
     ``topic_id`` is None if the broker has no topic ids, or nothing was created. The numbers are -1, and ``configs`` is
     empty, if the broker does not tell: it is too old, or the principal may not describe configurations.
@@ -87,7 +87,7 @@ class TopicListing(NamedTuple):
 
 
 class ClusterDescription(NamedTuple):
-    """The brokers of the cluster, and one that stands for the controller.
+    """The brokers of the cluster, and the one that it names as controller.
 
     For a client that is connected to controllers: the controllers, and the active one.
     """
@@ -168,7 +168,7 @@ class FeatureMetadata(NamedTuple):
 
 
 class ListedOffset(NamedTuple):
-    """An offset in a partition. ``timestamp`` is that of the record in ms, -1 if none is looked at."""
+    """An offset in a partition. ``timestamp`` is its record's in ms, or -1 if no record was looked up."""
 
     offset: int
     timestamp: int
@@ -176,7 +176,7 @@ class ListedOffset(NamedTuple):
 
 
 class PartitionReassignment(NamedTuple):
-    """The brokers of a partition that is being moved, and which of them come and go."""
+    """The replicas of a partition that is being moved, with those being added and removed."""
 
     replicas: tuple[int, ...]
     adding_replicas: tuple[int, ...]
@@ -184,7 +184,7 @@ class PartitionReassignment(NamedTuple):
 
 
 class GroupListing(NamedTuple):
-    """A group in the list of all groups. Brokers before Kafka 3.8 do not tell the type, those before 2.6 no state."""
+    """A group in a listing. Brokers before Kafka 3.8 do not report its type, those before 2.6 not its state."""
 
     group_id: str
     protocol_type: str
@@ -231,7 +231,7 @@ class GroupDescription(NamedTuple):
 
 
 class ShareGroupOffset(NamedTuple):
-    """The offset at which a share group begins to read a partition.
+    """The start offset of a share group in a partition.
 
     All fields are None if the group has not begun to read it. ``leader_epoch`` and ``lag`` are None if the broker does
     not know them.

@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from pykclient.argument_values import checked_flag, elements, shown
-from pykclient.argument_values import number as number
-from pykclient.argument_values import text as text
+from pykclient.argument_values import checked_flag, elements, number as number, shown, text as text
 from pykclient.errors import IllegalArgumentError
 from pykclient.types import TopicPartition
 
@@ -29,7 +27,7 @@ def optional_text(value: object, what: str) -> str | None:
 
 
 def timeout(timeout_ms: object) -> int | None:
-    """Return a timeout in milliseconds; None and 0 are for the default, as in kafka-python.
+    """Return a timeout in milliseconds; None and 0 mean the default, as in kafka-python.
 
     Raises:
         IllegalArgumentError: it is not a number, or is negative.

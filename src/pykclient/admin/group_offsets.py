@@ -6,14 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pykclient.admin import expect
-from pykclient.admin.api import ApiRequest, ApiResult, checked, error_of
+from pykclient.admin.admin_calls import CallContext, Operation
+from pykclient.admin.api import ApiRequest, ApiResult, ItemsHandler, checked, error_of
 from pykclient.admin.descriptions import ShareGroupOffset
 from pykclient.admin.groups import coordinator
-from pykclient.admin.handlers import ItemsHandler
-from pykclient.admin.operation import CallContext, Operation
 from pykclient.admin.partitions import by_topic, list_offsets, partition_errors
-from pykclient.admin.results import Results
-from pykclient.admin.values import IsolationLevel, OffsetSpec, OffsetTimestamp
+from pykclient.admin.values import IsolationLevel, OffsetSpec, OffsetTimestamp, Results
 from pykclient.errors import IllegalArgumentError, KafkaError, RebalanceInProgressError, UnstableOffsetCommitError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
@@ -37,7 +35,7 @@ _NAMES_UNTIL = 9
 
 
 class OffsetFetchHandler(ItemsHandler[str, Offsets]):
-    """Fetches the offsets of groups: of all groups of a coordinator at once, or one by one from older brokers."""
+    """Fetches the offsets of all groups of a coordinator at once, or one by one from older brokers."""
 
     __slots__ = ("_asks_for_several", "_require_stable", "_specs")
 
@@ -118,12 +116,12 @@ def _offsets_of(group: str, found: Any) -> tuple[str, KafkaError | None, Offsets
 def list_group_offsets(
     context: CallContext, specs: GroupSpecs, require_stable: bool = False
 ) -> Operation[Results[str, Offsets]]:
-    """Return the offsets of groups. A partition without one has the offset -1, unless all are asked for."""
+    """Return the offsets of groups. A requested partition without a committed offset has -1."""
     return (yield from context.run(OffsetFetchHandler(specs, require_stable), list(specs)))
 
 
 def group_specs(values: object) -> dict[str, list[TopicPartition] | None]:
-    """Return partitions by group, from such a dict, from names of groups, or from one name.
+    """Return partitions by group, given as such a dict, as group names, or as one name.
 
     Raises:
         IllegalArgumentError: an argument is wrong, or there is no group.
@@ -220,7 +218,7 @@ def new_offsets(values: object) -> dict[TopicPartition, OffsetAndMetadata]:
 def delete_group_offsets(
     context: CallContext, group: str, partitions: Sequence[TopicPartition], coordinator_id: int | None
 ) -> Operation[Results[TopicPartition, None]]:
-    """Delete offsets of a group, of topics that no member subscribes to."""
+    """Delete committed offsets of a group. No member may subscribe to their topics."""
 
     def request(keys: Sequence[TopicPartition], _timeout_ms: int) -> OffsetDeleteRequest:
         return OffsetDeleteRequest(
@@ -252,7 +250,7 @@ def delete_group_offsets(
 
 
 def reset_targets(values: object) -> dict[TopicPartition, int | OffsetSpec | OffsetTimestamp]:
-    """Return the wanted places by partition: OffsetSpec, OffsetTimestamp, or a plain offset.
+    """Return the target of each partition: an OffsetSpec, an OffsetTimestamp, or a plain offset.
 
     Raises:
         IllegalArgumentError: an argument is wrong.
@@ -270,7 +268,7 @@ def reset_targets(values: object) -> dict[TopicPartition, int | OffsetSpec | Off
 def reset_offsets(
     context: CallContext, group: str, targets: Mapping[TopicPartition, Any]
 ) -> Operation[dict[TopicPartition, OffsetAndMetadata]]:
-    """Return the offsets that the targets stand for, each within its partition.
+    """Return the offset of each target, clamped to the partition's range.
 
     A time after all records stands for the end.
     """
@@ -345,7 +343,7 @@ def describe_share_group_offsets(
 def alter_share_group_offsets(
     context: CallContext, group: str, offsets: Mapping[TopicPartition, int]
 ) -> Operation[Results[TopicPartition, None]]:
-    """Set where a share group begins to read. The group must have no members."""
+    """Set the start offsets of a share group. The group must have no members."""
 
     def request(keys: Sequence[TopicPartition], _timeout_ms: int) -> AlterShareGroupOffsetsRequest:
         return AlterShareGroupOffsetsRequest(
@@ -379,7 +377,7 @@ def alter_share_group_offsets(
 def delete_share_group_offsets(
     context: CallContext, group: str, topics: Sequence[str]
 ) -> Operation[Results[str, None]]:
-    """Forget where a share group reads topics. The group must have no members."""
+    """Delete the start offsets of a share group in topics. The group must have no members."""
 
     def request(keys: Sequence[str], _timeout_ms: int) -> DeleteShareGroupOffsetsRequest:
         return DeleteShareGroupOffsetsRequest(

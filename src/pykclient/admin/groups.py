@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from pykclient import errors
 from pykclient.admin import expect
-from pykclient.admin.api import ApiResult, LookupStrategy, checked, error_of, to_any_broker, to_broker
+from pykclient.admin.admin_calls import CallContext, Operation
+from pykclient.admin.api import (
+    GROUP,
+    ApiResult,
+    CoordinatorStrategy,
+    ItemsHandler,
+    LookupStrategy,
+    checked,
+    error_of,
+    to_any_broker,
+    to_broker,
+)
 from pykclient.admin.cluster import broker_ids, of_broker
 from pykclient.admin.descriptions import GroupDescription, GroupListing, MemberDescription
-from pykclient.admin.handlers import ItemsHandler
-from pykclient.admin.lookups import GROUP, CoordinatorStrategy
-from pykclient.admin.operation import CallContext, Operation
-from pykclient.admin.results import Results
-from pykclient.admin.values import GroupState, GroupType, MemberToRemove, authorized_operations
+from pykclient.admin.values import GroupState, GroupType, MemberToRemove, Results, authorized_operations
 from pykclient.argument_values import shown
 from pykclient.errors import IllegalArgumentError, KafkaError, RemoteProtocolError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
@@ -31,12 +38,9 @@ from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest
 from pykclient.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from pykclient.protocol.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
-from pykclient.protocol.messages.streams_group_describe import (
-    StreamsGroupDescribeRequest,
-    StreamsGroupDescribeResponse,
-)
+from pykclient.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 from pykclient.protocol.wire import Reader
-from pykclient.types import TopicPartition
+from pykclient.types import Node, TopicPartition
 
 _DEAD = "Dead"
 #: The reason that a removed member gets, as Java's client gives it.
@@ -44,7 +48,6 @@ _DEFAULT_REASON = "member was removed by an admin"
 _MAX_REASON = 255
 #: The types of members in a response of ConsumerGroupDescribe: classic and consumer.
 _IS_UPGRADED = {0: False, 1: True}
-
 Listed = ListGroupsResponse.ListedGroup
 Classic = DescribeGroupsResponse.DescribedGroup
 Modern = (
@@ -62,7 +65,7 @@ class Described(NamedTuple):
 
 
 def coordinator(coordinator_id: int | None = None, name_of: Callable[[Any], str] = str) -> LookupStrategy[Any]:
-    """Return the strategy that finds the coordinators of groups, or takes the one that the application names."""
+    """Return the strategy that finds the coordinators of groups, or uses the one that the application names."""
     return CoordinatorStrategy(GROUP, name_of) if coordinator_id is None else to_broker(coordinator_id)
 
 
@@ -97,7 +100,7 @@ def list_groups(
     states: Sequence[GroupState],
     types: Sequence[GroupType],
 ) -> Operation[Results[int, list[Listed]]]:
-    """List the groups of each broker that is their coordinator; of all brokers by default."""
+    """List the groups of the given coordinators (default: all brokers)."""
     request = ListGroupsRequest(
         states_filter=[state.value for state in states], types_filter=[kind.value for kind in types]
     )
@@ -125,7 +128,7 @@ class _ListGroupsHandler(ItemsHandler[int, list[Listed]]):
 
 
 class _DescribeGroupsBuilder(RequestBuilder):
-    """Asks for authorized operations where the broker knows the question."""
+    """Asks for authorized operations if the broker supports it."""
 
     __slots__ = ("_groups",)
 
@@ -334,7 +337,7 @@ def group_state(name: str) -> GroupState:
 def decoded(
     metadata: Any, assignment: Any, protocol_type: str = "consumer"
 ) -> tuple[ConsumerProtocolSubscription | None, ConsumerProtocolAssignment | None]:
-    """Return a member's subscription and assignment, None for what is empty or not of the consumer protocol."""
+    """Return a member's subscription and assignment; None if empty or not of the consumer protocol."""
     if protocol_type != "consumer":
         return None, None
     return _read(ConsumerProtocolSubscription, metadata), _read(ConsumerProtocolAssignment, assignment)
@@ -454,7 +457,7 @@ def remove_members(
 
 
 def remove_all_members(context: CallContext, group: str) -> Operation[Results[MemberToRemove, None]]:
-    """Remove all members that a group has now from it.
+    """Remove all current members of a group.
 
     Raises:
         KafkaError: the group cannot be described.
@@ -484,3 +487,162 @@ def members_to_remove(values: object) -> list[MemberToRemove]:
         if not member.member_id and member.group_instance_id is None:
             raise IllegalArgumentError(f"members[{index}] has neither a member_id nor a group_instance_id")
     return list(dict.fromkeys(found))
+
+
+class TopicInfo(NamedTuple):
+    """An internal topic of a subtopology, as the application configured it. ``partitions`` is 0 if unset."""
+
+    partitions: int
+    replication_factor: int
+    topic_configs: dict[str, str]
+
+
+class StreamsGroupSubtopologyDescription(NamedTuple):
+    """A subtopology. ``state_changelog_topics`` and ``repartition_source_topics`` are by name."""
+
+    subtopology_id: str
+    source_topics: tuple[str, ...]
+    repartition_sink_topics: tuple[str, ...]
+    state_changelog_topics: dict[str, TopicInfo]
+    repartition_source_topics: dict[str, TopicInfo]
+
+
+class TaskIds(NamedTuple):
+    """Tasks of one subtopology: one for each partition."""
+
+    subtopology_id: str
+    partitions: tuple[int, ...]
+
+
+class StreamsGroupMemberAssignment(NamedTuple):
+    """The tasks of a member: active, standby and warm-up tasks."""
+
+    active_tasks: tuple[TaskIds, ...]
+    standby_tasks: tuple[TaskIds, ...]
+    warmup_tasks: tuple[TaskIds, ...]
+
+
+class TaskOffset(NamedTuple):
+    """The offset of a task in its changelog topic."""
+
+    subtopology_id: str
+    partition: int
+    offset: int
+
+
+class Endpoint(NamedTuple):
+    """The address at which a member answers queries (``application.server``)."""
+
+    host: str
+    port: int
+
+
+class StreamsGroupMemberDescription(NamedTuple):
+    """A member of a streams group. ``is_classic`` is True while it still uses the classic protocol."""
+
+    member_id: str
+    member_epoch: int
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    topology_epoch: int
+    process_id: str
+    user_endpoint: Endpoint | None
+    client_tags: dict[str, str]
+    task_offsets: tuple[TaskOffset, ...]
+    task_end_offsets: tuple[TaskOffset, ...]
+    assignment: StreamsGroupMemberAssignment
+    target_assignment: StreamsGroupMemberAssignment
+    is_classic: bool
+
+
+class StreamsGroupDescription(NamedTuple):
+    """A streams group. ``topology_epoch`` is None while the group has no topology."""
+
+    group_id: str
+    group_epoch: int
+    target_assignment_epoch: int
+    topology_epoch: int | None
+    subtopologies: tuple[StreamsGroupSubtopologyDescription, ...]
+    members: tuple[StreamsGroupMemberDescription, ...]
+    group_state: GroupState
+    coordinator: Node | None
+    authorized_operations: list[str] | None
+
+
+def describe(context: CallContext, groups: Sequence[str]) -> Operation[Results[str, StreamsGroupDescription]]:
+    """Describe streams groups."""
+    described = yield from describe_streams_groups(context, groups)
+    return described.map(lambda it: _description(it.group, context.metadata.fetch().node_by_id(it.coordinator_id)))
+
+
+def _description(group: Any, coordinator: Node | None) -> StreamsGroupDescription:
+    topology = group.topology
+    return StreamsGroupDescription(
+        group.group_id,
+        group.group_epoch,
+        group.assignment_epoch,
+        None if topology is None else topology.epoch,
+        tuple(_subtopology(one) for one in (() if topology is None else topology.subtopologies or ())),
+        tuple(_member(member) for member in group.members),
+        group_state(group.group_state),
+        coordinator,
+        authorized_operations(group.authorized_operations),
+    )
+
+
+def _subtopology(found: Any) -> StreamsGroupSubtopologyDescription:
+    return StreamsGroupSubtopologyDescription(
+        found.subtopology_id,
+        tuple(found.source_topics),
+        tuple(found.repartition_sink_topics),
+        _topics(found.state_changelog_topics),
+        _topics(found.repartition_source_topics),
+    )
+
+
+def _topics(found: Iterable[Any]) -> dict[str, TopicInfo]:
+    return {
+        topic.name: TopicInfo(topic.partitions, topic.replication_factor, _pairs(topic.topic_configs))
+        for topic in found
+    }
+
+
+def _pairs(found: Iterable[Any]) -> dict[str, str]:
+    return {pair.key: pair.value for pair in found}
+
+
+def _member(found: Any) -> StreamsGroupMemberDescription:
+    endpoint = found.user_endpoint
+    return StreamsGroupMemberDescription(
+        found.member_id,
+        found.member_epoch,
+        found.instance_id,
+        found.rack_id,
+        found.client_id,
+        found.client_host,
+        found.topology_epoch,
+        found.process_id,
+        None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
+        _pairs(found.client_tags),
+        _offsets(found.task_offsets),
+        _offsets(found.task_end_offsets),
+        _assignment(found.assignment),
+        _assignment(found.target_assignment),
+        found.is_classic,
+    )
+
+
+def _offsets(found: Iterable[Any]) -> tuple[TaskOffset, ...]:
+    return tuple(TaskOffset(task.subtopology_id, task.partition, task.offset) for task in found)
+
+
+def _assignment(found: Any) -> StreamsGroupMemberAssignment:
+    return StreamsGroupMemberAssignment(
+        _tasks(found.active_tasks), _tasks(found.standby_tasks), _tasks(found.warmup_tasks)
+    )
+
+
+def _tasks(found: Iterable[Any]) -> tuple[TaskIds, ...]:
+    return tuple(TaskIds(tasks.subtopology_id, tuple(tasks.partitions)) for tasks in found)

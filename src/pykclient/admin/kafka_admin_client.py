@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykclient.admin.kafka_access import AccessCalls
-from pykclient.admin.kafka_cluster import ClusterCalls
-from pykclient.admin.kafka_configs import ConfigCalls
-from pykclient.admin.kafka_groups import GroupCalls
-from pykclient.admin.kafka_partitions import PartitionCalls
-from pykclient.admin.kafka_topics import TopicCalls
-from pykclient.admin.kafka_transactions import TransactionCalls
+from pykclient.admin.kafka_cluster import AccessCalls, ClusterCalls, ConfigCalls
+from pykclient.admin.kafka_groups import GroupCalls, TransactionCalls
+from pykclient.admin.kafka_topics import PartitionCalls, TopicCalls
 
 if TYPE_CHECKING:
     from pykclient.admin.admin import Admin

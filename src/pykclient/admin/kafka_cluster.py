@@ -1,4 +1,4 @@
-"""The methods of KafkaAdminClient for the cluster and its brokers, as kafka-python has them."""
+"""Brokers, configurations, ACLs and users with kafka-python's methods."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from pykclient.admin import expect
+from pykclient.admin.access import (
+    acl_arguments,
+    alter_scram,
+    create_acls,
+    delete_acls,
+    describe_acls,
+    describe_scram,
+    scram_alterations,
+)
 from pykclient.admin.admin_base import AdminBase
+from pykclient.admin.admin_calls import CallContext, Operation
 from pykclient.admin.api import to_broker
 from pykclient.admin.cluster import (
     alter_replica_log_dirs,
@@ -23,12 +33,38 @@ from pykclient.admin.cluster import (
     lookup_of_features,
     update_features,
 )
+from pykclient.admin.configs import (
+    Change,
+    Described,
+    all_keys,
+    alter_configs,
+    changes_of,
+    config_entries,
+    describe_configs,
+    keys_of,
+    list_config_resources,
+    replace_configs,
+    resources,
+)
 from pykclient.admin.descriptions import BrokerVersionData
-from pykclient.admin.operation import CallContext, Operation
 from pykclient.admin.partitions import partitions_by_topic
 from pykclient.admin.plain import is_answer, plain, shown_error, with_operations
-from pykclient.admin.values import TopicPartitionReplica
-from pykclient.errors import KafkaError, NoError
+from pykclient.admin.values import (
+    ACL,
+    ACLFilter,
+    AlterConfigOp,
+    ConfigFilterType,
+    ConfigResource,
+    ConfigResourceType,
+    ConfigSourceType,
+    ConfigType,
+    Results,
+    ScramMechanism,
+    TopicPartitionReplica,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+from pykclient.errors import IllegalArgumentError, KafkaError, NoError, UnsupportedVersionError
 from pykclient.protocol.messages.api_versions import ApiVersionsResponse
 from pykclient.protocol.messages.describe_log_dirs import DescribeLogDirsResponse
 
@@ -39,7 +75,7 @@ class ClusterCalls(AdminBase):
     """The cluster, its brokers, features and controllers."""
 
     def describe_cluster(self) -> dict[str, Any]:
-        """Return the cluster's id, its brokers, and the broker that stands for the controller.
+        """Return the cluster's id, its brokers, and the broker that it names as controller.
 
         Raises:
             KafkaTimeoutError: no broker has answered within ``default.api.timeout.ms``.
@@ -50,7 +86,7 @@ class ClusterCalls(AdminBase):
         return with_operations(described)
 
     def client_instance_id(self) -> UUID:
-        """Return the id that a broker has given to this client, by which its pushed metrics are known (KIP-714).
+        """Return the client instance id, by which brokers identify this client's metrics (KIP-714).
 
         Raises:
             IllegalStateError: telemetry is disabled. ``enable.metrics.push`` is off by default for admin clients.
@@ -122,7 +158,7 @@ class ClusterCalls(AdminBase):
         return BrokerVersionData(id, _versions(response))
 
     def api_versions(self) -> dict[int, tuple[int, int]]:
-        """Return the first and last version of each API, by its key, of any broker."""
+        """Return the first and last version of each API, by API key, from any broker."""
         return _versions(self._run("api_versions", None, lambda it: api_versions(it, "api_versions")))
 
     def describe_features(self, send_request_to_controller: bool = False) -> dict[str, dict[str, Any]]:
@@ -176,3 +212,235 @@ def error_classes(failed: Mapping[K, KafkaError], keys: Iterable[K]) -> dict[K, 
 
 def _versions(response: ApiVersionsResponse) -> dict[int, tuple[int, int]]:
     return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+
+
+class ConfigCalls(AdminBase):
+    """Configurations of topics, brokers and other resources."""
+
+    def describe_configs(
+        self,
+        config_resources: Iterable[ConfigResource],
+        include_synonyms: bool = False,
+        config_filter: ConfigFilterType | str = "modified",
+    ) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+        """Return the configurations of resources, as ``{type: {name: {key: values}}}``.
+
+        ``configs`` of a resource names the keys to return; None is for all. ``config_filter`` chooses keys by where
+        their value comes from: ``"modified"`` (set for the resource itself), ``"dynamic"`` (can be altered), ``"all"``,
+        ``"default"`` or ``"static"``. Unlike kafka-python's, this raises the error of a resource.
+
+        Raises:
+            UnknownTopicOrPartitionError: a topic does not exist.
+            TopicAuthorizationError: not authorized to describe the configuration of a topic.
+            ClusterAuthorizationError: not authorized to describe the configuration of a broker.
+            KafkaError: any other error of a resource.
+        """
+        wanted = {resource: keys_of(resource) for resource in resources(config_resources)}
+        chosen = ConfigFilterType.build_from(config_filter)
+        with_synonyms = expect.flag(include_synonyms, "include_synonyms")
+        results = self._run("describe_configs", None, lambda it: describe_configs(it, wanted, with_synonyms))
+        found: dict[str, dict[str, Any]] = {}
+        for resource, described in results.all().items():
+            of_type = found.setdefault(resource.resource_type.name.lower(), {})
+            of_type[resource.name] = _plain_configs(described, chosen)
+        return found
+
+    def list_config_resources(
+        self, resource_types: Iterable[ConfigResourceType | str] | None = None
+    ) -> dict[str, list[str]]:
+        """Return the names of resources that have configurations, by type, for some types or for all.
+
+        Brokers before Kafka 4.1 list only client metrics.
+        """
+        given = [] if resource_types is None else expect.items(resource_types, "resource_types", "types")
+        types = [ConfigResourceType.build_from(kind) for kind in given]
+        found: dict[str, list[str]] = {}
+        for resource in self._run("list_config_resources", None, lambda it: list_config_resources(it, types)):
+            found.setdefault(resource.resource_type.name.lower(), []).append(resource.name)
+        return found
+
+    def alter_configs(
+        self,
+        config_resources: Iterable[ConfigResource],
+        validate_only: bool = False,
+        raise_on_unknown: bool = True,
+        incremental: bool | None = None,
+    ) -> dict[str, dict[str, str]]:
+        """Change configurations, and return ``{type: {name: "OK" or the error}}``.
+
+        ``configs`` of a resource maps keys to values, or to pairs of an AlterConfigOp and a value. Other keys stay as
+        they are. With ``raise_on_unknown``, a key that the resource does not have is an error before anything is
+        changed. Brokers before Kafka 2.3, or ``incremental=False``, take all modified keys at once; then only SET is
+        possible, and a concurrent change may be lost.
+
+        Raises:
+            IllegalArgumentError: an argument is wrong, or a key is unknown.
+            KafkaError: an error that no broker has reported for one resource, such as a timeout.
+        """
+        changed = {resource: changes_of(resource) for resource in resources(config_resources)}
+        return self._alter("alter_configs", changed, validate_only, raise_on_unknown, incremental)
+
+    def reset_configs(
+        self,
+        config_resources: Iterable[ConfigResource],
+        validate_only: bool = False,
+        raise_on_unknown: bool = True,
+        incremental: bool | None = None,
+    ) -> dict[str, dict[str, str]]:
+        """Reset configurations to their defaults, and return ``{type: {name: "OK" or the error}}``.
+
+        ``configs`` of a resource names the keys, as a list or a dict; without any, all modified keys are reset.
+        Needs brokers of Kafka 2.3 or newer.
+
+        Raises:
+            IllegalArgumentError: an argument is wrong, or a key is unknown.
+            KafkaError: an error that no broker has reported for one resource, such as a timeout.
+        """
+        if incremental is False:
+            raise IllegalArgumentError("resetting single keys needs incremental changes: leave out incremental=False")
+        given = resources(config_resources)
+        named = {resource: keys_of(resource) or [] for resource in given}
+        bare = all_keys(resource for resource, keys in named.items() if not keys)
+        modified = self._run("describe_configs", None, lambda it: describe_configs(it, bare, False)).all()
+        changed = {}
+        for resource, keys in named.items():
+            if resource in modified:
+                entries = config_entries(modified[resource]).values()
+                keys[:] = [entry.name for entry in entries if entry.source.is_modified() and not entry.is_read_only]
+            changed[resource] = [Change(key, AlterConfigOp.DELETE, None) for key in keys]
+        return self._alter("reset_configs", changed, validate_only, raise_on_unknown, True)
+
+    def _alter(
+        self,
+        name: str,
+        changed: Mapping[ConfigResource, list[Change]],
+        validate_only: bool,
+        raise_on_unknown: bool,
+        incremental: bool | None,
+    ) -> dict[str, dict[str, str]]:
+        is_trial = expect.flag(validate_only, "validate_only")
+        refuses_unknown = expect.flag(raise_on_unknown, "raise_on_unknown")
+        if incremental is not None:
+            incremental = expect.flag(incremental, "incremental")
+
+        def begin(context: CallContext) -> Operation[Results[ConfigResource, Any]]:
+            if refuses_unknown:
+                known = yield from describe_configs(context, all_keys(changed), False)
+                for resource, described in known.all().items():
+                    can_be_set = {config.name for config in described.configs if not config.read_only}
+                    unknown = {change.key for change in changed[resource]} - can_be_set
+                    if unknown:
+                        raise IllegalArgumentError(f"{resource} has no dynamic configs {sorted(unknown)}")
+            if incremental is False:
+                return (yield from replace_configs(context, changed, is_trial))
+            results = yield from alter_configs(context, changed, is_trial)
+            if incremental is None and any(type(e) is UnsupportedVersionError for e in results.failed.values()):
+                return (yield from replace_configs(context, changed, is_trial))
+            return results
+
+        results = self._run(name, None, begin)
+        found: dict[str, dict[str, str]] = {}
+        for resource in changed:
+            error = results.failed.get(resource)
+            if error is not None and not is_answer(error):
+                raise error
+            shown = "OK" if error is None else shown_error(error)
+            found.setdefault(resource.resource_type.name.lower(), {})[resource.name] = shown
+        return found
+
+
+def _plain_configs(described: Described, chosen: ConfigFilterType) -> dict[str, dict[str, Any]]:
+    found = {}
+    for config in described.configs:
+        source = ConfigSourceType.build_from(config.config_source)
+        if (chosen is ConfigFilterType.DYNAMIC and config.read_only) or chosen.should_skip(source):
+            continue
+        values = plain(config)
+        del values["is_default"]
+        values["config_source"] = source.name
+        values["config_type"] = ConfigType.build_from(config.config_type).name
+        for synonym in values["synonyms"]:
+            synonym["source"] = ConfigSourceType.build_from(synonym["source"]).name
+        found[values.pop("name")] = values
+    return found
+
+
+class AccessCalls(AdminBase):
+    """Access control lists and SCRAM credentials."""
+
+    def describe_acls(self, acl_filter: ACLFilter) -> tuple[list[ACL], type[KafkaError]]:
+        """Return the ACLs that match a filter, and NoError.
+
+        Raises:
+            SecurityDisabledError: the brokers have no authorizer.
+            ClusterAuthorizationError: not authorized to describe the cluster.
+        """
+        (wanted,) = acl_arguments([acl_filter], ACLFilter, "acl_filter")
+        return self._run("describe_acls", None, lambda it: describe_acls(it, wanted)), NoError
+
+    def create_acls(self, acls: Iterable[ACL]) -> dict[str, list[Any]]:
+        """Create ACLs. Return those that ``succeeded``, and those that ``failed`` with their error classes.
+
+        Raises:
+            KafkaError: an error that no broker has reported for an ACL, such as a timeout.
+        """
+        wanted = acl_arguments(acls, ACL, "acls")
+        results = self._run("create_acls", None, lambda it: create_acls(it, wanted))
+        for error in results.failed.values():
+            if not is_answer(error):
+                raise error
+        return {
+            "succeeded": [acl for acl in wanted if acl in results.succeeded],
+            "failed": [type(results.failed[acl]) for acl in wanted if acl in results.failed],
+        }
+
+    def delete_acls(self, acl_filters: Iterable[ACLFilter]) -> list[tuple[ACLFilter, list[ACL], type[KafkaError]]]:
+        """Delete the ACLs that match filters. Return each filter's matching ACLs and its error class.
+
+        Raises:
+            KafkaError: an error that no broker has reported for a filter, such as a timeout.
+        """
+        wanted = acl_arguments(acl_filters, ACLFilter, "acl_filters")
+        results = self._run("delete_acls", None, lambda it: delete_acls(it, wanted))
+        found: list[tuple[ACLFilter, list[ACL], type[KafkaError]]] = []
+        for acl_filter in wanted:
+            error = results.failed.get(acl_filter)
+            if error is not None and not is_answer(error):
+                raise error
+            matching = [] if error is not None else list(results.succeeded[acl_filter])
+            found.append((acl_filter, matching, NoError if error is None else type(error)))
+        return found
+
+    def alter_user_scram_credentials(
+        self, alterations: Iterable[UserScramCredentialDeletion | UserScramCredentialUpsertion]
+    ) -> dict[str, str | None]:
+        """Create, replace and delete SCRAM credentials. Return each user's error text, or None for success.
+
+        Raises:
+            KafkaError: an error that no broker has reported for a user, such as a timeout.
+        """
+        wanted = scram_alterations(alterations)
+        results = self._run("alter_user_scram_credentials", None, lambda it: alter_scram(it, wanted))
+        for error in results.failed.values():
+            if not is_answer(error):
+                raise error
+        return {user: str(results.failed[user]) if user in results.failed else None for user in results}
+
+    def describe_user_scram_credentials(self, users: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
+        """Return the SCRAM mechanisms and iterations of the given users, or of all.
+
+        Raises:
+            ClusterAuthorizationError: not authorized to describe the cluster.
+        """
+        asked = None if users is None else expect.texts(users, "users")
+        found = self._run("describe_user_scram_credentials", None, lambda it: describe_scram(it, asked))
+        return {
+            user.user: {
+                "error": user.error_message if user.error_code else None,
+                "credential_infos": [
+                    {"mechanism": ScramMechanism.build_from(info.mechanism), "iterations": info.iterations}
+                    for info in user.credential_infos
+                ],
+            }
+            for user in found
+        }

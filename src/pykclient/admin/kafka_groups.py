@@ -1,4 +1,4 @@
-"""The methods of KafkaAdminClient for groups and their offsets, as kafka-python has them."""
+"""Groups and transactions with kafka-python's methods."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from pykclient.admin import expect
 from pykclient.admin.admin_base import AdminBase
+from pykclient.admin.admin_calls import CallContext, Operation
 from pykclient.admin.cluster import broker_id_arguments
 from pykclient.admin.group_offsets import (
     alter_group_offsets,
@@ -27,10 +28,32 @@ from pykclient.admin.groups import (
     remove_members,
 )
 from pykclient.admin.kafka_cluster import error_classes
-from pykclient.admin.operation import CallContext, Operation
 from pykclient.admin.plain import is_answer, kafka_python_name, plain, shown_error, with_operations
-from pykclient.admin.results import Results
-from pykclient.admin.values import GroupState, GroupType, MemberToRemove, OffsetSpec, OffsetTimestamp
+from pykclient.admin.transactions import (
+    abort_spec,
+    abort_transaction,
+    as_kafka_python,
+    describe_producers,
+    describe_transactions,
+    end_transactions,
+    hanging_transactions,
+    list_transactions,
+    open_transactions_argument,
+    transaction_filter,
+)
+from pykclient.admin.values import (
+    AbortTransactionSpec,
+    GroupState,
+    GroupType,
+    MemberToRemove,
+    OffsetSpec,
+    OffsetTimestamp,
+    PartitionProducerState,
+    Results,
+    TransactionDescription,
+    TransactionListing,
+    TransactionState,
+)
 from pykclient.errors import GroupIdNotFoundError, KafkaError, NoError
 from pykclient.protocol.messages.describe_groups import DescribeGroupsResponse
 from pykclient.types import OffsetAndMetadata, TopicPartition
@@ -71,7 +94,7 @@ class GroupCalls(AdminBase):
         states_filter: Iterable[GroupState | str] | None = None,
         types_filter: Iterable[GroupType | str] | None = None,
     ) -> list[dict[str, Any]]:
-        """Return a dict for each group of some brokers, or of all; only in some states or of some types.
+        """Return a dict for each group, optionally only of some brokers, states or types.
 
         Raises:
             ClusterAuthorizationError: not authorized to describe the cluster.
@@ -85,7 +108,7 @@ class GroupCalls(AdminBase):
         return [plain(group) for groups in results.all().values() for group in groups]
 
     def delete_groups(self, group_ids: Iterable[str], group_coordinator_id: int | None = None) -> dict[str, str]:
-        """Delete groups without members, with their offsets. Return ``"OK"`` or the name of the error for each.
+        """Delete groups without members, with their offsets. Return ``"OK"`` or the error's name for each.
 
         Raises:
             KafkaError: an error that no broker has reported for a group, such as a timeout.
@@ -138,7 +161,7 @@ class GroupCalls(AdminBase):
         offset_specs: Mapping[TopicPartition, OffsetSpec | OffsetTimestamp | int],
         group_coordinator_id: int | None = None,
     ) -> dict[TopicPartition, dict[str, Any]]:
-        """Set offsets of a group, which must have no members, to places: ends, times, or offsets.
+        """Reset offsets of a group without members: to the beginning or end, to times, or to offsets.
 
         Each offset is brought into the range of its partition; a time after all records means the end. Return a dict of
         ``error``, a class (NoError for success), and ``offset`` for each partition.
@@ -165,7 +188,7 @@ class GroupCalls(AdminBase):
     def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], group_coordinator_id: int | None = None
     ) -> dict[TopicPartition, type[KafkaError]]:
-        """Delete offsets of a group, of topics that none of its members subscribes to.
+        """Delete committed offsets of a group. No member may subscribe to their topics.
 
         Return the class of the error of each partition, NoError for success.
 
@@ -232,3 +255,98 @@ def _described(group: str, results: Results[str, Classic]) -> dict[str, Any]:
         member["member_assignment"] = plain(assignment) if assignment is not None else raw.member_assignment
     told["error"] = None if error is None else shown_error(error)
     return told
+
+
+class TransactionCalls(AdminBase):
+    """Transactions and producers."""
+
+    def list_transactions(
+        self,
+        broker_ids: Iterable[int] | None = None,
+        producer_id_filters: Iterable[int] | None = None,
+        state_filters: Iterable[TransactionState | str] | None = None,
+        duration_filter_ms: int | None = None,
+        transactional_id_pattern: str | None = None,
+    ) -> dict[int, list[TransactionListing]]:
+        """Return the transactions that match all filters, by the broker that coordinates them.
+
+        ``duration_filter_ms`` is how long they have been open at least. ``transactional_id_pattern`` is a regular
+        expression.
+
+        Raises:
+            UnsupportedVersionError: the brokers are too old for a filter.
+            KafkaError: a broker could not list its transactions.
+        """
+        brokers = None if broker_ids is None else broker_id_arguments(broker_ids, "broker_ids")
+        wanted = transaction_filter(producer_id_filters, state_filters, duration_filter_ms, transactional_id_pattern)
+        return self._run("list_transactions", None, lambda it: list_transactions(it, brokers, wanted)).all()
+
+    def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
+        """Describe transactions by their transactional ids.
+
+        Raises:
+            TransactionalIdNotFoundError: a coordinator does not know an id.
+            TransactionalIdAuthorizationError: not authorized to describe an id.
+            KafkaError: any other error of an id.
+        """
+        ids = expect.texts(transactional_ids, "transactional_ids")
+        return self._run("describe_transactions", None, lambda it: describe_transactions(it, ids)).all()
+
+    def describe_producers(
+        self, partitions: Iterable[TopicPartition], broker_id: int | None = None
+    ) -> dict[TopicPartition, PartitionProducerState]:
+        """Return the active producers of partitions, according to their leaders or to one broker.
+
+        Raises:
+            UnknownTopicOrPartitionError: a partition does not exist.
+            NotLeaderOrFollowerError: the named broker has no replica of a partition.
+            KafkaError: any other error of a partition.
+        """
+        wanted = expect.partitions(partitions, "partitions")
+        broker = None if broker_id is None else expect.number(broker_id, "broker_id")
+        return self._run("describe_producers", None, lambda it: describe_producers(it, wanted, broker)).all()
+
+    def abort_transaction(self, spec: AbortTransactionSpec) -> None:
+        """Abort a producer's hanging transaction on one partition.
+
+        Raises:
+            InvalidProducerEpochError: the producer has another epoch by now.
+            ClusterAuthorizationError: not authorized to alter the cluster.
+            KafkaError: any other error of the partition.
+        """
+        wanted = abort_spec(spec)
+        self._run("abort_transaction", None, lambda it: abort_transaction(it, wanted)).all()
+
+    def end_transaction(self, transactional_id: str, producer_id: int, epoch: int, commit: bool) -> None:
+        """Commit or abort a transaction that its producer left open by ``KafkaProducer.close(keep_transaction=True)``.
+
+        ``producer_id`` and ``epoch`` are the producer's ``producer_id_and_epoch``. The call can be repeated: ending a
+        transaction again in the same way succeeds, until a producer with its ``transactional_id`` has started since.
+        Kafka's own clients end only transactions of their own.
+
+        Raises:
+            InvalidTxnStateError: the transaction was ended in the other way, or has no records.
+            ProducerFencedError: a later producer has the ``transactional_id``, or the transaction has timed out.
+            InvalidPidMappingError: the coordinator has another producer id, or none, for the id.
+            TransactionalIdAuthorizationError: not authorized to write with the ``transactional_id``.
+            KafkaError: any other error, or the call has timed out. The transaction may have been ended.
+        """
+        id = expect.text(transactional_id, "transactional_id")
+        ends = open_transactions_argument({id: (producer_id, epoch)})
+        is_commit = expect.flag(commit, "commit")
+        self._run("end_transaction", None, lambda it: end_transactions(it, ends, is_commit)).all()
+
+    def find_hanging_transactions(
+        self, broker_ids: Iterable[int] | None = None, max_transaction_timeout_ms: int = 900000
+    ) -> list[dict[str, Any]]:
+        """Return transactions open for over five minutes more than ``max_transaction_timeout_ms``.
+
+        That should be the brokers' ``transaction.max.timeout.ms``. The ages are by the clock of this machine.
+        """
+        brokers = None if broker_ids is None else broker_id_arguments(broker_ids, "broker_ids")
+        most_ms = expect.number(max_transaction_timeout_ms, "max_transaction_timeout_ms")
+        wall_ms = self._components.clock.wall_ms()
+        found = self._run(
+            "find_hanging_transactions", None, lambda it: hanging_transactions(it, brokers, most_ms, wall_ms)
+        )
+        return [dict(as_kafka_python(transaction)) for transaction in found]

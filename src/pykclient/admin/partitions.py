@@ -7,14 +7,19 @@ from typing import Any
 
 from pykclient import errors
 from pykclient.admin import expect
-from pykclient.admin.api import LookupStrategy, checked, error_of, to_controller
+from pykclient.admin.admin_calls import CallContext, Operation
+from pykclient.admin.api import (
+    ItemsHandler,
+    LookupStrategy,
+    PartitionLeaderStrategy,
+    QuestionHandler,
+    checked,
+    error_of,
+    to_controller,
+)
 from pykclient.admin.descriptions import PartitionReassignment
-from pykclient.admin.handlers import ItemsHandler, QuestionHandler
-from pykclient.admin.lookups import PartitionLeaderStrategy
-from pykclient.admin.operation import CallContext, Operation
-from pykclient.admin.results import Results
 from pykclient.admin.topics import all_metadata
-from pykclient.admin.values import ElectionType, IsolationLevel, OffsetSpec
+from pykclient.admin.values import ElectionType, IsolationLevel, OffsetSpec, Results
 from pykclient.errors import IllegalArgumentError, KafkaError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.message import Request
@@ -80,7 +85,7 @@ def _partition_answers(
 
 
 def leaders(leader_id: int | None) -> LookupStrategy[TopicPartition]:
-    """Return the strategy that finds the leaders of partitions, or takes the one that the application names."""
+    """Return the strategy that finds the leaders of partitions, or uses the one that the application names."""
     return PartitionLeaderStrategy() if leader_id is None else LookupStrategy(lambda _: leader_id)
 
 
@@ -132,7 +137,7 @@ class _ListOffsetsBuilder(RequestBuilder):
 def list_offsets(
     context: CallContext, specs: Mapping[TopicPartition, int], isolation_level: IsolationLevel
 ) -> Operation[Results[TopicPartition, ListOffsetsResponse.ListOffsetsPartitionResponse]]:
-    """Return the offset of a place in each partition: a time in milliseconds, or an OffsetSpec."""
+    """Look up an offset in each partition by a time in milliseconds, or by an OffsetSpec."""
 
     def request(keys: Sequence[TopicPartition], timeout_ms: int) -> RequestBuilder:
         message = ListOffsetsRequest(
@@ -160,7 +165,7 @@ def list_offsets(
 
 
 def offset_specs(values: object) -> dict[TopicPartition, int]:
-    """Return times and special places by partition, as the protocol has them.
+    """Return the timestamps of the ListOffsets request by partition; special values stand for OffsetSpecs.
 
     Raises:
         IllegalArgumentError: an argument is wrong.
@@ -180,7 +185,7 @@ def offset_specs(values: object) -> dict[TopicPartition, int]:
 def elect_leaders(
     context: CallContext, election_type: ElectionType, partitions: Mapping[str, Sequence[int]] | None
 ) -> Operation[ElectLeadersResponse]:
-    """Elect leaders of partitions, or of all (None). Errors of partitions are in the response."""
+    """Elect leaders for the given partitions, or for all (None). The response has an error per partition."""
 
     def request(timeout_ms: int) -> RequestBuilder:
         message = ElectLeadersRequest(
@@ -237,7 +242,7 @@ def partitions_by_topic(context: CallContext, values: object) -> Operation[dict[
 def partition_errors(
     topics: Iterable[tuple[str, Iterable[Any]]],
 ) -> Iterator[tuple[TopicPartition, KafkaError | None, None]]:
-    """Yield each partition of a response with its error, which has a message in some responses."""
+    """Yield each partition of a response with its error and, if there is one, its message."""
     for name, parts in topics:
         for part in parts:
             error = error_of(part.error_code, getattr(part, "error_message", None))
@@ -250,7 +255,7 @@ def partition_errors(
 def alter_reassignments(
     context: CallContext, replicas: Mapping[TopicPartition, list[int] | None], may_change_count: bool = True
 ) -> Operation[Results[TopicPartition, None]]:
-    """Move partitions to other brokers; None cancels a move that is not done.
+    """Start to move partitions to other brokers; None cancels a move in progress.
 
     Without ``may_change_count``, a move to more or fewer brokers is refused (KIP-860).
     """
@@ -303,7 +308,7 @@ def new_replicas(values: object) -> dict[TopicPartition, list[int] | None]:
 def list_reassignments(
     context: CallContext, partitions: Mapping[str, Sequence[int]] | None
 ) -> Operation[ListPartitionReassignmentsResponse]:
-    """Return the moves that are not done, of some partitions or of all."""
+    """Return the moves in progress, for some partitions or for all."""
 
     def request(timeout_ms: int) -> ListPartitionReassignmentsRequest:
         return ListPartitionReassignmentsRequest(

@@ -14,7 +14,7 @@ _BIT_FIELDS = {"authorized_operations", "cluster_authorized_operations", "topic_
 
 
 def plain(value: Any) -> Any:
-    """Return a message as a dict, with the messages inside of it; ids of topics as text, other values as they are."""
+    """Return a message as nested dicts; topic ids become text, other values stay as they are."""
     if isinstance(value, Message):
         return {name: plain(getattr(value, name)) for name in value.__slots__}
     if isinstance(value, list):
@@ -25,20 +25,20 @@ def plain(value: Any) -> Any:
 
 
 def with_operations(found: dict[str, Any]) -> dict[str, Any]:
-    """Return a dict with its bit field of operations as ``authorized_operations``, a list of names or None."""
+    """Return the dict with ``authorized_operations`` as a list of names or None, instead of a bit field."""
     for name in _BIT_FIELDS & found.keys():
         found["authorized_operations"] = authorized_operations(found.pop(name))
     return found
 
 
 def shown_error(error: KafkaError) -> str:
-    """Return an error as the text that kafka-python puts into results."""
+    """Return an error's text as it appears in kafka-python's results."""
     code = f"[Error {error.code}] " if isinstance(error, BrokerError) else ""
     return f"{code}{kafka_python_name(error)}: {error}"
 
 
 def kafka_python_name(error: KafkaError) -> str:
-    """Return the name of an error's class in kafka-python, which is made of the name of its code."""
+    """Return the name of an error's class in kafka-python, derived from the name of its code."""
     if isinstance(error, BrokerError):
         name = error.error_name.title().replace("_", "") + "Error"
         if name != type(error).__name__ and getattr(errors, name, None) is type(error):
@@ -47,5 +47,5 @@ def kafka_python_name(error: KafkaError) -> str:
 
 
 def is_answer(error: KafkaError) -> bool:
-    """Return True for an error that a broker has reported for an item; others are raised in any case."""
+    """Return True for an error that a broker reported for an item. Other errors are always raised."""
     return isinstance(error, BrokerError) and not isinstance(error, (AuthenticationError, UnsupportedVersionError))

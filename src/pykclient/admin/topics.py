@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from pykclient import errors
 from pykclient.admin import expect
-from pykclient.admin.api import AdminApiHandler, error_of, to_any_broker, to_controller
+from pykclient.admin.admin_calls import CallContext, Operation
+from pykclient.admin.api import AdminApiHandler, QuestionHandler, error_of, to_any_broker, to_controller
 from pykclient.admin.descriptions import ConfigEntry, CreatedTopic, PartitionDescription, TopicDescription
-from pykclient.admin.operation import CallContext, Operation
-from pykclient.admin.results import Results
-from pykclient.admin.values import ConfigSourceType, NewPartitions, NewTopic, authorized_operations
-from pykclient.errors import IllegalArgumentError, KafkaError, UnsupportedVersionError
+from pykclient.admin.values import ConfigSourceType, NewPartitions, NewTopic, Results, authorized_operations
+from pykclient.errors import IllegalArgumentError, KafkaError, RemoteProtocolError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.network.metadata import MetadataRequestBuilder
 from pykclient.protocol.message import ZERO_UUID
 from pykclient.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from pykclient.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from pykclient.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
 from pykclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pykclient.types import Node
 
@@ -33,7 +36,6 @@ _Grown = CreatePartitionsRequest.CreatePartitionsTopic
 _Assignment = CreatePartitionsRequest.CreatePartitionsAssignment
 _Created = CreateTopicsResponse.CreatableTopicResult
 _Deleted = DeleteTopicsResponse.DeletableTopicResult
-
 #: From this version on, brokers have defaults for partitions and replicas (KIP-464).
 _DEFAULTS_FROM = 4
 #: From this version on, topics are deleted by name or id (KIP-516).
@@ -41,6 +43,7 @@ _IDS_FROM = 6
 #: A broker that has lost its connection to the controller needs at least this long to connect again, and to repeat a
 #: request: its reconnect.backoff.ms.
 _REPEATED_FROM_MS = 50
+
 
 # --- creating --------------------------------------------------------------------------------------------------------
 
@@ -79,7 +82,7 @@ def _maybe_ours(error: KafkaError, latency_ms: int, outcome: str) -> KafkaError:
 
 
 class CreateTopicsHandler(AdminApiHandler[str, "CreateTopicsResponse.CreatableTopicResult"]):
-    """Creates topics. A topic in ``found`` exists, and may be the work of an attempt whose response was lost."""
+    """Creates topics. Those in ``found`` exist, perhaps from an attempt whose response was lost."""
 
     __slots__ = ("_topics", "_validate_only", "found")
 
@@ -222,7 +225,7 @@ def _creatable(
 
 
 def config_value(value: object, what: str) -> str | None:
-    """Return the value of a configuration key as the protocol has it. Numbers and truth values are converted.
+    """Return a configuration value as the protocol's string; converts numbers and bools.
 
     Raises:
         IllegalArgumentError: it is of another type.
@@ -322,7 +325,7 @@ MetadataTopic = MetadataResponse.MetadataResponseTopic
 
 
 class _DescribeTopicsBuilder(MetadataRequestBuilder):
-    """Asks for authorized operations where the broker knows the question (KIP-430), which versions from 8 on do."""
+    """Asks for authorized operations if the broker supports it (KIP-430), which versions from 8 on do."""
 
     __slots__ = ()
 
@@ -338,7 +341,7 @@ class _DescribeTopicsBuilder(MetadataRequestBuilder):
 
 
 class MetadataHandler(AdminApiHandler[None, MetadataResponse]):
-    """Asks any broker for metadata: of all topics (None), or of some, by name or by id."""
+    """Requests the metadata of all topics (None), or of topics by name or id, from any broker."""
 
     __slots__ = ("_topics",)
 
@@ -386,7 +389,7 @@ class _AwaitTopicsHandler(DescribeTopicsHandler):
 
 
 def topic_error(topic: Any, key: TopicKey) -> KafkaError | None:
-    """Return the error of a topic in a response, if there is one, with a text that names the topic."""
+    """Return the error of a topic in a response, or None. Its text names the topic."""
     error = error_of(topic.error_code)
     if error is None or isinstance(error, errors.LeaderNotAvailableError):
         return None  # of some of its partitions
@@ -408,7 +411,7 @@ def describe_topics(context: CallContext, topics: Sequence[TopicKey]) -> Operati
 def all_metadata(
     context: CallContext, name: str, topics: Sequence[TopicKey] | None = None
 ) -> Operation[MetadataResponse]:
-    """Return the metadata of the cluster with all topics (None) or some of them; errors of topics are in it."""
+    """Return the metadata of the cluster with all topics (None) or some of them, and topics' errors."""
     return (yield from context.ask(MetadataHandler(name, topics)))
 
 
@@ -416,7 +419,7 @@ def all_metadata(
 
 
 class NewPartitionsOf(NamedTuple):
-    """The number of partitions that a topic shall have, and the replicas of the new ones."""
+    """The new partition count of a topic, and the replicas of the added partitions."""
 
     total: int
     assignments: list[list[int]] | None = None
@@ -557,3 +560,110 @@ def _eligible(partition: Any, nodes: Callable[[Iterable[int]], tuple[Node, ...]]
     if not hasattr(partition, "eligible_leader_replicas"):
         return ()
     return nodes(partition.eligible_leader_replicas or ()), nodes(partition.last_known_elr or ())
+
+
+#: The number of partitions in a response, as in Java; brokers have a limit of their own.
+_PAGE_SIZE: Final = 2000
+
+
+class Cursor(NamedTuple):
+    """The first partition of a page."""
+
+    topic: str
+    partition: int
+
+
+def _page_request(topics: Sequence[str], limit: int, cursor: Cursor | None) -> DescribeTopicPartitionsRequest:
+    return DescribeTopicPartitionsRequest(
+        topics=[DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in sorted(topics)],
+        response_partition_limit=limit,
+        cursor=None
+        if cursor is None
+        else DescribeTopicPartitionsRequest.Cursor(topic_name=cursor.topic, partition_index=cursor.partition),
+    )
+
+
+def describe_topic_partitions(
+    context: CallContext, topics: Sequence[str], limit: int, cursor: Cursor | None
+) -> Operation[DescribeTopicPartitionsResponse]:
+    """Return one page of the partitions of topics."""
+    request = _page_request(topics, limit, cursor)
+
+    def read(response: DescribeTopicPartitionsResponse) -> DescribeTopicPartitionsResponse:
+        return response
+
+    return (
+        yield from context.ask(
+            QuestionHandler("describe_topic_partitions", to_any_broker(), lambda _timeout_ms: request, read)
+        )
+    )
+
+
+class _PageHandler(AdminApiHandler[str, Any]):
+    """Asks for the page at ``cursor``. A topic that comes after the page has None as its result."""
+
+    __slots__ = ("_cursor", "next_cursor")
+
+    def __init__(self, cursor: Cursor | None) -> None:
+        super().__init__("describe_topics", to_any_broker())
+        self._cursor = cursor
+        self.next_cursor: Cursor | None = None
+
+    def request(self, keys: Sequence[str], timeout_ms: int) -> DescribeTopicPartitionsRequest:
+        return _page_request(keys, _PAGE_SIZE, self._cursor)
+
+    def answers(
+        self, keys: Sequence[str], response: DescribeTopicPartitionsResponse
+    ) -> Iterator[tuple[str, KafkaError | None, Any]]:
+        place = response.next_cursor
+        self.next_cursor = None if place is None else Cursor(place.topic_name, place.partition_index)
+        told = set()
+        for topic in response.topics:
+            if topic.name is not None:
+                told.add(topic.name)
+                yield topic.name, topic_error(topic, topic.name), topic
+        if place is not None:
+            for key in keys:
+                if key not in told:
+                    yield key, None, None
+
+
+def describe_topics_in_pages(context: CallContext, topics: Sequence[TopicKey]) -> Operation[Results[TopicKey, Any]]:
+    """Describe topics as any broker knows them.
+
+    Topics given by name are described in pages and, as in Java, only they have eligible leader replicas. Topics given
+    by id, and all topics where the brokers are older than Kafka 3.8, are described by one response with metadata.
+    """
+    results: Results[TopicKey, Any] = Results()
+    remaining = [topic for topic in topics if isinstance(topic, str)]
+    others: Sequence[TopicKey] = [topic for topic in topics if isinstance(topic, UUID)]
+    cursor: Cursor | None = None
+    while remaining:
+        handler = _PageHandler(cursor)
+        page = yield from context.run(handler, remaining)
+        if isinstance(page.error_of_all, UnsupportedVersionError):
+            others = topics
+            break
+        _add(results, page)
+        if handler.next_cursor is None:
+            break
+        if handler.next_cursor == cursor:
+            raise RemoteProtocolError(f"describe_topics: the broker's response ends where it began, at {cursor}")
+        cursor = handler.next_cursor
+        remaining = [name for name in remaining if name >= cursor.topic]
+    described = yield from describe_topics(context, others)
+    _add(results, described)
+    return results
+
+
+def _add(results: Results[TopicKey, Any], page: Results[Any, Any]) -> None:
+    """Add a page to the results. A topic may begin on one page and end on another."""
+    for name, topic in page.succeeded.items():
+        if name in results.succeeded and topic is not None:
+            results.succeeded[name].partitions.extend(topic.partitions)
+        elif topic is not None:
+            results.succeeded[name] = topic
+    for name, error in page.failed.items():
+        results.succeeded.pop(name, None)
+        results.failed[name] = error
+    results.error_of_all = results.error_of_all or page.error_of_all

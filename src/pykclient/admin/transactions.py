@@ -7,17 +7,15 @@ from typing import Any, NamedTuple, TypeVar
 
 from pykclient import errors
 from pykclient.admin import expect
-from pykclient.admin.api import error_of
+from pykclient.admin.admin_calls import CallContext, Operation
+from pykclient.admin.api import TRANSACTION, CoordinatorStrategy, ItemsHandler, PartitionLeaderStrategy, error_of
 from pykclient.admin.cluster import api_versions, broker_ids, features, of_broker
-from pykclient.admin.handlers import ItemsHandler
-from pykclient.admin.lookups import TRANSACTION, CoordinatorStrategy, PartitionLeaderStrategy
-from pykclient.admin.operation import CallContext, Operation
 from pykclient.admin.partitions import by_topic, leaders
-from pykclient.admin.results import Results
 from pykclient.admin.values import (
     AbortTransactionSpec,
     PartitionProducerState,
     ProducerState,
+    Results,
     TransactionDescription,
     TransactionListing,
     TransactionState,
@@ -60,7 +58,7 @@ def _state(name: str) -> TransactionState:
 
 
 class TransactionFilter(NamedTuple):
-    """Conditions for transactions. ``duration_ms`` is how long they have been open at least."""
+    """Filters for transactions. ``duration_ms`` is their minimum age."""
 
     producer_ids: Sequence[int] = ()
     states: Sequence[TransactionState] = ()
@@ -103,7 +101,7 @@ class _ListTransactionsHandler(ItemsHandler[int, list[TransactionListing]]):
 def list_transactions(
     context: CallContext, brokers: Sequence[int] | None, wanted: TransactionFilter
 ) -> Operation[Results[int, list[TransactionListing]]]:
-    """List the transactions of coordinators, by broker; of all brokers by default."""
+    """List the transactions of some brokers (default: all), by broker."""
 
     def answers(keys: Sequence[int], response: Any) -> Iterator[tuple[int, KafkaError | None, Any]]:
         listed = [
@@ -151,7 +149,7 @@ class _DescribeTransactionsHandler(ItemsHandler[str, TransactionDescription]):
 def describe_transactions(
     context: CallContext, transactional_ids: Sequence[str]
 ) -> Operation[Results[str, TransactionDescription]]:
-    """Describe transactions as their coordinators know them."""
+    """Describe transactions according to their coordinators."""
 
     def answers(_keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, Any]]:
         for found in response.transaction_states:
@@ -178,7 +176,7 @@ def describe_transactions(
 def describe_producers(
     context: CallContext, partitions: Sequence[TopicPartition], broker_id: int | None
 ) -> Operation[Results[TopicPartition, PartitionProducerState]]:
-    """Return the producers of partitions, from their leaders or from the broker that is named."""
+    """Return the active producers of partitions, according to their leaders or to the given broker."""
 
     def request(keys: Sequence[TopicPartition], _timeout_ms: int) -> DescribeProducersRequest:
         return DescribeProducersRequest(
@@ -217,7 +215,7 @@ def describe_producers(
 
 
 def abort_transaction(context: CallContext, spec: AbortTransactionSpec) -> Operation[Results[TopicPartition, None]]:
-    """Write an abort marker to one partition, for a transaction that nothing else will end."""
+    """Write an abort marker to one partition, to end a hanging transaction."""
 
     def request(_keys: Sequence[TopicPartition], _timeout_ms: int) -> WriteTxnMarkersRequest:
         topic = WriteTxnMarkersRequest.WritableTxnMarkerTopic(
@@ -263,7 +261,7 @@ def abort_spec(value: object) -> AbortTransactionSpec:
 
 
 class FencedProducer(NamedTuple):
-    """The producer id and epoch that a new producer with the transactional id will have at least."""
+    """The minimum producer id and epoch of the next producer with the transactional id."""
 
     producer_id: int
     producer_epoch: int
@@ -280,7 +278,7 @@ class _SingleRequestsHandler(ItemsHandler[str, V]):
 
 
 def fence_producers(context: CallContext, transactional_ids: Sequence[str]) -> Operation[Results[str, FencedProducer]]:
-    """Fence the producers with these transactional ids: their transactions are aborted, and they can send no more."""
+    """Fence the producers with these transactional ids: abort their transactions, and reject what they send."""
 
     def answers(keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, Any]]:
         for key in keys:
@@ -299,7 +297,7 @@ def fence_producers(context: CallContext, transactional_ids: Sequence[str]) -> O
 
 
 class ProducerOfTransaction(NamedTuple):
-    """The producer id and epoch that a transaction was opened with."""
+    """The producer id and epoch of an open transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -336,7 +334,7 @@ def open_transactions_argument(values: object) -> dict[str, ProducerOfTransactio
     """Return transactional ids with their checked producer ids and epochs.
 
     Raises:
-        IllegalArgumentError: they have another form, or a number is out of its range.
+        IllegalArgumentError: they are malformed, or a number is out of its range.
     """
     found: dict[str, ProducerOfTransaction] = {}
     for id, producer in expect.mapping(values, "transactions", "transactional ids").items():
@@ -362,7 +360,7 @@ def force_terminate_transaction(context: CallContext, transactional_id: str) -> 
 
 
 class HangingTransaction(NamedTuple):
-    """A transaction that is open for longer than brokers allow."""
+    """A transaction that has been open for longer than brokers allow."""
 
     transactional_id: str
     description: TransactionDescription
@@ -372,7 +370,7 @@ class HangingTransaction(NamedTuple):
 def hanging_transactions(
     context: CallContext, brokers: Sequence[int] | None, max_transaction_timeout_ms: int, wall_ms: int
 ) -> Operation[list[HangingTransaction]]:
-    """Return the open transactions that are older than ``max_transaction_timeout_ms`` and five minutes."""
+    """Return transactions open for over five minutes more than ``max_transaction_timeout_ms``."""
     listed = yield from list_transactions(context, brokers, TransactionFilter())
     names = sorted({found.transactional_id for of_broker in listed.all().values() for found in of_broker})
     described = yield from describe_transactions(context, names)

@@ -1,17 +1,71 @@
-"""The values that an admin client takes and returns, under kafka-python's names."""
+"""The values that an admin client takes and returns, under kafka-python's names; results of calls with many items."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, IntEnum
-from typing import Any, NamedTuple, Self
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from pykclient.argument_values import number, shown, text, whole_number
-from pykclient.errors import IllegalArgumentError
+from pykclient.errors import IllegalArgumentError, KafkaError
 from pykclient.types import TopicPartition
+
+K = TypeVar("K")
+V = TypeVar("V")
+W = TypeVar("W")
+
+
+class Results(Generic[K, V]):
+    """The outcome of each item of one call.
+
+    ``results[key]`` returns the item's value or raises its error, and ``all()`` returns all values or raises the first
+    error. ``succeeded`` and ``failed`` map keys to values and to errors; each key is in one of the two.
+    ``error_of_all`` is the error of a request as a whole, if that is why items have failed. Thread: any.
+    """
+
+    __slots__ = ("error_of_all", "failed", "succeeded")
+
+    def __init__(self, succeeded: dict[K, V] | None = None, failed: dict[K, KafkaError] | None = None) -> None:
+        self.succeeded: dict[K, V] = {} if succeeded is None else succeeded
+        self.failed: dict[K, KafkaError] = {} if failed is None else failed
+        self.error_of_all: KafkaError | None = None
+
+    def __getitem__(self, key: K) -> V:
+        if key in self.failed:
+            raise self.failed[key]
+        return self.succeeded[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.succeeded or key in self.failed
+
+    def __iter__(self) -> Iterator[K]:
+        yield from self.succeeded
+        yield from self.failed
+
+    def __len__(self) -> int:
+        return len(self.succeeded) + len(self.failed)
+
+    def all(self) -> dict[K, V]:
+        """Return the values of all items.
+
+        Raises:
+            KafkaError: the error of the first item that failed.
+        """
+        for error in self.failed.values():
+            raise error
+        return self.succeeded
+
+    def map(self, convert: Callable[[V], W]) -> Results[K, W]:
+        """Return the same results with each value converted."""
+        mapped = Results({key: convert(value) for key, value in self.succeeded.items()}, self.failed)
+        mapped.error_of_all = self.error_of_all
+        return mapped
+
+    def __repr__(self) -> str:
+        return f"Results(succeeded={self.succeeded!r}, failed={self.failed!r})"
 
 
 def _name(value: str) -> str:
@@ -117,7 +171,7 @@ class NewTopic:
 
 
 class NewPartitions:
-    """The number of partitions that a topic shall have. ``new_assignments`` has the replicas of each new partition."""
+    """The new partition count of a topic. ``new_assignments`` has the replicas of each added partition."""
 
     def __init__(self, total_count: int, new_assignments: list[list[int]] | None = None) -> None:
         self.total_count = total_count
@@ -139,7 +193,7 @@ class OffsetSpec(IntEnum):
 
 
 class OffsetTimestamp(int):
-    """A time in milliseconds since the epoch: the place of the first record at or after it."""
+    """A time in milliseconds since the epoch; stands for the offset of the first record at or after it."""
 
     def __new__(cls, value: int) -> Self:
         if value < 0:
@@ -148,14 +202,14 @@ class OffsetTimestamp(int):
 
 
 class IsolationLevel(_IntKind):
-    """The records that count for the latest offset: all, or those before the first open transaction."""
+    """The isolation level of the latest offset: after all records, or before the first open transaction."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 class ElectionType(_IntKind):
-    """The kind of a leader election: the preferred replica, or any, even one that is not in sync and loses records."""
+    """The kind of a leader election: the preferred replica, or any, even out of sync (which can lose records)."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -195,12 +249,12 @@ class ConfigSourceType(_IntKind):
     DYNAMIC_GROUP_CONFIG = 8
 
     def is_modified(self) -> bool:
-        """Return True for a value that was set for the very resource."""
+        """Return True if the value was set on this resource itself."""
         return self.value not in (3, 4, 5)
 
 
 class ConfigFilterType(_IntKind):
-    """A choice of configuration keys by the source of their values."""
+    """A filter for configuration keys by the source of their values."""
 
     ALL = 0
     DYNAMIC = 1
@@ -209,7 +263,7 @@ class ConfigFilterType(_IntKind):
     STATIC = 4
 
     def should_skip(self, config_source: ConfigSourceType) -> bool:
-        """Return True if this choice leaves out values of ``config_source``."""
+        """Return True if this filter excludes values from ``config_source``."""
         if self is ConfigFilterType.MODIFIED:
             return not config_source.is_modified()
         if self is ConfigFilterType.DEFAULT:
@@ -487,13 +541,14 @@ class ACL(ACLFilter):
 
 
 def authorized_operations(bits: int) -> list[str] | None:
-    """Return the names of the operations in a bit field; None if it was not asked for, or the broker cannot tell."""
+    """Return the names of the operations in a bit field; None if it was not requested or is unsupported."""
     if bits == _NOT_ASKED:
         return None
     return [operation.name for operation in ACLOperation if operation > ACLOperation.ALL and bits >> operation & 1]
 
 
 _NOT_ASKED = -(1 << 31)
+
 
 # --- users -----------------------------------------------------------------------------------------------------------
 
@@ -597,7 +652,7 @@ class TransactionDescription(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """A producer that has written to a partition lately."""
+    """An active producer of a partition."""
 
     producer_id: int
     producer_epoch: int
@@ -614,7 +669,7 @@ class PartitionProducerState(NamedTuple):
 
 
 class AbortTransactionSpec(NamedTuple):
-    """The transaction of a producer on one partition, to abort. ``coordinator_epoch`` -1 skips its check."""
+    """A producer's transaction on one partition, to abort. ``coordinator_epoch`` -1 skips its check."""
 
     topic_partition: TopicPartition
     producer_id: int

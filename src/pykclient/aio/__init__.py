@@ -12,30 +12,30 @@ TYPE_CHECKING = False  # importing typing's costs more than all of this module
 if TYPE_CHECKING:
     from pykclient.aio import errors
     from pykclient.aio.abc import ConsumerRebalanceListener
-    from pykclient.aio.aio_kafka_admin_client import AIOKafkaAdminClient
-    from pykclient.aio.aio_kafka_consumer import AIOKafkaConsumer
-    from pykclient.aio.aio_kafka_consumer import AIOKafkaConsumer as AsyncConsumer
-    from pykclient.aio.aio_kafka_producer import AIOKafkaProducer
-    from pykclient.aio.aio_kafka_producer import AIOKafkaProducer as AsyncProducer
-    from pykclient.aio.aio_kafka_share_consumer import AIOKafkaShareConsumer
-    from pykclient.aio.aio_kafka_share_consumer import AIOKafkaShareConsumer as AsyncShareConsumer
+    from pykclient.aio.admin import AIOKafkaAdminClient
     from pykclient.aio.batch_builder import BatchBuilder
+    from pykclient.aio.consumer import AIOKafkaConsumer, AIOKafkaConsumer as AsyncConsumer
     from pykclient.aio.errors import ConsumerStoppedError
+    from pykclient.aio.producer import AIOKafkaProducer, AIOKafkaProducer as AsyncProducer
+    from pykclient.aio.share_consumer import (
+        AIOKafkaShareConsumer,
+        AIOKafkaShareConsumer as AsyncShareConsumer,
+    )
     from pykclient.aio.structs import RecordMetadata
-    from pykclient.consumer.share.acknowledge_type import AcknowledgeType
+    from pykclient.consumer.share.acknowledgements import AcknowledgeType
     from pykclient.errors import IllegalStateError as IllegalOperation
     from pykclient.types import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 #: Public names: their modules, and their names there.
 _HOME = {
-    "AIOKafkaAdminClient": ("pykclient.aio.aio_kafka_admin_client", "AIOKafkaAdminClient"),
-    "AIOKafkaConsumer": ("pykclient.aio.aio_kafka_consumer", "AIOKafkaConsumer"),
-    "AIOKafkaProducer": ("pykclient.aio.aio_kafka_producer", "AIOKafkaProducer"),
-    "AIOKafkaShareConsumer": ("pykclient.aio.aio_kafka_share_consumer", "AIOKafkaShareConsumer"),
-    "AcknowledgeType": ("pykclient.consumer.share.acknowledge_type", "AcknowledgeType"),
-    "AsyncConsumer": ("pykclient.aio.aio_kafka_consumer", "AIOKafkaConsumer"),
-    "AsyncProducer": ("pykclient.aio.aio_kafka_producer", "AIOKafkaProducer"),
-    "AsyncShareConsumer": ("pykclient.aio.aio_kafka_share_consumer", "AIOKafkaShareConsumer"),
+    "AIOKafkaAdminClient": ("pykclient.aio.admin", "AIOKafkaAdminClient"),
+    "AIOKafkaConsumer": ("pykclient.aio.consumer", "AIOKafkaConsumer"),
+    "AIOKafkaProducer": ("pykclient.aio.producer", "AIOKafkaProducer"),
+    "AIOKafkaShareConsumer": ("pykclient.aio.share_consumer", "AIOKafkaShareConsumer"),
+    "AcknowledgeType": ("pykclient.consumer.share.acknowledgements", "AcknowledgeType"),
+    "AsyncConsumer": ("pykclient.aio.consumer", "AIOKafkaConsumer"),
+    "AsyncProducer": ("pykclient.aio.producer", "AIOKafkaProducer"),
+    "AsyncShareConsumer": ("pykclient.aio.share_consumer", "AIOKafkaShareConsumer"),
     "BatchBuilder": ("pykclient.aio.batch_builder", "BatchBuilder"),
     "ConsumerRebalanceListener": ("pykclient.aio.abc", "ConsumerRebalanceListener"),
     "ConsumerStoppedError": ("pykclient.aio.errors", "ConsumerStoppedError"),
@@ -46,7 +46,8 @@ _HOME = {
     "RecordMetadata": ("pykclient.aio.structs", "RecordMetadata"),
     "TopicPartition": ("pykclient.types", "TopicPartition"),
 }
-_MODULES = frozenset({"errors"})
+#: The modules that are attributes once this package is imported, as in aiokafka.
+_MODULES = frozenset({"abc", "admin", "consumer", "coordinator", "errors", "helpers", "producer", "structs"})
 
 __all__ = [
     "AIOKafkaAdminClient",

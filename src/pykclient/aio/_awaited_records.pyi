@@ -1,2 +1,1 @@
-from pykclient.aio.awaited_records import AwaitedRecords as AwaitedRecords
-from pykclient.aio.awaited_records import AwaitedSends as AwaitedSends
+from pykclient.aio.awaited_records import AwaitedRecords as AwaitedRecords, AwaitedSends as AwaitedSends

@@ -10,22 +10,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from pykclient.admin import configs, expect, group_offsets, groups
-from pykclient.admin.admin_components import AdminComponents
-from pykclient.admin.operation import CallContext, Operation
-from pykclient.aio.loop_environment import LoopEnvironment
-from pykclient.aio.starting import look_up_bootstrap_servers
+from pykclient.admin.admin_base import AdminComponents
+from pykclient.admin.admin_calls import CallContext, Operation
+from pykclient.aio.loop_driver import LoopEnvironment, look_up_bootstrap_servers
 from pykclient.argument_values import shown
 from pykclient.config.admin_config import AdminClientConfig
 from pykclient.errors import IllegalArgumentError, IllegalStateError
-from pykclient.metrics.metrics import Metrics
-from pykclient.metrics.subscribed_metrics import SubscribedMetrics
+from pykclient.metrics.metrics import Metrics, SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 
 if TYPE_CHECKING:
-    from pykclient.admin.admin_call import AdminCall
+    from pykclient.admin.admin_calls import AdminCall
     from pykclient.admin.descriptions import GroupDescription
-    from pykclient.admin.results import Results
-    from pykclient.admin.values import ConfigResource
+    from pykclient.admin.values import ConfigResource, Results
     from pykclient.aio.loop_driver import LoopDriver
     from pykclient.types import Node, OffsetAndMetadata, TopicPartition
 
@@ -33,7 +30,7 @@ T = TypeVar("T")
 
 
 def _nothing() -> None:
-    """Do nothing after a turn: calls tell for themselves that they are done."""
+    """Do nothing after a turn: each call reports its own end."""
 
 
 def _finish(future: asyncio.Future[None]) -> None:
@@ -47,7 +44,14 @@ class AIOAdminBase(SubscribedMetrics):
     #: Where the client takes its time and connections from. Simulations replace it.
     _environment: Environment = SYSTEM_ENVIRONMENT
 
-    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        /,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        **settings: Any,
+    ) -> None:
         if config is not None and not isinstance(config, Mapping):
             raise IllegalArgumentError(
                 f"the first argument is {shown(config)}; it must be a dict of settings. The address of a "
@@ -56,6 +60,9 @@ class AIOAdminBase(SubscribedMetrics):
         self._config = AdminClientConfig(config, **settings)
         self._components: AdminComponents | None = None
         self._driver: LoopDriver | None = None
+        if loop is not None:
+            warnings.warn("the `loop` parameter is deprecated: leave it out", DeprecationWarning, stacklevel=2)
+        self._given_loop = loop
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
 
@@ -65,15 +72,18 @@ class AIOAdminBase(SubscribedMetrics):
         return self._config
 
     async def start(self) -> None:
-        """Look up the bootstrap servers, and take the running loop. This does not wait for the cluster; calls do.
+        """Look up the bootstrap servers, and bind to the running loop. Does not connect to the cluster yet.
 
         Raises:
             ConfigError: no name of a bootstrap server can be resolved.
-            IllegalStateError: the client was started or closed before.
+            IllegalStateError: the client was started or closed before, or created with another event loop.
         """
         if self._loop is not None or self._is_closed:
             raise IllegalStateError("the admin client was started before; create another one")
-        self._loop = loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        if self._given_loop is not None and self._given_loop is not loop:
+            raise IllegalStateError("the admin client was created with another event loop; leave `loop` out")
+        self._loop = loop
         try:
             hosts = await look_up_bootstrap_servers(loop, self._config, self._environment, self._config.bootstrap_key)
             environment = LoopEnvironment(hosts, self._environment)
@@ -145,7 +155,7 @@ class AIOAdminBase(SubscribedMetrics):
         return await self._run("find_coordinator", None, lambda it: groups.find_coordinator(it, name, kind))
 
     async def list_consumer_groups(self, broker_ids: Iterable[int] | None = None) -> list[tuple[str, str]]:
-        """Return the names of groups with their protocol types, of some brokers or of all. ``list_groups`` tells more.
+        """Return the names and protocol types of groups, of some brokers or of all. See also ``list_groups``.
 
         Raises:
             IllegalArgumentError: ``broker_ids`` are no numbers.
@@ -183,7 +193,7 @@ class AIOAdminBase(SubscribedMetrics):
         group_coordinator_id: int | None = None,  # noqa: ARG002 - the client finds it
         partitions: Iterable[TopicPartition] | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the committed offsets of a group: of all partitions that have one, or of the given ones, -1 for none.
+        """Return a group's committed offsets, for all committed partitions or the given ones (-1 if there is none).
 
         ``group_coordinator_id`` has no effect: the client finds the coordinator itself.
 
@@ -198,7 +208,7 @@ class AIOAdminBase(SubscribedMetrics):
         return results[group_id]
 
     async def alter_configs(self, config_resources: Iterable[ConfigResource]) -> Results[ConfigResource, None]:
-        """Set configurations of resources, whose ``configs`` map keys to values. Other keys stay as they are.
+        """Set configurations of resources, whose ``configs`` map keys to values. Keeps other keys.
 
         Raises:
             IllegalArgumentError: an argument is wrong.

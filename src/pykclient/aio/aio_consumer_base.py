@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 from pykclient import explanation
 from pykclient.aio.errors import ConsumerStoppedError
-from pykclient.aio.loop_environment import LoopEnvironment
-from pykclient.aio.loop_waits import LoopWaits
-from pykclient.aio.starting import await_bootstrap, look_up_bootstrap_servers
+from pykclient.aio.loop_driver import LoopEnvironment, LoopWaits, await_bootstrap, look_up_bootstrap_servers
 from pykclient.clock import Timer
 from pykclient.consumer import consumer_arguments
-from pykclient.consumer.application_events import Steps
+from pykclient.consumer.application_driver import Steps
 from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS, ConsumerDelegate
 from pykclient.errors import IllegalStateError
-from pykclient.metrics.subscribed_metrics import SubscribedMetrics
+from pykclient.metrics.metrics import SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.producer.record_arguments import milliseconds as in_seconds
 
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from pykclient.aio.loop_driver import LoopDriver
     from pykclient.config.consumer_config import ConsumerConfig
     from pykclient.consumer.consumer_components import ConsumerComponents
-    from pykclient.consumer.share.share_consumer_components import ShareConsumerComponents
+    from pykclient.consumer.share.share_consumer import ShareConsumerComponents
     from pykclient.errors import KafkaError
     from pykclient.metrics.metrics import Metrics
 
@@ -40,7 +38,7 @@ T = TypeVar("T")
 
 
 class DecidingSide(Protocol):
-    """The side of a consumer that decides, which a LoopDriver drives. Thread: the loop's."""
+    """The decision logic of a consumer, driven by a LoopDriver. Thread: the loop's."""
 
     driver: LoopDriver
     closing: asyncio.Task[object] | None
@@ -65,7 +63,7 @@ class DecidingSide(Protocol):
     def fail(self, error: BaseException) -> None: ...
 
     def stop(self, reason: str) -> None:
-        """Let waiting calls end. ``reason`` is the text of their error."""
+        """End waiting calls with an error whose text is ``reason``."""
 
     async def close(self, timeout_ms: int, *, is_sound: bool) -> KafkaError | None:
         """Leave the group, and close the connections, within ``timeout_ms``; return the first error.
@@ -77,17 +75,17 @@ class DecidingSide(Protocol):
         """Close the connections at once, without leaving the group."""
 
     def is_run_by(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return True if ``task`` calls code of the application that closing calls or waits for."""
+        """Return True if ``task`` runs an application callback that closing would run or wait for."""
 
     def refuse_in_callback(self, method: str, task: asyncio.Task[Any] | None) -> None:
-        """Raise IllegalStateError if code of the application makes a call that would wait for that code."""
+        """Raise IllegalStateError if a callback makes a call that would wait for that callback."""
 
 
 D = TypeVar("D", bound=DecidingSide)
 
 
 class AIOConsumerBase(SubscribedMetrics, Generic[D]):
-    """Starts and stops a consumer, and checks that calls are made where they can be. Thread: the loop's."""
+    """Starts and stops a consumer, and rejects calls from a wrong loop or callback. Thread: the loop's."""
 
     #: Defaults of the attributes that the destructor reads, should the constructor raise.
     _consumer: D | None = None
@@ -251,7 +249,7 @@ class AIOConsumerBase(SubscribedMetrics, Generic[D]):
             raise IllegalStateError("the consumer is starting: change its subscription before start(), or after it")
         return None
 
-    # --- questions ---------------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     @property
     def config(self) -> ConsumerConfig:
@@ -260,10 +258,10 @@ class AIOConsumerBase(SubscribedMetrics, Generic[D]):
 
     @abstractmethod
     def explain(self) -> str:
-        """Return a page of text on what the consumer is doing and waiting for."""
+        """Return a report of what the consumer is doing and waiting for."""
 
     async def client_instance_id(self, timeout_ms: float | None = None) -> UUID | None:
-        """Return the id that a broker has given to this client, by which its pushed metrics are known (KIP-714).
+        """Return the client instance id, by which brokers identify this client's metrics (KIP-714).
 
         Waits at most ``timeout_ms`` milliseconds, by default ``default.api.timeout.ms``; 0 does not wait. Return None
         if no broker has given an id by then, for example as the brokers have no receiver for metrics.

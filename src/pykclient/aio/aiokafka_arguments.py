@@ -1,21 +1,156 @@
-"""Checks of the arguments of an AIOKafkaConsumer. Their texts begin as aiokafka's, and their classes are also its."""
+"""aiokafka's arguments: the settings that they stand for, and the values that they may have."""
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from pykclient.aio.errors import ArgumentTypeError
-from pykclient.argument_values import shown
+from pykclient.argument_values import is_same, shown
+from pykclient.config.consumer_config import ConsumerConfig
+from pykclient.config.producer_config import ProducerConfig
 from pykclient.consumer import consumer_arguments
-from pykclient.errors import IllegalArgumentError
+from pykclient.errors import ConfigError, IllegalArgumentError
 from pykclient.record.record_batch import MAX_INT64
 from pykclient.types import OffsetAndMetadata, TopicPartition
 
+#: aiokafka's values for settings that would mean something else, or nothing, here. Passing them changes nothing.
+AIOKAFKA_DEFAULTS: Final[dict[str, object]] = {
+    "api_version": None,
+    "sasl_kerberos_domain_name": None,
+    "sasl_kerberos_service_name": "kafka",
+    "sasl_oauth_token_provider": None,
+    "sasl_plain_password": None,
+    "sasl_plain_username": None,
+    "ssl_context": None,
+    "transaction_timeout_ms": 60_000,
+}
+_MECHANISM_KEYS: Final = frozenset(("sasl_mechanism", "sasl.mechanism", "sasl_mechanisms", "sasl.mechanisms"))
+_ACKS: Final = ("all", "-1", "0", "1", -1, 0, 1)
+_COMPRESSION: Final = ("gzip", "snappy", "lz4", "zstd", "none", None)
+_SECURITY: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+def without_defaults(config: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keyword arguments that differ from their defaults.
+
+    With a password but without a mechanism, that is PLAIN, as in aiokafka; Kafka's default is GSSAPI.
+    """
+    given = {
+        name: value
+        for name, value in settings.items()
+        if name not in AIOKAFKA_DEFAULTS or not is_same(value, AIOKAFKA_DEFAULTS[name])
+    }
+    if given.get("sasl_plain_password") is not None and not _MECHANISM_KEYS & {*given, *(config or ())}:
+        given["sasl_mechanism"] = "PLAIN"
+    return given
+
+
+def producer_config(config: Mapping[str, Any] | None, settings: dict[str, Any]) -> ProducerConfig:
+    """Return the configuration for ``config`` and keyword arguments.
+
+    ``linger_ms`` is 0 unless set: records that are sent in one iteration of the loop share a batch anyway.
+
+    Raises:
+        ConfigError: a value is invalid. Where aiokafka checks the same, its text begins as aiokafka's.
+    """
+    _check_producer(config, settings)
+    given = without_defaults(config, settings)
+    if "max_batch_size" in given:
+        if "batch_size" in given:
+            raise ConfigError("max_batch_size is aiokafka's name of batch_size: give one of them")
+        given["batch_size"] = given.pop("max_batch_size")
+    if given.get("transactional_id") is not None and given.get("enable_idempotence") is False:
+        del given["enable_idempotence"]  # aiokafka's default, which it ignores in this case
+    if not {"linger_ms", "linger.ms", "queue.buffering.max.ms"} & {*given, *(config or ())}:
+        given["linger_ms"] = 0
+    return ProducerConfig(config, **given)
+
+
+def _check_producer(config: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> None:
+    acks = settings.get("acks", "all")
+    if isinstance(acks, bool) or not any(is_same(acks, known) for known in _ACKS):
+        raise ConfigError(f"Invalid ACKS parameter: acks is 'all' (or -1), 0 or 1, not {shown(acks)}", key="acks")
+    compression = settings.get("compression_type")
+    if not any(is_same(compression, known) for known in _COMPRESSION):
+        names = ", ".join(name for name in _COMPRESSION if name is not None)
+        raise ConfigError(
+            f"Invalid compression type! compression_type is one of {names}, not {shown(compression)}",
+            key="compression.type",
+        )
+    if settings.get("enable_idempotence") is True and str(acks) not in ("all", "-1"):
+        raise ConfigError(f"acks={acks} not supported if enable_idempotence=True", key="acks")
+    check_security(config, settings)
+
+
+def check_security(config: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> None:
+    """Raise ConfigError for security settings that aiokafka rejects too."""
+    security = settings.get("security_protocol", _SECURITY[0])
+    if security is not None and not any(is_same(security, known) for known in _SECURITY):
+        raise ConfigError(
+            f"`security_protocol` should be SSL or PLAINTEXT, or with SASL_ before it, not {shown(security)}",
+            key="security.protocol",
+        )
+    own_keys = any(name.startswith(("ssl_", "ssl.")) for name, value in settings.items() if value is not None)
+    if security in {"SSL", "SASL_SSL"} and not own_keys:
+        raise ConfigError(
+            f"`ssl_context` is mandatory if security_protocol=={security!r}: pass one, such as "
+            "ssl.create_default_context() to trust the system's authorities, or other settings that start with ssl_",
+            key="security.protocol",
+        )
+    if security in {"SASL_PLAINTEXT", "SASL_SSL"} and not config:
+        sasl = {name for name in without_defaults(None, settings) if name.startswith("sasl") and settings.get(name)}
+        if not sasl - {"sasl_mechanism", "sasl_plain_username"} and settings.get("sasl_mechanism", "PLAIN") == "PLAIN":
+            raise ConfigError(
+                "sasl_plain_username and sasl_plain_password required for PLAIN sasl, which is meant if there is no "
+                "sasl_mechanism; without them, say which mechanism, such as sasl_mechanism='GSSAPI'",
+                key="sasl.mechanism",
+            )
+
+
+#: Settings of aiokafka without a meaning here, whatever their value.
+_WITHOUT_EFFECT: Final = frozenset(("consumer_timeout_ms", "rebalance_timeout_ms"))
+_ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
+
+
+def consumer_config(config: Mapping[str, Any] | None, settings: dict[str, Any]) -> ConsumerConfig:
+    """Return the configuration for ``config`` and keyword arguments.
+
+    Raises:
+        ConfigError: a value is invalid. Where aiokafka checks the same, its text begins as aiokafka's.
+    """
+    _check_consumer(config, settings)
+    given = {name: value for name, value in without_defaults(config, settings).items() if name not in _WITHOUT_EFFECT}
+    if given.get("max_poll_records", 1) is None:  # no limit, as in aiokafka
+        del given["max_poll_records"]
+    group_id = given.get("group_id", (config or {}).get("group.id", (config or {}).get("group_id")))
+    if group_id is None and given.get("enable_auto_commit") is True:  # aiokafka's default, without effect there
+        del given["enable_auto_commit"]
+    return ConsumerConfig(config, **given)
+
+
+def _check_consumer(config: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> None:
+    if settings.get("api_version") is not None:
+        warnings.warn("`api_version` is deprecated and has no effect", DeprecationWarning, stacklevel=4)
+    max_records = settings.get("max_poll_records")
+    if max_records is not None and (
+        isinstance(max_records, bool) or not isinstance(max_records, int) or max_records < 1
+    ):
+        raise ConfigError(
+            f"`max_poll_records` should be positive Integer, not {shown(max_records)}", key="max.poll.records"
+        )
+    level = settings.get("isolation_level")
+    if isinstance(level, str) and level.lower() not in _ISOLATION_LEVELS:
+        raise ConfigError(
+            f"Incorrect isolation level {level}: it is {' or '.join(_ISOLATION_LEVELS)}", key="isolation.level"
+        )
+    check_security(config, settings)
+
 
 class PrefixPattern:
-    """A pattern that a topic's name only has to begin with, as in aiokafka; ``$`` at its end asks for the whole name.
+    """A pattern that matches the beginning of a topic's name, as in aiokafka, or with ``$`` the whole name.
 
     Implements TopicPattern. Thread: any.
     """
@@ -35,7 +170,7 @@ class PrefixPattern:
 
 
 def topics_or_pattern(topics: Any, pattern: Any) -> tuple[list[str], PrefixPattern | None]:
-    """Return the checked topics and pattern of ``subscribe``, one of which is given.
+    """Return the validated topics or pattern of ``subscribe``, exactly one of which is given.
 
     Raises:
         ArgumentTypeError: neither or both are given, or topics are not a list of strings.

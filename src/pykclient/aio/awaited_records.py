@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from pykclient.aio.loop_waits import MemoryLine
+from pykclient.aio.loop_driver import MemoryLine
 from pykclient.aio.structs import CREATE_TIME, LOG_APPEND_TIME, RecordMetadata
 from pykclient.errors import TransactionAbortedError
 from pykclient.implementation import use_compiled
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from pykclient.producer.future import FutureRecordMetadata, ProduceRequestResult
 
 
-#: The future of one record: what the broker reported, or None with ``acks=0``.
-RecordFuture = asyncio.Future[RecordMetadata | None]
+#: The future of one record: what the broker reported. With ``acks=0`` it is None, which the type leaves out.
+RecordFuture = asyncio.Future[RecordMetadata]
 
 
 class AwaitedRecords:
-    """Records of one batch and their futures, as a listener of the batch's result.
+    """Sets the futures of one batch's records when the batch completes.
 
     A producer has one such listener per batch instead of one per record. With ``acks=0`` there is no position, and the
     futures get None. The future of a record that is alone in its batch, and that one task waits for, has its callback
@@ -59,7 +59,7 @@ class AwaitedRecords:
 def attach(
     record: FutureRecordMetadata, future: RecordFuture, has_acks: bool, resumed: list[Resumption] | None = None
 ) -> None:
-    """Set ``future`` when ``record``, which is not done, has succeeded or failed."""
+    """Set ``future`` when the pending ``record`` succeeds or fails."""
     listeners = record.locate()[0].listeners
     if listeners and type(listeners[-1][1]) is AwaitedRecords:
         listeners[-1][1].add(record, future)
@@ -70,7 +70,7 @@ def attach(
 
 
 def settle(records: list[FutureRecordMetadata], futures: list[RecordFuture], has_acks: bool) -> None:
-    """Set the futures of records that were in one batch, and leave alone those that were cancelled.
+    """Set the futures of one batch's records, except cancelled ones.
 
     If the batch was split, futures of parts that have not completed are left to the results of these.
     """
@@ -89,7 +89,8 @@ def settle(records: list[FutureRecordMetadata], futures: list[RecordFuture], has
                 # The application aborts, and need not look at the futures: asyncio must not complain if nobody does.
                 future.exception()
         else:
-            future.set_result(metadata_of(result, index, record.timestamp_ms) if has_acks else None)
+            metadata = metadata_of(result, index, record.timestamp_ms) if has_acks else None
+            future.set_result(cast("RecordMetadata", metadata))
 
 
 def _own(error: Exception) -> Exception:
@@ -147,7 +148,7 @@ class AwaitedSends:
         headers: Headers | None,
         may_start_batch: bool,
     ) -> RecordFuture | None:
-        """Append a common record, and return an asyncio future for it; None if nothing has happened.
+        """Append a common record, and return its asyncio future; None if the full path must run.
 
         Only with ``may_start_batch`` a record may start a batch: the caller then leaves the thread to the loop, and
         waits for the future, so that ``AwaitedRecords`` may put it into ``resumed``. Such a caller has checked that the

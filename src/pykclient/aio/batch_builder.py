@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.producer import record_arguments
@@ -12,7 +12,7 @@ from pykclient.record.default_record import encode_headers
 from pykclient.record.record_batch import MAX_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD
 from pykclient.record.row_columns import BytesColumn, RowRun, Rows, upper_bound
 from pykclient.serialization import Serializer
-from pykclient.types import Headers
+from pykclient.types import Headers, K, V
 
 
 class RecordInBatch(NamedTuple):
@@ -24,7 +24,7 @@ class RecordInBatch(NamedTuple):
     crc: None = None
 
 
-class BatchBuilder:
+class BatchBuilder(Generic[K, V]):
     """Records for one partition, to be sent together with ``AIOKafkaProducer.send_batch``.
 
     It takes up to ``batch.size`` bytes, not compressed, or one larger record. Thread: owner.
@@ -54,7 +54,7 @@ class BatchBuilder:
         self._closed = False
 
     def append(
-        self, *, timestamp: int | None, key: Any, value: Any, headers: Headers | None = None
+        self, *, timestamp: int | None, key: K | None, value: V | None, headers: Headers | None = None
     ) -> RecordInBatch | None:
         """Add a record; return its place, or None if the batch is full or closed.
 
@@ -92,7 +92,7 @@ class BatchBuilder:
         return self._closed
 
     def size(self) -> int:
-        """Return an upper bound of the batch's size in bytes, not compressed."""
+        """Return an upper bound of the batch's uncompressed size in bytes."""
         return self._size
 
     def record_count(self) -> int:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ClusterView:
-    """The brokers and topics in the metadata at the moment of each call. Thread: the loop's."""
+    """A view of the brokers and topics in the current metadata. Thread: the loop's."""
 
     __slots__ = ("_metadata",)
 
@@ -50,7 +50,7 @@ class ClusterView:
 
 
 class ClientView:
-    """The part of aiokafka's client that programs use, to look at the cluster or to check its health.
+    """The part of aiokafka's client that programs use for metadata and health checks.
 
     Thread: the loop's.
     """
@@ -70,7 +70,7 @@ class ClientView:
 
 
 class ProducerClientView(ClientView):
-    """The same for a producer, whose client can be told of topics before records are sent. Thread: the loop's."""
+    """A ClientView that can also request topics before records are sent to them. Thread: the loop's."""
 
     __slots__ = ("_add",)
 
@@ -79,7 +79,7 @@ class ProducerClientView(ClientView):
         self._add = add
 
     def add_topic(self, topic: str) -> None:
-        """Ask for a topic in each update of the metadata, as if a record had been sent to it.
+        """Include a topic in metadata updates, as if a record had been sent to it.
 
         Await ``force_metadata_update`` to see the topic in ``cluster``.
 

@@ -31,7 +31,7 @@ class ArgumentTypeError(IllegalArgumentError, TypeError):
 
 
 class MissingTopicError(KafkaTimeoutError, UnknownTopicOrPartitionError):
-    """No broker has described the topic, or the partition, within ``max.block.ms``.
+    """No broker knew the topic or the partition within ``max.block.ms``.
 
     It is also what aiokafka raises then.
     """

@@ -1,31 +1,187 @@
-"""A consumer without a thread, for use on an event loop's thread: its deciding side, which a LoopDriver drives."""
+"""Consumers and share consumers without threads: the event loop runs the steps of their calls."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from inspect import isawaitable
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pykclient.aio.errors import ConsumerStoppedError
-from pykclient.aio.steps_runner import StepsRunner
+from pykclient.aio.loop_driver import one_iteration
 from pykclient.clock import FOREVER_MS, Timer
-from pykclient.consumer.application_events import Round, Steps
+from pykclient.consumer.application_driver import ApplicationCall, Asked, RepeatedErrors, Round, Steps, Transmit
 from pykclient.consumer.classic_consumer import ClassicConsumer
 from pykclient.consumer.consumer_components import ConsumerComponents, hold_back
-from pykclient.consumer.coordinator.membership_operation import DEFAULT
-from pykclient.errors import IllegalStateError, KafkaError
+from pykclient.consumer.share.share_consumer import ShareConsumer, ShareConsumerComponents
+from pykclient.consumer.values import GroupMembershipOperation
+from pykclient.errors import ConcurrentModificationError, IllegalStateError, KafkaError
 
 if TYPE_CHECKING:
-    import asyncio
+    from types import TracebackType
 
-    from pykclient.aio.loop_environment import LoopEnvironment
-    from pykclient.aio.loop_waits import LoopWaits
-    from pykclient.config.consumer_config import ConsumerConfig
-    from pykclient.consumer.coordinator.coordinated_consumer import Offsets
+    from pykclient.aio.loop_driver import LoopDriver, LoopEnvironment, LoopWaits
+    from pykclient.clock import Clock
+    from pykclient.config.consumer_config import ConsumerConfig, ShareConsumerConfig
+    from pykclient.consumer.coordinator.group_member import Offsets
+    from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.consumer.subscription_state import SubscriptionState
     from pykclient.types import OffsetAndMetadata, TopicPartition
+
+T = TypeVar("T")
+
+
+class StepsRunner:
+    """Runs steps as coroutines: waits end after a turn of the driver, and the application's coroutines are awaited.
+
+    Thread: the loop's.
+    """
+
+    def __init__(self, client: NetworkClientDelegate, clock: Clock, waits: LoopWaits, retry_backoff_ms: int) -> None:
+        #: Set before the first turn.
+        self.driver: LoopDriver
+        #: The error that the next call for records raises. Until then no rebalance and no lookup of positions begins.
+        self.failure: Exception | None = None
+        self._client = client
+        self._clock = clock
+        self._waits = waits
+        self._is_advancing = False  # in a turn, or just before one
+        self._num_waiting = 0  # operations
+        self._repeated = RepeatedErrors(retry_backoff_ms)
+        self._interruption: Exception | None = None  # for them to raise
+
+    def note_error(self, error: Exception) -> None:
+        """Make waiting operations, or else the next call for records, raise an error."""
+        if not self.interrupt(error):
+            self.failure = self.failure or error
+
+    def interrupt(self, error: Exception) -> bool:
+        """Make waiting operations raise an error; return whether there are any."""
+        if self._num_waiting:
+            self._interruption = error
+        return self._num_waiting > 0
+
+    def raise_failure(self) -> None:
+        """Raise an error that occurred since the last call, and clear it."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
+
+    def wake_if_due(self) -> None:
+        """Schedule a turn if there is something to send."""
+        if self._clock.now_ms() >= self._client.managers.due_ms:
+            self.driver.wake()
+
+    async def run_call(self, steps: Steps[T]) -> T:
+        """Run the steps of an application's call. Wait first if the last call just raised the same error."""
+        try:
+            return await self.run(steps)
+        except KafkaError as error:
+            await self.rest_if_repeated(error)
+            raise
+
+    async def rest_if_repeated(self, error: KafkaError) -> None:
+        """Wait for ``retry.backoff.ms`` if the last call has just raised the same error."""
+        pause_ms = self._repeated.pause_ms(error, self._clock.now_ms())
+        if pause_ms > 0:
+            await self._waits.until(lambda: False, pause_ms)
+
+    async def run(self, steps: Steps[T], awaited: Awaitable[Any] | None = None) -> T:
+        """Do what ``steps`` ask for, and return their result. Raises what they raise.
+
+        If the task is cancelled, CancelledError is raised in the steps. ``awaited`` is what they wait for already.
+        """
+        value: Any = awaited
+        error: BaseException | None = None
+        while True:
+            try:
+                if isawaitable(value):
+                    value = await value
+            except asyncio.CancelledError as raised:
+                error = raised if _is_cancelled() else _awaited_something_cancelled(raised)
+            except BaseException as raised:  # noqa: BLE001 - the steps handle it, or raise it again
+                error = raised
+            try:
+                if error is None:
+                    asked = steps.send(value)
+                else:
+                    thrown, error = error, None
+                    asked = steps.throw(thrown)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            try:
+                value = self._do(asked)
+            except Exception as raised:  # noqa: BLE001 - as above
+                value, error = None, raised
+            else:
+                # Steps may ask again and again for what never takes time, for example without a retry backoff.
+                if self.driver.is_overdue and not isawaitable(value):
+                    value = _after_an_iteration(value)
+
+    def _do(self, asked: Asked) -> Any:
+        """Do what steps ask for; return an awaitable if that takes time."""
+        if isinstance(asked, ApplicationCall):
+            return asked.function()
+        if isinstance(asked, Transmit):
+            return self.wake_if_due()
+        if not self._is_advancing:  # otherwise a turn does this
+            self._client.managers.poll(self._clock.now_ms())  # now, as steps look for what is not answered yet
+            self.driver.wake()
+        timer = asked.timer
+        timer.update()
+        if isinstance(asked, Round):
+            if timer.expired or (asked.is_done is not None and asked.is_done()):
+                return None
+            turns = self.driver.turns
+            return self._wait(lambda: self.driver.turns != turns, timer)
+        if asked.is_done() or timer.expired:
+            return asked.is_done()
+        return self._wait(asked.is_done, timer)
+
+    async def _wait(self, is_done: Callable[[], bool], timer: Timer) -> bool:
+        """Wait until ``is_done()`` or until the timer expires; return ``is_done()``.
+
+        Raises:
+            Exception: an error for the application has come up, such as one of the metadata.
+        """
+        self._num_waiting += 1
+        try:
+            await self._waits.until(lambda: self._interruption is not None or is_done(), timer.remaining_ms)
+            error = self._interruption
+        finally:
+            self._num_waiting -= 1
+            if not self._num_waiting:
+                self._interruption = None
+        timer.update()
+        if error is not None and not is_done():
+            raise error
+        return is_done()
+
+
+async def _after_an_iteration(value: T) -> T:
+    """Let the loop run, and return ``value``."""
+    await one_iteration()
+    return value
+
+
+def _is_cancelled() -> bool:
+    """Return whether the present task is to be cancelled, and not only something that it awaits."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _awaited_something_cancelled(raised: asyncio.CancelledError) -> KafkaError:
+    """Return an error in its place: the steps would end in the middle, and the next turn would begin them again."""
+    error = KafkaError(
+        "a rebalance listener or callback awaited something that was cancelled, such as a task that it has cancelled "
+        "itself: catch asyncio.CancelledError there"
+    )
+    error.__cause__ = raised
+    return error
+
 
 #: The result of steps that have been run to their end.
 _DONE: Final = object()
@@ -40,7 +196,7 @@ class ThreadlessComponents(ConsumerComponents):
     committed_at_hand: Mapping[TopicPartition, OffsetAndMetadata] = MappingProxyType({})
 
     def processed(self) -> Offsets:
-        """Return the offsets to commit automatically: without the records that the application works on."""
+        """Return the offsets to commit automatically, which exclude records still being processed."""
         offsets = self.consumed()
         if self.are_records_at_hand:
             at_hand = dict(self.undelivered.positions_at_hand())
@@ -51,17 +207,17 @@ class ThreadlessComponents(ConsumerComponents):
         return offsets
 
     def begin_commit(self, offsets: Offsets | None) -> None:
-        """Note that the application commits ``offsets`` (None: its positions), and so has processed what is before."""
+        """Record that the application commits ``offsets`` (None: positions), so earlier records are processed."""
         self.committed_at_hand = self.consumed() if offsets is None else offsets
 
     def end_commit(self) -> None:
-        """Note that the commit has succeeded: the application is done with its records, unless a loop goes on."""
+        """Record that a commit succeeded. No records are at hand then, unless a loop has undelivered ones."""
         if self.undelivered.is_empty:
             self.are_records_at_hand = False
 
 
 class ThreadlessConsumer(StepsRunner):
-    """Decides for a consumer, in the turns of a LoopDriver and in the calls of the application.
+    """The decision logic of a consumer; runs in the LoopDriver's turns and in the application's calls.
 
     Heartbeats, fetches and lookups go on all the time. Whatever else a poll of a KafkaConsumer does, such as joining
     the group, happens while a call waits for records, and between calls only if the application has no records at
@@ -83,6 +239,8 @@ class ThreadlessConsumer(StepsRunner):
         self.components = ThreadlessComponents(config, environment, subscriptions=subscriptions)
         super().__init__(self.components.client, environment.clock, waits, config["retry.backoff.ms"])
         self.consumer = ClassicConsumer(self.components)
+        if self.components.coordinator is not None:
+            self.components.coordinator.listeners.tells_of_nothing = True
         #: The task that closes the consumer.
         self.closing: asyncio.Task[object] | None = None
         self.is_closed = False
@@ -151,14 +309,14 @@ class ThreadlessConsumer(StepsRunner):
         return now_ms - self._last_call_ms < self._max_poll_interval_ms
 
     def round_failed(self, error: Exception, now_ms: int) -> int:  # noqa: ARG002 - the driver's interface
-        """Start again with new connections after an exception that may have struck anywhere; return a backoff in ms."""
+        """Start again with new connections after an unexpected exception; return a backoff in ms."""
         self._log.error("An unexpected error; connecting anew", exc_info=error)
         self.consumer.recover(in_middle=True)
         self.note_error(error)  # what operations wait for has been dropped
         return self._retry_backoff_ms
 
     def fail(self, error: BaseException) -> None:
-        """Close because of an exception that ends the program, such as SystemExit of a listener."""
+        """Close after an exception that ends the program, such as SystemExit from a listener."""
         self._log.error("Closing, as %r ends the program", error)
         self.ending = self.ending or f"the consumer has closed, because of {error!r}"
         self.interrupt(ConsumerStoppedError(self.ending))
@@ -167,7 +325,7 @@ class ThreadlessConsumer(StepsRunner):
     # --- calls for records -----------------------------------------------------------------------------------------
 
     def begin_call(self, partitions: frozenset[TopicPartition] | None) -> None:
-        """Note that a call waits for records of ``partitions`` (None: all): it is done with those of earlier calls."""
+        """Record that a call waits for records of ``partitions`` (None: all). Those of earlier calls are processed."""
         self.components.are_records_at_hand = False
         self._fetches = True
         self._calls.append(partitions)
@@ -175,7 +333,7 @@ class ThreadlessConsumer(StepsRunner):
             self._choose_partitions()
 
     def advance_call(self) -> None:
-        """Do what is due before a call looks for records, such as the next step of a rebalance."""
+        """Perform the work that comes before looking for records, such as the next step of a rebalance."""
         self.advance(self._clock.now_ms())
         if self.is_operating or not self.is_settled:
             self.driver.wake()
@@ -183,15 +341,15 @@ class ThreadlessConsumer(StepsRunner):
             self.wake_if_due()
 
     def begin_wait(self) -> None:
-        """Note that a call waits, but not for records."""
+        """Record that a call waits for something other than records."""
         self._calls.append(None)
 
     def end_wait(self) -> None:
-        """Note that the call has ended."""
+        """Record that the call has ended."""
         self._calls.remove(None)
 
     def end_call(self, partitions: frozenset[TopicPartition] | None) -> None:
-        """Note that the call has ended."""
+        """Record that the call has ended."""
         self._calls.remove(partitions)
         if partitions is not None or self._calls:
             self._choose_partitions()
@@ -204,7 +362,7 @@ class ThreadlessConsumer(StepsRunner):
         self._subscriptions.read_only(wanted or None)
 
     def returned(self) -> None:
-        """Note that the application has records at hand, and have the next ones fetched."""
+        """Record that the application has undelivered records, and fetch the next ones."""
         self.components.are_records_at_hand = True
         self.components.committed_at_hand = {}
         try:
@@ -238,19 +396,23 @@ class ThreadlessConsumer(StepsRunner):
         return self._task is not None or self._is_stepping
 
     def is_run_by(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return True if ``task`` runs the operation in progress, or closes the consumer, and so calls listeners."""
+        """Return True if ``task`` runs the operation in progress or closes the consumer, and so calls listeners."""
         return task is not None and task in (self._task, self.closing)
+
+    def is_in_callback(self, task: asyncio.Task[Any] | None) -> bool:
+        """Return True if a rebalance listener makes the present call."""
+        return self._is_stepping or self.is_run_by(task)
 
     def refuse_in_callback(self, method: str, task: asyncio.Task[Any] | None) -> None:
         """Raise IllegalStateError if a rebalance listener makes a call that would wait for its own rebalance."""
-        if self._is_stepping or self.is_run_by(task):
+        if self.is_in_callback(task):
             raise IllegalStateError(
                 f"{method}() cannot be called by a rebalance listener, as the rebalance waits for the listener: "
                 "call it after the rebalance"
             )
 
     def submit(self, steps: Steps[Any]) -> None:
-        """Run an operation at once, or after the one in progress. From its first wait on, a task runs it.
+        """Run an operation at once, or after the one in progress. A task takes over at its first wait.
 
         Raises:
             Exception: that of the operation, if it has failed before its first wait. Later errors are failures.
@@ -269,7 +431,7 @@ class ThreadlessConsumer(StepsRunner):
         self.submit(self._changing(steps))
 
     def subscribe(self, subscribe: Callable[[], None]) -> None:
-        """Call ``subscribe``: now, or after the operations that replace the subscription before.
+        """Call ``subscribe`` now, or after earlier operations that replace the subscription.
 
         At once would be too early for them: an ``unsubscribe`` that still commits would take the new subscription away.
 
@@ -280,6 +442,12 @@ class ThreadlessConsumer(StepsRunner):
             self.change(_call(subscribe))
         else:
             subscribe()
+
+    def rejoin_for_listener(self) -> None:
+        """Rebalance a member, so that a new listener is called with its partitions, as in aiokafka."""
+        coordinator = self.components.coordinator
+        if coordinator is not None and self._subscriptions.num_assigned_partitions():
+            coordinator.request_rejoin("a new rebalance listener")
 
     def _changing(self, steps: Steps[None]) -> Steps[None]:
         try:
@@ -340,7 +508,7 @@ class ThreadlessConsumer(StepsRunner):
         await self.run(steps, awaited)
 
     def await_positions(self, partitions: Collection[TopicPartition], timer: Timer) -> Steps[bool]:
-        """Return True once all partitions have a position; False if the time is over, or one is no longer assigned.
+        """Return True once all partitions have a position; False on timeout or if one is no longer assigned.
 
         Positions are looked up here, because a turn leaves that to the operation in progress, if there is one: a
         rebalance whose listener waits for this.
@@ -378,7 +546,9 @@ class ThreadlessConsumer(StepsRunner):
             self._task.cancel()
             await self._waits.until(lambda: self._task is None, self._retry_backoff_ms)
         try:
-            return await self.run(self.consumer.close(timeout_ms, DEFAULT, auto_commit=is_sound))
+            return await self.run(
+                self.consumer.close(timeout_ms, GroupMembershipOperation.DEFAULT, auto_commit=is_sound)
+            )
         finally:
             self.release()
 
@@ -390,10 +560,10 @@ class ThreadlessConsumer(StepsRunner):
             self._client.close()
             self.driver.wake()
 
-    # --- questions ---------------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     def report(self) -> str:
-        """Return why nothing happens, for the text of an error."""
+        """Return the reason why nothing happens, for an error message."""
         coordinator = self.components.coordinator
         reason = None if coordinator is None else coordinator.last_error
         return self._client.connection_report() or str(reason or "no answer came")
@@ -410,3 +580,156 @@ def _call(function: Callable[[], None]) -> Steps[None]:
     function()
     return
     yield
+
+
+class _Call:
+    """A context manager around a call of the application. Thread: the loop's."""
+
+    __slots__ = ("_is_sole", "_method", "_owner", "_task")
+
+    def __init__(self, owner: ThreadlessShareConsumer, method: str, is_sole: bool) -> None:
+        self._owner = owner
+        self._method = method
+        self._is_sole = is_sole
+        self._task = asyncio.current_task()
+
+    def __enter__(self) -> None:
+        owner = self._owner
+        owner.refuse_in_callback(self._method, self._task)
+        if self._is_sole:
+            if owner.sole_call is not None:
+                raise ConcurrentModificationError(
+                    f"{self._method}() was called during {owner.sole_call}() of another task: only one task at a time "
+                    "can read from a share consumer, as each call accepts the records of the last one. Create a "
+                    "consumer for each task, or have one task read and others process the records"
+                )
+            owner.sole_call = self._method
+        owner.callers.append(self._task)
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        owner = self._owner
+        owner.callers.remove(self._task)
+        if self._is_sole:
+            owner.sole_call = None
+        owner.call_ended()
+
+
+class ThreadlessShareConsumer(StepsRunner):
+    """The decision logic of a share consumer; runs in the LoopDriver's turns and in the application's calls.
+
+    Heartbeats and acknowledgements go on all the time. The member joins the group, takes over assignments and fetches
+    only in calls for records, because fetched records are locked. Implements Decider. Thread: the loop's.
+    """
+
+    def __init__(
+        self,
+        config: ShareConsumerConfig,
+        environment: LoopEnvironment,
+        subscriptions: SubscriptionState,
+        waits: LoopWaits,
+    ) -> None:
+        self.components = components = ShareConsumerComponents(config, environment, subscriptions=subscriptions)
+        super().__init__(components.client, environment.clock, waits, config["retry.backoff.ms"])
+        self.consumer = ShareConsumer(components)
+        #: The task that closes the consumer.
+        self.closing: asyncio.Task[object] | None = None
+        self.is_closed = False
+        #: The call in progress that reads records or changes the membership.
+        self.sole_call: str | None = None
+        #: The tasks of all calls in progress.
+        self.callers: list[asyncio.Task[Any] | None] = []
+        self._ending: str | None = None  # why calls that wait must end
+        self._log = components.log_context.logger(__name__)
+        self._retry_backoff_ms: int = config["retry.backoff.ms"]
+
+    # --- turns -----------------------------------------------------------------------------------------------------
+
+    def step(self, now_ms: int) -> int:
+        """Do everything that is due; return within how many ms to be called again."""
+        if self.is_closed:
+            return FOREVER_MS
+        wait_ms = self._client.managers.poll(now_ms)
+        try:
+            self.components.metadata.maybe_throw_any_exception()
+        except KafkaError as error:
+            self.note_error(error)
+        return wait_ms
+
+    def round_failed(self, error: Exception, now_ms: int) -> int:  # noqa: ARG002 - the driver's interface
+        """Start again with new connections after an unexpected exception; return a backoff in ms."""
+        self._log.error("An unexpected error; connecting anew", exc_info=error)
+        self.consumer.recover(in_middle=True)
+        self.note_error(error)
+        return self._retry_backoff_ms
+
+    def fail(self, error: BaseException) -> None:
+        """Close after an exception that ends the program, such as SystemExit from a metrics reporter."""
+        self._log.error("Closing, as %r ends the program", error)
+        self._ending = self._ending or f"the consumer has closed, because of {error!r}"
+        self.interrupt(ConsumerStoppedError(self._ending))
+        self.release()
+
+    # --- calls -----------------------------------------------------------------------------------------------------
+
+    def call(self, method: str, *, is_sole: bool = False) -> _Call:
+        """Return a context manager for a call; calls with ``is_sole`` must not overlap.
+
+        Entering it raises IllegalStateError in an acknowledgement commit callback, and ConcurrentModificationError if
+        sole calls overlap.
+        """
+        return _Call(self, method, is_sole)
+
+    def call_ended(self) -> None:
+        """Send what a call has left, and resume the coroutines that wait for its end."""
+        if self.callers or self._ending is not None or self._clock.now_ms() >= self._client.managers.due_ms:
+            self.driver.wake()
+
+    def _do(self, asked: Asked) -> Any:
+        is_wait = not isinstance(asked, (ApplicationCall, Transmit))
+        if is_wait and self._ending is not None and asyncio.current_task() is not self.closing:
+            raise ConsumerStoppedError(self._ending)
+        return super()._do(asked)
+
+    def is_run_by(self, task: asyncio.Task[Any] | None) -> bool:
+        """Return True if ``task`` closes the consumer."""
+        return task is not None and task is self.closing
+
+    def refuse_in_callback(self, method: str, task: asyncio.Task[Any] | None) -> None:
+        """Raise IllegalStateError if an acknowledgement commit callback makes a call."""
+        if task is not None and (task in self.callers or task is self.closing):
+            raise IllegalStateError(
+                f"{method}() cannot be called by an acknowledgement commit callback, as another call waits for the "
+                "callback: call it when that call has returned"
+            )
+
+    # --- closing ---------------------------------------------------------------------------------------------------
+
+    def stop(self, reason: str) -> None:
+        """End waiting calls with an error whose text is ``reason``."""
+        self._ending = self._ending or reason
+        self.interrupt(ConsumerStoppedError(self._ending))
+        self.driver.wake()
+
+    async def close(self, timeout_ms: int, *, is_sound: bool) -> KafkaError | None:  # noqa: ARG002 - as any consumer
+        """Send acknowledgements, leave the group, and close, within ``timeout_ms``; return the first error."""
+        if self.is_closed:  # by ``fail``: no answer will come
+            timeout_ms = 0
+        await self._waits.until(lambda: not self.callers, timeout_ms)
+        try:
+            return await self.run(self.consumer.close(timeout_ms))
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Close the connections at once, without leaving the group."""
+        if not self.is_closed:
+            self._ending = self._ending or "the consumer has closed"
+            self.is_closed = True
+            self._client.close()
+            self.driver.wake()
+
+    def report(self) -> str:
+        """Return the reason why nothing happens, for an error message."""
+        return self._client.connection_report() or "no answer came"

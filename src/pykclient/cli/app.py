@@ -16,15 +16,15 @@ from pykclient.version import __version__
 
 #: The commands: the module and the object of each, and its line in the list of commands.
 COMMANDS: Final = {
-    "produce": ("produce:produce", "Write records from lines, JSON or files."),
-    "consume": ("consume:consume", "Read records as text, JSON, Parquet or Arrow."),
+    "produce": ("records:produce", "Write records from lines, JSON or files."),
+    "consume": ("records:consume", "Read records as text, JSON, Parquet or Arrow."),
     "topics": ("topics:topics", "List, describe, create, delete and alter topics; move and elect replicas."),
     "groups": ("groups:groups", "List and describe groups with their lag; delete them."),
     "offsets": ("offsets:offsets", "Reset and delete the offsets of groups."),
     "configs": ("configs:configs", "Show and change settings of topics, brokers and groups."),
-    "acls": ("acls:acls", "List, create and delete access control lists."),
-    "users": ("users:users", "List, create and delete the SCRAM credentials of users."),
-    "quotas": ("users:quotas", "Show and change quotas."),
+    "acls": ("access:acls", "List, create and delete access control lists."),
+    "users": ("access:users", "List, create and delete the SCRAM credentials of users."),
+    "quotas": ("access:quotas", "Show and change quotas."),
     "cluster": ("cluster:cluster", "Show brokers, features, the quorum and log directories."),
     "transactions": ("transactions:transactions", "List and describe transactions; find and abort those that hang."),
     "schemas": ("schemas:schemas", "List, show, register and check the schemas of a registry."),
@@ -35,7 +35,7 @@ COMMANDS: Final = {
     "doctor": ("doctor:doctor", "Check a connection step by step, and say what to do."),
     "bench": ("bench:bench", "Write and read records, and show the rates."),
     "top": ("top:top", "Watch write rates, lag and rebalances."),
-    "completion": ("completion:completion", "Print the completion script of a shell."),
+    "completion": ("options:completion", "Print the completion script of a shell."),
     "embedded": ("embedded:embedded", "Run an embedded cluster until Ctrl-C."),
 }
 
@@ -74,7 +74,7 @@ class Commands(click.Group):
         self.format_commands(ctx, formatter)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Closed pipes and Ctrl-C get errors of their own, which click does not act on."""
+        """Run the command. Turns closed pipes and Ctrl-C into errors that click does not handle."""
         with own_errors():
             return super().invoke(ctx)
 
@@ -122,7 +122,7 @@ def run(arguments: Sequence[str] | None, session: Session) -> int:
 
 
 def show_usage_error(name: str, text: str) -> int:
-    """Show a wrong use of a command on stderr, with the command's usage; return the exit code."""
+    """Show a usage error on stderr with the command's usage; return the exit code."""
     root = click.Context(app, info_name="pykclient")
     command = app.get_command(root, name)
     assert command is not None

@@ -8,12 +8,10 @@ from typing import Any
 
 import click
 
-from pykclient.cli import completion
 from pykclient.cli.console import emit, note
-from pykclient.cli.options import Command, pass_session
+from pykclient.cli.options import SIZE, Command, complete_topics, pass_session
 from pykclient.cli.problems import CommandError
 from pykclient.cli.session import Session
-from pykclient.cli.value_types import SIZE
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.errors import KafkaError
 from pykclient.record.row_columns import BytesColumn
@@ -27,7 +25,7 @@ _ROWS = 10_000
 @click.option(
     "--topic",
     metavar="NAME",
-    shell_complete=completion.topics,
+    shell_complete=complete_topics,
     help="Use this topic, and keep it. Default: a new one, deleted at the end.",
 )
 @click.option("-n", "--records", type=click.IntRange(min=1), default=100_000, metavar="N", help="Default: 100000.")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from pykclient.cli.console import emit, emit_fields
+from pykclient.cli.console import emit, emit_fields, note_failures
 from pykclient.cli.options import Command, CommandGroup, pass_session
-from pykclient.cli.outcomes import note_failures
 from pykclient.cli.session import Session
 
 
@@ -86,7 +85,7 @@ def quorum(session: Session, /) -> None:
 @click.argument("brokers", nargs=-1, type=int, metavar="[BROKER...]")
 @pass_session
 def log_dirs(session: Session, /, brokers: tuple[int, ...]) -> int:
-    """Show the log directories of brokers, by default of all, and their sizes in bytes."""
+    """Show the log directories of brokers (default: all) and their sizes in bytes."""
     with session.admin() as admin:
         ids = brokers or [node.id for node in admin.describe_cluster().nodes]
         results = admin.describe_log_dirs(ids)

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pykclient.cli.console import emit
-from pykclient.cli.options import Command, CommandGroup, pass_session
-from pykclient.cli.outcomes import note_failures, report
+from pykclient.cli.console import emit, note_failures, report
+from pykclient.cli.options import SETTING, Command, CommandGroup, pass_session
 from pykclient.cli.session import Session
-from pykclient.cli.value_types import SETTING
 
 if TYPE_CHECKING:
     from pykclient.admin.admin import Admin

@@ -1,14 +1,19 @@
-"""The output of commands: tables and JSON. Data goes to stdout, everything else to stderr."""
+"""Results of commands on the terminal: tables or JSON, and the outcome of each item of a call."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from pykclient.cli.problems import CommandError, explained, is_bad_input
 from pykclient.cli.session import Session
+
+if TYPE_CHECKING:
+    from pykclient.admin.values import Results
+    from pykclient.errors import KafkaError
 
 
 def emit(session: Session, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
@@ -58,7 +63,7 @@ def rich_table(titles: Sequence[str], texts: Sequence[Sequence[str]], numeric: S
 
 
 def emit_fields(session: Session, fields: Mapping[str, Any]) -> None:
-    """Print one thing: as a JSON object, or as lines of names and values."""
+    """Print one item, as a JSON object or as lines of names and values."""
     if session.is_json:
         import json
 
@@ -83,3 +88,75 @@ def shown(value: Any) -> str:
 def note(text: str) -> None:
     """Print a line for people on stderr."""
     click.echo(text, err=True)
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+def report(session: Session, results: Results[K, V], done: str, named: Callable[[K], str] = str) -> None:
+    """Print the outcome of each item, as lines such as ``created: orders`` or as JSON.
+
+    Raises:
+        CommandError: an item failed. All failures have been printed.
+    """
+    if session.is_json:
+        rows = [
+            {
+                "name": named(key),
+                "result": done if key in results.succeeded else "failed",
+                "error": None if key in results.succeeded else str(results.failed[key]),
+            }
+            for key in results
+        ]
+        emit(session, rows, ())
+    else:
+        for key in results.succeeded:
+            click.echo(f"{done}: {named(key)}")
+    failed = results.failed
+    if failed:
+        first = next(iter(failed.values()))
+        text = f"{len(failed)} of {len(results)} failed"
+        if len(results) == 1:
+            text = "".join(f"{named(key)}: {explained(error)}" for key, error in failed.items())
+        else:
+            _note_failures(failed, named)
+        if all(is_bad_input(error) for error in failed.values()):
+            raise CommandError(text) from first
+        raise CommandError(text)
+
+
+def note_failures(results: Results[K, V], named: Callable[[K], str] = str) -> int:
+    """Print the errors of items that could not be shown, after the others; return the exit code.
+
+    Raises:
+        KafkaError: the only item has failed.
+    """
+    for key, error in results.failed.items() if len(results) == 1 else ():
+        if named(key) in str(error):
+            raise error
+        raise CommandError(f"{named(key)}: {explained(error)}") from error
+    _note_failures(results.failed, named)
+    if not results.failed:
+        return 0
+    return 2 if all(is_bad_input(error) for error in results.failed.values()) else 1
+
+
+def _note_failures(failed: Mapping[K, KafkaError], named: Callable[[K], str]) -> None:
+    for key, error in failed.items():
+        note(f"pykclient: {named(key)}: {explained(error)}")
+
+
+def confirm(session: Session, question: str, is_confirmed: bool) -> None:
+    """Ask for confirmation before deleting, unless ``--yes`` was given. Names the cluster's addresses.
+
+    Raises:
+        click.UsageError: nobody can be asked.
+        click.Abort: the answer is no.
+    """
+    if is_confirmed:
+        return
+    question = f"{question} (cluster: {session.settings()['bootstrap.servers']})"
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} Nobody is here to ask: confirm with --yes")
+    click.confirm(question, abort=True, err=True)

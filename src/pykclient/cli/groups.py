@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from pykclient.cli import completion
-from pykclient.cli.console import emit
-from pykclient.cli.options import Command, CommandGroup, pass_session
-from pykclient.cli.outcomes import confirm, note_failures, report
+from pykclient.cli.console import confirm, emit, note_failures, report
+from pykclient.cli.options import DURATION, Command, CommandGroup, complete_groups, pass_session
 from pykclient.cli.session import Session
-from pykclient.cli.value_types import DURATION
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -48,7 +45,7 @@ def list_groups(session: Session, /, pattern: str | None, states: tuple[str, ...
 
 
 @groups.command(cls=Command)
-@click.argument("names", nargs=-1, required=True, metavar="GROUP...", shell_complete=completion.groups)
+@click.argument("names", nargs=-1, required=True, metavar="GROUP...", shell_complete=complete_groups)
 @click.option("--members", is_flag=True, help="Show the members in place of the partitions.")
 @click.option("-w", "--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 @click.option("--interval", type=DURATION, default="2s", metavar="TIME", help="The interval of --watch. Default: 2s.")
@@ -88,7 +85,7 @@ _SUMMARY = ("group", "type", "state", "members", "assignor", "lag")
 
 
 def repeat(show: Callable[[], object], interval_ms: int) -> NoReturn:
-    """Show something at intervals until Ctrl-C, on a cleared screen if there is one."""
+    """Show a view at intervals until Ctrl-C, clearing the screen of a terminal."""
     pause = threading.Event()
     while True:
         click.clear()  # does nothing in a pipe
@@ -97,7 +94,7 @@ def repeat(show: Callable[[], object], interval_ms: int) -> NoReturn:
 
 
 def summary(group: GroupDescription, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the line of a group: its state, and the sum of its lag."""
+    """Return a group's row: its state and its total lag."""
     return {
         "group": group.group_id,
         "type": group.type.value,
@@ -161,7 +158,7 @@ def _members(group: GroupDescription) -> list[dict[str, Any]]:
 
 
 @groups.command(cls=Command)
-@click.argument("names", nargs=-1, required=True, metavar="GROUP...", shell_complete=completion.groups)
+@click.argument("names", nargs=-1, required=True, metavar="GROUP...", shell_complete=complete_groups)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @pass_session
 def delete(session: Session, /, names: tuple[str, ...], yes: bool) -> None:

@@ -1,4 +1,4 @@
-"""``pykclient offsets``: move the offsets of a group, after a look at what would change."""
+"""``pykclient offsets``: move the offsets of a group, after showing the changes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from pykclient.cli import completion
-from pykclient.cli.console import emit, note
-from pykclient.cli.options import Command, CommandGroup, pass_session
-from pykclient.cli.outcomes import confirm, report
+from pykclient.cli.console import confirm, emit, note, report
+from pykclient.cli.options import DURATION, TIME, Command, CommandGroup, complete_groups, complete_topics, pass_session
 from pykclient.cli.problems import CommandError
 from pykclient.cli.session import Session
 from pykclient.cli.topics import offsets_of, partitions_of
-from pykclient.cli.value_types import DURATION, TIME
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.errors import GroupIdNotFoundError, GroupNotEmptyError, UnknownMemberIdError
 from pykclient.types import TopicPartition
@@ -36,14 +33,14 @@ class _Target(NamedTuple):
 
 
 @offsets.command(cls=Command)
-@click.argument("group", shell_complete=completion.groups)
+@click.argument("group", shell_complete=complete_groups)
 @click.option(
     "-t",
     "--topic",
     "topics",
     multiple=True,
     metavar="TOPIC[:0,1]",
-    shell_complete=completion.topics,
+    shell_complete=complete_topics,
     help="A topic, or some of its partitions. Can be given several times. Default: all that the group has read.",
 )
 @click.option("--to-earliest", is_flag=True, help="To the first records.")
@@ -59,7 +56,7 @@ class _Target(NamedTuple):
 def reset(
     session: Session, /, group: str, topics: tuple[str, ...], dry_run: bool, execute: bool, **targets: Any
 ) -> None:
-    """Move the committed offsets of a group, which must have no members, not even in a dry run.
+    """Reset the committed offsets of a group. It must have no members, even for a dry run.
 
     Without --execute, the command only shows what would change. Offsets outside of a partition become its first or next
     one.
@@ -179,7 +176,7 @@ def _show(session: Session, current: dict[TopicPartition, int | None], new: dict
 
 
 @offsets.command(cls=Command)
-@click.argument("group", shell_complete=completion.groups)
+@click.argument("group", shell_complete=complete_groups)
 @click.option(
     "-t",
     "--topic",
@@ -192,7 +189,7 @@ def _show(session: Session, current: dict[TopicPartition, int | None], new: dict
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @pass_session
 def delete(session: Session, /, group: str, topics: tuple[str, ...], yes: bool) -> None:
-    """Delete committed offsets of a group, of topics that no member subscribes to."""
+    """Delete committed offsets of a group. No member may subscribe to their topics."""
     confirm(session, f"Delete offsets of {group} in {', '.join(topics)}?", yes)
     with session.admin() as admin:
         if (described := _described(admin, group)) is not None and described.type.value == "share":

@@ -1,17 +1,95 @@
-"""The options of commands as click's objects."""
+"""What options have in common in click: types of their values, completion by a shell, and options of all commands."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pykclient.cli import completion
+from pykclient.cli import values
 from pykclient.cli.parameters import COMMON, CommandTable, Parameter
 from pykclient.cli.problems import UsageError
 from pykclient.cli.session import Session
-from pykclient.cli.value_types import Parsed
+from pykclient.errors import KafkaError
 
+if TYPE_CHECKING:
+    from pykclient.admin.admin import Admin
+
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType  # which is generic from click 8.4 on
+
+
+class Parsed(_ParamType):
+    """A type whose values are parsed by a function, which raises ValueError."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+DURATION: Final = Parsed("duration", values.duration_ms)
+TIME: Final = Parsed("time", values.time_ms)
+SIZE: Final = Parsed("size", values.size_bytes)
+TOPIC_OPTION: Final = Parsed("topic", values.topic)
+SETTING: Final = Parsed("setting", values.setting)
+POSITION: Final = Parsed("position", values.position)
+PORT: Final = Parsed("port", values.port)
+
+
+#: Nobody waits longer for a completion.
+_COMPLETION_TIMEOUT_MS = 1500
+
+
+def complete_topics(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the names of topics that begin with ``incomplete``; none if the cluster does not answer."""
+    return _names_in_cluster(context, incomplete, lambda admin: [topic.name for topic in admin.list_topics()])
+
+
+def complete_groups(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the names of groups that begin with ``incomplete``; none if the cluster does not answer."""
+    return _names_in_cluster(context, incomplete, lambda admin: [group.group_id for group in admin.list_groups()])
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that completes commands, options, topics and groups in a shell.
+
+    For bash: eval "$(pykclient completion bash)" in ~/.bashrc. For zsh, the same in ~/.zshrc. For fish: pykclient
+    completion fish > ~/.config/fish/completions/pykclient.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    root = click.get_current_context().find_root().command
+    click.echo(found(root, {}, "pykclient", "_PYKCLIENT_COMPLETE").source())
+
+
+def _names_in_cluster(context: click.Context, incomplete: str, find: Callable[[Admin], Iterable[str]]) -> list[str]:
+    session = context.ensure_object(Session)
+    session.timeout_ms = _COMPLETION_TIMEOUT_MS
+    session.on_level(logging.CRITICAL)  # a completion has nowhere to show a warning or an error
+    try:
+        with session.admin() as admin:
+            return sorted(name for name in find(admin) if name.startswith(incomplete))
+    except (KafkaError, OSError, UsageError):
+        return []
+
+
+#: What ``Parameter.complete`` names.
+_COMPLETIONS: Final = {"groups": complete_groups, "topics": complete_topics}
 _SECTION: Final = "Connection and output"
 
 
@@ -23,18 +101,18 @@ def _remember(context: click.Context, parameter: click.Parameter, value: Any) ->
 
 
 def common_options() -> list[click.Parameter]:
-    """Return new objects of the options that may stand before and after a command."""
+    """Return the options that may stand before or after a command, as new objects."""
     return [_clicked(found, expose_value=False, callback=_remember) for found in COMMON]
 
 
 def parameters_of(table: CommandTable) -> list[click.Parameter]:
-    """Return click's objects of the arguments and options of a command."""
+    """Return click's parameter objects for a command."""
     return [_clicked(found) for found in (*table.arguments, *table.options)]
 
 
 def _clicked(parameter: Parameter, **facts: Any) -> click.Parameter:
     if parameter.complete is not None:
-        facts["shell_complete"] = getattr(completion, parameter.complete)
+        facts["shell_complete"] = _COMPLETIONS[parameter.complete]
     facts |= {"type": _type_of(parameter), "metavar": parameter.metavar}
     if not parameter.names[0].startswith("-"):
         return click.Argument(
@@ -97,7 +175,7 @@ class Command(click.Command):
 
 
 class CommandGroup(click.Group):
-    """A command with subcommands, before which the common options may stand, too."""
+    """A command with subcommands that also accepts the common options."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -34,8 +34,8 @@ class PathRule(NamedTuple):
 class Parameter(NamedTuple):
     """An option, or an argument if its name has no dash.
 
-    ``parse`` turns a text into a value, or raises ValueError with a text that quotes it. ``complete`` names a function
-    of ``completion.py``.
+    ``parse`` turns a text into a value, or raises ValueError with a text that quotes it. ``complete`` says what
+    completion finds: "topics" or "groups".
     """
 
     names: tuple[str, ...]
@@ -68,6 +68,34 @@ class Parameter(NamedTuple):
                 raise ValueError(text)
             return number
         return self.parse(text)
+
+
+#: The formats of ``formats.py``, without its imports.
+_FORMATS: Final = ("avro", "json", "protobuf")
+
+
+def _registry(verb: str) -> tuple[Parameter, ...]:
+    return (
+        Parameter(
+            ("--value-format",),
+            "value_format",
+            f"{verb} values by the schemas of a registry, as JSON. Default: as they are.",
+            choices=_FORMATS,
+        ),
+        Parameter(("--key-format",), "key_format", "The same for keys.", choices=_FORMATS),
+        Parameter(
+            ("--schema-registry",),
+            "registry",
+            "The registry's address. Default: SCHEMA_REGISTRY_URL in the environment.",
+            metavar="URL",
+        ),
+        Parameter(
+            ("--registry-config",),
+            "registry_config",
+            "A file with settings of the registry's client, such as basic.auth.user.info.",
+            path=PathRule(exists=True),
+        ),
+    )
 
 
 class CommandTable(NamedTuple):
@@ -148,6 +176,7 @@ PRODUCE: Final = CommandTable(
         Parameter(
             ("--acks",), "acks", "How many replicas must have a record. Default: all.", choices=("0", "1", "all")
         ),
+        *_registry("Write"),
         Parameter(("--progress/--no-progress",), "progress", "Show progress. Default: on a terminal.", is_flag=True),
     ),
     "writing:produce",
@@ -225,6 +254,14 @@ CONSUME: Final = CommandTable(
             ".jsonl, else lines; compressed with .gz, such as .jsonl.gz.",
             metavar="FILE",
             path=PathRule(is_written=True),
+        ),
+        *_registry("Read"),
+        Parameter(
+            ("--dead-letters",),
+            "dead_letters",
+            "Copy records that do not fit their format to this topic, with the reason in headers, and go on.",
+            metavar="TOPIC",
+            complete="topics",
         ),
     ),
     "reading:consume",

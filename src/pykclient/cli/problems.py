@@ -18,7 +18,7 @@ from pykclient.errors import (
 
 
 class Interrupted(Exception):  # noqa: N818 - no error: the user has pressed Ctrl-C
-    """Ctrl-C, or a signal that ends a process as Ctrl-C does, ended the command."""
+    """Ctrl-C or a terminating signal ended the command."""
 
 
 class ReaderGoneError(Exception):
@@ -39,7 +39,7 @@ class BadInputError(CommandError):
 
 @contextmanager
 def own_errors() -> Iterator[None]:
-    """Raise Interrupted for Ctrl-C, and for the end of input at a prompt; ReaderGoneError for a closed pipe."""
+    """Raise Interrupted for Ctrl-C or end of input at a prompt, and ReaderGoneError for a closed pipe."""
     try:
         yield
     except (KeyboardInterrupt, EOFError) as error:
@@ -54,7 +54,7 @@ _BAD_INPUT = (ConfigError, IllegalArgumentError, InvalidTopicError, BadInputErro
 
 
 def is_bad_input(error: BaseException) -> bool:
-    """Return True if the user must change the command or its input, and no cluster is to blame."""
+    """Return True if the error is in the command or its input, not in the cluster."""
     cause = error.__cause__ if isinstance(error, CommandError) else None
     return isinstance(error, _BAD_INPUT) or isinstance(cause, _BAD_INPUT)
 
@@ -67,7 +67,7 @@ def explained(error: BaseException) -> str:
 
 
 def next_step(error: BaseException) -> str:
-    """Return what to do about an error, or an empty string if its text says so already."""
+    """Return advice about an error, or an empty string if its text already has some."""
     if isinstance(error, UnknownTopicOrPartitionError):
         return "Next step: `pykclient topics list` shows the topics, `pykclient topics create` makes one."
     if isinstance(error, GroupIdNotFoundError):

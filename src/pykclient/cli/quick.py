@@ -19,7 +19,7 @@ _COMPLETES = "_PYKCLIENT_COMPLETE"
 
 
 class Plain(NamedTuple):
-    """A command line that was understood: the command, the values of its fields, and those of the session's options."""
+    """A parsed command line: the command, its field values, and the session's options."""
 
     name: str
     values: dict[str, Any]
@@ -35,7 +35,7 @@ class Plain(NamedTuple):
 
 
 def plain(words: Sequence[str]) -> Plain | None:
-    """Return the meaning of a command line, or None if it is not plain."""
+    """Return the parsed command line, or None if only click can parse it."""
     if os.name == "nt" or _COMPLETES in os.environ:  # click expands wildcards on Windows
         return None
     reading = _Reading()

@@ -7,25 +7,25 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from pykclient.cli.output import Filters, Output, Wanted
+from pykclient.cli.output import FilteredOutput, Filters, LinesOutput, Output, Schemas, Wanted, pieces_of
 from pykclient.cli.problems import Interrupted, UsageError
 from pykclient.cli.session import Session
-from pykclient.cli.text_output import LinesOutput, TextsOutput, formatter
 from pykclient.cli.values import Position
 from pykclient.errors import IllegalArgumentError, UnknownTopicOrPartitionError, WakeupError
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.cli.column_consumer import ColumnConsumer
+    from pykclient.cli.formats import Reader
 
 #: The longest single poll. Ctrl-C ends it at once.
 _POLL_MS = 1000
 _MAX_INT32 = (1 << 31) - 1
-#: What a broker returns of a partition at once. A tool reads much of few partitions.
+#: The most bytes that a broker returns of a partition at once. A tool reads much of few partitions.
 _FETCH_BYTES = 4 << 20
 
 
@@ -39,7 +39,7 @@ def consume(session: Session, *, is_until_end: bool, is_json: bool, **options: A
 
 
 def read(session: Session, wanted: Wanted) -> None:
-    """Read until the end that is wanted.
+    """Read until the requested end.
 
     Raises:
         Interrupted: the user pressed Ctrl-C. What was written is committed, if there is a group.
@@ -47,10 +47,17 @@ def read(session: Session, wanted: Wanted) -> None:
         UsageError: options contradict each other.
     """
     _check(wanted)
+    schemas = Schemas(wanted.key_format, wanted.value_format, wanted.registry, wanted.registry_config)
+    schemas.check(wanted.dead_letters)
+    reader = None
+    if not schemas.is_empty:
+        from pykclient.cli import formats
+
+        reader = formats.Reader(session, schemas, wanted.dead_letters)
     filters = Filters(
         wanted.grep, wanted.key_pattern, wanted.header_patterns, _time_of(wanted.start), _time_of(wanted.stop)
     )
-    output = _new_output(wanted, filters)
+    output = _new_output(wanted, filters, bool(session.settings().get("interceptor.classes")))
     overrides: dict[str, Any] = {"group_id": wanted.group, "allow_auto_create_topics": False}
     if "max.partition.fetch.bytes" not in session.settings():
         overrides["max_partition_fetch_bytes"] = _FETCH_BYTES
@@ -62,9 +69,9 @@ def read(session: Session, wanted: Wanted) -> None:
     elif "auto.offset.reset" not in session.settings():
         overrides["auto_offset_reset"] = "earliest"
     consumer = session.consumer(**overrides)
-    with output, consumer, _ended_by_ctrl_c(consumer) as interrupted:
+    with output, consumer, _ended_by_ctrl_c(consumer) as interrupted, closing(reader or consumer):
         try:
-            _Reader(consumer, wanted, output).run()
+            _Reader(consumer, wanted, output, reader).run()
         except WakeupError:
             output.flush()
             if not interrupted.is_set():
@@ -101,7 +108,7 @@ _REFUSED_ENDINGS = {
 }
 
 
-def _new_output(wanted: Wanted, filters: Filters) -> Output:
+def _new_output(wanted: Wanted, filters: Filters, has_interceptors: bool) -> Output:
     """Return the output for the options.
 
     Raises:
@@ -109,6 +116,7 @@ def _new_output(wanted: Wanted, filters: Filters) -> Output:
         OSError: the file cannot be written.
     """
     path, form = wanted.output, wanted.form
+    has_formats = wanted.key_format is not None or wanted.value_format is not None
     ending = "" if path is None else path.lower().removesuffix(".gz").rpartition(".")[2]
     # With a format string, the user says what a file has.
     if (remedy := _REFUSED_ENDINGS.get(ending)) and (remedy is _USE_GZIP or "%" not in form):
@@ -117,6 +125,8 @@ def _new_output(wanted: Wanted, filters: Filters) -> Output:
         from pykclient.cli.arrow_output import ArrowOutput
 
         assert path is not None
+        if has_formats:
+            raise UsageError(f"a file {path} has the bytes of keys and values; with a format, use .jsonl")
         if form != "plain" or wanted.key_delimiter is not None:
             raise UsageError(f"a file {path} has columns; --format and --key-delimiter are for text")
         return ArrowOutput(path, ending == "parquet", filters)
@@ -124,9 +134,10 @@ def _new_output(wanted: Wanted, filters: Filters) -> Output:
         if form not in {"plain", "json"} or wanted.key_delimiter is not None:
             raise UsageError(f"a file {path} has JSON; --format and --key-delimiter are for text")
         form = "json"
-    if form == "plain" and filters.is_empty:
-        return LinesOutput(path, wanted)
-    return TextsOutput(path, filters, formatter(form, wanted))
+    pieces = pieces_of(form, wanted)
+    if filters.is_empty and not has_interceptors and not has_formats:
+        return LinesOutput(path, pieces)
+    return FilteredOutput(path, filters, pieces)  # conditions, interceptors and formats are for records
 
 
 @contextmanager
@@ -156,8 +167,9 @@ def _is_pattern(topic: str) -> bool:
 class _Reader:
     """Reads from the wanted place to the wanted end. Thread: owner."""
 
-    def __init__(self, consumer: ColumnConsumer, wanted: Wanted, output: Output) -> None:
+    def __init__(self, consumer: ColumnConsumer, wanted: Wanted, output: Output, reader: Reader | None) -> None:
         self._consumer = consumer
+        self._reader = reader
         self._wanted = wanted
         self._output = output
         self._left = wanted.most
@@ -297,7 +309,8 @@ class _Reader:
                     if end is not None and record.offset >= end:
                         self._consumer.pause(partition)
                     break
-                if self._output.write(record):
+                shown = record if self._reader is None else self._reader.read(record)
+                if shown is not None and self._output.write(shown):
                     written += 1
                     if self._left is not None:
                         self._left -= 1

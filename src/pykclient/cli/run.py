@@ -109,7 +109,7 @@ def _ended_by_signals() -> Iterator[list[int]]:
 
 
 class _HoldingHandler(logging.StreamHandler[TextIO]):
-    """Shows log records on stderr, but those about connections only if the command goes on or succeeds.
+    """Shows log records on stderr, but those about connections only if the command continues or succeeds.
 
     An error that ends the command has the same in its text. It ends after the time limit of a call at the latest, so
     the records are held for that long. Thread: any.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from pykclient.cli.console import emit, emit_fields
+from pykclient.cli.formats import registry_client
 from pykclient.cli.options import Command, CommandGroup, pass_session
 from pykclient.cli.problems import BadInputError, CommandError
-from pykclient.cli.properties import parse
 from pykclient.cli.session import Session
 
 if TYPE_CHECKING:
@@ -37,13 +36,7 @@ def _registry_options(command: F) -> F:
 
 
 def _client(url: str | None, file: Path | None) -> SchemaRegistryClient:
-    from pykclient.schema_registry import SchemaRegistryClient
-
-    found: dict[str, Any] = {} if file is None else dict(parse(file.read_text(encoding="utf-8")))
-    address = url or found.pop("url", None) or found.pop("schema.registry.url", None) or os.environ.get(_URL)
-    if not address:
-        raise BadInputError(f"name the registry: --url http://host:8081, or {_URL} in the environment")
-    return SchemaRegistryClient({**found, "url": address})
+    return registry_client(url, file, "--url")
 
 
 def _schema(file: Path, kind: str | None, references: tuple[str, ...]) -> Schema:

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from pykclient.cli.column_consumer import ColumnConsumer
     from pykclient.producer.kafka_producer import KafkaProducer
 
-#: The time for one call to the cluster. Somebody waits at a terminal, so it is shorter than Java's minute.
+#: The time for one call to the cluster. A person waits at a terminal, so it is shorter than Java's minute.
 _DEFAULT_TIMEOUT_MS = 15_000
 
 
 class Session:
-    """The options before and after the command, and the configuration that they amount to. Thread: owner."""
+    """The options before and after the command, and the resulting configuration. Thread: owner."""
 
     def __init__(self) -> None:
         self.bootstrap_servers: str | None = None
@@ -54,7 +54,7 @@ class Session:
                 self.on_level(logging.DEBUG)
 
     def settings(self) -> dict[str, str]:
-        """Return the keys that were given, by dotted name: from the file, the environment, and the command line.
+        """Return the given settings by dotted name: from the file, the environment, and the command line.
 
         Raises:
             ConfigError: a key is unknown, or the file is wrong.
@@ -75,7 +75,7 @@ class Session:
         return Admin(settings.for_client(AdminClientConfig, self.settings(), self._waits()))
 
     def consumer(self, **overrides: Any) -> ColumnConsumer:
-        """Return a consumer of bytes. ``overrides`` win over all settings."""
+        """Return a consumer of bytes. ``overrides`` take precedence over all settings."""
         from pykclient.cli.column_consumer import ColumnConsumer
 
         return ColumnConsumer(**self.consumer_settings(**overrides))
@@ -88,7 +88,7 @@ class Session:
         return {key.replace(".", "_"): value for key, value in chosen.items()}
 
     def producer(self, **overrides: Any) -> KafkaProducer[bytes, bytes]:
-        """Return a producer of bytes. ``overrides`` win over all settings."""
+        """Return a producer of bytes. ``overrides`` take precedence over all settings."""
         from pykclient.config.producer_config import ProducerConfig
         from pykclient.producer.kafka_producer import KafkaProducer
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from pykclient.cli import settings
-from pykclient.cli.console import emit
+from pykclient.cli.console import confirm, emit
 from pykclient.cli.options import Command, CommandGroup, pass_session
-from pykclient.cli.outcomes import confirm
 from pykclient.cli.problems import CommandError
 from pykclient.cli.session import Session
 
@@ -90,14 +89,19 @@ def list_transactions(session: Session, /, ledger: str) -> None:
 @spark_transactions.command(cls=Command)
 @click.argument("prefix")
 @_LEDGER
+@click.option(
+    "--deleted-rows",
+    type=click.Choice(["committed", "aborted"]),
+    help="What to take transactions for whose rows were deleted, so that nobody can tell any more.",
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @pass_session
-def commit(session: Session, /, prefix: str, ledger: str, yes: bool) -> None:
-    """Commit the decided batch of a stopped query, and abort its other open transactions.
+def commit(session: Session, /, prefix: str, ledger: str, deleted_rows: str | None, yes: bool) -> None:
+    """Commit the batch of a stopped query that was decided to commit, and abort its other transactions.
 
     A torn batch then counts as done: write its missing rows first.
     """
-    _settle(session, prefix, ledger, yes, commit=True)
+    _settle(session, prefix, ledger, yes, commit=True, deleted_rows=deleted_rows)
 
 
 @spark_transactions.command(cls=Command)
@@ -106,15 +110,19 @@ def commit(session: Session, /, prefix: str, ledger: str, yes: bool) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @pass_session
 def abort(session: Session, /, prefix: str, ledger: str, yes: bool) -> None:
-    """Abort the open transactions of a stopped query that are not decided.
+    """Abort the open transactions of a stopped query that have no commit decision.
 
     A torn batch is then repeated when the query starts again, and those of its rows that are committed come twice.
     """
     _settle(session, prefix, ledger, yes, commit=False)
 
 
-def _settle(session: Session, prefix: str, ledger: str, yes: bool, *, commit: bool) -> None:
-    from pykclient.spark.transactions import settle
+def _settle(
+    session: Session, prefix: str, ledger: str, yes: bool, *, commit: bool, deleted_rows: str | None = None
+) -> None:
+    from pykclient.spark.transactions import ENDED, LOST, settle
+
+    forgotten = None if deleted_rows is None else ENDED if deleted_rows == "committed" else LOST
 
     with _driver(session, prefix, ledger) as driver:
         entry = _entry(driver, prefix, ledger)
@@ -125,7 +133,7 @@ def _settle(session: Session, prefix: str, ledger: str, yes: bool, *, commit: bo
             f"{verb} batch {entry.batch} of {prefix}, which is {entry.state}, with {found} open transactions?",
             yes,
         )
-        settled = driver.run(settle(entry, commit))
+        settled = driver.run(settle(entry, commit, forgotten))
     click.echo(f"{prefix}: batch {settled.batch} is {settled.state}")
 
 
@@ -135,7 +143,7 @@ def _settle(session: Session, prefix: str, ledger: str, yes: bool, *, commit: bo
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @pass_session
 def forget(session: Session, /, prefix: str, ledger: str, yes: bool) -> None:
-    """Remove a query that is gone for good from the ledger, so that another one can have its prefix.
+    """Remove a retired query from the ledger, so that another query can use its prefix.
 
     If the query is started again after all, a batch that its checkpoint does not know as committed is written twice.
     """

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pykclient.cli.console import emit, rich_table, shown
-from pykclient.cli.options import Command, pass_session
+from pykclient.cli.options import DURATION, Command, pass_session
 from pykclient.cli.session import Session
-from pykclient.cli.value_types import DURATION
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.types import TopicPartition
 
@@ -24,12 +23,12 @@ _TOPIC_COLUMNS: Final = ("topic", "partitions", "records_per_s", "end")
 _GROUP_COLUMNS: Final = ("group", "state", "members", "lag", "records_per_s", "changes")
 #: The rows of each table on a terminal.
 _MOST_ROWS: Final = 20
-#: Topics and groups are listed anew after this many turns. Offsets are asked for in each.
+#: Topics and groups are listed again after this many rounds. Each round asks for offsets.
 _TURNS_PER_LISTING: Final = 10
 
 
 class Sample:
-    """The offsets seen in one turn, and its time ``at_ms``. Thread: owner."""
+    """The offsets seen in one round, and its time ``at_ms``. Thread: owner."""
 
     def __init__(self, at_ms: int, ends: Mapping[TopicPartition, int]) -> None:
         self.at_ms = at_ms
@@ -38,9 +37,9 @@ class Sample:
 
 
 class Monitor:
-    """Asks the cluster for offsets and groups, and compares each turn with the one before. Thread: owner.
+    """Asks the cluster for offsets and groups, and compares each round with the one before. Thread: owner.
 
-    A turn asks each broker once for the offsets of all its partitions, and each coordinator once for those of all its
+    A round asks each broker once for the offsets of all its partitions, and each coordinator once for those of all its
     groups.
     """
 
@@ -124,7 +123,7 @@ class Monitor:
             }
 
     def _count_changes(self, name: str, group: GroupDescription) -> int:
-        """Return how many turns have seen another state or other members than the turn before: rebalances, mostly."""
+        """Return how many rounds have seen another state or other members than the round before: rebalances, mostly."""
         now = group.state.value, frozenset(member.member_id for member in group.members)
         if self._members.get(name, now) != now:
             self._changes[name] = self._changes.get(name, 0) + 1
@@ -146,7 +145,7 @@ def _rate(records: int | None, sample: Sample, before: Sample | None) -> int | N
 def top(session: Session, /, pattern: str | None, interval: int, turns: int | None) -> None:
     """Watch write rates of topics, and the lag, rates and rebalances of groups, until Ctrl-C.
 
-    PATTERN chooses topics, such as 'orders*'. In a pipe, each turn prints both tables; with --json, a line with both.
+    PATTERN chooses topics, such as 'orders*'. In a pipe, each round prints both tables; with --json, a line with both.
     """
     pause = threading.Event()
     with session.admin() as admin:

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pykclient.cli import completion
-from pykclient.cli.console import emit
-from pykclient.cli.options import Command, CommandGroup, pass_session
-from pykclient.cli.outcomes import confirm, note_failures, report
+from pykclient.cli.console import confirm, emit, note_failures, report
+from pykclient.cli.options import POSITION, SETTING, TOPIC_OPTION, Command, CommandGroup, complete_topics, pass_session
 from pykclient.cli.session import Session
-from pykclient.cli.value_types import POSITION, SETTING, TOPIC_OPTION
 from pykclient.cli.values import Position, TopicOption
 from pykclient.types import TopicPartition
 
@@ -57,10 +54,10 @@ def _summary(topic: TopicDescription) -> dict[str, Any]:
 
 
 @topics.command(cls=Command)
-@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=completion.topics)
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics)
 @pass_session
 def describe(session: Session, /, names: tuple[str, ...]) -> int:
-    """Show the partitions of topics: leaders, replicas, those in sync, and the first and next offsets."""
+    """Show the partitions of topics: leaders, replicas, in-sync replicas, and the first and next offsets."""
     with session.admin() as admin:
         described = admin.describe_topics(names)
         partitions = [
@@ -161,7 +158,7 @@ def create(
 
 
 @topics.command(cls=Command)
-@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=completion.topics)
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @pass_session
 def delete(session: Session, /, names: tuple[str, ...], yes: bool) -> None:
@@ -172,7 +169,7 @@ def delete(session: Session, /, names: tuple[str, ...], yes: bool) -> None:
 
 
 @topics.command(cls=Command)
-@click.argument("name", metavar="TOPIC", shell_complete=completion.topics)
+@click.argument("name", metavar="TOPIC", shell_complete=complete_topics)
 @click.option("-p", "--partitions", type=click.IntRange(min=1), metavar="N", help="The new number, which is higher.")
 @click.option("-c", "--set", "settings", multiple=True, type=SETTING, metavar="KEY=VALUE", help="Set a key.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Set a key back to the brokers' default.")
@@ -212,7 +209,7 @@ def partitions_of(admin: Admin, texts: Iterable[str], option: str) -> list[Topic
     """Return the partitions of texts such as ``orders`` or ``orders:0,1``. ``option`` names the option, for messages.
 
     Raises:
-        click.UsageError: a topic does not have a partition, or a text is of another form.
+        click.UsageError: a topic does not have a partition, or a text is malformed.
         UnknownTopicOrPartitionError: a topic does not exist.
     """
     found: list[TopicPartition] = []
@@ -230,7 +227,7 @@ def partitions_of(admin: Admin, texts: Iterable[str], option: str) -> list[Topic
 
 
 @topics.command("delete-records", cls=Command)
-@click.argument("wanted", nargs=-1, required=True, metavar="TOPIC[:0,1]...", shell_complete=completion.topics)
+@click.argument("wanted", nargs=-1, required=True, metavar="TOPIC[:0,1]...", shell_complete=complete_topics)
 @click.option(
     "--before",
     required=True,
@@ -241,7 +238,7 @@ def partitions_of(admin: Admin, texts: Iterable[str], option: str) -> list[Topic
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @pass_session
 def delete_records(session: Session, /, wanted: tuple[str, ...], before: Position, yes: bool) -> None:
-    """Delete the first records of partitions, and show the offset of the first one that is left in each."""
+    """Delete the first records of partitions, and show the new first offset of each."""
     confirm(session, f"Delete the first records of {', '.join(wanted)}?", yes)
     with session.admin() as admin:
         partitions = partitions_of(admin, wanted, "TOPIC")
@@ -269,14 +266,14 @@ def delete_records(session: Session, /, wanted: tuple[str, ...], before: Positio
 
 
 @topics.command("elect-leaders", cls=Command)
-@click.argument("wanted", nargs=-1, metavar="[TOPIC[:0,1]...]", shell_complete=completion.topics)
+@click.argument("wanted", nargs=-1, metavar="[TOPIC[:0,1]...]", shell_complete=complete_topics)
 @click.option(
     "--unclean", is_flag=True, help="Elect any replica, also one that is not in sync, which loses records. Asks first."
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @pass_session
 def elect_leaders(session: Session, /, wanted: tuple[str, ...], unclean: bool, yes: bool) -> None:
-    """Elect the preferred leaders of partitions, by default of all. One that leads already is a success."""
+    """Elect the preferred leaders of partitions (default: all). Succeeds if it already leads."""
     from pykclient.admin.values import ElectionType
     from pykclient.errors import ElectionNotNeededError
 
@@ -296,9 +293,9 @@ def elect_leaders(session: Session, /, wanted: tuple[str, ...], unclean: bool, y
 @click.option("--cancel", is_flag=True, help="Cancel the moves of these partitions, which are TOPIC:PARTITION.")
 @pass_session
 def reassign(session: Session, /, moves: tuple[str, ...], cancel: bool) -> None:
-    """Move partitions to other brokers, whose first one is the preferred leader. Without a move, list those under way.
+    """Move partitions to other brokers, preferred leader first. Without arguments, list moves in progress.
 
-    A move goes on after the command has ended.
+    The move continues after the command has ended.
     """
     wanted: dict[TopicPartition, list[int] | None] = {}
     for text in moves:

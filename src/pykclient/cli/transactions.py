@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pykclient.cli.console import emit
-from pykclient.cli.options import Command, CommandGroup, pass_session
-from pykclient.cli.outcomes import confirm, note_failures
+from pykclient.cli.console import confirm, emit, note_failures
+from pykclient.cli.options import DURATION, Command, CommandGroup, pass_session
 from pykclient.cli.problems import CommandError
 from pykclient.cli.session import Session
-from pykclient.cli.value_types import DURATION
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.types import TopicPartition
 
@@ -84,7 +82,7 @@ def describe(session: Session, /, ids: tuple[str, ...]) -> int:
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="Only partitions of this topic. Default: all.")
 @pass_session
 def hanging(session: Session, /, max_timeout: int, topics: tuple[str, ...]) -> None:
-    """Find transactions that are open in a partition though no coordinator will end them.
+    """Find hanging transactions: open in a partition, but unknown to their coordinator.
 
     They hold up consumers with isolation.level=read_committed. `transactions abort` ends one.
     """
@@ -139,7 +137,7 @@ def _hanging(admin: Admin, topics: Sequence[str], max_timeout_ms: int) -> list[d
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @pass_session
 def abort(session: Session, /, topic: str, partition: int, yes: bool, **producer: Any) -> None:
-    """Abort a transaction on one partition, for those that hang.
+    """Abort a hanging transaction on one partition.
 
     Its records are then skipped by consumers with isolation.level=read_committed.
     """

@@ -3,27 +3,73 @@
 from __future__ import annotations
 
 import binascii
+import io
 import os
+import select
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
+from contextlib import closing, contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Self, cast
 
+from pykclient.cli.output import Schemas
 from pykclient.cli.problems import BadInputError, CommandError, UsageError
-from pykclient.cli.progress import Progress
 from pykclient.cli.session import Session
 from pykclient.record.lines import split_lines
 from pykclient.record.row_columns import BytesColumn
 
 if TYPE_CHECKING:
+    from pykclient.cli.formats import Writer
     from pykclient.producer.columns import BatchFuture
     from pykclient.producer.future import FutureRecordMetadata
     from pykclient.producer.kafka_producer import KafkaProducer
     from pykclient.types import Header
 
-#: What is read at once from a file. This fits the processor's cache.
+
+class Progress:
+    """A progress line on stderr, if enabled. ``total_bytes`` is None if unknown.
+
+    Thread: owner.
+    """
+
+    def __init__(self, is_shown: bool, total_bytes: int | None) -> None:
+        self._is_shown = is_shown
+        self._total_bytes = total_bytes
+        self._records = 0
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Self:
+        if self._is_shown:
+            from rich.console import Console
+            from rich.progress import BarColumn, DownloadColumn, Progress as Bar, TextColumn, TransferSpeedColumn
+
+            columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TextColumn("{task.description}"))
+            self._bar = Bar(*columns, console=Console(stderr=True))
+            self._task = self._bar.add_task("", total=self._total_bytes)
+            self._bar.start()
+        return self
+
+    def advance(self, records: int, size_bytes: int) -> None:
+        """Count records that were handed to the producer."""
+        if self._bar is not None:
+            self._records += records
+            self._bar.update(self._task, advance=size_bytes, description=f"{self._records:,} records")
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+#: The number of bytes read at once from a file. This fits the processor's cache.
 _CHUNK_BYTES = 1 << 18
+
+#: The longest wait for input, in seconds, before the interpreter looks for signals.
+_SIGNALS_S: Final = 0.25
+
 #: Settings for throughput, unless the user has others: a batch nearly fills a request, as librdkafka's do, and buffers
 #: are soon used again.
 _SETTINGS: Final = {"batch.size": 1_000_000, "buffer.memory": 8 << 20}
@@ -49,6 +95,10 @@ class Wanted(NamedTuple):
     compression: str | None
     acks: str | None
     progress: bool | None
+    key_format: str | None
+    value_format: str | None
+    registry: str | None
+    registry_config: str | None
 
 
 def produce(session: Session, *, is_json_lines: bool, **options: Any) -> None:
@@ -71,7 +121,14 @@ def write(session: Session, wanted: Wanted) -> None:
         raise UsageError("--key is for all records, --key-delimiter for a key in each line: choose one")
     if wanted.form != "lines" and wanted.key_delimiter is not None:
         raise UsageError("--key-delimiter is for lines")
+    schemas = Schemas(wanted.key_format, wanted.value_format, wanted.registry, wanted.registry_config)
+    schemas.check()
     headers = _headers(wanted.headers)
+    encoder = None
+    if not schemas.is_empty:
+        from pykclient.cli import formats
+
+        encoder = formats.Writer(schemas, wanted.topic)
     overrides: dict[str, Any] = {} if _SIZES & session.settings().keys() else dict(_SETTINGS)
     if wanted.compression is not None:
         overrides["compression.type"] = wanted.compression
@@ -83,8 +140,9 @@ def write(session: Session, wanted: Wanted) -> None:
     with (
         Progress(is_shown, None if "-" in names else sum(sizes)) as progress,
         session.producer(**overrides) as producer,
+        closing(encoder or producer),
     ):
-        sending = _Sending(producer, wanted, headers, progress)
+        sending = _Sending(producer, wanted, headers, progress, encoder)
         for name in names:
             with _opened(name) as file:
                 sending.send_all(file, "stdin" if name == "-" else name)
@@ -108,7 +166,7 @@ def _headers(texts: tuple[str, ...]) -> list[Header]:
 @contextmanager
 def _opened(name: str) -> Iterator[BinaryIO]:
     if name == "-":
-        yield sys.stdin.buffer
+        yield getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
         return
     with open(name, "rb", buffering=0) as file:
         yield cast("BinaryIO", file)  # a raw file, which can do all that is used here
@@ -118,12 +176,18 @@ class _Sending:
     """Sends records and collects their results. Thread: owner."""
 
     def __init__(
-        self, producer: KafkaProducer[bytes, bytes], wanted: Wanted, headers: list[Header], progress: Progress
+        self,
+        producer: KafkaProducer[bytes, bytes],
+        wanted: Wanted,
+        headers: list[Header],
+        progress: Progress,
+        encoder: Writer | None,
     ) -> None:
         self._producer = producer
+        self._encoder = encoder
         self._wanted = wanted
         self._headers = headers
-        self._key = None if wanted.key is None else wanted.key.encode()
+        self._key = None if wanted.key is None else self._part("key", wanted.key.encode(), "--key")
         self._progress = progress
         self._waiting: deque[BatchFuture | FutureRecordMetadata] = deque()
         self.records = 0
@@ -137,9 +201,37 @@ class _Sending:
                 for part in bytes(line).split(self._wanted.delimiter):
                     if part.strip():
                         self._send_json(part, f"{name}, near line {number}")
+        elif self._encoder is not None:
+            number = 0
+            for chunk in _pieces(file, self._wanted.delimiter):
+                for part in bytes(chunk).removesuffix(self._wanted.delimiter).split(self._wanted.delimiter):
+                    number += 1
+                    self._send_line(part, f"{name}, line {number}")
         else:
             for chunk in _pieces(file, self._wanted.delimiter):
                 self._send_lines(chunk)
+
+    def _part(self, name: str, text: bytes, where: str) -> bytes | None:
+        """Return the bytes of a key or value of a line."""
+        if self._wanted.empty_is_null and not text:
+            return None
+        if self._encoder is None or not self._encoder.has(name):
+            return text
+        return self._encoder.parsed(name, text, self._headers, where)
+
+    def _send_line(self, line: bytes, where: str) -> None:
+        key, wanted, value = self._key, self._wanted, line
+        if wanted.key_delimiter is not None:
+            before, found, after = line.partition(wanted.key_delimiter)
+            if found:
+                key, value = self._part("key", before, where), after
+        data = self._part("value", value, where)
+        self._send(data, key, self._headers, wanted.partition, wanted.timestamp, len(line))
+
+    def _json_part(self, record: dict[str, Any], name: str, where: str) -> bytes | None:
+        if self._encoder is None or not self._encoder.has(name) or f"{name}_base64" in record:
+            return _bytes(record, name, where)
+        return self._encoder.encoded(name, record.get(name), self._headers, where)
 
     def _send_lines(self, chunk: memoryview) -> None:
         wanted = self._wanted
@@ -159,18 +251,21 @@ class _Sending:
         self._sent(future, count, len(chunk))
 
     def _send_file(self, file: BinaryIO) -> None:
-        value: bytes | None = file.read()
-        size = len(value or b"")
-        if self._wanted.empty_is_null:
-            value = value or None
+        wait = _input_wait(file)
+        pieces: list[bytes] = []
+        while wait() and (piece := file.read(_CHUNK_BYTES)):
+            pieces.append(piece)
+        data = b"".join(pieces)
+        size = len(data)
+        value = self._part("value", data, "the file")
         self._send(value, self._key, self._headers, self._wanted.partition, self._wanted.timestamp, size)
 
     def _send_json(self, line: bytes, where: str) -> None:
         record = _parsed(line, where)
         wanted = self._wanted
         self._send(
-            _bytes(record, "value", where),
-            _bytes(record, "key", where) if {"key", "key_base64"} & record.keys() else self._key,
+            self._json_part(record, "value", where),
+            self._json_part(record, "key", where) if {"key", "key_base64"} & record.keys() else self._key,
             [*self._headers, *_headers_of(record.get("headers") or (), where)],
             _number(record, "partition", where) if wanted.partition is None else wanted.partition,
             _number(record, "timestamp", where) if wanted.timestamp is None else wanted.timestamp,
@@ -226,10 +321,11 @@ def _pieces(file: BinaryIO, delimiter: bytes) -> Iterator[memoryview]:
 
     A pipe or a terminal is read as data arrives, so that nobody waits for a piece to fill.
     """
-    read: Callable[[memoryview], int] = getattr(file, "readinto1", None) or file.readinto  # type: ignore[attr-defined]
+    read: Callable[[memoryview], int] = file.readinto  # type: ignore[attr-defined]
+    wait = _input_wait(file)
     buffer = bytearray(_CHUNK_BYTES)
     kept = 0
-    while count := read(memoryview(buffer)[kept:]):
+    while wait() and (count := read(memoryview(buffer)[kept:])):
         size = kept + count
         end = buffer.rfind(delimiter, max(0, kept - len(delimiter) + 1), size) + len(delimiter)
         if end < len(delimiter):
@@ -242,6 +338,27 @@ def _pieces(file: BinaryIO, delimiter: bytes) -> Iterator[memoryview]:
             buffer += bytes(len(buffer))
     if kept:
         yield memoryview(buffer)[:kept]
+
+
+def _input_wait(file: BinaryIO) -> Callable[[], bool]:
+    """Return a function that waits until a read of ``file`` would not block, and returns True.
+
+    A read of a pipe or a terminal has no bound. A signal that comes after the interpreter's last look for signals and
+    before such a read is acted on after the next data only: Ctrl-C would seem to do nothing.
+    """
+    try:
+        descriptor = file.fileno()
+    except io.UnsupportedOperation:  # it is in memory
+        return lambda: True
+    if os.name != "posix":  # where only sockets can be waited for
+        return lambda: True
+
+    def wait() -> bool:
+        while not select.select([descriptor], [], [], _SIGNALS_S)[0]:
+            pass
+        return True
+
+    return wait
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from pykclient.argument_values import shown
-from pykclient.config.addresses import looks_like_one
 from pykclient.config.config_def import METRICS_CONTEXT_PREFIX, ConfigDef, Password, load
+from pykclient.config.validators import looks_like_addresses
 from pykclient.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ class AbstractConfig(Mapping[str, Any]):
     Thread: any (immutable).
     """
 
-    __slots__ = ("_used", "_values", "originals")
+    __slots__ = ("_foreign", "_used", "_values", "originals")
 
     DEFINITION: ClassVar[ConfigDef] = ConfigDef(())
 
@@ -31,6 +31,13 @@ class AbstractConfig(Mapping[str, Any]):
         if config is not None and not isinstance(config, Mapping):
             raise self._not_settings(config)
         self.originals: dict[str, Any] = self.DEFINITION.read(config or {}, kwargs)
+        #: Values of other clients' keys, which have no effect here.
+        self._foreign = {
+            key: value
+            for source in (config or {}, kwargs)
+            for name, value in source.items()
+            if (key := self.DEFINITION.canonical(name)) in self.DEFINITION.foreign
+        }
         self._used: set[str] = set()
         self._values: dict[str, Any] = self.DEFINITION.parse(self.originals)
         self._post_process(self._values)
@@ -39,7 +46,7 @@ class AbstractConfig(Mapping[str, Any]):
         hint = ""
         if isinstance(given, (list, tuple, set)) and all(isinstance(part, str) for part in given):
             given = ",".join(given)
-        if isinstance(given, str) and looks_like_one(given):
+        if isinstance(given, str) and looks_like_addresses(given):
             hint = f"; for an address write bootstrap_servers={given!r}"
         return ConfigError(f"settings are a mapping or keyword arguments, not {type(given).__name__}{hint}")
 
@@ -57,6 +64,8 @@ class AbstractConfig(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._values:
             name = name.replace("_", ".")
+            if name in self._foreign:  # such as kafka-python's api_version
+                return self._foreign[name]
         value = self._values[name]
         self._used.add(name)
         return value
@@ -120,7 +129,7 @@ class AbstractConfig(Mapping[str, Any]):
         return None if self[name] is None else self._instance(name, self[name], base)
 
     def configured_instances(self, name: str, base: type | None = None, method: str | None = None) -> list[Any]:
-        """Return the objects for a list, as ``configured_instance`` does. If one fails, the others are closed.
+        """Return the objects for a list, like ``configured_instance``. If one fails, the others are closed.
 
         Raises:
             ConfigError: that of ``configured_instance``, or an object does not have ``method``.

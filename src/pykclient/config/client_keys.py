@@ -19,7 +19,7 @@ JMX_REPORTER = "org.apache.kafka.common.metrics.JmxReporter"
 
 
 def none_means(meaning: Any) -> Callable[[Any], Any]:
-    """Return a conversion for keys for which programs written for kafka-python pass None."""
+    """Return a converter for keys that kafka-python programs set to None."""
     return lambda value: meaning if value is None else value
 
 

@@ -123,8 +123,8 @@ class CommonSettings(TypedDict, total=False):
     ssl_truststore_type: str | None
 
 
-class ConsumerSettings(CommonSettings, total=False):
-    """The settings of a KafkaConsumer."""
+class CommonConsumerSettings(CommonSettings, total=False):
+    """The settings of all consumers."""
 
     allow_auto_create_topics: bool
     auto_commit_interval_ms: float
@@ -151,12 +151,24 @@ class ConsumerSettings(CommonSettings, total=False):
     max_in_flight_requests_per_connection: Any
     max_partition_fetch_bytes: int
     max_poll_interval_ms: float
-    max_poll_records: int
     metric_group_prefix: Any
     partition_assignment_strategy: str | Collection[Any]
     session_timeout_ms: float
     share_acknowledgement_mode: str
     share_acquire_mode: str
+
+
+class ConsumerSettings(CommonConsumerSettings, total=False):
+    """The settings of a KafkaConsumer."""
+
+    max_poll_records: int
+
+
+class AIOConsumerSettings(CommonConsumerSettings, total=False):
+    """The settings of an AIOKafkaConsumer."""
+
+    max_poll_records: int | None
+    rebalance_timeout_ms: Any
 
 
 class ProducerSettings(CommonSettings, total=False):
@@ -187,3 +199,9 @@ class ProducerSettings(CommonSettings, total=False):
     transaction_timeout_ms: float
     transaction_two_phase_commit_enable: bool
     transactional_id: str | None
+
+
+class AIOProducerSettings(ProducerSettings, total=False):
+    """The settings of an AIOKafkaProducer."""
+
+    max_batch_size: int

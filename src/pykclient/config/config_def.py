@@ -35,7 +35,7 @@ class Type:
 
 
 class Importance:
-    """The likelihood that users must set a key."""
+    """The likelihood that users need to set a key."""
 
     HIGH: Final = "HIGH"
     MEDIUM: Final = "MEDIUM"
@@ -92,7 +92,7 @@ class Password:
 
 
 def white_space_remark(secret: str | None) -> str:
-    """Return a remark for the error about a refused secret, if white space at its ends may be the reason; else ""."""
+    """Return a hint for the error about a rejected secret if it begins or ends with white space, else ""."""
     if not secret or secret == secret.strip():
         return ""
     return (
@@ -243,7 +243,7 @@ class ConfigKey:
 
 
 class ForeignKey:
-    """A key that only another client has, known so that programs written for that client get a helpful response.
+    """A configuration key of another client, known so that its users get a helpful error.
 
     Values in ``harmless`` request what happens anyway, and are accepted. Other values are rejected with ``reason`` or,
     with ``ignored``, accepted with ``reason`` as a logged warning.
@@ -343,7 +343,7 @@ class ConfigDef:
         return values
 
     def _unknown(self, name: str, dotted: str) -> ConfigError:
-        from pykclient.config.librdkafka_names import advice
+        from pykclient.config.librdkafka_settings import advice
 
         if len(name) > _LONGEST_WORD and not {".", "_"} & set(name):
             # Such as a line of a private key, in a file in which a value of several lines was not continued.

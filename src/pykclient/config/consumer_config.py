@@ -1,4 +1,9 @@
-"""The consumer's keys (Java: ConsumerConfig)."""
+"""The consumer's keys (Java: ConsumerConfig).
+
+The share consumer's keys: those of a consumer, without what brokers decide for share groups.
+
+Java: ShareConsumerConfig.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,6 @@ from pykclient.config import client_keys as shared
 from pykclient.config.abstract_config import AbstractConfig
 from pykclient.config.client_keys import HIGH, LONG_MAX, LOW, MEDIUM, lower, none_means, serialization_class
 from pykclient.config.config_def import ConfigDef, ConfigKey, ForeignKey, Type
-from pykclient.config.iso_duration import parse_iso_duration_ms
 from pykclient.config.security_keys import SECURITY_KEYS
 from pykclient.config.validators import (
     CaseInsensitiveValidString,
@@ -20,6 +24,7 @@ from pykclient.config.validators import (
     ValidString,
     at_least,
     between,
+    parse_iso_duration_ms,
 )
 from pykclient.errors import ConfigError
 
@@ -366,7 +371,6 @@ _KEYS = (
     *shared.NETWORK_KEYS,
     *SECURITY_KEYS,
 )
-
 _FOREIGN = (
     *shared.KAFKA_PYTHON_KEYS,
     ForeignKey(
@@ -386,13 +390,11 @@ _FOREIGN = (
     ),
     ForeignKey("metric.group.prefix", "metrics have Kafka's group names", harmless=(None, "consumer"), ignored=True),
 )
-
 _SHARE_CONSUMERS = "it is a setting of KafkaShareConsumer"
 _NOT_IN_CONSUMER_GROUPS = {
     "share.acknowledgement.mode": _SHARE_CONSUMERS,
     "share.acquire.mode": _SHARE_CONSUMERS,
 }
-
 #: The settings that a group protocol does not have, and what to do instead.
 _NOT_WITH = {
     "classic": {
@@ -480,3 +482,40 @@ def _settle_timeouts(values: dict[str, Any], api_timeout_is_set: bool) -> None:
 
 def _is_instance_id(text: str) -> bool:
     return re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", text) is not None and text not in {".", ".."}
+
+
+_GROUP_CONFIG = "it is a setting of the group on the brokers"
+#: The keys that share consumers do not have, and what to do instead.
+_NOT_IN_SHARE_GROUPS = {
+    "auto.offset.reset": f"{_GROUP_CONFIG} (share.auto.offset.reset)",
+    "enable.auto.commit": "records are acknowledged one by one (share.acknowledgement.mode)",
+    "group.instance.id": "share groups have no static members",
+    "isolation.level": f"{_GROUP_CONFIG} (share.isolation.level)",
+    "partition.assignment.strategy": "the brokers assign partitions",
+    "interceptor.classes": "share consumers have no interceptors",
+    "session.timeout.ms": f"{_GROUP_CONFIG} (share.session.timeout.ms)",
+    "heartbeat.interval.ms": f"{_GROUP_CONFIG} (share.heartbeat.interval.ms)",
+    "group.protocol": "share groups have a protocol of their own",
+    "group.remote.assignor": "the brokers assign partitions",
+}
+
+
+class ShareConsumerConfig(ConsumerConfig):
+    """A share consumer's configuration.
+
+    Raises:
+        ConfigError: a key is unknown, a value is wrong, or a share consumer cannot have the key.
+    """
+
+    __slots__ = ()
+
+    DEFINITION: ClassVar[ConfigDef] = ConsumerConfig.DEFINITION
+
+    def _post_process(self, values: dict[str, Any]) -> None:
+        for name, instead in _NOT_IN_SHARE_GROUPS.items():
+            if self.is_set(name):
+                raise ConfigError(f"{name} cannot be set for a KafkaShareConsumer: {instead}", key=name)
+        super()._post_process(values)
+
+    def _check_group_protocol(self, values: dict[str, Any]) -> None:
+        """Do nothing: the keys of the protocols were checked before."""

@@ -54,7 +54,7 @@ def parse_jaas_config(value: Password) -> JaasEntry:
     """Return the entry of a ``sasl.jaas.config``.
 
     Raises:
-        ConfigError: the text has another form, or names an unknown login module. The error shows no values.
+        ConfigError: the text is malformed, or names an unknown login module. The error shows no values.
     """
     tokens = _tokens(value.value)
     if not tokens:

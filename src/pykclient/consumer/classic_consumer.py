@@ -7,18 +7,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykclient.clock import FOREVER_MS, Timer
-from pykclient.consumer.application_events import Round, Steps, Wait, client_instance_id, metadata_update, result_of
-from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
+from pykclient.consumer.application_driver import Round, Steps, Wait, client_instance_id, metadata_update, result_of
 from pykclient.consumer.consumer_components import ConsumerComponents
-from pykclient.consumer.coordinator.membership_operation import DEFAULT
-from pykclient.consumer.due_times import ends_with
+from pykclient.consumer.consumer_metadata import SoleReader
 from pykclient.consumer.fetch import AnyFetch, ColumnsFetch, Fetch
+from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
 from pykclient.consumer.fetch_state import FetchPosition
-from pykclient.consumer.request_future import RequestFuture
-from pykclient.consumer.request_manager import timeout_error
-from pykclient.consumer.sole_reader import SoleReader
+from pykclient.consumer.request_manager import RequestFuture, ends_with, timeout_error
+from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidGroupIdError, KafkaError
-from pykclient.network.signal_errors import raise_if_of_signal_handler
+from pykclient.network.failures import raise_if_of_signal_handler
 from pykclient.record.columns import ColumnMemory
 from pykclient.record.record_batch import MAX_INT64
 from pykclient.types import (
@@ -36,9 +34,9 @@ if TYPE_CHECKING:
 
     from pykclient.consumer.coordinator.commit_request_manager import OffsetCommitCallback
     from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
-    from pykclient.consumer.coordinator.coordinated_consumer import Offsets
-    from pykclient.consumer.subscription_pattern import SubscriptionPattern
+    from pykclient.consumer.coordinator.group_member import Offsets
     from pykclient.consumer.subscription_state import TopicPattern
+    from pykclient.consumer.values import SubscriptionPattern
 
 F = TypeVar("F", bound=AnyFetch)
 
@@ -133,7 +131,9 @@ class ClassicConsumer:
                     finally:
                         yield from self._coordinator.revoke_all()
                 finally:
-                    yield from self._coordinator.leave_group(DEFAULT, "the consumer unsubscribed from all topics")
+                    yield from self._coordinator.leave_group(
+                        GroupMembershipOperation.DEFAULT, "the consumer unsubscribed from all topics"
+                    )
         finally:
             self._undelivered.clear()
             self._subscriptions.unsubscribe()
@@ -231,6 +231,7 @@ class ClassicConsumer:
     def begin_columns(self, fetch: ColumnsFetch) -> None:
         """Prepare for ``collect_columns``: rewind to records that wait for a loop, pause partitions at their end."""
         self.give_back()
+        self._fetches.sizes.ends = fetch.until
         for tp in fetch.until:
             position = self._subscriptions.position_or_none(tp)
             if position is not None and position.offset >= fetch.end_offset(tp):
@@ -431,7 +432,7 @@ class ClassicConsumer:
         return initialized
 
     def position(self, tp: TopicPartition, timer: Timer) -> Steps[int]:
-        """Return the offset of the next record that the application will get, and look it up if it is unknown.
+        """Return the offset of the next record for the application; look it up if it is unknown.
 
         Raises:
             IllegalStateError: ``tp`` is not assigned.
@@ -456,7 +457,7 @@ class ClassicConsumer:
                 raise timeout_error(self._client, f"the position of {tp}", timer.timeout_ms, self._why_no_position(tp))
 
     def backoff(self, timer: Timer) -> Timer:
-        """Return the time after which to look again for what ``timer`` waits for: not at once, even without backoff."""
+        """Return the time until the next check of ``timer``'s condition: never 0, even without backoff."""
         return Timer(self._clock, min(timer.remaining_ms, max(1, self._retry_backoff_ms)))
 
     def _why_no_position(self, tp: TopicPartition) -> Exception | str | None:
@@ -513,7 +514,7 @@ class ClassicConsumer:
                 self.rewind({tp: waiting[tp]})
 
     def rewind(self, positions: Mapping[TopicPartition, FetchPosition]) -> None:
-        """Rewind to ``positions``, whatever happened to the partitions, to fetch again what was not returned."""
+        """Rewind to ``positions`` to fetch records that were not returned again."""
         for tp, wanted in positions.items():
             if not self._subscriptions.is_assigned(tp):
                 continue
@@ -596,7 +597,7 @@ class ClassicConsumer:
         return self._subscriptions.partition_end_offset(tp, 0)
 
     def current_lag(self, tp: TopicPartition) -> int | None:
-        """Return the number of records between what the application has received and the end of ``tp``, if known."""
+        """Return the number of records between the last one received and the end of ``tp``, or None if unknown."""
         lag = self._offsets.current_lag(tp)
         waiting = self._undelivered.next_positions().get(tp)
         position = self._subscriptions.position_or_none(tp)
@@ -644,7 +645,7 @@ class ClassicConsumer:
         return False
 
     def client_instance_id(self, timer: Timer) -> Steps[UUID | None]:
-        """Return the id that a broker has given to this client, or None if there is none when the timer expires."""
+        """Return the client instance id that a broker assigned, or None if the timer expires first."""
         return client_instance_id(self._client, self._metadata, self._clock, timer)
 
     def group_metadata(self) -> ConsumerGroupMetadata:

@@ -1,36 +1,61 @@
-"""The data of one partition from a fetch response, returned piece by piece."""
+"""The data of one partition from a fetch response, returned piece by piece, and the buffer of such data.
+
+Java: CompletedFetch, FetchBuffer, Deserializers.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence, Set as AbstractSet
+from typing import TYPE_CHECKING, Any, Self
 
 from pykclient.caused_errors import caused_by, innermost
 from pykclient.consumer.fetch_config import READ_COMMITTED
 from pykclient.errors import IllegalStateError, KafkaError, RecordDeserializationError
-from pykclient.record import columns as record_columns
-from pykclient.record import record_cursor
-from pykclient.record.checksum import crc32c
+from pykclient.record import columns as record_columns, record_cursor
 from pykclient.record.columns import ColumnCursor
 from pykclient.record.memory_records import MemoryRecords
-from pykclient.record.record_batch import MAX_INT64, CursorOwner
+from pykclient.record.record_batch import MAX_INT64, CursorOwner, Deserializer, crc32c
+from pykclient.serialization import BYTES
 from pykclient.types import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from pykclient.consumer.deserializers import Deserializers
     from pykclient.consumer.fetch_config import FetchConfig
-    from pykclient.consumer.fetch_metrics import FetchMetricsAggregator
+    from pykclient.consumer.fetch_context import FetchMetricsAggregator
     from pykclient.consumer.subscription_state import SubscriptionState
-    from pykclient.log_context import PrefixLogger
+    from pykclient.log_context import LogContext, PrefixLogger
     from pykclient.protocol.messages.fetch import FetchResponse
     from pykclient.record.columns import Columns
     from pykclient.record.record_batch import Cursor, RecordBatch
 
-    AnyCursor = Cursor | ColumnCursor
 
+class Deserializers:
+    """A deserializer for keys and one for values, each called with topic, headers and bytes.
+
+    A deserializer of ``None`` returns the bytes unchanged, which is the fastest. Deserializers are not called for null
+    keys and values, which remain None. Thread: any.
+    """
+
+    __slots__ = ("key", "value")
+
+    def __init__(self, key: Deserializer | None = None, value: Deserializer | None = None) -> None:
+        self.key = key
+        self.value = value
+
+    @classmethod
+    def of(cls, key: Any, value: Any) -> Self:
+        """Return the deserializers of two objects with a method ``deserialize``."""
+        return cls(_function(key), _function(value))
+
+
+def _function(deserializer: Any) -> Deserializer | None:
+    return None if deserializer is BYTES else deserializer.deserialize
+
+
+if TYPE_CHECKING:
+    AnyCursor = Cursor | ColumnCursor
 #: The type in a control record's key, after two bytes of version.
 _ABORT = b"\x00\x00"
 
@@ -453,3 +478,86 @@ class CompletedFetch:
 def _of_deserializer(error: RecordDeserializationError) -> RecordDeserializationError:
     """Return the error of a deserializer for the application, which may catch it by the class of its cause."""
     return caused_by(error, innermost(error.__cause__ or error))
+
+
+class FetchBuffer:
+    """A queue of completed fetches, and ``next_in_line_fetch``, whose records are being returned.
+
+    Thread: application.
+    """
+
+    __slots__ = ("_log", "_queued", "completed", "next_in_line_fetch", "removals")
+
+    def __init__(self, log_context: LogContext) -> None:
+        self._log = log_context.logger(__name__)
+        #: The queue. Only this class changes it.
+        self.completed: deque[CompletedFetch] = deque()
+        self._queued: set[CompletedFetch] = set()  # the members of completed, for fast lookup
+        self.next_in_line_fetch: CompletedFetch | None = None
+        #: A number that changes whenever a fetch leaves the queue.
+        self.removals = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.completed
+
+    def has_completed_fetches(self, predicate: Callable[[CompletedFetch], bool]) -> bool:
+        return any(map(predicate, self.completed))
+
+    def add(self, fetch: CompletedFetch) -> None:
+        self.completed.append(fetch)
+        self._queued.add(fetch)
+
+    def add_all(self, fetches: Sequence[CompletedFetch]) -> None:
+        self.completed.extend(fetches)
+        self._queued.update(fetches)
+
+    def peek(self) -> CompletedFetch | None:
+        return self.completed[0] if self.completed else None
+
+    def poll(self) -> CompletedFetch | None:
+        if not self.completed:
+            return None
+        self.removals += 1
+        fetch = self.completed.popleft()
+        self._queued.discard(fetch)
+        return fetch
+
+    def holds(self, fetch: CompletedFetch) -> bool:
+        """Return whether ``fetch`` is in the buffer and still has data."""
+        return fetch in self._queued or (fetch is self.next_in_line_fetch and not fetch.is_consumed)
+
+    def newest_first(self) -> Iterator[CompletedFetch]:
+        """Yield all fetches that have data, from the last to be returned to the first."""
+        yield from reversed(self.completed)
+        if self.next_in_line_fetch is not None and not self.next_in_line_fetch.is_consumed:
+            yield self.next_in_line_fetch
+
+    def retain_all(self, partitions: AbstractSet[TopicPartition]) -> None:
+        """Drop the data of all other partitions."""
+        self.removals += 1
+        kept: deque[CompletedFetch] = deque()
+        for fetch in self.completed:
+            if fetch.partition in partitions:
+                kept.append(fetch)
+            else:
+                self._drop(fetch)
+        self.completed = kept
+        self._queued = set(kept)
+        if self.next_in_line_fetch is not None and self.next_in_line_fetch.partition not in partitions:
+            self._drop(self.next_in_line_fetch)
+            self.next_in_line_fetch = None
+
+    def reset(self) -> None:
+        """Drop everything, in whatever state it is."""
+        self.removals += 1
+        self.completed = deque()
+        self._queued = set()
+        self.next_in_line_fetch = None
+
+    def _drop(self, fetch: CompletedFetch) -> None:
+        self._log.debug("Dropping fetched records of %s, which is no longer fetched", fetch.partition)
+        fetch.drain()
+
+    def close(self) -> None:
+        self.retain_all(frozenset())

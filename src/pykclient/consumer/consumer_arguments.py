@@ -14,9 +14,9 @@ from uuid import UUID
 from pykclient import topic_names
 from pykclient.argument_values import check_callable, elements, plain_number, shown, text, whole_number
 from pykclient.clock import FOREVER_MS
-from pykclient.config import addresses
+from pykclient.config import validators
 from pykclient.config.consumer_config import ConsumerConfig
-from pykclient.consumer.coordinator.membership_operation import DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP
+from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import IllegalArgumentError
 from pykclient.record.record_batch import MAX_INT32, MAX_INT64
 from pykclient.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
@@ -40,7 +40,7 @@ def settings_and_topics(
     if isinstance(config, ConsumerConfig) and settings:
         config = {**config.originals}
     for name in args:
-        if isinstance(name, str) and addresses.looks_like_one(name):
+        if isinstance(name, str) and validators.looks_like_addresses(name):
             raise IllegalArgumentError(
                 f"{name!r} is an address, but {client}'s positional arguments are topics; write "
                 f"bootstrap_servers={name!r}"
@@ -370,7 +370,11 @@ def group_membership_operation(value: Any) -> str:
     Raises:
         IllegalArgumentError: there is no such value.
     """
-    known = (DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP)
+    known = (
+        GroupMembershipOperation.DEFAULT,
+        GroupMembershipOperation.LEAVE_GROUP,
+        GroupMembershipOperation.REMAIN_IN_GROUP,
+    )
     if not isinstance(value, str) or value not in known:
         raise IllegalArgumentError(f"group_membership_operation must be one of {', '.join(known)}, not {shown(value)}")
     return value

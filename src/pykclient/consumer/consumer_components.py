@@ -9,41 +9,85 @@ from typing import TYPE_CHECKING
 
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.application_driver import ApplicationDriver
-from pykclient.consumer.assignors.loading import assignor_instances
-from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
-from pykclient.consumer.consumer_interceptors import ConsumerInterceptors
+from pykclient.consumer.completed_fetch import Deserializers, FetchBuffer
+from pykclient.consumer.consumer_face import ThreadGuard
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.coordinator.group_rebalance_config import CONSUMER, GroupRebalanceConfig
-from pykclient.consumer.deserializers import Deserializers
-from pykclient.consumer.fetch_buffer import FetchBuffer
+from pykclient.consumer.coordinator.coordinator_metrics import METRIC_PREFIX
+from pykclient.consumer.coordinator.membership import CONSUMER, GroupRebalanceConfig
+from pykclient.consumer.fetch import UndeliveredRecords
 from pykclient.consumer.fetch_collector import FetchCollector
-from pykclient.consumer.fetch_config import FetchConfig
-from pykclient.consumer.fetch_context import FetchContext
-from pykclient.consumer.fetch_metrics import FetchMetricsManager
+from pykclient.consumer.fetch_config import AutoOffsetResetStrategy, FetchConfig
+from pykclient.consumer.fetch_context import FetchContext, FetchMetricsManager
 from pykclient.consumer.fetch_request_manager import FetchRequestManager
 from pykclient.consumer.kafka_consumer_metrics import KafkaConsumerMetrics
 from pykclient.consumer.network_client_delegate import NetworkClientDelegate
 from pykclient.consumer.offsets_request_manager import OffsetsRequestManager
+from pykclient.consumer.partition_assignors import assignor_instances
 from pykclient.consumer.subscription_state import SubscriptionState
-from pykclient.consumer.thread_guard import ThreadGuard
 from pykclient.consumer.topic_metadata_request_manager import TopicMetadataRequestManager
-from pykclient.consumer.undelivered_records import UndeliveredRecords
+from pykclient.consumer.values import ConsumerInterceptors
 from pykclient.errors import ConfigError
 from pykclient.log_context import LogContext
 from pykclient.metrics import MetricConfig, Metrics
-from pykclient.metrics.app_info import register_app_info
+from pykclient.metrics.metrics import register_app_info
 from pykclient.network.api_versions import ApiVersions
-from pykclient.network.authorization_errors import principal_of
+from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses, resolver_for
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
+from pykclient.network.failures import principal_of
 from pykclient.network.kafka_client import KafkaClient
 from pykclient.serialization import deserializer_for
 from pykclient.types import UNKNOWN_EPOCH, OffsetAndMetadata
 
 if TYPE_CHECKING:
+    from pykclient.config.abstract_config import AbstractConfig
     from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
-    from pykclient.consumer.coordinator.coordinated_consumer import Offsets
+    from pykclient.consumer.coordinator.group_member import Offsets
     from pykclient.consumer.fetch_state import FetchPosition
+    from pykclient.metrics.sensor import Sensor
     from pykclient.types import TopicPartition
+
+#: Fetches, lookups and commits to one node are few, so none has to wait for another.
+_MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION = 100
+
+
+def consumer_network_client(
+    config: AbstractConfig,
+    client_id: str,
+    metrics: Metrics,
+    log_context: LogContext,
+    api_versions: ApiVersions,
+    metadata: ConsumerMetadata,
+    throttle_time_sensor: Sensor,
+    environment: Environment,
+    rng: random.Random,
+) -> KafkaClient:
+    """Return a network client for the bootstrap servers, which ``metadata`` gets as its first nodes.
+
+    Raises:
+        ConfigError: a setting is wrong, or no bootstrap server's name can be resolved.
+    """
+    addresses = parse_and_validate_addresses(
+        config["bootstrap.servers"],
+        config["client.dns.lookup"],
+        resolver_for(config, environment.host_resolver),
+        log_context,
+        environment.clock,
+    )
+    metadata.bootstrap(addresses)
+    return create_network_client(
+        config,
+        client_id,
+        metrics,
+        METRIC_PREFIX,
+        log_context,
+        api_versions,
+        metadata,
+        _MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION,
+        throttle_time_sensor=throttle_time_sensor,
+        environment=environment,
+        rng=rng,
+    )
+
 
 _sequence = itertools.count(1)
 
@@ -103,8 +147,6 @@ class ConsumerComponents:
         self.api_versions = api_versions = ApiVersions()
         fetch_metrics = FetchMetricsManager(self.metrics)
         if kafka_client is None:
-            from pykclient.consumer.consumer_network_client import consumer_network_client
-
             kafka_client = consumer_network_client(
                 config,
                 self.client_id,
@@ -152,7 +194,7 @@ class ConsumerComponents:
         register_app_info(self.metrics)
 
     def _measure_queues(self) -> None:
-        from pykclient.consumer.async_consumer_metrics import AsyncConsumerMetrics
+        from pykclient.consumer.kafka_consumer_metrics import AsyncConsumerMetrics
 
         metrics = self.client.metrics = AsyncConsumerMetrics(self.metrics, self.clock)
         coordinator = self.coordinator
@@ -168,7 +210,7 @@ class ConsumerComponents:
             return None
         # Imported here, because a consumer without a group starts faster without them.
         from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
-        from pykclient.consumer.coordinator.coordinated_consumer import CoordinatedConsumer
+        from pykclient.consumer.coordinator.group_member import CoordinatedConsumer
 
         config = self.config
         interval_ms = config["auto.commit.interval.ms"] if config["enable.auto.commit"] else None
@@ -198,7 +240,7 @@ class ConsumerComponents:
         return self.consumed()
 
     def consumed(self) -> Offsets:
-        """Return the offsets to commit: the positions, held back where the application has not received all records."""
+        """Return the offsets to commit: the positions, but not beyond records that the application has received."""
         offsets = self.subscriptions.all_consumed()
         hold_back(offsets, self.undelivered.next_positions())
         return offsets

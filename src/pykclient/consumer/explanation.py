@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from pykclient.consumer.fetch_config import READ_COMMITTED
 from pykclient.explanation import counted, page, shown_duration
-from pykclient.network.connection_failures import shown_node
+from pykclient.network.failures import shown_node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pykclient.consumer.consumer_components import ConsumerComponents
     from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
-    from pykclient.consumer.share.share_consumer_components import ShareConsumerComponents
+    from pykclient.consumer.share.share_consumer import ShareConsumerComponents
     from pykclient.consumer.share.share_coordinator import ShareCoordinator
 
 #: The most partitions that are listed, those with the largest lag.
@@ -21,7 +21,7 @@ _MOST_PARTITIONS = 20
 
 
 def explain_consumer(name: str, components: ConsumerComponents) -> str:
-    """Return a page of text on the state of a consumer. Thread: any."""
+    """Return a report of a consumer's state. Thread: any."""
     now_ms = components.clock.now_ms()
     subscriptions = components.subscriptions
     config = components.config
@@ -44,7 +44,7 @@ def explain_consumer(name: str, components: ConsumerComponents) -> str:
 
 
 def explain_share_consumer(name: str, components: ShareConsumerComponents) -> str:
-    """Return a page of text on the state of a share consumer. Thread: any."""
+    """Return a report of a share consumer's state. Thread: any."""
     now_ms = components.clock.now_ms()
     subscriptions = components.subscriptions
     assigned = sorted(str(tp) for tp, _ in subscriptions.states())

@@ -8,19 +8,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pykclient import errors
-from pykclient.consumer.fetch_utils import request_metadata_update
+from pykclient.consumer.fetch_context import request_metadata_update
 from pykclient.errors import IllegalStateError, KafkaError, OffsetOutOfRangeError
-from pykclient.network.authorization_errors import topics_denied
+from pykclient.network.failures import topics_denied
 from pykclient.record.record_batch import MAX_INT64
 
 if TYPE_CHECKING:
-    from pykclient.consumer.completed_fetch import CompletedFetch
-    from pykclient.consumer.deserializers import Deserializers
+    from pykclient.consumer.completed_fetch import CompletedFetch, Deserializers, FetchBuffer
     from pykclient.consumer.fetch import AnyFetch, ColumnsFetch, Fetch
-    from pykclient.consumer.fetch_buffer import FetchBuffer
     from pykclient.consumer.fetch_config import FetchConfig
-    from pykclient.consumer.fetch_context import FetchContext
-    from pykclient.consumer.fetch_metrics import FetchMetricsManager
+    from pykclient.consumer.fetch_context import FetchContext, FetchMetricsManager
     from pykclient.consumer.fetch_state import FetchPosition
     from pykclient.types import TopicPartition
 

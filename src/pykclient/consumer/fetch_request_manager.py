@@ -1,21 +1,26 @@
-"""Building fetch requests and handling their responses (Java: FetchRequestManager, AbstractFetch)."""
+"""Building fetch requests and handling their responses (Java: FetchRequestManager, AbstractFetch).
+
+While a broker has nothing new, requests follow themselves: see StandingFetch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING
+from struct import Struct
+from typing import TYPE_CHECKING, Final
 
-from pykclient.consumer.completed_fetch import CompletedFetch
-from pykclient.consumer.fetch_buffer import FetchBuffer
-from pykclient.consumer.fetch_messages import FetchRequestBuilder
-from pykclient.consumer.fetch_metrics import FetchMetricsAggregator
-from pykclient.consumer.fetch_session_handler import FetchRequestData, FetchSessionHandler, PartitionData
+from pykclient.consumer.completed_fetch import CompletedFetch, FetchBuffer
+from pykclient.consumer.fetch_context import FetchMetricsAggregator, FetchSizes, request_metadata_update
+from pykclient.consumer.fetch_session_handler import (
+    FetchRequestBuilder,
+    FetchRequestData,
+    FetchSessionHandler,
+    PartitionData,
+)
 from pykclient.consumer.fetch_state import NO_NODE
-from pykclient.consumer.fetch_utils import request_metadata_update
-from pykclient.consumer.offsets_for_leader_epoch_utils import can_validate
+from pykclient.consumer.offsets_request_manager import can_validate
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
-from pykclient.consumer.standing_fetch import StandingFetch
 from pykclient.errors import (
     FencedLeaderEpochError,
     FetchSessionIdNotFoundError,
@@ -32,22 +37,100 @@ from pykclient.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from pykclient.network.client_request import CORRELATION_ID_AT, RenewalTemplate
 from pykclient.network.cluster import ZERO_UUID
-from pykclient.network.connection_failures import COORDINATOR_ID_BASE
+from pykclient.network.failures import COORDINATOR_ID_BASE, SPARE_ID_BASE
 from pykclient.network.metadata import LeaderIdAndEpoch
+from pykclient.protocol.headers import encode_request
 from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.consumer.fetch_config import FetchConfig
-    from pykclient.consumer.fetch_context import FetchContext
-    from pykclient.consumer.fetch_metrics import FetchMetricsManager
+    from pykclient.consumer.fetch_context import FetchContext, FetchMetricsManager
     from pykclient.consumer.fetch_state import FetchPosition
-    from pykclient.consumer.request_future import RequestFuture
-    from pykclient.network.client_request import ClientResponse
-    from pykclient.protocol.messages.fetch import FetchResponse
+    from pykclient.consumer.request_manager import RequestFuture
+    from pykclient.network.client_request import ClientRequest, ClientResponse, Repetitions
+    from pykclient.network.network_receive import Frame
+    from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
+
+#: From this version on, a request's body begins with the same fields as in the latest.
+_OLDEST_VERSION: Final = 15
+_INT32: Final = Struct(">i")
+#: max_wait_ms, min_bytes, max_bytes, isolation_level and session_id, which precede the session's epoch.
+_BEFORE_EPOCH: Final = Struct(">iiibi")
+#: A response without partitions, after its correlation id: the header's tags, throttle_time_ms, error_code, session_id,
+#: the number of topics plus 1, tags.
+_EMPTY_RESPONSE: Final = Struct(">bihibb")
+
+
+class StandingFetch:
+    """Repeats an incremental fetch request without changes after each empty response.
+
+    An idle consumer gets an empty response every ``fetch.max.wait.ms``. Its next request differs only in the
+    correlation id and in the session's epoch, so these are written into a copy of its bytes. Other requests and
+    responses take dozens of objects and two hundred calls.
+
+    ``build`` returns the request in a version. ``is_wanted()`` tells whether the same request would be created again.
+    In a wait, a poller that can does the same without Python code; see ``StandingRequests``. Thread: application.
+    """
+
+    __slots__ = ("_build", "_epoch_at", "_frame", "_handler", "_is_wanted", "_metrics", "_nothing_new")
+
+    def __init__(
+        self,
+        build: Callable[[int], FetchRequest],
+        handler: FetchSessionHandler,
+        metrics: FetchMetricsManager,
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        self._build = build
+        self._handler = handler
+        self._metrics = metrics
+        self._is_wanted = is_wanted
+        self._frame = b""
+        self._epoch_at = 0
+        self._nothing_new = b""
+
+    def __call__(
+        self, request: ClientRequest, version: int, response: Frame, correlation_id: int, now_ms: int
+    ) -> bytes | None:
+        """Return the next request, with this correlation id, if ``response`` is empty and fits the session.
+
+        Then the response has been handled. None if it has to be parsed.
+        """
+        if version < _OLDEST_VERSION:
+            return None
+        if not self._frame:
+            self._prepare(version, request.client_id)
+        if response[4:] != self._nothing_new or not self._is_wanted():
+            return None
+        self._metrics.record_latency(request.destination, now_ms - request.created_ms, now_ms)
+        frame = bytearray(self._frame)
+        _INT32.pack_into(frame, CORRELATION_ID_AT, correlation_id)
+        _INT32.pack_into(frame, self._epoch_at, self._handler.next_epoch())
+        return bytes(frame)
+
+    def template(self) -> RenewalTemplate | None:
+        """Return the arguments with which a poller repeats the last call; None if it would return None."""
+        if not self._is_wanted():
+            return None
+        return RenewalTemplate(self._nothing_new, self._frame, self._epoch_at, self._handler.epoch)
+
+    def repeated(self, request: ClientRequest, done: Repetitions, now_ms: int) -> None:
+        """Record that a poller has repeated the request by itself."""
+        self._handler.skip_epochs(done.repeats)
+        self._metrics.record_latencies(request.destination, done.latencies_ms, now_ms)
+        self._metrics.throttle_time_sensor.record_all(done.throttle_times_ms, now_ms)
+
+    def _prepare(self, version: int, client_id: str | None) -> None:
+        request = self._build(version)
+        self._nothing_new = _EMPTY_RESPONSE.pack(0, 0, 0, request.session_id, 1, 0)
+        self._frame = encode_request(request, version, 0, client_id).getvalue()
+        body_at = CORRELATION_ID_AT + 4 + 2 + len((client_id or "").encode()) + 1  # the id has a length, tags follow
+        self._epoch_at = body_at + _BEFORE_EPOCH.size
+
 
 INVALID_LOG_START_OFFSET = -1
-
 _LEADER_MOVED = frozenset((NotLeaderOrFollowerError.code, FencedLeaderEpochError.code))
 #: After these errors a request that begins a new session follows immediately.
 _SESSION_LOST = frozenset((FetchSessionIdNotFoundError.code, InvalidFetchSessionEpochError.code))
@@ -91,10 +174,15 @@ class FetchRequestManager:
         self._api_versions = context.api_versions
         self._config = fetch_config
         self._fetch_buffer = fetch_buffer
+        #: For polls that read up to an end offset.
+        self.sizes = FetchSizes(fetch_config.fetch_size)
         self._metrics_manager = metrics_manager
         self.pending: list[UnsentRequest] = []  # for the next poll
         self._session_handlers: dict[int, FetchSessionHandler] = {}
-        self._nodes_with_pending_fetch_requests: set[int] = set()
+        #: By node id: the request, the id of its connection, and its contents.
+        self._in_flight: dict[int, tuple[UnsentRequest, int, FetchRequestData]] = {}
+        #: By the ids of their connections: requests whose responses do not matter any more.
+        self._superseded: dict[int, FetchRequestData] = {}
         #: Nodes whose last response held only errors: the time until which they are skipped, which no response can end,
         #: and the metadata version then.
         self.resting_nodes: dict[int, tuple[int, int]] = {}
@@ -156,9 +244,9 @@ class FetchRequestManager:
             self._wake_nodes(self._clock.now_ms())
         # Collect all nodes before building the first request. Building a request advances its session, so it must be
         # sent; an error of another node would lose it.
-        nodes: list[Node] = []
+        nodes: list[tuple[Node, Node]] = []  # each with its connection's
         for node_id in subscriptions.fetch_node_ids():
-            if node_id in self._nodes_with_pending_fetch_requests or node_id in self.resting_nodes:
+            if node_id in self._in_flight or node_id in self.resting_nodes:
                 continue
             if node_id == NO_NODE:
                 is_all_busy = False
@@ -167,12 +255,13 @@ class FetchRequestManager:
             elif not self._has_buffered(node_id):
                 is_all_busy = False
                 node = self._available_node(node_id)
-                if node is not None:
-                    nodes.append(node)
-        for node in nodes:
+                connection = None if node is None else self._free_connection(node)
+                if node is not None and connection is not None:
+                    nodes.append((node, connection))
+        for node, connection in nodes:
             data = self._build(node.id)
             renewal = self._renewal(node.id, data) if data.is_repeatable else None
-            self._create(node, data, self._on_success, self._on_failure, renewal)
+            self._create(node, connection, data, self._on_success, self._on_failure, renewal)
         if is_all_busy:
             self._all_busy_at = changes
         return len(nodes)
@@ -180,35 +269,69 @@ class FetchRequestManager:
     def _create(
         self,
         node: Node,
+        connection: Node,
         data: FetchRequestData,
         on_success: Callable[[Node, FetchRequestData, ClientResponse], object],
         on_failure: Callable[[Node, FetchRequestData, Exception], object],
         renewal: StandingFetch | None = None,
     ) -> RequestFuture[ClientResponse]:
-        self._nodes_with_pending_fetch_requests.add(node.id)
+        if self._superseded.pop(connection.id, None) is not None:
+            self._client.close_async(connection)
         builder = FetchRequestBuilder(self._config, data, renewal)
-        request = UnsentRequest(builder, node)
+        request = UnsentRequest(builder, connection)
+        self._in_flight[node.id] = request, connection.id, data
         request.future.add_listener(partial(on_success, node, data), partial(on_failure, node, data))
         self.pending.append(request)
         self._client.managers.poll_soon()
         return request.future
 
     def _renewal(self, node_id: int, data: FetchRequestData) -> StandingFetch:
-        is_wanted = partial(self._is_wanted_again, node_id, self._metadata.update_version)
+        is_wanted = partial(self._is_wanted_again, node_id, data, self._metadata.update_version)
         handler = self._session_handlers[node_id]
         return StandingFetch(FetchRequestBuilder(self._config, data).build, handler, self._metrics_manager, is_wanted)
 
-    def _is_wanted_again(self, node_id: int, metadata_version: int) -> bool:
+    def _is_wanted_again(self, node_id: int, data: FetchRequestData, metadata_version: int) -> bool:
         """Return whether the next round of a poll would send the same request to this node again.
 
         Nothing can be buffered for a node with a request in flight, and other calls do not fetch.
         """
         return (
             self._client.awaits_records
+            and self._is_in_flight(node_id, data)
             and metadata_version == self._metadata.update_version
             and self._subscriptions.is_fetched_as_before(node_id)
             and not self._sessions_end
         )
+
+    def supersede(self, tp: TopicPartition, offset: int) -> None:
+        """Let the next fetch begin at once, because ``tp`` must be read from ``offset``.
+
+        A broker answers the requests of a connection in order. So a fetch that waits for records, perhaps at the end of
+        the log, would hold up the next one for ``fetch.max.wait.ms``, as it does in Java. Its response is dropped.
+        """
+        node_id = self._subscriptions.fetch_node_id(tp)
+        if node_id is None or node_id not in self._in_flight or self._sessions_end:
+            return
+        request, connection_id, data = self._in_flight[node_id]
+        requested = data.session_partitions.get(tp)
+        if requested is not None and requested.fetch_offset == offset:
+            return
+        if request in self.pending:
+            self.pending.remove(request)
+        else:
+            self._superseded[connection_id] = data
+        self._session_handlers[node_id].supersede()
+        self._is_answered(node_id, data)
+
+    def _free_connection(self, node: Node) -> Node | None:
+        """Return the node whose connection the next fetch takes, if that can be used now.
+
+        If both of a broker's connections have a superseded fetch, the second one is closed and opened again.
+        """
+        if node.id not in self._superseded:
+            return node
+        spare = Node(SPARE_ID_BASE - node.id, node.host, node.port)
+        return None if self._client.is_unavailable(spare) else spare
 
     def _has_buffered(self, node_id: int) -> bool:
         """Return whether data is buffered for partitions that are fetched from this node.
@@ -270,19 +393,29 @@ class FetchRequestManager:
             handler = self._session_handlers[node_id] = FetchSessionHandler(self._log_context, node_id)
         if handler.next_is_incremental:
             changes = self._subscriptions.take_changes_of(node_id)
+            if self.sizes.outdated:
+                changes.update(self._outdated(node_id))
             return handler.build_changes(
-                {tp: None if at is None else self._partition_data(at) for tp, at in changes.items()}
+                {tp: None if at is None else self._partition_data(tp, at) for tp, at in changes.items()}
             )
         wanted = self._subscriptions.fetchable_partitions_of(node_id)
-        return handler.build({tp: self._partition_data(at) for tp, at in wanted.items()})
+        return handler.build({tp: self._partition_data(tp, at) for tp, at in wanted.items()})
 
-    def _partition_data(self, position: FetchPosition) -> PartitionData:
+    def _outdated(self, node_id: int) -> dict[TopicPartition, FetchPosition]:
+        """Return the partitions of a node whose fetches were too small, which need not have moved."""
+        wanted = self._subscriptions.fetchable_partitions_of(node_id)
+        found = {tp: wanted[tp] for tp in self.sizes.outdated if tp in wanted}
+        self.sizes.outdated = {tp for tp in self.sizes.outdated if tp in self.sizes.ends and tp not in found}
+        return found
+
+    def _partition_data(self, tp: TopicPartition, position: FetchPosition) -> PartitionData:
         offset, _, leader, topic_id = position
         epoch = leader.epoch
+        size_bytes = self.sizes.of(tp, offset) if self.sizes.ends else self._config.fetch_size
         # Without the call of PartitionData.__new__, which is Python code.
         return tuple.__new__(
             PartitionData,
-            (topic_id or ZERO_UUID, offset, INVALID_LOG_START_OFFSET, self._config.fetch_size, epoch, None),
+            (topic_id or ZERO_UUID, offset, INVALID_LOG_START_OFFSET, size_bytes, epoch, None),
         )
 
     def _drop_preferred_read_replicas_that_are_gone(self) -> None:
@@ -313,15 +446,17 @@ class FetchRequestManager:
             if node is None or not handler.session_id or self._client.is_unavailable(node):
                 continue
             handler.notify_close()
-            if node_id in self._nodes_with_pending_fetch_requests:
+            if node_id in self._in_flight or node_id in self._superseded:
                 node = Node(COORDINATOR_ID_BASE - node_id, node.host, node.port)
-            futures.append(self._create(node, handler.build({}), self._on_close_success, self._on_close_failure))
+            futures.append(self._create(node, node, handler.build({}), self._on_close_success, self._on_close_failure))
         return futures
 
     # --- responses -------------------------------------------------------------------------------------------------
 
     def _on_success(self, node: Node, data: FetchRequestData, response: ClientResponse) -> None:
         """Buffer the fetched data, one CompletedFetch per partition."""
+        if self._was_superseded(data):
+            return
         try:
             if self._sessions_end:
                 return  # a response to an earlier fetch: its session has already moved on
@@ -341,12 +476,15 @@ class FetchRequestManager:
             aggregator = FetchMetricsAggregator(self._metrics_manager, partitions)
             completed: list[CompletedFetch] = []
             moved: dict[TopicPartition, LeaderIdAndEpoch] = {}
+            has_ends = bool(self.sizes.ends)
             for tp, partition_data in partitions.items():
                 requested = data.session_partitions[tp]  # the session handler has checked that it was requested
                 if partition_data.error_code in _LEADER_MOVED and self._is_of_present_topic(tp, requested):
                     hint = partition_data.current_leader
                     if hint.leader_id != -1 and hint.leader_epoch != -1:
                         moved[tp] = LeaderIdAndEpoch(hint.leader_id, hint.leader_epoch)
+                if has_ends and partition_data.records:
+                    self.sizes.learn(tp, partition_data.records)
                 completed.append(
                     CompletedFetch(
                         self._completed_fetch_log,
@@ -365,12 +503,24 @@ class FetchRequestManager:
             if codes and codes <= _RETRIED:
                 self._let_rest(node.id)
         finally:
-            self._is_answered(node)
+            self._is_answered(node.id, data)
 
-    def _is_answered(self, node: Node) -> None:
-        """Note that no request to ``node`` is in flight any more."""
+    def _is_answered(self, node_id: int, data: FetchRequestData) -> None:
+        """Note that ``data`` is not in flight to the node any more."""
         self._all_busy_at = None
-        self._nodes_with_pending_fetch_requests.discard(node.id)
+        if self._is_in_flight(node_id, data):
+            del self._in_flight[node_id]
+
+    def _is_in_flight(self, node_id: int, data: FetchRequestData) -> bool:
+        return node_id in self._in_flight and self._in_flight[node_id][2] is data
+
+    def _was_superseded(self, data: FetchRequestData) -> bool:
+        """Return whether the response to ``data`` is to be dropped, and free its connection for other fetches."""
+        for connection_id, superseded in self._superseded.items():
+            if superseded is data:
+                del self._superseded[connection_id]
+                return True
+        return False
 
     def _is_of_present_topic(self, tp: TopicPartition, requested: PartitionData) -> bool:
         """Return False if the topic was created again since the request, because its leader epochs start again."""
@@ -386,8 +536,10 @@ class FetchRequestManager:
                 tp, leader, can_validate=can_validate(self._api_versions, leader.leader)
             )
 
-    def _on_failure(self, node: Node, _data: FetchRequestData, error: Exception) -> None:
+    def _on_failure(self, node: Node, data: FetchRequestData, error: Exception) -> None:
         """Handle a failed request: start a new session, and read its partitions from their leaders."""
+        if self._was_superseded(data):
+            return
         if isinstance(error, UnsupportedVersionError):
             # Retrying cannot help. Without an error (as in Java) the topic would look empty.
             self.unsupported = UnsupportedVersionError(f"cannot read from {node.host}:{node.port}: {error}")
@@ -397,14 +549,14 @@ class FetchRequestManager:
             for tp in handler.session_topic_partitions():
                 self._subscriptions.clear_preferred_read_replica(tp)
         finally:
-            self._is_answered(node)
+            self._is_answered(node.id, data)
 
     def _on_close_success(self, node: Node, data: FetchRequestData, _response: ClientResponse) -> None:
-        self._is_answered(node)
+        self._is_answered(node.id, data)
         self._log.debug("Node %d ended its fetch session (%s)", node.id, data.metadata)
 
     def _on_close_failure(self, node: Node, data: FetchRequestData, error: Exception) -> None:
-        self._is_answered(node)
+        self._is_answered(node.id, data)
         self._log.debug("Node %d keeps its fetch session (%s) for a while: %s", node.id, data.metadata, error)
 
     def raise_unsupported(self) -> None:
@@ -414,10 +566,11 @@ class FetchRequestManager:
             raise error
 
     def reset(self) -> None:
-        """Drop all requests, sessions and buffered data after an exception that may have struck anywhere."""
+        """Drop all requests, sessions and buffered data after an unexpected exception."""
         self._fetch_buffer.reset()
         self.pending = []
         self._all_busy_at = None
-        self._nodes_with_pending_fetch_requests = set()
+        self._in_flight = {}
+        self._superseded = {}
         self._session_handlers = {}
         self._last_buffered = {}

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
-from pykclient.consumer.fetch_config import READ_COMMITTED
+from pykclient.consumer.fetch_config import READ_COMMITTED, AutoOffsetResetStrategy
 from pykclient.errors import IllegalStateError
 from pykclient.network.metadata import NO_LEADER_OR_EPOCH, LeaderAndEpoch
 from pykclient.types import OffsetAndMetadata, TopicPartition
@@ -204,7 +203,7 @@ class TopicPartitionState:
         return self.position is not None and leader.leader is not None and self.position.current_leader == leader
 
     def maybe_validate_position(self, leader: LeaderAndEpoch) -> bool:
-        """Note the current leader. Return True if the position must be validated."""
+        """Set the current leader. Return True if the position must be validated."""
         if self.fetch_state is AWAIT_RESET or leader.leader is None:
             return False
         position = self.position
@@ -218,7 +217,7 @@ class TopicPartitionState:
             self._move(FETCHING, self.position._replace(current_leader=leader))
 
     def set_topic_id(self, topic_id: UUID | None) -> None:
-        """Set the topic's id, which was unknown when the position was set, or is no longer known to the brokers."""
+        """Set the topic's id, if it was unknown or the brokers no longer know it."""
         if self.position is not None:
             self.position = self.position._replace(topic_id=topic_id)
 
@@ -241,7 +240,7 @@ class TopicPartitionState:
     def lag_and_lead(self, isolation_level: int) -> tuple[int | None, int | None]:
         """Return the records from the position to the readable end, and from the start of the log to the position.
 
-        None stands for what is unknown. Thread: any.
+        None means unknown. Thread: any.
         """
         position = self.position
         if position is None:

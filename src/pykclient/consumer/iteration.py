@@ -1,21 +1,123 @@
-"""Loops over the records and batches of a consumer."""
+"""Loops over the records and batches of a consumer, and polls that return Arrow columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
+from pykclient.argument_values import checked_flag, shown
 from pykclient.clock import Timer
-from pykclient.types import ConsumerRecord
+from pykclient.consumer import consumer_arguments
+from pykclient.consumer.fetch import ColumnsFetch
+from pykclient.errors import IllegalArgumentError, IllegalStateError
+from pykclient.record.columns import COLUMN_NAMES, Columns, checked_names
+from pykclient.record.record_batch import MAX_INT32
+from pykclient.types import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pykclient.clock import Clock
-    from pykclient.consumer.application_events import Steps
-    from pykclient.consumer.arrow_reader import ArrowReader
+    from pykclient.consumer.application_driver import Steps
     from pykclient.consumer.classic_consumer import ClassicConsumer
-    from pykclient.consumer.thread_guard import ThreadGuard
+    from pykclient.consumer.consumer_face import ThreadGuard
+
+
+class ColumnDecoder(Protocol):
+    """Decodes a column of bytes, such as ``pykclient.schema_registry.avro_columns``. Thread: application."""
+
+    def into(self, batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+        """Return the batch with the column ``name`` decoded. It has the columns topic, partition and offset."""
+
+
+class ArrowReader:
+    """The checked arguments of ``KafkaConsumer.poll_arrow``. Thread: application.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+        IllegalStateError: the consumer has interceptors.
+        IllegalArgumentError: an argument is invalid.
+    """
+
+    __slots__ = (
+        "_arrow",
+        "_consumer",
+        "_decoders",
+        "_ends",
+        "_max_bytes",
+        "_max_records",
+        "_names",
+        "_views",
+        "_wanted",
+    )
+
+    def __init__(
+        self,
+        consumer: ClassicConsumer,
+        max_records: int | None,
+        max_bytes: int | None,
+        names: Sequence[str] | None,
+        views: bool,
+        until: Mapping[TopicPartition, int] | None = None,
+        key: ColumnDecoder | None = None,
+        value: ColumnDecoder | None = None,
+    ) -> None:
+        from pykclient.record import arrow
+
+        arrow.pyarrow()  # raises ImportError before any records are taken
+        if consumer.is_intercepted:
+            raise IllegalStateError("interceptors do not see columns: read with poll(), or without interceptor.classes")
+        self._arrow = arrow
+        self._consumer = consumer
+        self._max_records = consumer_arguments.max_records(max_records) or MAX_INT32
+        self._max_bytes = consumer_arguments.max_bytes(max_bytes) or max(1, consumer.fetch_max_bytes)
+        self._names = checked_names(consumer_arguments.columns(names))  # before anything is read
+        self._wanted = self._names
+        self._decoders = _decoders(key, value, self._wanted)
+        if self._decoders:
+            needed = {*self._wanted, "topic", "partition", "offset"}
+            self._names = tuple(name for name in COLUMN_NAMES if name in needed)
+        self._views = checked_flag(views, "binary_view")
+        self._ends = consumer_arguments.ends(until)
+
+    def take(self, timer: Timer) -> Steps[tuple[pa.RecordBatch, ColumnsFetch]]:
+        """Poll once. The caller must mark the fetch as returned once the application has the batch."""
+        fetch = self._new_fetch()
+        yield from self._consumer.poll_columns(timer, fetch, self._max_records)
+        return self._decoded(self._arrow.record_batch(fetch.columns)), fetch
+
+    def take_buffered(self) -> ColumnsFetch:
+        """Take buffered rows without polling; the fetch may be empty."""
+        fetch = self._new_fetch()
+        self._consumer.begin_columns(fetch)
+        return self._consumer.collect_columns(fetch, self._max_records)
+
+    def batch(self, fetch: ColumnsFetch | None) -> pa.RecordBatch:
+        """Return the rows of ``fetch``; None means no rows."""
+        return self._arrow.record_batch((fetch or self._new_fetch()).columns)
+
+    def _decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self._decoders:
+            return batch
+        for name, decoder in self._decoders.items():
+            batch = decoder.into(batch, name)
+        return batch.select([*self._wanted, *(name for name in batch.schema.names if name not in COLUMN_NAMES)])
+
+    def _new_fetch(self) -> ColumnsFetch:
+        columns = Columns(self._names, self._max_bytes, self._views, self._consumer.column_memory)
+        return ColumnsFetch(columns, self._ends)
+
+
+def _decoders(
+    key: ColumnDecoder | None, value: ColumnDecoder | None, names: tuple[str, ...]
+) -> dict[str, ColumnDecoder]:
+    found = {name: decoder for name, decoder in (("key", key), ("value", value)) if decoder is not None}
+    for name, decoder in found.items():
+        if not hasattr(decoder, "into"):
+            raise IllegalArgumentError(f"{name} must decode columns, as avro_columns() does, not {shown(decoder)}")
+        if name not in names:
+            raise IllegalArgumentError(f"columns: {name!r} is to be decoded, but is not among them")
+    return found
 
 
 class Iteration:

@@ -12,15 +12,17 @@ from pykclient.argument_values import checked_flag
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer import consumer_arguments
-from pykclient.consumer.arrow_reader import ArrowReader, ColumnDecoder
-from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from pykclient.consumer.classic_consumer import DEFAULT_REBALANCE_REASON, ClassicConsumer
 from pykclient.consumer.consumer_components import ConsumerComponents
-from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS, ConsumerFace
-from pykclient.consumer.coordinator.membership_operation import DEFAULT
-from pykclient.consumer.iteration import Iteration
-from pykclient.consumer.offset_commit_future import OffsetCommitFuture
-from pykclient.consumer.subscription_pattern import SubscriptionPattern
+from pykclient.consumer.consumer_face import (
+    DEFAULT_CLOSE_TIMEOUT_MS,
+    ENDING_TIMEOUT_MS,
+    ConsumerFace,
+    OffsetCommitFuture,
+)
+from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
+from pykclient.consumer.iteration import ArrowReader, ColumnDecoder, Iteration
+from pykclient.consumer.values import GroupMembershipOperation, SubscriptionPattern
 from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.network.environment import Environment
 from pykclient.types import (
@@ -303,7 +305,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
 
         ``until`` maps partitions to end offsets. Records from the end offset on are not returned, and a partition that
         has no records before it is paused. Its position is then at or after the end offset, even if no record has that
-        offset.
+        offset. Little is fetched beyond end offsets: fetches have the estimated size of what is left.
 
         ``key`` and ``value`` decode these columns, such as ``pykclient.schema_registry.avro_columns(registry)``. If a
         row cannot be decoded, the error names it, and the next poll returns the same rows.
@@ -695,7 +697,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
         self,
         autocommit: bool = True,
         timeout_ms: float | None = None,
-        group_membership_operation: str = DEFAULT,
+        group_membership_operation: str = GroupMembershipOperation.DEFAULT,
     ) -> None:
         """Commit the positions if commits are automatic, leave the group, and close all connections.
 
@@ -722,7 +724,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             if self._guard.is_nested and self._consumer.is_closing:
                 return  # called by the rebalance listener that close() is calling
             self._guard.require_outermost()
-            # If an exception is propagating, the application may not have processed the records at hand.
+            # If an exception is propagating, the application may not have processed the last records.
             self._consumer.hold_back_last()
             # The consumer stays open until this is done, because the rebalance listener may use it.
             try:
@@ -742,7 +744,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             raise failure
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        """Close the consumer. After an exception, do not commit: the records at hand may not have been processed.
+        """Close the consumer. After an exception, do not commit: the last records may not have been processed.
 
         Takes at most half a second if the program is being ended, for example by Ctrl-C. A generator that is closed
         because its caller leaves a loop exits the block normally.

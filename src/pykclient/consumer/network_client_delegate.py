@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from pykclient.consumer.request_managers import RequestManagers
+from pykclient.consumer.request_manager import RequestManagers
 from pykclient.errors import DisconnectError, KafkaTimeoutError
-from pykclient.network.connection_failures import shown_node, shown_node_id
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
+from pykclient.network.failures import shown_node, shown_node_id
 
 if TYPE_CHECKING:
     from pykclient.clock import Clock
-    from pykclient.consumer.async_consumer_metrics import AsyncConsumerMetrics
+    from pykclient.consumer.kafka_consumer_metrics import AsyncConsumerMetrics
     from pykclient.consumer.request_manager import UnsentRequest
     from pykclient.network.client_request import ClientResponse
-    from pykclient.network.kafka_client import KafkaClient
-    from pykclient.network.telemetry.client_instance_id import IdentifiedTelemetry
+    from pykclient.network.kafka_client import IdentifiedTelemetry, KafkaClient
     from pykclient.types import Node
 
 #: The longest time that a poll waits.
@@ -86,6 +85,8 @@ class NetworkClientDelegate:
         environment: Environment = SYSTEM_ENVIRONMENT,
     ) -> None:
         self._client = client
+        #: The client that holds the connections. Thread: see there.
+        self.network = client
         self._clock = clock
         self._retry_backoff_ms = retry_backoff_ms
         self.default_request_timeout_ms = request_timeout_ms
@@ -101,6 +102,7 @@ class NetworkClientDelegate:
         self.connection_failed = client.connection_failed
         self._pending_disconnects: deque[Node] = deque()  # any thread
         self._pending_connects: deque[Node] = deque()  # any thread
+        self._pending_closes: deque[Node] = deque()  # any thread
         #: Records the time between polls, and until requests are sent; None with the classic group protocol.
         self.metrics: AsyncConsumerMetrics | None = None
         #: True while the holder of the lease is at work, and after an exception has interrupted it.
@@ -111,13 +113,17 @@ class NetworkClientDelegate:
         self.awaits_partitions = False
 
     def add(self, unsent: UnsentRequest, is_background: bool) -> None:
-        """Queue a request, which the next poll sends if its node is ready."""
+        """Queue a request. The next poll sends it if its node is ready."""
         timeout_ms = self.default_request_timeout_ms if unsent.timeout_ms is None else unsent.timeout_ms
         self._arrived.append(_Pending(unsent, self._clock.now_ms(), timeout_ms, is_background, self.answered))
 
     def disconnect_async(self, node: Node) -> None:
         """Close the connection to ``node`` in the next poll, which fails its requests."""
         self._pending_disconnects.append(node)
+
+    def close_async(self, node: Node) -> None:
+        """Close the connection to ``node`` in the next poll, and drop its pending requests."""
+        self._pending_closes.append(node)
 
     def try_connect(self, node: Node) -> None:
         """Connect in the next poll if the backoff allows, so that an old failure no longer counts against the node."""
@@ -150,14 +156,14 @@ class NetworkClientDelegate:
         return now_ms
 
     def begin_poll(self, timeout_ms: int, now_ms: int) -> int:
-        """Do the part of ``poll`` before its wait; return how long that may last, at most ``timeout_ms``.
+        """Run the part of ``poll`` before its wait; return the wait's limit, at most ``timeout_ms``.
 
         For a driver that waits itself, such as an event loop: it does the I/O and calls ``end_poll``.
         """
         return self._client.begin_poll(self._send_all(timeout_ms, now_ms), now_ms)
 
     def end_poll(self, now_ms: int) -> list[ClientResponse]:
-        """Do the part of ``poll`` after its I/O; return the responses."""
+        """Run the part of ``poll`` after its I/O; return the responses."""
         responses = self._client.end_poll(now_ms)
         self._complete_all(now_ms)
         return responses
@@ -167,6 +173,10 @@ class NetworkClientDelegate:
         client = self._client
         if self.metrics is not None:
             self.metrics.record_poll(now_ms)
+        while self._pending_closes:  # before requests arrive that are to take a new connection
+            node = self._pending_closes.popleft()
+            self._unsent.pop(node, None)
+            client.close_node(node.id_string)
         if self._arrived:
             self._take_arrived()  # a disconnect fails them too
         while self._pending_disconnects:
@@ -208,7 +218,7 @@ class NetworkClientDelegate:
             self.lease.release()
 
     def transmit(self, now_ms: int) -> None:
-        """Send requests where that needs no waiting, and complete none.
+        """Send requests that need no waiting, and complete none.
 
         Also move on connections that are being made, and read ahead what nodes have sent meanwhile.
         """
@@ -300,7 +310,7 @@ class NetworkClientDelegate:
     # --- recovery from exceptions ------------------------------------------------------------------------------------
 
     def end_interrupted_wait(self) -> bool:
-        """Return True if the exception that ended the last call struck while it waited for the network.
+        """Return True if the last call was interrupted while it waited for the network.
 
         In that case no step was interrupted halfway, and connections and requests remain valid. Thread: application.
         """
@@ -311,7 +321,7 @@ class NetworkClientDelegate:
             return True
 
     def reset(self) -> None:
-        """Drop all connections and requests, in whatever state an exception has left them. Thread: application."""
+        """Drop all connections and requests after an unexpected exception. Thread: application."""
         with self.lease:
             self._client.drop_connections()
             for queue in (self._arrived, self.answered, self._pending_disconnects, self._pending_connects):
@@ -342,7 +352,7 @@ class NetworkClientDelegate:
             return self._client.least_loaded_node(self._clock.now_ms()).node
 
     def unsent_request_count(self) -> int:
-        """Return the number of requests that are not sent yet. Needs no lease: it may be off by those on their way."""
+        """Return the approximate number of unsent requests. Needs no lease."""
         return len(self._arrived) + sum(map(len, list(self._unsent.values())))
 
     def pending_request_count(self, node: Node | None = None) -> int:

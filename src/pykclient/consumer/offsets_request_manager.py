@@ -1,31 +1,20 @@
-"""Lookups of offsets, and resets and validations of positions (Java: OffsetsRequestManager)."""
+"""Lookups of offsets, and resets and validations of positions (Java: OffsetsRequestManager).
+
+Java: OffsetFetcherUtils and ListOffsetsRequest; for validation with the leader's log (KIP-320),
+OffsetsForLeaderEpochUtils and PositionsValidator.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pykclient import errors
 from pykclient.clock import FOREVER_MS
-from pykclient.consumer.auto_offset_reset_strategy import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from pykclient.consumer.fetch_config import READ_COMMITTED
+from pykclient.consumer.fetch_config import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, READ_COMMITTED
 from pykclient.consumer.fetch_state import FetchPosition
-from pykclient.consumer.offset_fetcher_utils import (
-    ListOffsetData,
-    ListOffsetResult,
-    handle_list_offset_response,
-    list_offsets_builder,
-    offsets_for_times_result,
-)
-from pykclient.consumer.offsets_for_leader_epoch_utils import (
-    can_validate,
-    handle_response,
-    prepare_request,
-)
-from pykclient.consumer.positions_validator import PositionsValidator
-from pykclient.consumer.request_future import RequestFuture
-from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
-from pykclient.consumer.timed_operation import TimedOperation
+from pykclient.consumer.request_manager import NOTHING, PollResult, RequestFuture, TimedOperation, UnsentRequest
 from pykclient.errors import (
     InvalidMetadataError,
     KafkaError,
@@ -33,16 +22,282 @@ from pykclient.errors import (
     RetriableError,
     TopicAuthorizationError,
 )
+from pykclient.network.client_request import RequestBuilder
+from pykclient.network.failures import topics_denied
 from pykclient.protocol.messages.list_offsets import ListOffsetsRequest
-from pykclient.types import UNKNOWN_EPOCH, Node, OffsetAndTimestamp, TopicPartition
+from pykclient.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from pykclient.types import UNKNOWN_EPOCH, UNKNOWN_OFFSET, Node, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
+    from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
     from pykclient.consumer.fetch_context import FetchContext
     from pykclient.consumer.fetch_state import LogTruncation
+    from pykclient.log_context import PrefixLogger
+    from pykclient.network.api_versions import ApiVersions
     from pykclient.network.client_request import ClientResponse
+    from pykclient.protocol.messages.list_offsets import ListOffsetsResponse
+    from pykclient.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
+
+#: After these errors a retry, or another leader, may succeed.
+RETRIED = frozenset(
+    error.code
+    for error in (
+        errors.NotLeaderOrFollowerError,
+        errors.ReplicaNotAvailableError,
+        errors.KafkaStorageError,
+        errors.OffsetNotAvailableError,
+        errors.LeaderNotAvailableError,
+        errors.FencedLeaderEpochError,
+        errors.UnknownLeaderEpochError,
+    )
+)
+_CONSUMER_REPLICA_ID = -1
+
+
+class ListOffsetData(NamedTuple):
+    """The offset, timestamp and epoch that were found for one partition."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int | None
+
+
+class ListOffsetResult(NamedTuple):
+    """The offsets that were found, and the partitions to retry. Partitions in neither have no such offset."""
+
+    fetched_offsets: dict[TopicPartition, ListOffsetData]
+    partitions_to_retry: set[TopicPartition]
+
+
+def list_offsets_builder(
+    partitions: Mapping[TopicPartition, ListOffsetsRequest.ListOffsetsPartition],
+    isolation_level: int,
+    require_timestamps: bool,
+    timeout_ms: int,
+) -> RequestBuilder:
+    """Return a request for one node, limited to versions that support its timestamps."""
+    topics: dict[str, ListOffsetsRequest.ListOffsetsTopic] = {}
+    for tp, partition in partitions.items():
+        topic = topics.get(tp.topic)
+        if topic is None:
+            topic = topics[tp.topic] = ListOffsetsRequest.ListOffsetsTopic(name=tp.topic)
+        topic.partitions.append(partition)
+    oldest = ListOffsetsRequest.VERSIONS[0]
+    if isolation_level == READ_COMMITTED:
+        oldest = max(oldest, 2)
+    elif require_timestamps:
+        oldest = max(oldest, 1)
+    request = ListOffsetsRequest(
+        replica_id=_CONSUMER_REPLICA_ID,
+        isolation_level=isolation_level,
+        topics=topics.values(),
+        timeout_ms=timeout_ms,
+    )
+    return RequestBuilder(request, min_version=oldest)
+
+
+def handle_list_offset_response(log: PrefixLogger, response: ListOffsetsResponse) -> ListOffsetResult:
+    """Sort a response's partitions into found and to be retried.
+
+    Raises:
+        TopicAuthorizationError: the consumer may not describe a topic.
+    """
+    result = ListOffsetResult({}, set())
+    unauthorized: set[str] = set()
+    for topic in response.topics:
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.name, partition.partition_index)
+            code = partition.error_code
+            if not code:
+                if partition.offset != UNKNOWN_OFFSET:
+                    epoch = partition.leader_epoch if partition.leader_epoch != UNKNOWN_EPOCH else None
+                    result.fetched_offsets[tp] = ListOffsetData(partition.offset, partition.timestamp, epoch)
+            elif code == errors.UnsupportedForMessageFormatError.code:
+                # Messages from before Kafka 0.10 have no timestamps, so none matches.
+                log.debug("Cannot search %s by timestamp: its messages have none", tp)
+            elif code == TopicAuthorizationError.code:
+                unauthorized.add(topic.name)
+            else:
+                tell = log.debug if code in RETRIED else log.warning
+                tell("The offset lookup of %s will be retried: %s", tp, errors.for_code(code))
+                result.partitions_to_retry.add(tp)
+    if unauthorized:
+        raise topics_denied(log.principal, unauthorized, "DESCRIBE", "to look up offsets")
+    return result
+
+
+def offsets_for_times_result(
+    searched: Iterable[TopicPartition], found: Mapping[TopicPartition, ListOffsetData]
+) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+    """Return an entry for each partition; None if no record is late enough."""
+    result: dict[TopicPartition, OffsetAndTimestamp | None] = dict.fromkeys(searched)
+    for tp, data in found.items():
+        epoch = UNKNOWN_EPOCH if data.leader_epoch is None else data.leader_epoch
+        result[tp] = OffsetAndTimestamp(data.offset, data.timestamp, epoch)
+    return result
+
+
+#: From this version on (Kafka 2.3), permission to read a topic is enough. Before, a consumer could not use it.
+_MIN_VERSION = 3
+_NO_EPOCH = -1
+
+
+def can_validate(api_versions: ApiVersions, node: Node | None) -> bool:
+    """Return whether ``node`` supports the request. It is assumed to if its API versions are unknown."""
+    versions = None if node is None else api_versions.get(node.id_string)
+    if versions is None:
+        return True
+    supported = versions.api_version(OffsetForLeaderEpochRequest.API_KEY)
+    return supported is not None and supported.max_version >= _MIN_VERSION
+
+
+class OffsetForEpochResult(NamedTuple):
+    """The end offset and epoch by partition, and the partitions to retry."""
+
+    end_offsets: dict[TopicPartition, tuple[int, int]]
+    partitions_to_retry: set[TopicPartition]
+
+
+def handle_response(
+    log: PrefixLogger, positions: Mapping[TopicPartition, FetchPosition], response: OffsetForLeaderEpochResponse
+) -> OffsetForEpochResult:
+    """Sort a response's partitions into found and to be retried.
+
+    Raises:
+        TopicAuthorizationError: the consumer may not read a topic.
+    """
+    result = OffsetForEpochResult({}, set(positions))
+    unauthorized: set[str] = set()
+    for topic in response.topics:
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.topic, partition.partition)
+            if tp not in positions:
+                log.warning("Ignoring the end of a leader epoch of %s, which was not requested", tp)
+            elif not partition.error_code:
+                result.end_offsets[tp] = partition.end_offset, partition.leader_epoch
+                result.partitions_to_retry.discard(tp)
+            elif partition.error_code == TopicAuthorizationError.code:
+                unauthorized.add(tp.topic)
+            else:
+                tell = log.debug if partition.error_code in RETRIED else log.warning
+                tell("The validation of %s will be retried: %s", tp, errors.for_code(partition.error_code))
+    if unauthorized:
+        raise topics_denied(log.principal, unauthorized, "READ")
+    return result
+
+
+def prepare_request(positions: Mapping[TopicPartition, FetchPosition]) -> RequestBuilder:
+    """Return the request for all positions that have an epoch."""
+    topics: dict[str, OffsetForLeaderEpochRequest.OffsetForLeaderTopic] = {}
+    for tp, position in positions.items():
+        if position.offset_epoch is None:
+            continue
+        topic = topics.get(tp.topic)
+        if topic is None:
+            topic = topics[tp.topic] = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=tp.topic)
+        current = position.current_leader.epoch
+        topic.partitions.append(
+            OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+                partition=tp.partition,
+                current_leader_epoch=_NO_EPOCH if current is None else current,
+                leader_epoch=position.offset_epoch,
+            )
+        )
+    # -1 is an ordinary consumer; the schema's default, -2, is a debugging one.
+    return RequestBuilder(OffsetForLeaderEpochRequest(replica_id=-1, topics=topics.values()), min_version=_MIN_VERSION)
+
+
+class PositionsValidator:
+    """Compares positions with new metadata, and keeps a validation's error for the next poll. Thread: application."""
+
+    def __init__(self, context: FetchContext) -> None:
+        self._log = context.log_context.logger(__name__)
+        self._clock = context.clock
+        self._subscriptions = context.subscriptions
+        self._metadata = context.metadata
+        self._api_versions = context.api_versions
+        #: The metadata that positions were compared with last.
+        self.metadata_version = -1
+        self._error: Exception | None = None
+        #: The result of the next ``take_recreated``.
+        self.recreated: set[TopicPartition] = set()
+
+    def refresh_and_get_partitions_to_validate(self) -> dict[TopicPartition, FetchPosition]:
+        """Return the positions whose leader has changed, except those in backoff.
+
+        Raises:
+            KafkaError: an earlier validation failed.
+        """
+        self.maybe_throw_error()
+        self.validate_positions_on_metadata_change()
+        if not self._subscriptions.without_position:
+            return {}
+        return self._subscriptions.partitions_needing_validation(self._clock.now_ms())
+
+    def validate_positions_on_metadata_change(self) -> None:
+        """Compare all positions with the topic ids and leaders in the metadata, once per update."""
+        version = self._metadata.update_version
+        if version == self.metadata_version:
+            return
+        self.metadata_version = version
+        snapshot = self._metadata.fetch_metadata_snapshot()
+        recreated: dict[str, dict[TopicPartition, FetchPosition]] = {}
+        for tp in self._subscriptions.assigned_partitions_list():
+            topic_id = snapshot.topic_ids.get(tp.topic)
+            # A missing topic is not one without an id: it may be back in the next update.
+            if topic_id is not None or snapshot.partition_metadata(tp) is not None:
+                position = self._subscriptions.update_topic_id(tp, topic_id)
+                if position is not None:
+                    recreated.setdefault(tp.topic, {})[tp] = position
+            leader = self._metadata.current_leader(tp)
+            self._subscriptions.maybe_validate_position_for_current_leader(
+                tp, leader, can_validate=can_validate(self._api_versions, leader.leader)
+            )
+
+        for topic, positions in recreated.items():
+            self._warn_of_new_topic(topic, positions)
+            self.recreated.update(positions)
+
+    def _warn_of_new_topic(self, topic: str, positions: Mapping[TopicPartition, FetchPosition]) -> None:
+        known = ", ".join(f"{tp}: {position.offset}" for tp, position in sorted(positions.items()))
+        if self._subscriptions.has_default_offset_reset_policy():
+            then = f"reading continues at auto.offset.reset={self._subscriptions.default_reset_strategy}"
+        else:
+            then = "poll() raises until seek() is called, as auto.offset.reset is 'none'"
+        self._log.warning(
+            "Topic %s was deleted and created again; the positions in the deleted topic (%s) are dropped, and %s",
+            topic,
+            known,
+            then,
+        )
+
+    def take_recreated(self) -> set[TopicPartition]:
+        """Return and clear the partitions that were reset because their topic was re-created."""
+        recreated, self.recreated = self.recreated, set()
+        return recreated
+
+    def can_skip_update_fetch_positions(self) -> bool:
+        """Return whether there is nothing to reset, validate or initialize.
+
+        Raises:
+            KafkaError: a validation failed.
+        """
+        if self._error is not None:
+            self.maybe_throw_error()
+        return self.metadata_version == self._metadata.update_version and not self._subscriptions.without_position
+
+    def maybe_set_error(self, error: Exception) -> None:
+        if self._error is None:
+            self._error = error
+        else:
+            self._log.error("Another error is raised first, so this one of validating positions is lost: %s", error)
+
+    def maybe_throw_error(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
 
 class _Lookup(TimedOperation[Any]):
@@ -107,7 +362,7 @@ class OffsetsRequestManager:
     # --- request manager -------------------------------------------------------------------------------------------
 
     def poll(self, now_ms: int) -> PollResult:
-        """Return the requests to send now, and fail lookups whose time is over."""
+        """Return the requests to send now, and fail lookups that have timed out."""
         if not self._requests and not self._lookups:
             return NOTHING
         wait_ms = min([self._advance(lookup, now_ms) for lookup in self._lookups.copy()], default=FOREVER_MS)
@@ -262,11 +517,11 @@ class OffsetsRequestManager:
     # --- validation (KIP-320) ----------------------------------------------------------------------------------------
 
     def validate_positions_on_metadata_change(self) -> None:
-        """Note new leaders without contacting them yet, and reset positions in topics that were created again."""
+        """Record new leaders without contacting them yet, and reset positions in re-created topics."""
         self.positions_validator.validate_positions_on_metadata_change()
 
     def take_recreated(self) -> set[TopicPartition]:
-        """Return the partitions that were reset because their topic was created again, once."""
+        """Return and clear the partitions that were reset because their topic was re-created."""
         return self.positions_validator.take_recreated()
 
     def can_skip_update_fetch_positions(self) -> bool:

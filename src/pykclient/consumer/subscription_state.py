@@ -1,15 +1,14 @@
-"""The subscription of a consumer, its assigned partitions, and their positions."""
+"""The subscription of a consumer, its assigned partitions, and their positions (Java: SubscriptionState).
+
+Indexes of the assigned partitions keep requests from walking thousands of them to find a few.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
-from pykclient.consumer.consumer_rebalance_listener import (
-    ConsumerRebalanceListener as ConsumerRebalanceListener,  # programs written for kafka-python import it from here
-)
-from pykclient.consumer.fetch_config import READ_COMMITTED
+from pykclient.consumer.fetch_config import READ_COMMITTED, AutoOffsetResetStrategy
 from pykclient.consumer.fetch_state import (
     AWAIT_RESET,
     AWAIT_VALIDATION,
@@ -17,17 +16,161 @@ from pykclient.consumer.fetch_state import (
     LogTruncation,
     TopicPartitionState,
 )
-from pykclient.consumer.missing_offsets import MissingOffsets
-from pykclient.consumer.partition_index import PartitionIndex
-from pykclient.errors import IllegalArgumentError, IllegalStateError
+from pykclient.consumer.values import (
+    ConsumerRebalanceListener as ConsumerRebalanceListener,  # programs written for kafka-python import it from here
+)
+from pykclient.errors import IllegalArgumentError, IllegalStateError, NoOffsetForPartitionError
 from pykclient.log_context import LogContext
 from pykclient.types import UNKNOWN_EPOCH, Node, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from pykclient.consumer.subscription_pattern import SubscriptionPattern
+    from pykclient.consumer.values import SubscriptionPattern
     from pykclient.network.metadata import LeaderAndEpoch
+
+
+class PartitionIndex:
+    """The assignment in order, and indexes of it.
+
+    - ``without_position``: the partitions that cannot be fetched until a reset or validation completes.
+    - ``fetchable``: the fetchable partitions by the id of the node to fetch from; no empty groups.
+    - ``changed``: by node id, the partitions to tell that node about: added, removed, or with a new position.
+    - ``leased``: the partitions fetched from a preferred replica for a limited time.
+
+    The order makes fetching fair: a partition that has delivered moves to the end. Thread: owner.
+    """
+
+    __slots__ = ("assignment", "changed", "fetchable", "leased", "without_position")
+
+    def __init__(self) -> None:
+        self.assignment: dict[TopicPartition, TopicPartitionState] = {}
+        self.without_position: dict[TopicPartition, TopicPartitionState] = {}
+        self.fetchable: dict[int, dict[TopicPartition, TopicPartitionState]] = {}
+        self.changed: dict[int, dict[TopicPartition, None]] = {}
+        self.leased: dict[TopicPartition, TopicPartitionState] = {}
+
+    def file(self, tp: TopicPartition, state: TopicPartitionState, wanted: bool) -> None:
+        """Update the indexes after a change of ``state``; with ``wanted`` False the partition is not fetched."""
+        if state.fetch_state.has_valid_position:
+            self.without_position.pop(tp, None)
+        else:
+            self.without_position[tp] = state
+        node_id = state.fetch_node_id if wanted and state.is_fetchable else None
+        if node_id != state.group_node:
+            self._unfile(tp, state)
+            if node_id is not None:
+                self.fetchable.setdefault(node_id, {})[tp] = state
+                state.group_node = node_id
+        self.touch(tp, state)
+        if state.preferred_read_replica is None:
+            self.leased.pop(tp, None)
+        else:
+            self.leased[tp] = state
+
+    def _unfile(self, tp: TopicPartition, state: TopicPartitionState) -> None:
+        if state.group_node is not None:
+            group = self.fetchable[state.group_node]
+            del group[tp]
+            if not group:
+                del self.fetchable[state.group_node]
+            self.changed.setdefault(state.group_node, {})[tp] = None
+            state.group_node = None
+
+    def touch(self, tp: TopicPartition, state: TopicPartitionState) -> None:
+        """Record that the position of ``tp`` has changed."""
+        if state.group_node is not None:
+            self.changed.setdefault(state.group_node, {})[tp] = None
+
+    def replace(self, assignment: dict[TopicPartition, TopicPartitionState]) -> None:
+        """Start again with ``assignment``, none of which is filed yet."""
+        for node_id, group in self.fetchable.items():
+            self.changed.setdefault(node_id, {}).update(dict.fromkeys(group))
+        for state in self.assignment.values():
+            state.group_node = None
+        self.without_position.clear()
+        self.fetchable.clear()
+        self.leased.clear()
+        self.assignment = assignment
+
+    def move_to_end(self, tp: TopicPartition) -> None:
+        """Move ``tp`` to the end of the order; do nothing if it is not assigned."""
+        assignment = self.assignment
+        state = assignment.get(tp)
+        if state is None:
+            return
+        # No call in between: a signal handler that raised there would lose the partition.
+        del assignment[tp]
+        assignment[tp] = state
+        if state.group_node is not None:
+            group = self.fetchable[state.group_node]
+            del group[tp]
+            group[tp] = state
+
+    def expired_leases(self, now_ms: int) -> list[tuple[TopicPartition, TopicPartitionState]]:
+        return [
+            (tp, state)
+            for tp, state in self.leased.items()
+            if state.preferred_read_replica_expires_ms is not None and now_ms > state.preferred_read_replica_expires_ms
+        ]
+
+    def __iter__(self) -> Iterator[tuple[TopicPartition, TopicPartitionState]]:
+        return iter(self.assignment.items())
+
+
+class MissingOffsets:
+    """The assigned partitions without a position, a committed offset and a reset policy.
+
+    A KafkaConsumer raises an error as soon as there is one. With ``are_kept``, an error is kept until a call asks for
+    the partition: the tasks of an event loop read different partitions of one consumer. Until then, no committed offset
+    is looked up again. Thread: application.
+    """
+
+    __slots__ = ("_index", "are_kept")
+
+    def __init__(self, index: PartitionIndex) -> None:
+        self._index = index
+        self.are_kept = False
+
+    def add(self, partitions: Collection[TopicPartition]) -> None:
+        """Record that these assigned partitions have no offset to start from.
+
+        Raises:
+            NoOffsetForPartitionError: errors are not kept.
+        """
+        if partitions and not self.are_kept:
+            raise _error(partitions)
+        for tp in partitions:
+            self._index.assignment[tp].lacks_offset = True
+
+    def among(self, partitions: Collection[TopicPartition] | None) -> list[TopicPartition]:
+        """Return those of ``partitions`` (None: all) that have no offset to start from."""
+        return [
+            tp
+            for tp, state in self._index.without_position.items()
+            if state.lacks_offset and (partitions is None or tp in partitions)
+        ]
+
+    def raise_for(self, partitions: Collection[TopicPartition] | None) -> None:
+        """Raise the error of ``partitions`` (None: all), if any. Their offsets are then looked up again.
+
+        Raises:
+            NoOffsetForPartitionError: one of them has no offset to start from.
+        """
+        missing = self.among(partitions)
+        if missing:
+            for tp in missing:
+                self._index.assignment[tp].lacks_offset = False
+            raise _error(missing)
+
+
+def _error(partitions: Collection[TopicPartition]) -> NoOffsetForPartitionError:
+    names = ", ".join(map(str, sorted(partitions)))
+    return NoOffsetForPartitionError(
+        f"no committed offset and auto.offset.reset is 'none' for: {names}; seek() there, or set a policy",
+        frozenset(partitions),
+    )
+
 
 NONE = "none"
 AUTO_TOPICS = "topics"
@@ -150,7 +293,7 @@ class SubscriptionState:
         self._pattern = pattern
 
     def subscribe_broker_pattern(self, pattern: SubscriptionPattern, listener: Any = None) -> None:
-        """Subscribe to every topic that the brokers find to match."""
+        """Subscribe to every topic that matches a pattern according to the brokers."""
         self._set_type(BROKER_PATTERN)
         self._rebalance_listener = listener
         self._broker_pattern = pattern
@@ -170,7 +313,7 @@ class SubscriptionState:
         return True
 
     def group_subscribe(self, topics: Iterable[str]) -> bool:
-        """Set the topics of all members, as their leader. Return True if some are not in this member's subscription."""
+        """Set the topics of all members, as the group's leader. Return True if some are not subscribed here."""
         if not self.has_auto_assigned_partitions():
             raise IllegalStateError("only a consumer that has subscribed can belong to a group")
         self._group_subscription = frozenset(topics)
@@ -188,7 +331,7 @@ class SubscriptionState:
         self._set_assignment(())
 
     def renewed(self) -> SubscriptionState:
-        """Return a new object with the same request of the application, and with none of its results."""
+        """Return a new object with the same requested topics or pattern, and without results."""
         other = SubscriptionState(self._log_context, self._default_reset_strategy)
         other.missing.are_kept = self.missing.are_kept
         if self._type == AUTO_TOPICS:
@@ -223,11 +366,11 @@ class SubscriptionState:
         return self._broker_pattern
 
     def assigned_topic_ids(self) -> frozenset[UUID]:
-        """Return the ids of topics that the group has assigned because of the brokers' pattern. Thread: any."""
+        """Return the ids of topics that the group assigned by the brokers' pattern. Thread: any."""
         return self._assigned_topic_ids
 
     def set_assigned_topic_ids(self, topic_ids: Iterable[UUID]) -> bool:
-        """Set those ids; return whether any of them is new."""
+        """Set the ids that ``assigned_topic_ids`` returns; return whether any is new."""
         before, self._assigned_topic_ids = self._assigned_topic_ids, frozenset(topic_ids)
         return not self._assigned_topic_ids <= before
 
@@ -535,7 +678,7 @@ class SubscriptionState:
     def maybe_validate_position_for_current_leader(
         self, tp: TopicPartition, leader: LeaderAndEpoch, *, can_validate: bool = True
     ) -> bool:
-        """Note a partition's leader. Return True if the position must be validated before the next fetch.
+        """Set a partition's leader. Return True if the position must be validated before the next fetch.
 
         ``can_validate`` is True if the leader's OffsetForLeaderEpoch is new enough, as far as known.
         """
@@ -633,7 +776,7 @@ class SubscriptionState:
     def lag_and_lead(self, tp: TopicPartition, isolation_level: int) -> tuple[int | None, int | None]:
         """Return the records from the position to the readable end, and from the start of the log to the position.
 
-        None stands for what is unknown, and for both if the partition is not assigned. Thread: any.
+        None means unknown, and for both if the partition is not assigned. Thread: any.
         """
         state = self._index.assignment.get(tp)
         return (None, None) if state is None else state.lag_and_lead(isolation_level)

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
-from pykclient.consumer.request_future import RequestFuture
-from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
-from pykclient.consumer.timed_operation import TimedOperation
+from pykclient.consumer.request_manager import NOTHING, PollResult, RequestFuture, TimedOperation, UnsentRequest
 from pykclient.errors import InvalidTopicError, KafkaError, RetriableError, TopicAuthorizationError
-from pykclient.network.authorization_errors import topics_denied
 from pykclient.network.cluster import ZERO_UUID
 from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.network.failures import topics_denied
 from pykclient.network.metadata import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER, MetadataRequestBuilder
 from pykclient.types import Node, PartitionInfo, TopicDescription
 
@@ -88,7 +86,7 @@ class TopicMetadataRequestManager:
             self.pending.remove(lookup)
 
     def poll(self, now_ms: int) -> PollResult:
-        """Return the lookups to send now, and fail those whose time is over."""
+        """Return the lookups to send now, and fail those that have timed out."""
         if not self.pending:
             return NOTHING
         requests: list[UnsentRequest] = []

@@ -23,7 +23,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from opentelemetry.propagators.textmap import Getter, Setter
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
-from pykclient.consumer.consumer_interceptors import ConsumerInterceptor
+from pykclient.consumer.values import ConsumerInterceptor
 from pykclient.explanation import open_clients
 from pykclient.exporters.samples import Families, Family, MeasuredClient, samples
 from pykclient.producer.interceptors import AcknowledgedBatch, ProducerInterceptor
@@ -128,7 +128,7 @@ _GETTER = _HeaderGetter()
 
 
 def context_of(headers: Headers) -> Context:
-    """Return the trace context in a record's headers, to be the parent of what processes the record."""
+    """Return the trace context in a record's headers, for use as the parent of processing spans."""
     return propagate.extract(headers, getter=_GETTER)
 
 
@@ -149,7 +149,7 @@ def _contexts(headers_of_records: Iterable[Headers]) -> Iterator[trace.SpanConte
 
 
 class TracingProducerInterceptor(ProducerInterceptor):
-    """Puts the present trace context into the headers of each record, and makes a span of each batch.
+    """Puts the current trace context into each record's headers, and creates a span for each batch.
 
         KafkaProducer(interceptor_classes=[TracingProducerInterceptor()])
 
@@ -171,7 +171,7 @@ class TracingProducerInterceptor(ProducerInterceptor):
         self._last: tuple[Context | None, tuple[Header, ...]] = (None, ())  # a context, and its headers
 
     def configure(self, configs: Mapping[str, Any]) -> None:
-        """Take the client's id from its configuration."""
+        """Read the client's id from its configuration."""
         client_id = configs.get("client.id")
         self._client = {"messaging.client.id": client_id} if client_id else {}
 
@@ -187,7 +187,7 @@ class TracingProducerInterceptor(ProducerInterceptor):
         return headers
 
     def on_batch_acknowledgement(self, batch: AcknowledgedBatch) -> None:
-        """Make the span of a batch, unless its records are of traces that are not sampled."""
+        """Create the span of a batch, unless the traces of its records are not sampled."""
         links: dict[int, trace.Link] = {}
         has_context = False
         for context in _contexts(batch.headers):
@@ -221,7 +221,7 @@ class TracingProducerInterceptor(ProducerInterceptor):
 
 
 class RecordTracingProducerInterceptor(TracingProducerInterceptor):
-    """A ``TracingProducerInterceptor`` that also makes a span of each record, which costs far more.
+    """A ``TracingProducerInterceptor`` that also creates a span for each record, at a much higher cost.
 
     The span ``create orders`` of a record lasts from ``send`` to the acknowledgement, and holds the partition and the
     offset, or the error. The record's headers carry this span's context, so each record is told apart in a trace, and
@@ -241,7 +241,7 @@ class RecordTracingProducerInterceptor(TracingProducerInterceptor):
         return ()
 
     def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
-        """Return the record with the context of its span in its headers."""
+        """Start the record's span, and return the record with its trace context in the headers."""
         headers = list(record.headers)
         if propagate.get_global_textmap().fields & {name.lower() for name, _ in headers}:
             return record
@@ -277,7 +277,7 @@ class RecordTracingProducerInterceptor(TracingProducerInterceptor):
 
 
 class TracingConsumerInterceptor(ConsumerInterceptor):
-    """Makes a span of the records of each partition that a poll returns, with links to the traces that sent them.
+    """Creates a span per partition of each poll, with links to the traces that produced the records.
 
         KafkaConsumer("orders", interceptor_classes=[TracingConsumerInterceptor()])
 
@@ -291,12 +291,12 @@ class TracingConsumerInterceptor(ConsumerInterceptor):
         self._attributes: dict[str, str] = {}
 
     def configure(self, configs: Mapping[str, Any]) -> None:
-        """Take the ids of the client and its group from the configuration."""
+        """Read the ids of the client and its group from the configuration."""
         ids = {"messaging.client.id": "client.id", "messaging.consumer.group.name": "group.id"}
         self._attributes = {name: configs[key] for name, key in ids.items() if configs.get(key)}
 
     def on_consume(self, records: Mapping[TopicPartition, list[Any]]) -> Mapping[TopicPartition, list[Any]]:
-        """Return the records as they are, once their spans are made."""
+        """Create the spans of the records, and return the records unchanged."""
         for (topic, partition), of_partition in records.items():
             links = {}
             for context in _contexts([record.headers for record in of_partition]):

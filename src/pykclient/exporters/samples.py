@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from pykclient.errors import KafkaError
 from pykclient.explanation import open_clients
-from pykclient.metrics.metric_name import MetricName
+from pykclient.metrics.kafka_metric import MetricName
 
 _PREFIX: Final = "kafka"
 _GROUP_SUFFIX: Final = "-metrics"
@@ -15,7 +15,7 @@ _COUNTER_SUFFIX: Final = "-total"
 
 
 class MeasuredClient(Protocol):
-    """A client whose metrics can be read: a producer, a consumer or an admin client, also of ``pykclient.aio``."""
+    """A client with metrics: a producer, consumer or admin client, including those of ``pykclient.aio``."""
 
     def metrics(self, raw: bool = False) -> dict[Any, Any]: ...
 

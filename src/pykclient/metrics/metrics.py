@@ -4,19 +4,54 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
+from pykclient.argument_values import checked_flag
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import IllegalArgumentError
-from pykclient.metrics.kafka_metric import KafkaMetric
-from pykclient.metrics.metric_config import MetricConfig, RecordingLevel
-from pykclient.metrics.metric_name import MetricName
-from pykclient.metrics.metrics_reporter import MetricsContext, MetricsReporter
+from pykclient.metrics.kafka_metric import KafkaMetric, MetricConfig, MetricName, RecordingLevel
 from pykclient.metrics.sensor import Sensor, SensorOptions
+from pykclient.version import __version__
+
+
+class MetricsContext:
+    """The labels that describe a client's metrics (KIP-606; Java: MetricsContext). Thread: any (immutable)."""
+
+    NAMESPACE: Final = "_namespace"
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        self._labels = dict(labels)
+
+    def context_labels(self) -> dict[str, str]:
+        """Return the labels: ``_namespace``, such as "kafka.producer", and those set as ``metrics.context.<label>``."""
+        return dict(self._labels)
+
+
+class MetricsReporter:
+    """A reporter, which is notified of added and removed metrics, and may read their values at any time.
+
+    Its errors are logged and otherwise ignored. Any object with these methods will do. Thread: any (the thread that
+    adds or removes the metric).
+    """
+
+    def context_change(self, metrics_context: MetricsContext) -> None:
+        """Receive the client's labels (KIP-606). Called before ``init``. Optional."""
+
+    def init(self, metrics: Sequence[KafkaMetric]) -> None:
+        """Handle the existing metrics. Called before the following methods."""
+
+    def metric_change(self, metric: KafkaMetric) -> None:
+        """Handle an added metric."""
+
+    def metric_removal(self, metric: KafkaMetric) -> None:
+        """Handle a removed metric."""
+
+    def close(self) -> None:
+        """Release resources, as the client is closing."""
+
 
 _logger = logging.getLogger(__name__)
-
 #: The minimum interval between searches for expired sensors.
 _SWEEP_INTERVAL_MS = 30_000
 
@@ -178,7 +213,7 @@ class Metrics:
     # --- telemetry -------------------------------------------------------------------------------------------------
 
     def register_for_subscription(self, metric: KafkaMetric) -> bool:
-        """Add a metric of the application to those that are pushed (KIP-1076). It replaces one of the same name.
+        """Push a metric of the application (KIP-1076). Replaces one of the same name.
 
         Return False, and change nothing, if the client has a metric of this name.
         """
@@ -189,7 +224,7 @@ class Metrics:
             return True
 
     def unregister_from_subscription(self, metric: KafkaMetric) -> bool:
-        """Push a metric of the application no more. Return False if there is none of its name."""
+        """Stop pushing a metric of the application. Return False if there is none of its name."""
         with self._lock:
             return self._of_application.pop(metric.metric_name, None) is not None
 
@@ -201,7 +236,7 @@ class Metrics:
             return {**self._of_application, **metrics}
 
     def update_labels(self, **labels: str) -> None:
-        """Set attributes of the client that each push has from now on."""
+        """Set attributes of the client for all later pushes."""
         with self._lock:
             self._labels = {**self._labels, **labels}
 
@@ -243,3 +278,76 @@ def _tell(reporter: MetricsReporter, method: str, *args: Any) -> None:
         getattr(reporter, method)(*args)
     except Exception:
         _logger.exception("Metrics reporter %s failed in %s", type(reporter).__name__, method)
+
+
+_GROUP: Final = "app-info"
+#: The value of ``commit-id``, as packages do not hold the commit that they were built from.
+_UNKNOWN: Final = "unknown"
+
+
+def register_app_info(metrics: Metrics) -> None:
+    """Register the version of this package, and when the client started, in milliseconds since the epoch."""
+    start_ms = metrics.clock.wall_ms()
+    for name, value, description in (
+        ("version", __version__, "The version of pykclient"),
+        ("commit-id", _UNKNOWN, "The commit that the package was built from"),
+        ("start-time-ms", start_ms, "When the client started, in milliseconds since the epoch"),
+    ):
+        metrics.add_metric(metrics.metric_name(name, _GROUP, description), _constant(value))
+
+
+def _constant(value: object) -> Callable[[MetricConfig, int], object]:
+    return lambda _config, _now_ms: value
+
+
+class SubscribedMetrics:
+    """A client with metrics, which pushes metrics of the application with its own. Thread: any."""
+
+    __slots__ = ()
+
+    def _registry(self, call: str) -> Metrics:
+        """Return the client's metrics, if the client can be used. ``call`` names the method for an error."""
+        raise NotImplementedError
+
+    def metrics(self, raw: bool = False) -> dict[Any, Any]:
+        """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName.
+
+        May be called from any thread.
+
+        Raises:
+            IllegalArgumentError: ``raw`` is not a ``bool``.
+        """
+        metrics = self._registry("metrics()")
+        return metrics.metrics if checked_flag(raw, "raw") else metrics.by_group()
+
+    def register_metric_for_subscription(self, metric: KafkaMetric) -> None:
+        """Push ``metric`` with the client's own metrics to brokers whose subscription names it (KIP-714, KIP-1076).
+
+        It is called ``org.apache.kafka.<group>.<name>``, with dots for hyphens, and is a sum if its name ends with
+        ``-total``, else a gauge. A metric of the application that has the same name and tags is replaced. A metric of
+        the client is not: then this call has no effect. The metric is not among ``metrics()``.
+
+        May be called from any thread. The metric is read by the thread that pushes.
+
+        Raises:
+            IllegalArgumentError: ``metric`` is no KafkaMetric.
+        """
+        if not self._registry("register_metric_for_subscription()").register_for_subscription(_checked(metric)):
+            _logger.debug("%r is a metric of the client, and is not replaced", metric.metric_name)
+
+    def unregister_metric_from_subscription(self, metric: KafkaMetric) -> None:
+        """Stop pushing ``metric``, or the application's metric with the same name and tags.
+
+        Without such a metric this call has no effect. May be called from any thread.
+
+        Raises:
+            IllegalArgumentError: ``metric`` is no KafkaMetric.
+        """
+        if not self._registry("unregister_metric_from_subscription()").unregister_from_subscription(_checked(metric)):
+            _logger.debug("%r is no registered metric of the application", metric.metric_name)
+
+
+def _checked(metric: KafkaMetric) -> KafkaMetric:
+    if not isinstance(metric, KafkaMetric):
+        raise IllegalArgumentError(f"a KafkaMetric is needed, not a {type(metric).__name__}")
+    return metric

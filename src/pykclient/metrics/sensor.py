@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Protocol, overload
 
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.errors import IllegalArgumentError
-from pykclient.metrics.kafka_metric import KafkaMetric
-from pykclient.metrics.metric_config import MetricConfig, RecordingLevel
-from pykclient.metrics.metric_name import MetricName
+from pykclient.metrics.kafka_metric import KafkaMetric, MetricConfig, MetricName, RecordingLevel
 from pykclient.metrics.stats import CompoundStat, MeasurableStat, Stat, Tally
 from pykclient.reentry import HERE
 
@@ -50,6 +47,27 @@ class SensorOptions:
         self.parents = tuple(parents)
         self.recording_level = recording_level
         self.inactive_expiration_ms = inactive_expiration_ms
+
+
+class SensorMetric(KafkaMetric):
+    """The metric that ``stat`` computes from the values of ``sensor``. Thread: any.
+
+    It has no provider: functions for the metrics of thousands of partitions take megabytes.
+    """
+
+    __slots__ = ("_sensor", "_stat")
+
+    def __init__(
+        self, metric_name: MetricName, stat: MeasurableStat, config: MetricConfig, clock: Clock, sensor: Sensor
+    ) -> None:
+        self.metric_name = metric_name
+        self.config = config
+        self._stat = stat
+        self._clock = clock
+        self._sensor = sensor
+
+    def metric_value(self) -> float:
+        return self._sensor.measure(self._stat, self.config, self._clock.now_ms())
 
 
 class Sensor:
@@ -91,7 +109,7 @@ class Sensor:
         # guards: the stats' state, _stats, _metrics, _tally, _last_record_ms, _next_pass_ms
         self._lock = threading.Lock()
         self._stats: tuple[tuple[Stat, MetricConfig], ...] = ()
-        self._metrics: dict[MetricName, KafkaMetric] = {}
+        self._metrics: tuple[SensorMetric, ...] = ()  # few: smaller than a dictionary
         self._check_parents(set())
 
     def _check_parents(self, seen: set[Sensor]) -> None:
@@ -155,11 +173,14 @@ class Sensor:
             next_pass_ms = min(next_pass_ms, stat.window_end_ms(config))
         self._next_pass_ms = next_pass_ms
 
-    def _measure(self, stat: MeasurableStat, config: MetricConfig, now_ms: int) -> float:
-        """Return the value of a metric. The metric has taken the lock."""
-        if self._tally.count:
-            self._pass_on()
-        return stat.measure(config, now_ms)
+    def measure(self, stat: MeasurableStat, config: MetricConfig, now_ms: int) -> float:
+        """Return what ``stat`` computes from all values so far."""
+        if self._before_read is not None:
+            self._before_read(now_ms)
+        with HERE.mark, self._lock:
+            if self._tally.count:
+                self._pass_on()
+            return stat.measure(config, now_ms)
 
     @overload
     def add(self, what: CompoundStat, /, *, config: MetricConfig | None = None) -> bool: ...
@@ -193,24 +214,18 @@ class Sensor:
             return False
         config = self._config if config is None else config
         with HERE.mark, self._lock:
-            new = {
-                metric_name: KafkaMetric(
-                    metric_name,
-                    partial(self._measure, measurable),
-                    config,
-                    self._clock,
-                    self._lock,
-                    self._before_read,
-                )
+            present = {metric.metric_name for metric in self._metrics}
+            new = tuple(
+                SensorMetric(metric_name, measurable, config, self._clock, self)
                 for metric_name, measurable in parts.items()
-                if metric_name not in self._metrics
-            }
-            self._metrics.update(new)
+                if metric_name not in present
+            )
+            self._metrics += new
         # Outside the lock, because the registry notifies reporters.
-        for metric_name, metric in new.items():
+        for metric in new:
             if self._registry.register(metric) is not metric:
                 self._take_back(new)
-                raise IllegalArgumentError(f"{metric_name!r} is registered already, by another sensor")
+                raise IllegalArgumentError(f"{metric.metric_name!r} is registered already, by another sensor")
         if new:
             with HERE.mark, self._lock:
                 if self._tally.count:
@@ -219,11 +234,12 @@ class Sensor:
                 self._next_pass_ms = 0
         return True
 
-    def _take_back(self, metrics: dict[MetricName, KafkaMetric]) -> None:
-        for metric_name, metric in metrics.items():
-            del self._metrics[metric_name]
-            if self._registry.metric(metric_name) is metric:
-                self._registry.remove_metric(metric_name)
+    def _take_back(self, metrics: tuple[SensorMetric, ...]) -> None:
+        with HERE.mark, self._lock:
+            self._metrics = tuple(metric for metric in self._metrics if metric not in metrics)
+        for metric in metrics:
+            if self._registry.metric(metric.metric_name) is metric:
+                self._registry.remove_metric(metric.metric_name)
 
     def has_metrics(self) -> bool:
         return bool(self._metrics)
@@ -231,10 +247,10 @@ class Sensor:
     @property
     def metrics(self) -> list[KafkaMetric]:
         """Return the metrics computed from this sensor."""
-        return list(self._metrics.values())
+        return list(self._metrics)
 
     def has_expired(self, now_ms: int | None = None) -> bool:
-        """Return whether the sensor has been inactive for so long that the registry may remove it."""
+        """Return whether the sensor has been inactive for long enough to be removed."""
         if self._inactive_expiration_ms is None:
             return False
         now_ms = self._clock.now_ms() if now_ms is None else now_ms

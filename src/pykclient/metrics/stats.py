@@ -10,8 +10,7 @@ from typing import NamedTuple, Protocol, Self
 
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import IllegalArgumentError
-from pykclient.metrics.metric_config import UNLIMITED_EVENTS, MetricConfig
-from pykclient.metrics.metric_name import MetricName
+from pykclient.metrics.kafka_metric import UNLIMITED_EVENTS, MetricConfig, MetricName
 
 _NAN = float("nan")
 _INFINITY = float("inf")
@@ -56,7 +55,7 @@ class Stat(Protocol):
         """Record values as of ``now_ms``."""
 
     def window_end_ms(self, config: MetricConfig) -> int:
-        """Return the time before which it makes no difference whether values are recorded one by one or together."""
+        """Return the time until which values may be recorded together instead of one by one."""
 
 
 class MeasurableStat(Stat, Protocol):
@@ -104,7 +103,7 @@ class SampledStat:
     def __init__(self, initial_value: float = 0.0) -> None:
         self._initial_value = initial_value
         self._current = 0
-        self.samples: list[Sample] = []
+        self.samples: tuple[Sample, ...] = ()  # smaller than a list, and changed once in a window at most
 
     def record(self, config: MetricConfig, values: Tally, now_ms: int) -> None:
         if self.samples:
@@ -141,7 +140,7 @@ class SampledStat:
 
     def _new_sample(self, now_ms: int) -> Sample:
         sample = Sample(self._initial_value, now_ms)
-        self.samples.append(sample)
+        self.samples = (*self.samples, sample)
         return sample
 
     def _advance(self, config: MetricConfig, now_ms: int) -> Sample:

@@ -25,7 +25,7 @@ from pykclient.network.frame_stream import (
     READ_LIMIT,
     plaintext_frame_stream as plaintext_frame_stream_python,
 )
-from pykclient.network.memory_pool import UNLIMITED
+from pykclient.network.network_receive import UNLIMITED
 from pykclient.network.network_receive import (
     BUFFER_SIZE,
     FIRST_BYTES,
@@ -33,7 +33,7 @@ from pykclient.network.network_receive import (
     check_frame_size,
     no_memory_for_frame,
 )
-from pykclient.network.standing_request import CORRELATION_ID_AT
+from pykclient.network.client_request import CORRELATION_ID_AT
 
 #: False: only Python streams are used.
 HAS_EPOLL = bool(WITH_EPOLL)

@@ -129,7 +129,7 @@ class ApiVersions:
 
     @property
     def finalized_features_epoch(self) -> int:
-        """The epoch of the newest finalized features; -1 as long as no broker has told any."""
+        """The epoch of the newest finalized features; -1 until a broker has reported some."""
         return self._finalized_features_epoch
 
     @property
@@ -168,7 +168,7 @@ def api_versions_request(max_version: int | None = None) -> RequestBuilder:
 
 
 def parse_api_versions_response(frame: Frame, version: int) -> tuple[int, ApiVersionsResponse]:
-    """Return the correlation id of, and the response to, a request of ``version``.
+    """Return the correlation id and the response to a request of ``version``.
 
     A node that does not know the version returns UNSUPPORTED_VERSION in version 0. Since Kafka 2.4, that response lists
     the versions of ApiVersions itself. Some other brokers write a body that fits no version, so the part after the

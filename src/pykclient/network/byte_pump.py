@@ -1,4 +1,4 @@
-"""The bytes of a connection whose frames somebody else finds: encrypted ones."""
+"""The bytes of an encrypted connection, whose frames its transport layer finds."""
 
 from __future__ import annotations
 

@@ -19,13 +19,13 @@ from pykclient.config.security_keys import warn_of_ignored
 from pykclient.network.authenticator import Authenticator, PlaintextAuthenticator
 from pykclient.network.frame_stream import FrameStream, plaintext_frame_stream
 from pykclient.network.kafka_channel import KafkaChannel
-from pykclient.network.memory_pool import MemoryPool
-from pykclient.network.network_receive import FIRST_RESPONSE_LIMIT
+from pykclient.network.network_receive import FIRST_RESPONSE_LIMIT, MemoryPool
 from pykclient.network.selectable import SocketAddress
 from pykclient.network.transport_layer import PlaintextTransportLayer, TransportLayer, plain_transport
 
 if TYPE_CHECKING:
-    from pykclient.network.proxy.proxy_config import ProxyConfig
+    from pykclient.network.authenticator.sasl_client import Login
+    from pykclient.network.proxy import ProxyConfig
 
 
 class ChannelBuilder(Protocol):
@@ -85,7 +85,7 @@ def proxy_of(config: Mapping[str, Any]) -> ProxyConfig | None:
     url = config["proxy.url"]
     if url is None or not url.value:
         return None
-    from pykclient.network.proxy.proxy_config import proxy_at  # which most clients need not
+    from pykclient.network.proxy import proxy_at  # which most clients need not
 
     return proxy_at(url)
 
@@ -140,6 +140,11 @@ class DefaultChannelBuilder:
         self._transports = transports
         self._authenticators = authenticators
 
+    @property
+    def login(self) -> Login | None:
+        """The credentials of all connections, None without SASL."""
+        return getattr(self._authenticators, "login", None)
+
     def build_channel(
         self,
         id: str,
@@ -164,7 +169,7 @@ def plaintext_channel_builder() -> ChannelBuilder:
     return DefaultChannelBuilder(PlaintextTransports(), NoAuthenticators())
 
 
-def channel_builder_for(config: Mapping[str, Any]) -> ChannelBuilder:
+def channel_builder_for(config: Mapping[str, Any]) -> DefaultChannelBuilder:
     """Return the builder for a client's ``security.protocol`` and the other keys of its configuration.
 
     Raises:
@@ -185,6 +190,6 @@ def _transports_for(config: Mapping[str, Any]) -> Transports:
 def _authenticators_for(config: Mapping[str, Any]) -> Authenticators:
     if config["security.protocol"] in ("PLAINTEXT", "SSL"):
         return NoAuthenticators()
-    from pykclient.network.sasl_authenticators import sasl_authenticators  # hmac and more, which most clients need not
+    from pykclient.network.authenticator.logins import sasl_authenticators  # hmac and more, which most clients need not
 
     return sasl_authenticators(config)

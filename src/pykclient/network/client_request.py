@@ -3,22 +3,90 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from pykclient.errors import IllegalStateError
+from pykclient.metrics.stats import Tally
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request, parse_response
 
 if TYPE_CHECKING:
     from pykclient.errors import AuthenticationError, KafkaError
     from pykclient.network.network_receive import Frame
-    from pykclient.network.standing_request import RenewalTemplate, Repetitions
     from pykclient.protocol.message import Request, Response
     from pykclient.protocol.wire import BytesLike
 
+#: The position of the correlation id in the frame of a request, after its size, API key and version.
+CORRELATION_ID_AT: Final = 8
+
+
+class RenewalTemplate(NamedTuple):
+    """A request to repeat: the next frame, and the position of the epoch in it.
+
+    ``response`` is the empty response after its correlation id, ``epoch`` that of the request in flight.
+    """
+
+    response: bytes
+    request: bytes
+    epoch_at: int
+    epoch: int
+
+
+class StandingRequest(NamedTuple):
+    """A request to repeat after each empty response.
+
+    ``response`` is the frame of that, with the correlation id of the request in flight, which was sent ``age_ms`` ago.
+    ``request`` is the frame to send, which has an epoch at ``epoch_at``. The next one has ``correlation_id`` and
+    ``epoch``; each number grows by 1 with each request.
+    """
+
+    response: bytes
+    request: bytes
+    epoch_at: int
+    correlation_id: int
+    epoch: int
+    age_ms: int
+
+
+class Repetitions(NamedTuple):
+    """The number of times that a poller has repeated a request, and the total size of the frames.
+
+    ``since_ms`` is the time since the last one, the others are times from requests to their responses.
+    """
+
+    repeats: int
+    size_bytes: int
+    since_ms: int
+    total_ms: int
+    least_ms: int
+    most_ms: int
+    last_ms: int
+
+    @property
+    def latencies_ms(self) -> Tally:
+        """The times from requests to their responses."""
+        tally = Tally()
+        tally.count, tally.total, tally.last = self.repeats, self.total_ms, self.last_ms
+        tally.smallest, tally.largest = self.least_ms, self.most_ms
+        return tally
+
+    @property
+    def throttle_times_ms(self) -> Tally:
+        """The throttle times in the responses: zeros, because they were empty."""
+        tally = Tally.of(0)
+        tally.count = self.repeats
+        return tally
+
+
+class StandingChannel(Protocol):
+    """A connection whose poller repeats a request by itself. Thread: io."""
+
+    def end_standing(self) -> Repetitions:
+        """Stop repeating the request; return how often it was sent."""
+
 
 class Renewal(Protocol):
-    """Recognizes responses that only ask for the same request again. Thread: owner."""
+    """Recognizes responses after which the same request is repeated. Thread: owner."""
 
     def __call__(
         self, request: ClientRequest, version: int, response: Frame, correlation_id: int, now_ms: int
@@ -30,14 +98,14 @@ class Renewal(Protocol):
         """
 
     def template(self) -> RenewalTemplate | None:
-        """Return what a poller needs to do the same as a call; None if it would return None. Follows a call."""
+        """Return the arguments with which a poller repeats the last call; None if it would return None."""
 
     def repeated(self, request: ClientRequest, done: Repetitions, now_ms: int) -> None:
-        """Note that a poller has sent the request again by itself."""
+        """Record that a poller has repeated the request by itself."""
 
 
 class Settler(Protocol):
-    """Handles responses that leave nothing to decide, so that the wait goes on. Thread: owner."""
+    """Handles responses that need no decision, so that the wait continues. Thread: owner."""
 
     def __call__(self, request: ClientRequest, version: int, response: Frame, now_ms: int) -> bool:
         """Return True if the response is handled, and so has no ClientResponse; False if it is to be parsed as usual.

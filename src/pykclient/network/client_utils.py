@@ -13,14 +13,12 @@ from pykclient.errors import ConfigError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics, Sensor
 from pykclient.network.api_versions import ApiVersions
-from pykclient.network.channel_builders import channel_builder_for, proxy_of
+from pykclient.network.client_telemetry import ClientTelemetry
 from pykclient.network.cluster_connection_states import BackoffConfig
-from pykclient.network.connection_failures import reason_of, shown_address
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
+from pykclient.network.failures import reason_of, shown_address
 from pykclient.network.host_resolver import DefaultHostResolver, HostResolver, Lookup
 from pykclient.network.network_client import NetworkClient, NetworkClientConfig
-from pykclient.network.selector import SelectorConfig
-from pykclient.network.telemetry.client_telemetry import ClientTelemetry
 
 if TYPE_CHECKING:
     from pykclient.network.metadata import Metadata
@@ -151,10 +149,12 @@ def resolver_for(config: Mapping[str, Any], resolver: HostResolver) -> HostResol
     Raises:
         ConfigError: the proxy's URL is not valid, or a package for proxies is missing.
     """
+    from pykclient.network.channel_builders import proxy_of
+
     proxy = proxy_of(config)
     if proxy is None:
         return resolver
-    from pykclient.network.proxy.proxy_config import ProxyHostResolver
+    from pykclient.network.proxy import ProxyHostResolver
 
     return ProxyHostResolver(resolver, proxy)
 
@@ -276,9 +276,14 @@ def create_network_client(
 
     ``metadata`` must have been initialized with ``bootstrap(parse_and_validate_addresses(...))``.
     """
+    # With the first client and not with its class, whose import loads no sockets and none of their compiled code.
+    from pykclient.network.channel_builders import channel_builder_for, proxy_of
+    from pykclient.network.selector import SelectorConfig
+
     implementation.tell(log_context.logger(implementation.__name__))
     rebootstrap = config["metadata.recovery.strategy"] == "rebootstrap"
     proxy = proxy_of(config)
+    channel_builder = channel_builder_for(config)
     selector = environment.new_selector(
         SelectorConfig(
             connections_max_idle_ms=config["connections.max.idle.ms"],
@@ -288,7 +293,7 @@ def create_network_client(
         ),
         metrics,
         log_context,
-        channel_builder_for(config),
+        channel_builder,
     )
     client_config = NetworkClientConfig(
         client_id=client_id,
@@ -308,5 +313,6 @@ def create_network_client(
         throttle_time_sensor=throttle_time_sensor,
         rng=rng,
         telemetry=_telemetry(config, metrics, api_versions, log_context, rng),
+        login=channel_builder.login,
     )
     return NetworkClient(client_config, selector, metadata, api_versions, environment.clock, log_context)

@@ -142,7 +142,7 @@ class ClusterConnectionStates:
         #: The nodes whose hosts are being looked up, in the order in which that started.
         self.lookups: dict[str, None] = {}
 
-    # --- questions -------------------------------------------------------------------------------------------------
+    # --- queries ---------------------------------------------------------------------------------------------------
 
     def is_known(self, id: str) -> bool:
         """Return True if the client has ever tried to connect to the node."""

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from pykclient.implementation import use_compiled
-from pykclient.network.memory_pool import UNLIMITED, MemoryPool
+from pykclient.network.client_request import StandingRequest
 from pykclient.network.network_receive import (
+    UNLIMITED,
     UNLIMITED_SIZE,
     Frame,
     FrameReader,
+    MemoryPool,
 )
 from pykclient.network.network_send import BytesLike, NetworkSend
-from pykclient.network.standing_request import StandingRequest
 from pykclient.network.transport_layer import PlaintextTransportLayer
 
 #: Bytes that one channel may read per poll before the others get their turn.

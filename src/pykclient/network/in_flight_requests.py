@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from struct import Struct
-from struct import error as struct_error
+from struct import Struct, error as struct_error
 from typing import Final
 
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.errors import IllegalStateError, ProtocolError, RemoteProtocolError
 from pykclient.network.api_versions import parse_api_versions_response
-from pykclient.network.client_request import ClientRequest, ClientResponse
+from pykclient.network.client_request import ClientRequest, ClientResponse, StandingChannel, StandingRequest
 from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import Selectable
-from pykclient.network.standing_request import StandingChannel, StandingRequest
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.message import Response
 
@@ -84,7 +82,7 @@ class InFlightRequest:
         return settle(request, self.api_version, frame, now_ms)
 
     def standing(self, correlation_id: int, now_ms: int) -> StandingRequest | None:
-        """Return what a poller needs to renew this by itself; the next request has ``correlation_id``."""
+        """Return the arguments with which a poller renews this by itself; the next request has ``correlation_id``."""
         request = self.request
         renewal = request.request_builder.renewal
         template = None if renewal is None else renewal.template()
@@ -97,7 +95,7 @@ class InFlightRequest:
         )
 
     def end_standing(self, channel: StandingChannel, correlation_id: int, now_ms: int) -> int:
-        """Take over what the poller has done from ``correlation_id`` on; return how often it has renewed this."""
+        """Record the poller's renewals from ``correlation_id`` on; return how often it has renewed this."""
         request = self.request
         renewal = request.request_builder.renewal
         done = channel.end_standing()

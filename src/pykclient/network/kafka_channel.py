@@ -10,11 +10,11 @@ from pykclient.errors import AuthenticationError, SslAuthenticationError
 from pykclient.network import channel_state
 from pykclient.network.authenticator import Authenticator, Session
 from pykclient.network.channel_state import ChannelState
+from pykclient.network.client_request import Repetitions, StandingRequest
 from pykclient.network.frame_stream import FrameStream
 from pykclient.network.network_receive import Frame, TlsResponseError
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selector_metrics import Traffic
-from pykclient.network.standing_request import Repetitions, StandingRequest
 from pykclient.network.transport_layer import PlaintextTransportLayer, TransportLayer
 
 _NOT_CONNECTED = ChannelState(channel_state.NOT_CONNECTED)
@@ -158,7 +158,7 @@ class KafkaChannel:
                 self.state = self.state.move_to(channel_state.READY)
 
     def start_authentication(self, resume: Callable[[], object]) -> None:
-        """Set what to call, from any thread, when ``prepare`` can go on without anything from the peer."""
+        """Set the callback, from any thread, for when ``prepare`` can go on without anything from the peer."""
         self._authenticator.start(resume)
 
     def begin_reauthentication(self, now_ms: int) -> None:
@@ -174,7 +174,7 @@ class KafkaChannel:
         return is_free and self.is_plain and self.stream.begin_standing(standing)
 
     def end_standing(self) -> Repetitions:
-        """Have it sent no more, and count what was sent."""
+        """Stop sending it, and count the bytes that were sent."""
         done = Repetitions(*self.stream.end_standing())
         if done.repeats:
             traffic = self.traffic

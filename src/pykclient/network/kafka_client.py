@@ -3,14 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+from uuid import UUID
 
-from pykclient.errors import AuthenticationError
+from pykclient.errors import AuthenticationError, IllegalStateError
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
 from pykclient.types import Node
 
 if TYPE_CHECKING:
-    from pykclient.network.telemetry.client_instance_id import IdentifiedTelemetry
+    from pykclient.clock import Signal
+
+
+class IdentifiedTelemetry(Protocol):
+    """The part of a client's telemetry that has the client instance id. Thread: any."""
+
+    @property
+    def client_instance_id(self) -> UUID | None:
+        """The client instance id that a broker assigned; None before the first subscription."""
+
+    def adopt(self, client_instance_id: UUID) -> UUID:
+        """Adopt the id that a broker assigned in another request; return the id in use."""
+
+    def awaited(self, signal: Signal) -> AbstractContextManager[None]:
+        """Set ``signal`` as soon as there is an id, and connect to a broker if there is no connection."""
+
+
+def enabled(telemetry: IdentifiedTelemetry | None) -> IdentifiedTelemetry:
+    """Return the telemetry of a client.
+
+    Raises:
+        IllegalStateError: it is disabled.
+    """
+    if telemetry is None:
+        raise IllegalStateError(
+            "telemetry is disabled, so brokers give this client no id: set enable.metrics.push=true"
+        )
+    return telemetry
 
 
 class LeastLoadedNode(NamedTuple):
@@ -29,6 +58,9 @@ class KafkaClient(Protocol):
 
     Implementations: NetworkClient, and MockClient in tests. Thread: owner, but for ``wakeup`` and ``initiate_close``.
     """
+
+    #: When a poll last looked for responses, before it completed them.
+    last_io_ms: int
 
     def is_ready(self, node: Node, now_ms: int) -> bool:
         """Return True if a request can be sent to ``node`` now; never start a connection."""

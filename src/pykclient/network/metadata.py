@@ -6,8 +6,7 @@ import logging
 import random
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set as AbstractSet
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 from pykclient import errors
@@ -18,11 +17,10 @@ from pykclient.errors import (
     KafkaError,
     UnsupportedVersionError,
 )
-from pykclient.network.authorization_errors import topics_denied
 from pykclient.network.client_request import RequestBuilder
 from pykclient.network.cluster import ZERO_UUID, Cluster, ClusterResource, ClusterResourceListeners
-from pykclient.network.connection_failures import shown_address
 from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.network.failures import shown_address, topics_denied
 from pykclient.protocol.messages.metadata import MetadataRequest
 from pykclient.types import Node, PartitionInfo, TopicPartition
 
@@ -461,7 +459,7 @@ class Metadata:
 
     def explain(self, now_ms: int) -> str:
         """Return a line about the age and content of the metadata."""
-        from pykclient.network.connection_failures import explain_metadata
+        from pykclient.network.failures import explain_metadata
 
         age_ms = now_ms - self.last_successful_update
         wanted = self.update_requested

@@ -16,7 +16,7 @@ from pykclient.errors import (
 )
 from pykclient.log_context import LogContext
 from pykclient.network.cluster import Cluster
-from pykclient.network.connection_failures import REMINDER_INTERVAL_MS, shown_node
+from pykclient.network.failures import REMINDER_INTERVAL_MS, shown_node
 from pykclient.network.metadata import Metadata, MetadataRequestAndVersion
 from pykclient.types import Node
 
@@ -181,7 +181,7 @@ class _TopicError:
 
 
 class TopicErrorLog:
-    """Decides which errors of topics to log: those that persist, and again once a minute. Thread: owner."""
+    """Decides which topic errors to log: persistent ones, at most once a minute. Thread: owner."""
 
     __slots__ = ("_errors",)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS, Clock
@@ -26,11 +26,13 @@ from pykclient.network import channel_state
 from pykclient.network.api_versions import ApiVersions, api_versions_request, fallback_version, node_api_versions
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
+from pykclient.network.client_telemetry import ClientTelemetry
 from pykclient.network.cluster_connection_states import BackoffConfig, ClusterConnectionStates
-from pykclient.network.connection_failures import (
+from pykclient.network.failures import (
     ConnectionFailures,
     cause_of,
     explain_connections,
+    raise_if_of_signal_handler,
     reason_of,
     setup_failure,
     shown_node,
@@ -43,11 +45,12 @@ from pykclient.network.metadata_updater import DefaultMetadataUpdater, MetadataU
 from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, Selectable, SocketAddress, check_address
-from pykclient.network.signal_errors import raise_if_of_signal_handler
-from pykclient.network.telemetry.client_telemetry import ClientTelemetry
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.api_versions import ApiVersionsResponse
 from pykclient.types import Node
+
+if TYPE_CHECKING:
+    from pykclient.network.authenticator.sasl_client import Login
 
 
 class NetworkClientConfig:
@@ -62,6 +65,7 @@ class NetworkClientConfig:
         "client_id",
         "discover_broker_versions",
         "host_resolver",
+        "login",
         "max_in_flight_requests_per_connection",
         "rebootstrap_trigger_ms",
         "request_timeout_ms",
@@ -89,6 +93,7 @@ class NetworkClientConfig:
         rng: random.Random | None = None,
         through: str | None = None,
         telemetry: ClientTelemetry | None = None,
+        login: Login | None = None,
     ) -> None:
         self.client_id = client_id
         self.max_in_flight_requests_per_connection = max_in_flight_requests_per_connection
@@ -104,6 +109,7 @@ class NetworkClientConfig:
         self.throttle_time_sensor = throttle_time_sensor
         self.rng = rng or random.Random()
         self.telemetry = telemetry
+        self.login = login
 
 
 def choose(
@@ -200,7 +206,7 @@ _CLIENT_THROTTLES_FROM: Final[dict[int, int]] = {
 
 
 def should_client_throttle(api_key: int, version: int) -> bool:
-    """Return whether the client must wait for the throttle time of such a response."""
+    """Return whether the client must wait for the response's throttle time."""
     first = _CLIENT_THROTTLES_FROM.get(api_key)
     return first is not None and version >= first
 
@@ -217,7 +223,7 @@ class ThrottleTimes:
         self.due_ms = 0
 
     def record(self, throttle_ms: int, now_ms: int) -> None:
-        """Record a throttle time, and before it the collected zeros."""
+        """Record a throttle time, after the collected zeros."""
         zeros, self.zeros = self.zeros, 0
         self.due_ms = now_ms + _INTERVAL_MS
         if self._sensor is None:
@@ -279,8 +285,12 @@ class NetworkClient:
             self._updater = metadata
         self._schedule = self._updater.schedule
         self.telemetry = config.telemetry
+        self.login = config.login
+        #: Called with the node and the time in ms for each response that was throttled. Thread: owner.
+        self.on_throttle: Callable[[Node, int], object] | None = None
         # No request and no attempt to connect times out before this time.
         self._next_timeout_ms = FOREVER_MS
+        self.last_io_ms = 0
         self._settled = 0  # the number of responses in the last poll that do not end its wait
         self._found_ready: str | None = None  # the node that ``ready`` has just found ready, if nothing happened since
 
@@ -340,7 +350,7 @@ class NetworkClient:
         return self._connection_states.can_connect(node.id_string, now_ms)
 
     def is_any_node_connecting(self, now_ms: int) -> bool:
-        """Return True while a connection is being made, unless that waits for a slow lookup of the host."""
+        """Return True while a connection is being made, except during a slow lookup of the host."""
         states = self._connection_states
         return any(
             states.is_connecting(node.id_string) and not states.is_lookup_slow(node.id_string, now_ms)
@@ -370,7 +380,7 @@ class NetworkClient:
         return self._connection_states.has_ready_nodes(now_ms)
 
     def least_loaded_node(self, now_ms: int) -> LeastLoadedNode:
-        """Return the best node for a request that any node can serve; see ``least_loaded_node.choose``.
+        """Return the best node for a request that any node can serve.
 
         Raises:
             IllegalStateError: the cluster has no nodes.
@@ -521,6 +531,7 @@ class NetworkClient:
 
     def end_poll(self, now_ms: int) -> list[ClientResponse]:
         selector = self._selector
+        self.last_io_ms = now_ms
         responses, self._aborted_sends = self._aborted_sends, []
         self._settled = 0
         try:
@@ -608,6 +619,8 @@ class NetworkClient:
 
     def _throttle(self, in_flight: InFlightRequest, throttle_ms: int, now_ms: int) -> None:
         """Hold back further requests if the version of the response requires that (KIP-219)."""
+        if self.on_throttle is not None:
+            self.on_throttle(self._nodes[in_flight.request.destination][0], throttle_ms)
         if should_client_throttle(in_flight.request.api_key, in_flight.api_version):
             node_id = in_flight.request.destination
             self._in_flight.increment_throttle_time(node_id, throttle_ms)

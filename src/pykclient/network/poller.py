@@ -45,7 +45,7 @@ class Poller(Protocol):
         """
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable while a ``select`` would find an event, also that of a ``wakeup``.
+        """Return a descriptor that is readable while ``select`` would return at once, including after ``wakeup``.
 
         From the first call on, a ``wakeup`` always makes it readable.
 
@@ -55,7 +55,7 @@ class Poller(Protocol):
 
     @property
     def has_work(self) -> bool:
-        """True if ``select`` would do something at once although the descriptor is not readable."""
+        """True if ``select`` has work although the descriptor is not readable."""
 
     def wakeup(self) -> None:
         """End the current wait, or prevent the next one. Thread: any."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from pykclient.network.channel_state import ChannelState
+from pykclient.network.client_request import StandingChannel, StandingRequest
 from pykclient.network.network_receive import NetworkReceive
 from pykclient.network.network_send import NetworkSend
-from pykclient.network.standing_request import StandingChannel, StandingRequest
 from pykclient.types import Node
 
 #: For ``send_buffer`` and ``receive_buffer``: let the operating system choose.
@@ -67,7 +67,7 @@ class Selectable(Protocol):
         """Send a frame on a ready channel that has nothing else to send. ``disconnected`` shows failures."""
 
     def stand(self, id: str, standing: StandingRequest) -> StandingChannel | None:
-        """Have ``poll`` send a request again by itself, without ending its wait; None if the connection cannot now."""
+        """Let ``poll`` repeat a request by itself without ending its wait; None if the connection cannot do so now."""
 
     def poll(self, timeout_ms: int) -> None:
         """Do all I/O that is possible, and wait at most ``timeout_ms`` for some."""
@@ -91,7 +91,7 @@ class Selectable(Protocol):
         """Return True, once, if an exception ended ``poll`` during its wait, when no other work was in progress."""
 
     def drop_connections(self) -> None:
-        """Drop all connections, whatever state an exception has left them in."""
+        """Drop all connections after an unexpected exception."""
 
     def wakeup(self) -> None:
         """End the current poll, or else the next one at once. Thread: any."""

@@ -22,15 +22,21 @@ from pykclient.network import channel_state
 from pykclient.network.authenticator import Session
 from pykclient.network.channel_builders import ChannelBuilder, plaintext_channel_builder
 from pykclient.network.channel_state import ChannelState
+from pykclient.network.client_request import StandingRequest
+from pykclient.network.failures import SuppressOSErrors, raise_if_of_signal_handler
 from pykclient.network.kafka_channel import KafkaChannel
-from pykclient.network.memory_pool import UNLIMITED, MemoryPool
-from pykclient.network.network_receive import UNLIMITED_SIZE, Frame, NetworkReceive, TlsResponseError
+from pykclient.network.network_receive import (
+    UNLIMITED,
+    UNLIMITED_SIZE,
+    Frame,
+    MemoryPool,
+    NetworkReceive,
+    TlsResponseError,
+)
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.poller import READ, WRITE, new_poller
 from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
 from pykclient.network.selector_metrics import SelectorMetrics
-from pykclient.network.signal_errors import SuppressOSErrors, raise_if_of_signal_handler
-from pykclient.network.standing_request import StandingRequest
 
 _used_ms = attrgetter("used_ms")
 
@@ -41,7 +47,7 @@ def least_recently_used(channels: Iterable[KafkaChannel]) -> KafkaChannel | None
 
 
 class IdleExpiryManager:
-    """Finds idle connections by the time of their last use, which the selector notes in ``KafkaChannel.used_ms``.
+    """Finds idle connections by the time of their last use, ``KafkaChannel.used_ms``.
 
     Java keeps the connections in the order of their last use, and so changes a map at each use. Thread: owner.
     """
@@ -308,7 +314,7 @@ class Selector:
     # --- sending ---------------------------------------------------------------------------------------------------
 
     def send(self, send: NetworkSend) -> None:
-        """Send a frame on a channel that has nothing else to send. Write as much as the socket takes now."""
+        """Send a frame on a channel with nothing else to send. Writes as much as the socket accepts."""
         id = send.destination_id
         channel = self._channels.get(id) or self._open_channel(id)
         if channel.send is not None:
@@ -353,7 +359,7 @@ class Selector:
         return True
 
     def reauthenticate(self, id: str, frame: Frame) -> None:
-        """Let a client of this server authenticate again, from the next poll on. ``frame`` is its first request."""
+        """Begin to reauthenticate a client of this server in the next poll. ``frame`` is its first request."""
         channel = self._open_channel(id)
         channel.begin_reauthentication(self._clock.now_ms())
         channel.authenticate_from(frame)

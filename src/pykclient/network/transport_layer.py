@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from pykclient.errors import ProxyAuthenticationError
-from pykclient.network.connection_failures import reason_of
+from pykclient.network.failures import reason_of
 from pykclient.network.network_send import BytesLike
 from pykclient.network.selectable import SocketAddress
 
 if TYPE_CHECKING:
-    from pykclient.network.proxy.proxy_config import ProxyConfig
+    from pykclient.network.proxy import ProxyConfig
 
 
 class TransportLayer(Protocol):
@@ -128,7 +128,7 @@ class PlaintextTransportLayer:
 def plain_transport(
     sock: socket.socket, address: SocketAddress | None, proxy: ProxyConfig | None
 ) -> PlaintextTransportLayer:
-    """Return the transport over ``sock``, as a client of ``address``, perhaps through a proxy, or as a server."""
+    """Return the transport over ``sock`` for a client of ``address``, perhaps through a proxy, or for a server."""
     if proxy is None or address is None:
         return PlaintextTransportLayer(sock, is_connected=address is None)
     from pykclient.network.transport_layer import TunnelTransportLayer

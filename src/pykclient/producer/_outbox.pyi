@@ -1,19 +1,22 @@
-from pykclient.producer.outbox import BatchState as BatchState
-from pykclient.producer.outbox import BorrowedMemory as BorrowedMemory
-from pykclient.producer.outbox import FutureState as FutureState
-from pykclient.producer.outbox import Lender as Lender
-from pykclient.producer.outbox import Loan as Loan
-from pykclient.producer.outbox import Outbox as Outbox
-from pykclient.producer.outbox import PoolState as PoolState
-from pykclient.producer.outbox import QueueState as QueueState
-from pykclient.producer.outbox import ResultState as ResultState
-from pykclient.producer.outbox import SendState as SendState
-from pykclient.producer.outbox import SharedDelivery as SharedDelivery
-from pykclient.producer.outbox import StickyPartitionInfo as StickyPartitionInfo
-from pykclient.producer.outbox import StickyState as StickyState
-from pykclient.producer.outbox import TxnPartitionState as TxnPartitionState
-from pykclient.producer.outbox import drain_queues as drain_queues
-from pykclient.producer.outbox import file_queues as file_queues
-from pykclient.producer.outbox import keep_spares as keep_spares
-from pykclient.producer.outbox import new_lock as new_lock
-from pykclient.producer.outbox import succeed_written as succeed_written
+from pykclient.producer.outbox import (
+    BatchState as BatchState,
+    BorrowedMemory as BorrowedMemory,
+    FutureState as FutureState,
+    Lender as Lender,
+    Loan as Loan,
+    Outbox as Outbox,
+    PoolState as PoolState,
+    QueueState as QueueState,
+    ResultState as ResultState,
+    SendState as SendState,
+    SharedDelivery as SharedDelivery,
+    StickyPartitionInfo as StickyPartitionInfo,
+    StickyState as StickyState,
+    TxnPartitionState as TxnPartitionState,
+    drain_queues as drain_queues,
+    file_queues as file_queues,
+    keep_spares as keep_spares,
+    new_lock as new_lock,
+    put_last_first as put_last_first,
+    succeed_written as succeed_written,
+)

@@ -110,6 +110,7 @@ cdef extern from *:
     bint IS_FREE_THREADED
     void keep_spare_futures(object type, Py_ssize_t result_offset)
     object new_future_of(object type, object no_arguments)
+    bint PyObject_IS_GC(object value)
     void PyObject_GC_UnTrack(PyObject *object)
     int PyObject_GC_IsTracked(PyObject *object)
 
@@ -414,6 +415,21 @@ cdef class ResultState:
         return settle_at_once(self)
 
 
+cdef object put_last_first_python = python.put_last_first
+
+
+def put_last_first(list listeners not None):
+    cdef Py_ssize_t number, last = -1
+    for entry in listeners:  # deliveries are in order, only callbacks of futures may not be
+        if not isinstance((<tuple?>entry)[0], FutureState):
+            return put_last_first_python(listeners)
+        number = (<FutureState>(<tuple>entry)[0]).index
+        if number < last:
+            return put_last_first_python(listeners)
+        last = number
+    listeners.reverse()
+
+
 cdef bint settle_at_once(ResultState result) except -1:
     cdef object waiting
     result._lock.acquire()
@@ -581,7 +597,7 @@ cdef class TxnPartitionState:
 
 
 cdef class SharedDelivery:
-    """An ``on_delivery`` that a batch keeps, and calls, once for adjacent records that have the same one."""
+    """An ``on_delivery`` shared by adjacent records of a batch, stored and called once."""
 
 
 # --- records on their way into batches ---------------------------------------------------------------------------------
@@ -720,6 +736,8 @@ cdef class Outbox:
         # Created before taking the lock: a new tuple may start the garbage collector, and that a __del__ that calls
         # send().
         cdef tuple entry = None if on_delivery is None else (None, on_delivery, True)
+        if entry is not None and not PyObject_IS_GC(on_delivery):
+            PyObject_GC_UnTrack(<PyObject *>entry)  # as the collector would, but before it looks at thousands of them
         cdef int was_free = queue.lock.acquire()
         try:
             count = len(queue.batches)

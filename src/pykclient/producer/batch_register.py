@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class BatchRegister:
-    """Makes the transitions of batches, each with its effects on sequence numbers, memory, muting, queue and result.
+    """Performs the state transitions of batches, with their effects on sequences, memory, muting, queues and results.
 
     A batch that has left its queue is either ``held`` by the sender (DRAINED, ANSWERED) or in flight (SENT, GIVEN_UP).
     A batch leaves the held ones only in the last statement of its next transition. So after an exception in the middle
@@ -110,7 +110,7 @@ class BatchRegister:
         batch.state = DRAINED
 
     def reclaim(self, batch: ProducerBatch) -> None:
-        """Remove a held batch from its queue, if an exception has left it there as well."""
+        """Remove a held batch from its queue, in case an exception left it there."""
         queue = self._queue_of(batch.topic_partition)
         with HERE.mark, queue.lock:
             if batch in queue.batches:
@@ -119,7 +119,7 @@ class BatchRegister:
                 self.take(batch)
 
     def sent(self, batches: Iterable[ProducerBatch]) -> None:
-        """Note that the network client gets a request with ``batches``: from now on it may read their memory."""
+        """Record that the network client gets a request with ``batches``, and may read their memory from now on."""
         for batch in batches:
             if batch.state != DRAINED:
                 check_move(batch.state, SENT)
@@ -128,7 +128,7 @@ class BatchRegister:
             del self.held[batch]
 
     def answered(self, batches: Iterable[ProducerBatch]) -> None:
-        """Hold ``batches`` again: their request has an outcome, and the network client no longer has them.
+        """Hold ``batches`` again, after the outcome of their request. The network client no longer has them.
 
         Those of them that are not in flight do not change.
         """
@@ -145,7 +145,7 @@ class BatchRegister:
 
     @property
     def has_in_flight(self) -> bool:
-        """True while the network client has a request with a batch, even one that was given up."""
+        """True while the network client has a request with a batch, even an abandoned one."""
         return bool(self._in_flight)
 
     def in_flight(self) -> list[ProducerBatch]:
@@ -237,7 +237,7 @@ class BatchRegister:
     # --- results -----------------------------------------------------------------------------------------------
 
     def succeed(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> bool:
-        """Complete a held batch with success; return False if it was given up before, so that its records stay failed.
+        """Complete a held batch with success; return False if it was abandoned before, so its records stay failed.
 
         Also that late success counts for the sequence numbers. The caller calls ``BufferPool.take_in_returned`` after
         the last batch of a response, so that it takes the pool's lock once.
@@ -256,7 +256,7 @@ class BatchRegister:
         *,
         refused: bool = False,
     ) -> bool:
-        """Fail all records of a batch that is held or in flight; return False if it was given up before.
+        """Fail all records of a batch that is held or in flight; return False if it was abandoned before.
 
         ``error_for`` returns the error of a record by its index in the batch; by default all get ``error``.
         ``refused``: the batch is certainly not in the log.
@@ -302,7 +302,7 @@ class BatchRegister:
             self.conclude(batch)
 
     def conclude_again(self, batch: ProducerBatch, error: Exception) -> None:
-        """Conclude a held batch whose result was decided when an exception, ``error``, kept it from being concluded."""
+        """Conclude a held batch whose result was decided before the exception ``error`` struck."""
         manager = self.id_manager
         if batch.final_state not in {SUCCEEDED, SPLIT}:
             self.fail(batch, error)
@@ -318,7 +318,7 @@ class BatchRegister:
         self.conclude(batch)
 
     def client_closed(self) -> None:
-        """Free the memory of batches that were given up: the closed network client no longer has them."""
+        """Free the memory of abandoned batches, once the network client is closed."""
         given_up = [batch for batch in self._in_flight if batch.is_done]
         self.answered(given_up)
         for batch in given_up:
@@ -363,7 +363,7 @@ class BatchRegister:
     # --- starting again ----------------------------------------------------------------------------------------
 
     def hold_all(self, queued_batches: Callable[[], list[ProducerBatch]]) -> list[ProducerBatch]:
-        """Hold all batches that are not queued, as after an exception that may have ended any transition halfway.
+        """Hold all batches that are not queued, after an exception that may have interrupted a transition.
 
         The network client has forgotten all of its requests. Return the incomplete batches that have sequence numbers.
         """
@@ -385,7 +385,7 @@ class BatchRegister:
         return [batch for batch in {**queued, **self.held} if batch.has_sequence and not batch.is_done]
 
     def put_back(self, batch: ProducerBatch) -> None:
-        """Put a held batch that was drained, and not sent since, back into its queue: it counts as no attempt."""
+        """Put a drained but unsent batch back into its queue. This does not count as an attempt."""
         if self.id_manager is None or batch.has_sequence:
             self._put_into_queue(batch)
             return

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from pykclient.clock import Clock, Signal
 from pykclient.errors import BufferExhaustedError, IllegalArgumentError, KafkaError
 from pykclient.metrics.stats import CumulativeSum, Meter, Rate
-from pykclient.producer.outbox import BorrowedMemory as BorrowedMemory
-from pykclient.producer.outbox import Loan as Loan
-from pykclient.producer.outbox import PoolState
+from pykclient.producer.outbox import BorrowedMemory as BorrowedMemory, Loan as Loan, PoolState
 from pykclient.reentry import HERE
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ _NS_PER_MS = 1_000_000
 
 
 class MeasuredPool(Protocol):
-    """The numbers of a BufferPool that gauges show. Sizes are in bytes."""
+    """The figures of a BufferPool for gauges. Sizes are in bytes."""
 
     @property
     def total_memory(self) -> int: ...
@@ -97,7 +95,7 @@ _LONGEST_WAIT_MS = 200
 
 
 class MustWait(BaseException):
-    """No memory is free, and this thread must not block for it: its owner waits in another way, and tries again.
+    """No memory is free, and this thread must not block. The caller waits in another way and retries.
 
     Not an Exception: no code between the pool and the owner may take it for a failure.
     """
@@ -113,7 +111,7 @@ _MOST_RETURNED = 8
 
 
 class Waiter:
-    """A thread in line. While it is ``patient``, it is woken only if ``wanted`` bytes are free."""
+    """A waiting thread. While it is ``patient``, it is woken only if ``wanted`` bytes are free."""
 
     __slots__ = ("is_gone", "patient", "signal", "wanted")
 
@@ -195,19 +193,19 @@ class BufferPool(PoolState):
         return buffer
 
     def deallocate(self, loan: Loan) -> None:
-        """Take back what was lent to ``loan``, whose buffer may have grown. A second call does nothing."""
+        """Return the memory of ``loan``, whose buffer may have grown, to the pool. Idempotent."""
         self.returned.append(loan)
         self.take_in_returned()
 
     def take_in_returned(self) -> None:
-        """Make the memory of returned loans available, and wake a thread that waits for it."""
+        """Make the memory of returned loans available, and wake a waiting thread."""
         with HERE.mark, self._lock:
             self._take_in()
             if self._waiters:
                 self._wake_first_waiter()
 
     def loans_returned(self) -> None:
-        """Take in what was added to ``returned`` if a thread waits for memory, or if it is much."""
+        """Process the loans in ``returned`` if a thread waits for memory, or if they are large."""
         # A thread looks into ``returned`` after it has joined the line, so it is not missed here.
         if self._waiters or len(self.returned) > _MOST_RETURNED:
             self.take_in_returned()
@@ -228,7 +226,7 @@ class BufferPool(PoolState):
         return True
 
     def take_back(self, borrowed: BorrowedMemory, kept: int) -> None:
-        """Take back all memory lent without a buffer but ``kept`` bytes."""
+        """Take back all but ``kept`` bytes of the memory lent without a buffer."""
         with HERE.mark, self._lock:
             self._available += borrowed.size - kept
             borrowed.size = kept
@@ -307,7 +305,7 @@ class BufferPool(PoolState):
             self._metrics.record_wait(duration_ms)
 
     def exhausted(self, size: int, gathered: int, max_block_ms: int) -> BufferExhaustedError:
-        """Return the error for a wait of ``max_block_ms`` for ``size`` bytes that brought ``gathered``; count it."""
+        """Count and return the error for a timed-out wait for ``size`` bytes, of which ``gathered`` were free."""
         if self._metrics is not None:
             self._metrics.record_exhausted()
         free = self.available_about + gathered
@@ -318,7 +316,7 @@ class BufferPool(PoolState):
         )
 
     def exhausted_by_rows(self, size: int, queued: int, limit: int, max_block_ms: int) -> BufferExhaustedError:
-        """Return the error for a wait to queue ``size`` bytes of rows, beside ``queued`` of ``limit``; count it."""
+        """Count and return the error for rows of ``size`` bytes that do not fit: ``queued`` of ``limit`` are in use."""
         if self._metrics is not None:
             self._metrics.record_exhausted()
         return BufferExhaustedError(
@@ -402,7 +400,7 @@ class _Waiter:
 
 
 class RowBacklog:
-    """The number of bytes in batches of ``send_batch`` that have not been drained, and the threads that wait for less.
+    """The number of undrained bytes of ``send_batch``, and the threads that wait for it to fall.
 
     Brokers limit throughput sooner or later, and a producer that is faster than they are would only fill memory. Once
     enough is queued to fill the next requests, more is of no use. Threads wait in line, first come, first served, and
@@ -430,7 +428,7 @@ class RowBacklog:
         self._left: deque[Loan] = deque()
 
     def enter(self, loan: Loan, size: int, limit: int, max_block_ms: int) -> int:
-        """Count ``size`` bytes for ``loan``, once there are at most ``limit`` with them or no others.
+        """Wait until ``size`` more bytes fit into ``limit`` (or nothing else is queued), then count them for ``loan``.
 
         Waits at most ``max_block_ms``, and returns what is left of them. The caller calls ``leave``, also after an
         exception, unless the loan belongs to a batch.
@@ -450,7 +448,7 @@ class RowBacklog:
         return self._wait(loan, size, limit, max_block_ms)
 
     def leave(self, loan: Loan) -> None:
-        """Count the bytes of ``loan`` no longer, and wake a thread that waits for that. A second call does nothing."""
+        """Subtract the bytes of ``loan``, and wake a waiting thread. Idempotent."""
         self._left.append(loan)
         # A thread looks into ``_left`` after it has joined the line, so it is not missed here.
         if self._waiters:

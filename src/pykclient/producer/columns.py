@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """A part of the rows and their partitions: one number for all, or a view of int32 in which -1 means none."""
+    """Some rows and their partitions: one number for all, or a view of int32 in which -1 means none."""
 
     rows: Rows
     partition: int | None
@@ -325,7 +325,7 @@ class BatchMetadata(NamedTuple):
 
 
 class SentRows:
-    """Adjacent rows of a batch, starting at the place of the first.
+    """Adjacent rows of a batch, and the index of the first.
 
     ``rows`` count from ``first_row``. Thread: owner, then any.
     """
@@ -409,7 +409,7 @@ class BatchFuture:
             self._known = index + 1
         return None
 
-    # --- questions ---------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------
 
     def done(self) -> bool:
         """Return True once all rows are acknowledged or have failed."""
@@ -679,7 +679,7 @@ class ColumnSender:
             pass  # the pool has waited for memory itself
 
     def steps(self, parts: Iterable[Part]) -> Generator[int, None, None]:
-        """Do what ``send`` does, in steps between which the caller may do other work.
+        """Run ``send`` in steps, between which the caller may do other work.
 
         Yield the number of bytes that must become free before the next step, where the pool does not wait for them
         itself; 0 after each window.

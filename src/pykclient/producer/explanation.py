@@ -19,7 +19,7 @@ _MOST_PARTITIONS = 10
 
 
 def explain_producer(name: str, components: ProducerComponents, config: Mapping[str, object]) -> str:
-    """Return a page of text on the state of a producer. Thread: any."""
+    """Return a report of a producer's state. Thread: any."""
     now_ms = components.clock.now_ms()
     pool = components.buffer_pool
     used = pool.total_memory - pool.available_about

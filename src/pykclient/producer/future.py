@@ -20,11 +20,14 @@ from pykclient.producer.outbox import (
     SharedDelivery,
     keep_spares,
     new_lock,
+    put_last_first,
 )
 from pykclient.producer.record_arguments import signed_milliseconds
 from pykclient.reentry import HERE, ensure_not_interrupting, interrupting
-from pykclient.types import RecordMetadata as RecordMetadata  # kafka-python's programs import it from this module
-from pykclient.types import TopicPartition
+from pykclient.types import (
+    RecordMetadata as RecordMetadata,  # kafka-python's programs import it from this module
+    TopicPartition,
+)
 
 if TYPE_CHECKING:
     from pykclient.producer.sender_thread import SenderThread
@@ -39,6 +42,8 @@ _new_metadata: Callable[[tuple[object, ...]], RecordMetadata] = partial(tuple.__
 Listener = Callable[["FutureRecordMetadata"], object]
 
 #: The ``on_delivery`` of ``send``: called with the error or None, and the metadata, whose offset is -1 after an error.
+#: If that of a batch's first record has a method ``take_batch(entries)``, this is called first, once for the batch: it
+#: takes its own outcome and those of its kind off the end of the list, and the others are called as usual.
 OnDelivery = Callable[[Exception | None, RecordMetadata], object]
 
 #: A future, a callable to tell once it is done, and whether that is an OnDelivery rather than a Listener.
@@ -51,7 +56,7 @@ _LONGEST_WAIT_MS = 500
 
 
 class BatchDelivery(SharedDelivery):
-    """An ``on_delivery`` that all records of a batch have, and that is also called once for the batch."""
+    """An ``on_delivery`` shared by all records of a batch, and also called once per batch."""
 
     __slots__ = ()
 
@@ -67,7 +72,7 @@ class BatchDelivery(SharedDelivery):
         error: Exception | None,
         metadata: RecordMetadata,
     ) -> None:
-        """Note the outcome of a batch: its deliveries in order, and the error and metadata of the first's record."""
+        """Handle the outcome of a batch: its deliveries in order, and its first record's error or metadata."""
         raise NotImplementedError
 
 
@@ -104,9 +109,8 @@ class ProduceRequestResult(ResultState):
             return True
         listeners = self.listeners
         with HERE.mark, self._lock:
-            if not self.completed and len(listeners) > 1:
-                listeners.sort(key=_place)
-                listeners.reverse()
+            if not self.completed:
+                put_last_first(listeners)
             self.completed = True  # nobody adds any listener from now on
         if listeners:
             if defers:
@@ -115,6 +119,9 @@ class ProduceRequestResult(ResultState):
             if isinstance(delivery, BatchDelivery) and delivery.sees_batches:
                 deliveries = [other for _, other, _ in reversed(listeners) if isinstance(other, BatchDelivery)]
                 first.deliver(partial(delivery.batch_delivered, deliveries, self))
+            take_batch = getattr(delivery, "take_batch", None)
+            if take_batch is not None:
+                take_batch(listeners)
             # Any BaseException is caught: sys.exit() in a callback, or asyncio's CancelledError, would end the sender's
             # thread.
             run_listeners(listeners, BaseException)
@@ -122,7 +129,7 @@ class ProduceRequestResult(ResultState):
         return True
 
     def fail_after_fork(self, error: Exception) -> None:
-        """Fail in a forked child, where no thread will set this result and locks that were held stay held."""
+        """Fail in a forked child, where no thread will set this result and locks may stay held."""
         self._lock = new_lock()
         if not self.completed:
             self.set(NO_OFFSET, NO_TIMESTAMP, lambda _: error)
@@ -142,7 +149,7 @@ class ProduceRequestResult(ResultState):
     def split(self, parts: list[tuple[int, ProduceRequestResult]]) -> None:
         """Move the records, and their listeners, to ``parts``.
 
-        A second call goes on where an exception ended the first one.
+        A second call resumes where an exception ended the first one.
         """
         with HERE.mark, self._lock:
             self.parts = parts
@@ -171,7 +178,7 @@ class ProduceRequestResult(ResultState):
         return result, index
 
     def deadline_ms(self, timeout_ms: int) -> int | None:
-        """Return the time to which a wait of ``timeout_ms`` lasts; None if there is nothing to wait."""
+        """Return the end of a wait of ``timeout_ms``; None if there is nothing to wait for."""
         if timeout_ms <= 0:
             return None
         return FOREVER_MS if timeout_ms >= FOREVER_MS else self._clock.now_ms() + timeout_ms
@@ -181,7 +188,7 @@ class ProduceRequestResult(ResultState):
         return self.await_until(self.deadline_ms(timeout_ms))
 
     def await_until(self, deadline_ms: int | None) -> bool:
-        """Wait until this result is set and its listeners were called; return False if ``deadline_ms`` came first.
+        """Wait until this result is set and its listeners were called; return False after ``deadline_ms``.
 
         Does not wait for the parts of a split batch. With None it does not wait at all.
 
@@ -224,7 +231,7 @@ class ProduceRequestResult(ResultState):
         return True
 
     def await_all_dependents(self, timeout_ms: int = FOREVER_MS) -> bool:
-        """Wait for this result and, after a split, for all parts; return False if ``timeout_ms`` passed first."""
+        """Wait for this result and, after a split, for all parts; return False on timeout."""
         clock = self._clock
         deadline_ms = clock.now_ms() + timeout_ms
         waiting = [self]
@@ -268,7 +275,7 @@ class FutureRecordMetadata(FutureState):
         self._key_size = key_size
         self._value_size = value_size
 
-    # --- questions ---------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------
 
     def done(self) -> bool:
         """Return True once the record is acknowledged or has failed."""
@@ -497,10 +504,6 @@ def _share_across(whole: ProduceRequestResult, parts: list[tuple[int, ProduceReq
         if listeners:
             last = listeners[-1][1]
             shared = last if isinstance(last, SharedDelivery) else None
-
-
-def _place(entry: Entry) -> int:
-    return entry[0].index
 
 
 def _log_failure(future: FutureRecordMetadata) -> None:

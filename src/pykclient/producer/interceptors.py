@@ -39,7 +39,7 @@ class ProducerInterceptor:
     """
 
     def configure(self, configs: Mapping[str, Any]) -> None:
-        """Take the producer's configuration, by its dotted keys. Called once, if the setting names the class."""
+        """Receive the producer's configuration by dotted keys. Called once, if the class is configured by name."""
 
     def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
         """Return the record to send: ``record`` or another one. Keys and values are not serialized yet."""
@@ -55,13 +55,13 @@ class ProducerInterceptor:
         return ()
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None, headers: Headers) -> None:
-        """Note that the record was written, or failed with ``error``.
+        """Handle the outcome of a record: written, or failed with ``error``.
 
         After an error the offset is -1, and so is the partition if none was chosen.
         """
 
     def on_batch_acknowledgement(self, batch: AcknowledgedBatch) -> None:
-        """Note that a batch was written, or has failed. Called before ``on_acknowledgement`` of its records.
+        """Handle the outcome of a batch. Called before ``on_acknowledgement`` of its records.
 
         Java has no such method.
         """
@@ -129,7 +129,7 @@ class ProducerInterceptors:
     def shared(
         self, headers: Headers | None, on_delivery: OnDelivery | None
     ) -> tuple[Headers | None, InterceptedDelivery]:
-        """Return the headers and the ``on_delivery`` of a record, if no interceptor sees single records.
+        """Return the headers and the ``on_delivery`` of a record, if no interceptor handles single records.
 
         Records in a row with the same common headers, and without any of their own, have the same.
         """
@@ -240,7 +240,7 @@ class InterceptedDelivery(BatchDelivery):
 
     @property
     def sees_batches(self) -> bool:
-        """True if an interceptor wants to know of batches."""
+        """True if an interceptor handles batches."""
         return bool(self._interceptors.of_batches)
 
     def batch_delivered(
@@ -267,7 +267,7 @@ class InterceptedDelivery(BatchDelivery):
 
 
 def no_metadata(topic_partition: TopicPartition) -> RecordMetadata:
-    """Return the metadata that stands for a record that was not written."""
+    """Return placeholder metadata for a record that was not written."""
     return RecordMetadata(topic_partition.topic, topic_partition.partition, topic_partition, -1, -1, None, -1, -1)
 
 

@@ -18,10 +18,9 @@ from pykclient.errors import (
     KafkaTimeoutError,
     UseAfterForkError,
 )
-from pykclient.metrics.metrics import Metrics
-from pykclient.metrics.subscribed_metrics import SubscribedMetrics
+from pykclient.metrics.metrics import Metrics, SubscribedMetrics
 from pykclient.network.environment import Environment
-from pykclient.network.telemetry.client_instance_id import enabled
+from pykclient.network.kafka_client import enabled
 from pykclient.producer import open_producers, record_arguments
 from pykclient.producer.producer_components import ProducerComponents
 from pykclient.producer.send import FORKED, SendMethods, SendPath, TopicWait
@@ -372,7 +371,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V]):
         return self._components.metrics
 
     def client_instance_id(self, timeout: float | None = None) -> UUID | None:
-        """Return the id that a broker has given to this client, by which its pushed metrics are known (KIP-714).
+        """Return the client instance id, by which brokers identify this client's metrics (KIP-714).
 
         Waits at most ``timeout`` seconds (default: ``max.block.ms``); 0 does not wait. Return None if there is no id
         by then, for example as the brokers have no receiver for metrics.
@@ -396,7 +395,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V]):
         return telemetry.client_instance_id
 
     def explain(self) -> str:
-        """Return a page of text on what the producer is doing and waiting for.
+        """Return a report of what the producer is doing and waiting for.
 
         It names the batches that wait and why, those in flight, the memory in use, the transaction, the connections
         with their requests in flight, and the last warnings and errors. May be called from any thread, also after

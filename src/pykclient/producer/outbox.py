@@ -141,7 +141,7 @@ class StickyState:
 
 
 class LendingPool(Protocol):
-    """The part of a BufferPool that batches which borrow memory use."""
+    """The part of a BufferPool used by batches that borrow memory."""
 
     total_memory: int
     returned: deque[Loan]
@@ -152,7 +152,7 @@ class LendingPool(Protocol):
 
 
 class Loan:
-    """Memory that a thread has taken from the pool, for itself or for a batch.
+    """Memory lent by the pool to a thread or a batch.
 
     The thread creates the loan before it asks for memory. The pool records here what it lends, in the same step in
     which it counts it as lent. So after an exception anywhere, there is either no loan, or one that its owner still
@@ -203,7 +203,7 @@ class BorrowedMemory(Loan):
         return self._pool.lend_more(self, size, self._pool.total_memory // 2 if if_plenty else 0)
 
     def give_back(self, kept: int = 0) -> None:
-        """Return all borrowed memory but ``kept`` bytes to the pool."""
+        """Return all but ``kept`` bytes of the borrowed memory to the pool."""
         if self.size > kept:
             self._pool.take_back(self, kept)
 
@@ -252,7 +252,7 @@ class PoolState:
 
     @property
     def available_about(self) -> int:
-        """The number of bytes not lent, read without the lock, and so possibly outdated."""
+        """The approximate number of bytes not lent, read without the lock."""
         return self._available + self._kept
 
 
@@ -260,16 +260,27 @@ class PoolState:
 
 
 class SharedDelivery:
-    """An ``on_delivery`` that a batch keeps, and calls, once for adjacent records that have the same one."""
+    """An ``on_delivery`` shared by adjacent records of a batch, stored and called once."""
 
     __slots__ = ()
 
 
 def add_delivery(listeners: list[Any], future: FutureState, on_delivery: Callable[..., object]) -> None:
-    """Add the ``on_delivery`` of a batch's next record to the listeners, unless it shares the one of the last."""
+    """Add the ``on_delivery`` of a batch's next record to the listeners, unless the previous record shares it."""
     if listeners and listeners[-1][1] is on_delivery and isinstance(on_delivery, SharedDelivery):
         return
     listeners.append((future, on_delivery, True))
+
+
+def put_last_first(listeners: list[Any]) -> None:
+    """Sort the listeners of a batch in descending order of their records; they are called from the end."""
+    listeners.sort(key=_index)
+    listeners.reverse()
+
+
+def _index(listener: tuple[Any, ...]) -> int:
+    index: int = listener[0].index
+    return index
 
 
 class ResultState:
@@ -327,7 +338,7 @@ class ResultState:
         self.listeners: list[Any] = []
 
     def settle_at_once(self) -> bool:
-        """Publish a result that has no listeners, and wake the waiting threads; return False if it has some."""
+        """Publish a result without listeners, and wake waiting threads; return False if it has listeners."""
         with HERE.mark, self._lock:
             if self.listeners:
                 return False
@@ -620,7 +631,7 @@ class Outbox:
         self.topics: Mapping[str, Any] | None = None
 
     def capacity_of_next_batch(self, queue: QueueState) -> int:
-        """Return how many bytes the partition's next batch starts with: ``batch.size``, or less if memory is short.
+        """Return the initial capacity of the partition's next batch: ``batch.size``, or less if memory is short.
 
         Then it is a little more than the size of the partition's last batch. The batch borrows more as it grows. So
         memory suffices for more partitions than with ``batch.size`` bytes each, and is full of records when it is out.
@@ -645,7 +656,7 @@ class SendState:
 
 
 class LooksAtQueues(Protocol):
-    """The part of WaitingQueues by which a new batch knows whether to wake the sender."""
+    """The part of WaitingQueues that decides whether a new batch must wake the sender."""
 
     changed_queues: deque[Any]
     next_look_ms: int
@@ -655,7 +666,7 @@ class LooksAtQueues(Protocol):
 
 
 class Drain:
-    """The batches of a request, as far as they are known. Thread: io."""
+    """The batches drained for a request so far. Thread: io."""
 
     __slots__ = ("max_size", "now_ms", "of_node", "queues", "ready", "size")
 

@@ -73,7 +73,7 @@ class _OnePartition:
 
 
 class PartitionResponse:
-    """The result for one partition: its part of the response, or an error that stands for a missing response.
+    """The result for one partition: its part of the response, or the error if there is no response.
 
     Java: ProduceResponse.PartitionResponse.
     """
@@ -129,7 +129,7 @@ class ProduceTemplate:
         self._one_partition: _OnePartition | None = None  # of the last request
 
     def of_one_partition(self, name: str, topic_id: UUID, version: int, client_id: str | None) -> _OnePartition:
-        """Return what requests for one partition of a topic have in common. Thread: io."""
+        """Return the constant part of requests for one partition of a topic. Thread: io."""
         one = self._one_partition
         if one is None or one.topic_id is not topic_id or one.version != version or one.client_id != client_id:
             one = self._one_partition = _OnePartition(self, name, topic_id, version, client_id)
@@ -187,7 +187,7 @@ class BatchesRequest(ProduceRequest):
         w.tags(None)
 
     def sole_batch(self, version: int, client_id: str | None) -> tuple[_OnePartition, ProducerBatch] | None:
-        """Return the only batch, and what its request has in common with others; None if there are several."""
+        """Return the only batch, and the constant part of its request; None if there are several."""
         if len(self._topics) == 1:
             ((name, batches),) = self._topics.items()
             if len(batches) == 1:
@@ -197,7 +197,7 @@ class BatchesRequest(ProduceRequest):
 
 
 class WrittenResponse(ProduceResponse):
-    """A ProduceResponse by which all batches were written. Thread: io."""
+    """A ProduceResponse in which all batches succeeded. Thread: io."""
 
     __slots__ = ("written",)
 
@@ -214,7 +214,7 @@ class WrittenResponse(ProduceResponse):
 
     @classmethod
     def of_one_partition(cls, frame: BytesLike, one: _OnePartition | None) -> WrittenResponse | None:
-        """Return a response with topic ids that is as long as one for one partition; None if ``read_written`` must.
+        """Read a response with topic ids for one partition; None if ``read_written`` must read it.
 
         With one record at a time, all responses are of this kind, and belong to a request with ``one``. One call
         unpacks them.
@@ -228,7 +228,7 @@ class WrittenResponse(ProduceResponse):
 
     @classmethod
     def read_written(cls, r: Reader, version: int) -> WrittenResponse | None:
-        """Read a response of a flexible version; return None if anything but written batches is in it.
+        """Read a response of a flexible version; return None if it has anything but successes.
 
         Raises:
             RemoteProtocolError: the bytes are not a response.
@@ -263,7 +263,7 @@ class ProduceRequestBuilder(RequestBuilder):
         self._one_partition: _OnePartition | None = None  # set if the request is for one partition
 
     def encode(self, version: int, correlation_id: int, client_id: str | None) -> Sequence[BytesLike]:
-        """Return the frame. One call packs all but the records, if they are one batch and not many."""
+        """Return the frame. For a single batch, one call packs everything except the records."""
         message = self.message
         if version >= _FIRST_WITH_TOPIC_IDS and isinstance(message, BatchesRequest):
             sole = message.sole_batch(version, client_id)

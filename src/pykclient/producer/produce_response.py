@@ -26,8 +26,8 @@ from pykclient.errors import (
     UnsupportedVersionError,
 )
 from pykclient.log_context import LogContext
-from pykclient.network.authorization_errors import idempotence_denied, topics_denied
 from pykclient.network.client_request import ClientResponse
+from pykclient.network.failures import idempotence_denied, topics_denied
 from pykclient.network.metadata import LeaderIdAndEpoch
 from pykclient.producer.outbox import ANSWERED, succeed_written
 from pykclient.producer.produce_messages import NO_LEADER, PartitionResponse, WrittenResponse
@@ -81,7 +81,7 @@ class ProduceResponseHandler:
         batches: Mapping[TopicPartition, ProducerBatch],
         topic_names: Mapping[UUID, str],
     ) -> None:
-        """Handle the response to a request that carried ``batches``, or the lack of one. The register holds them."""
+        """Handle the response, or its absence, to a request with ``batches``. The register holds them."""
         body: ProduceResponse | None = response.response_body
         try:
             if body is not None:
@@ -117,7 +117,7 @@ class ProduceResponseHandler:
             self._complete_batch(batch, response, now_ms, None)
 
     def fail_unsent(self, batches: Mapping[TopicPartition, ProducerBatch], error: Exception) -> None:
-        """Fail the batches of a request that was not sent, and so gets no response."""
+        """Fail the batches of a request that was not sent."""
         partitions = ", ".join(map(str, batches))
         self._log.error("A produce request for %s was not sent: %s", partitions, error)
         for batch in batches.values():
@@ -144,7 +144,7 @@ class ProduceResponseHandler:
                 self.fail_batch(batch, failure)
 
     def retry_held(self, now_ms: int) -> None:
-        """Go on with all held batches, after an exception that ended a step or a poll anywhere."""
+        """Retry all held batches, after an exception ended a step or a poll."""
         message = "an exception interrupted the call that was sending the batch"
         lost = PartitionResponse(NetworkError.code, error_message=message)
         for batch in [*self._register.held]:
@@ -332,7 +332,7 @@ def _errors_by_record(error: Exception, response: PartitionResponse) -> Callable
 
 
 class ProduceWarnings:
-    """Gathers the warnings about the batches of one response, and logs one line for each kind of error.
+    """Collects warnings about the batches of one response, and logs one line for each kind of error.
 
     While brokers restart, thousands of partitions may have no leader for some seconds. A line for each of them and each
     attempt would hide all others. Thread: io.
@@ -348,17 +348,17 @@ class ProduceWarnings:
         self.noted = False
 
     def retry(self, batch: ProducerBatch, error: Exception) -> None:
-        """Note that a batch is retried because of ``error``."""
+        """Record that a batch is retried because of ``error``."""
         self.noted = True
         self._retried.setdefault(type(error), (error, []))[1].append(batch)
 
     def missing(self, partition: TopicPartition) -> None:
-        """Note that a broker does not know a partition."""
+        """Record that a broker does not know a partition."""
         self.noted = True
         self._missing.append(partition)
 
     def write(self) -> None:
-        """Log what was noted, and forget it."""
+        """Log and clear the recorded warnings."""
         self.noted = False
         retried, self._retried = self._retried, {}
         missing, self._missing = self._missing, []

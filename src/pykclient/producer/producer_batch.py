@@ -66,7 +66,7 @@ class ProducerBatch(BatchState):
     # --- filling -----------------------------------------------------------------------------------------------
 
     def try_append_rows(self, run: RowRun, max_bytes: int) -> RowsInBatch | None:
-        """Append as many rows as there is room for; return None if that is none. The caller holds the queue's lock.
+        """Append as many rows as fit; return None if none does. The caller holds the queue's lock.
 
         The row that reaches ``max_bytes``, uncompressed, is the last.
         """
@@ -128,7 +128,7 @@ class ProducerBatch(BatchState):
         return max(0, now_ms - self.last_attempt_ms)
 
     def reenqueued(self, now_ms: int, retry_backoff_ms: int) -> None:
-        """Note that the batch is requeued, to be sent no earlier than in ``retry_backoff_ms``."""
+        """Record that the batch is requeued, to be sent after ``retry_backoff_ms`` at the earliest."""
         self.attempts += 1
         self.retry_backoff_ms = retry_backoff_ms
         self.last_attempt_ms = max(self.last_attempt_ms, now_ms)
@@ -148,7 +148,7 @@ class ProducerBatch(BatchState):
         return delivery_timeout_ms <= now_ms - self.created_ms
 
     def maybe_update_leader_epoch(self, latest: int | None) -> None:
-        """Note the leader epoch, and the attempt in which it was first seen."""
+        """Record the leader epoch, and the attempt in which it was first seen."""
         if latest is not None and (self.current_leader_epoch is None or self.current_leader_epoch < latest):
             self._attempts_when_leader_last_changed = self.attempts
             self.current_leader_epoch = latest
@@ -227,7 +227,7 @@ class ProducerBatch(BatchState):
         return parts
 
     def hand_over_to(self, parts: list[ProducerBatch]) -> None:
-        """Make the futures follow their records into ``parts``, which ``split`` returned."""
+        """Move the futures of the records to ``parts``, which ``split`` returned."""
         places: list[tuple[int, ProduceRequestResult]] = []
         place = 0
         for part in parts:

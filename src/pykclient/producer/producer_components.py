@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import BufferExhaustedError
 from pykclient.log_context import LogContext
-from pykclient.metrics.app_info import register_app_info
-from pykclient.metrics.metric_config import MetricConfig
-from pykclient.metrics.metrics import Metrics
+from pykclient.metrics.kafka_metric import MetricConfig
+from pykclient.metrics.metrics import Metrics, register_app_info
 from pykclient.metrics.stats import Avg, Max
 from pykclient.network.api_versions import ApiVersions
-from pykclient.network.authorization_errors import principal_of
 from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses, resolver_for
 from pykclient.network.cluster import ClusterResourceListeners
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.network.failures import principal_of
 from pykclient.producer.buffer_pool import BufferPool, BufferPoolMetrics, RowBacklog, register_buffer_pool_gauges
 from pykclient.producer.interceptors import ProducerInterceptor, ProducerInterceptors
 from pykclient.producer.partitioner import Partitioner, resolve_partitioner

@@ -92,7 +92,7 @@ class ProducerMetadata(Metadata):
                 self.request_update_for_new_topics()
 
     def request_update_for_topic(self, topic: str) -> int:
-        """Request the metadata of ``topic`` if it is new, else of all topics; return the version to wait beyond."""
+        """Request the metadata of ``topic`` if it is new, else of all topics. Return the version to exceed."""
         with HERE.mark, self._lock:
             if topic in self._new_topics:
                 return self.request_update_for_new_topics()

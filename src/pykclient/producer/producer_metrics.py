@@ -176,7 +176,7 @@ class SenderMetrics:
         self._unpublished_requests.append(records)
 
     def publish_if_due(self, now_ms: int) -> int:
-        """Publish the collected numbers if the interval has passed; return in how many ms to call this again."""
+        """Publish the collected numbers if the interval has passed; return the ms until the next call."""
         if not self._unpublished and not self.latencies:
             return FOREVER_MS
         if now_ms < self._next_publication_ms:

@@ -13,12 +13,12 @@ from pykclient.errors import IllegalStateError, KafkaError
 from pykclient.log_context import LogContext
 from pykclient.network.cluster import Cluster
 from pykclient.network.exponential_backoff import ExponentialBackoff
-from pykclient.network.signal_errors import raise_if_of_signal_handler
+from pykclient.network.failures import raise_if_of_signal_handler
 from pykclient.producer.batch_register import BatchRegister
 from pykclient.producer.buffer_pool import BufferPool, Loan, RowBacklog
 from pykclient.producer.future import OnDelivery, ProduceRequestResult
 from pykclient.producer.outbox import FULL, Drain, Lender, Outbox, drain_queues
-from pykclient.producer.partitioner.built_in import BuiltInPartitioner, StickyPartitionInfo
+from pykclient.producer.partitioner.partitioners import BuiltInPartitioner, StickyPartitionInfo
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.sender_thread import SenderThread
 from pykclient.producer.waiting_queues import (
@@ -69,7 +69,7 @@ class PartitionLoad:
         self._node_stats: dict[int, NodeLatencyStats] = {}
 
     def look(self, info: TopicInfo, cluster: Cluster) -> None:
-        """Tell the topic's partitioner the lengths of its queues, if enough of them have changed.
+        """Update the topic's partitioner with the queue lengths, if enough of them have changed.
 
         Java does so for all topics before each request; this client does when a partition must be chosen.
         """
@@ -98,7 +98,7 @@ class PartitionLoad:
         info.partitioner.update_partition_load_stats(queue_sizes, partition_ids, len(all_queues))
 
     def update(self, node_id: int, now_ms: int, can_drain: bool) -> None:
-        """Note that ``node_id`` had data to send at ``now_ms``, and whether it could take a request."""
+        """Record that ``node_id`` had data to send at ``now_ms``, and whether it could accept a request."""
         stats = self._node_stats.get(node_id)
         if stats is None:
             stats = self._node_stats[node_id] = NodeLatencyStats(now_ms)
@@ -250,7 +250,7 @@ class RecordAccumulator:
         cluster: Cluster,
         abort_on_new_batch: bool = False,
     ) -> AppendRowsResult:
-        """Append as many of the rows as one batch takes; otherwise like ``append``.
+        """Append as many rows as fit into one batch; otherwise like ``append``.
 
         A new batch may be larger than ``batch.size``: its rows are there already, so no record waits for it to fill.
         """
@@ -503,7 +503,7 @@ class RecordAccumulator:
             return [queue for info in self._topics.values() for queue in info.queues.values()]
 
     def close_open_batch(self, topic: str, partition: int) -> None:
-        """Let no more records into the partition's open batch: the next one starts another."""
+        """Close the partition's open batch for appends: the next record starts another."""
         queue = self.get_queue(topic, partition)
         if queue is not None:
             with HERE.mark, queue.lock:
@@ -527,7 +527,7 @@ class RecordAccumulator:
 
     @property
     def sends_all(self) -> bool:
-        """True if no batch lingers: memory is short, a flush or the end of a transaction goes on, or it is closed."""
+        """True if no batch lingers: memory is short, a flush or a transaction's end is pending, or it is closed."""
         if self._closed or self._flushes or self._pool.queued:
             return True
         if self.backlog is not None and self.backlog.is_awaited:
@@ -536,7 +536,7 @@ class RecordAccumulator:
         return manager is not None and self._is_transactional and manager.is_completing
 
     def delay_of_rest_ms(self, snapshot: MetadataSnapshot, drained: Iterable[NodeQueues], now_ms: int) -> int:
-        """Return in how many ms a batch is due that the last drain of the nodes has left behind."""
+        """Return the ms until a batch is due that the last drain of the nodes left behind."""
         waiting = self.waiting
         if waiting.changed_queues:
             waiting.file(snapshot)
@@ -562,7 +562,7 @@ class RecordAccumulator:
         return False
 
     def update_node_latency_stats(self, node_id: int, now_ms: int, can_drain: bool) -> None:
-        """Note that ``node_id`` had data to send, and whether it could take a request."""
+        """Record that ``node_id`` had data to send, and whether it could accept a request."""
         self._load.update(node_id, now_ms, can_drain)
 
     # --- handing over ------------------------------------------------------------------------------------------
@@ -624,7 +624,7 @@ class RecordAccumulator:
         return True
 
     def fail_to_close(self, batch: ProducerBatch, error: Exception) -> None:
-        """Leave ``batch`` to the sender, which fails it, unless ``error`` is that of a signal handler."""
+        """Let the sender fail ``batch``, unless a signal handler raised ``error``."""
         raise_if_of_signal_handler(error)
         # Otherwise the batch would be neither queued nor in flight, and never complete, like those drained before it.
         self.unsendable.append((batch, error))
@@ -643,11 +643,13 @@ class RecordAccumulator:
 
     # --- expiring ----------------------------------------------------------------------------------------------
 
-    def expired_batches(self, now_ms: int) -> list[ProducerBatch]:
-        """Take the waiting batches whose delivery.timeout.ms has passed out of their queues, in order of sending.
+    def expired_batches(self, now_ms: int, timeout_ms: int | None = None) -> list[ProducerBatch]:
+        """Remove and return the queued batches whose delivery.timeout.ms has passed, in order.
 
-        The next expiry becomes that of the other waiting batches.
+        ``timeout_ms`` replaces delivery.timeout.ms. The next expiry becomes that of the other waiting batches.
         """
+        if timeout_ms is None:
+            timeout_ms = self.delivery_timeout_ms
         waiting = self.waiting
         expired: list[ProducerBatch] = []
         waiting.next_expiry_ms = FOREVER_MS
@@ -655,7 +657,7 @@ class RecordAccumulator:
             if not queue.batches:
                 continue
             with HERE.mark, queue.lock:
-                while queue.batches and queue.batches[0].has_reached_delivery_timeout(self.delivery_timeout_ms, now_ms):
+                while queue.batches and queue.batches[0].has_reached_delivery_timeout(timeout_ms, now_ms):
                     batch = queue.batches[0]
                     self.register.take(batch)
                     queue.batches.popleft()

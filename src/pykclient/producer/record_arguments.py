@@ -35,7 +35,7 @@ def milliseconds(timeout: object) -> int:
 
 
 def signed_milliseconds(timeout: object) -> int:
-    """Convert a timeout as ``milliseconds`` does, but accept a negative one, which means that no time is left.
+    """Convert a timeout like ``milliseconds``, but accept negative ones, which mean that no time is left.
 
     Raises:
         IllegalArgumentError: it is not a number, or is NaN.
@@ -58,7 +58,7 @@ def signed_milliseconds(timeout: object) -> int:
 
 
 def checked_topic(topic: object) -> str:
-    """Return a topic's name as a plain ``str``, also if it is of a subclass, such as an enum's member.
+    """Return a topic's name as a plain ``str``, even if it is an instance of a subclass such as an enum.
 
     Raises:
         IllegalArgumentError: it is not a ``str``.
@@ -200,7 +200,7 @@ def call_serializer(serializer: Serializer[Any], topic: str, headers: Headers | 
 def serialization_failed(
     serializer: Serializer[Any], what: str, topic: str, data: object, error: Exception
 ) -> SerializationError:
-    """Return the error to raise after ``error`` of a serializer; it is also of the class of ``error``."""
+    """Return the error to raise after a serializer's ``error``; it is an instance of that class, too."""
     if isinstance(error, SerializationError) and not isinstance(serializer, Serde):
         return error  # already an error of the application
     if serializer is BYTES:

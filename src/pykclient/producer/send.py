@@ -138,7 +138,7 @@ class TopicWait:
 
 
 class SendPath:
-    """The settings of a producer that a common record needs. Only the compiled ``send`` reads them. Thread: any.
+    """The settings for the fast path of ``send``, read only by the compiled form. Thread: any.
 
     A producer with a partitioner of its own has none.
     """
@@ -166,7 +166,7 @@ class SendPath:
 
 
 class SendMethods(SendState, Generic[K, V]):
-    """``send``, and all that a record meets before it is in a batch. Thread: any."""
+    """``send`` and its steps until a record is in a batch. Thread: any."""
 
     __slots__ = ()
     _accumulator: RecordAccumulator

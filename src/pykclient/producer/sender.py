@@ -6,16 +6,16 @@ exception that ends the driver closes from any state.
 
 from __future__ import annotations
 
+from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from pykclient.clock import FOREVER_MS, Clock
+from pykclient.clock import FOREVER_MS, Clock, Signal
 from pykclient.errors import DisconnectError, IllegalStateError, KafkaError, KafkaTimeoutError, UnsupportedVersionError
 from pykclient.log_context import LogContext
 from pykclient.network.client_request import RequestBuilder
-from pykclient.network.connection_failures import shown_node
+from pykclient.network.failures import raise_if_of_signal_handler, shown_node
 from pykclient.network.kafka_client import KafkaClient
-from pykclient.network.signal_errors import raise_if_of_signal_handler
 from pykclient.producer.produce_messages import BatchesRequest, ProduceRequestBuilder, ProduceTemplate
 from pykclient.producer.produce_response import ProduceResponseHandler
 from pykclient.producer.producer_batch import ProducerBatch
@@ -113,13 +113,21 @@ class SenderConfig:
         self.min_produce_version = min_produce_version
 
 
+class Purge(NamedTuple):
+    """A call to give up batches: the errors for the queued ones and for those in flight, None to keep them."""
+
+    queued: Exception | None
+    in_flight: Exception | None
+    done: Signal
+
+
 class Sender:
     """Drains batches that are due from the accumulator, sends them to their leaders, and completes them.
 
     It decides and never waits: a driver calls ``step`` and polls the network client in turn.
 
-    Thread: io, but for ``wakeup``, ``initiate_close``, ``abandon``, ``force_close``, ``is_running`` and ``is_closed``,
-    which any thread may use.
+    Thread: io, but for ``wakeup``, ``purge``, ``initiate_close``, ``abandon``, ``force_close``, ``is_running`` and
+    ``is_closed``, which any thread may use.
     """
 
     def __init__(
@@ -157,6 +165,7 @@ class Sender:
         self._is_closing = False
         self._is_forced = False
         self._keeps_transaction = False
+        self._purges: deque[Purge] = deque()
         self._last_error = ""
         self._next_round_ms = 0  # later than now after a round that failed
         self._responses = ProduceResponseHandler(
@@ -172,9 +181,9 @@ class Sender:
     # --- rounds ------------------------------------------------------------------------------------------------
 
     def step(self, now_ms: int, *, is_borrowed: bool = False) -> int:
-        """Do everything that is due at ``now_ms``; return for how many ms the driver may wait for the network.
+        """Do everything that is due at ``now_ms``; return how long the driver may wait for the network, in ms.
 
-        This requests a producer id if needed, sends batches that are due, fails expired ones, and goes on with a close.
+        This requests a producer id if needed, sends batches that are due, fails expired ones, and continues a close.
         It neither polls nor waits. The driver polls the network client after each step, and calls this again when the
         poll has ended, until ``is_closed``.
 
@@ -190,7 +199,7 @@ class Sender:
         delay_ms = self._next_round_ms - now_ms
         if delay_ms > 0:
             return delay_ms
-        if not self._register.incomplete:
+        if not self._register.incomplete and not self._purges:
             rest_ms = self._waiting.next_look_ms - now_ms
             if 0 < rest_ms <= PUBLISH_INTERVAL_MS and self._rests():
                 return rest_ms
@@ -226,7 +235,7 @@ class Sender:
         return backoff_ms
 
     def recover(self, now_ms: int) -> None:
-        """Start again after an exception that ended a step or a poll anywhere, as one of a signal handler does.
+        """Recover after an exception, for example of a signal handler, ended a step or a poll.
 
         All connections and requests are dropped. Batches that were sent, or answered, are retried under the same
         numbers, as after a lost connection. This may itself be interrupted and repeated.
@@ -246,6 +255,8 @@ class Sender:
         self._waiting.begin_look()
         if self._register.held:  # failing them after an exception raised another one
             self._responses.fail_held(IllegalStateError("an earlier round of the sender ended early"))
+        if self._purges:
+            self._make_purges(now_ms)
         if self._transactions is not None:
             return self._run_transactional_round(self._transactions, now_ms)
         manager = self._id_manager
@@ -586,7 +597,7 @@ class Sender:
         return FOREVER_MS
 
     def _is_aborting_for_close(self, now_ms: int) -> bool:
-        """Abort the transaction that the application has left open; return True while that goes on.
+        """Abort the transaction that the application has left open; return True while it is in progress.
 
         It is given up once the coordinator does it by itself, because the transaction has timed out.
         """
@@ -601,6 +612,23 @@ class Sender:
             return False
         manager.begin_abort_for_close()
         return True
+
+    # --- purging -----------------------------------------------------------------------------------------------
+
+    def _make_purges(self, now_ms: int) -> None:
+        """Fail batches as if their delivery.timeout.ms had passed, apart from the error."""
+        while self._purges:
+            queued, in_flight, done = self._purges[0]
+            if queued is not None:
+                for batch in self._accumulator.expired_batches(now_ms, 0):
+                    refused = batch.attempts == 0 and not batch.may_be_written  # the batch was never sent
+                    self._responses.fail_batch(batch, queued, refused=refused)
+            if in_flight is not None:
+                for batch in self._register.expired_in_flight(0, now_ms):
+                    self._responses.fail_batch(batch, in_flight)
+            self._fail_expired_batches(now_ms)  # computes the next expiry of what is left
+            self._purges.popleft()
+            done.set()
 
     # --- closing -----------------------------------------------------------------------------------------------
 
@@ -670,7 +698,7 @@ class Sender:
 
     @property
     def has_incomplete(self) -> bool:
-        """True if any batch has no result yet, or a call to a coordinator is going on."""
+        """True if any batch has no result yet, or a call to a coordinator is in progress."""
         if self._register.incomplete:
             return True
         return self._transactions is not None and self._transactions.has_calls_left
@@ -679,6 +707,11 @@ class Sender:
     def is_completing_transaction(self) -> bool:
         """True while a transaction ends, which may wait for callbacks."""
         return self._transactions is not None and self._transactions.is_completing
+
+    def purge(self, purge: Purge) -> None:
+        """Have the next step give up batches, which sets ``purge.done`` then."""
+        self._purges.append(purge)
+        self.wakeup()
 
     def wakeup(self) -> None:
         """Have ``step`` called at once."""

@@ -82,7 +82,7 @@ class SenderDriver:
     # --- the lease ---------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """Have somebody step the sender at once: the driver that waits for the network, or the parked thread."""
+        """Make a driver step the sender at once: the driver that waits for the network, or the parked thread."""
         self._news = True
         # A driver that gives up the lease in between looks at _news afterwards.
         if self._thread.holder is None:
@@ -123,7 +123,7 @@ class SenderDriver:
         self._sender.call_listeners()
 
     def run_once(self) -> None:
-        """Call the listeners of results that callers' steps have set. Then drive for one cycle, or rest."""
+        """Call the listeners of results set by callers' steps, then drive for one cycle, or park."""
         thread = self._thread
         if thread.results:
             self._sender.call_listeners()
@@ -222,7 +222,7 @@ class SenderDriver:
         return True
 
     def step_for_send(self) -> bool:
-        """Step the sender on the current thread, if that has just waited for a record and probably will for the next.
+        """Step the sender on the current thread, if it has just waited for a record and probably will again.
 
         Return False, and do nothing, if it has not, or if another thread drives.
         """
@@ -270,7 +270,9 @@ class SenderDriver:
     def _poll(self, wait_ms: int, now_ms: int) -> None:
         self._stepped_by = None
         self._client.poll(wait_ms, now_ms)
-        self._last_poll_ms = self._last_cycle_ms = self._clock.now_ms()
+        # Callbacks may have taken long since then, and responses have arrived.
+        self._last_poll_ms = self._client.last_io_ms
+        self._last_cycle_ms = self._clock.now_ms()
         interruption, self._thread.interruption = self._thread.interruption, None
         if interruption is not None:
             raise interruption

@@ -31,7 +31,7 @@ class CallersDriver(Protocol):
 
 
 class SenderThread:
-    """Tells whether the current thread is the sender's or drives it, and why the thread has failed. Thread: any."""
+    """Tracks which thread is the sender's or drives it, and the failure of the sender's. Thread: any."""
 
     #: The thread that drives the sender now, and so holds the lease; the holder ends that with ``del``. ``take`` and
     #: ``del`` are each a single step, which neither another thread nor a signal handler can divide.
@@ -79,7 +79,7 @@ class SenderThread:
         self.failure: BaseException | None = None
 
     def wakeup(self) -> None:
-        """Have the sender stepped at once, on the thread that drives it."""
+        """Make the thread that drives the sender step it at once."""
         if self.driver is not None:
             self.driver.wakeup()
         else:
@@ -100,7 +100,7 @@ class SenderThread:
 
     @property
     def is_current(self) -> bool:
-        """True on the sender's thread, or one that drives the sender, so that this thread would wait for itself.
+        """True on the sender's thread or one that drives the sender, which must not wait for the sender.
 
         The call comes from a callback, a ``__del__`` that the garbage collector runs there, or a signal handler.
         """
@@ -109,11 +109,11 @@ class SenderThread:
 
     @property
     def is_borrowed(self) -> bool:
-        """True if there is a sender's thread, and this is another one: it runs no listeners."""
+        """True on a thread other than the sender's, which must not run listeners."""
         return self.ident is not None and self.current_ident() != self.ident
 
     def explain(self, error: KafkaError) -> KafkaError:
-        """Return the error to raise: the failure of the thread if it has failed, else ``error``."""
+        """Return the thread's failure if it has failed, else ``error``."""
         failure = self.failure
         if failure is None:
             return error

@@ -19,7 +19,7 @@ from pykclient.clock import FOREVER_MS
 from pykclient.network.cluster import Cluster
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.outbox import FULL, MOST_OUTDATED, QueuesOfNode, QueueState, file_queues
-from pykclient.producer.partitioner.built_in import BuiltInPartitioner
+from pykclient.producer.partitioner.partitioners import BuiltInPartitioner
 from pykclient.producer.producer_batch import ProducerBatch, RowsInBatch
 from pykclient.record import Compression
 from pykclient.reentry import HERE
@@ -132,7 +132,7 @@ class TopicInfo:
 
 
 class NodeLatencyStats:
-    """The times when a node last had data to send, and when it could last take it, on the clock of ``now_ms``."""
+    """The times when a node last had data to send, and when it could last accept it."""
 
     __slots__ = ("drain_time_ms", "ready_time_ms")
 
@@ -265,13 +265,13 @@ class WaitingQueues:
         return was_expected
 
     def begin_look(self) -> None:
-        """Start a check: from now on, each thread that changes a queue wakes the sender."""
+        """Start a check. From now on, each thread that changes a queue wakes the sender."""
         self.next_look_ms = FOREVER_MS
         for of_node in self.nodes.values():
             of_node.is_blocked = False
 
     def take_in(self) -> None:
-        """Collect the queues that have changed, and note when their batches expire. This needs no metadata."""
+        """Collect the changed queues, and record when their batches expire. This needs no metadata."""
         changed = self.changed_queues
         while changed:
             queue = changed.popleft()
@@ -281,12 +281,12 @@ class WaitingQueues:
                     self.note_expiry(queue.batches[0].created_ms)
 
     def note_expiry(self, created_ms: int) -> None:
-        """Note that a batch, waiting or in flight, was created at ``created_ms``."""
+        """Record that a queued or in-flight batch was created at ``created_ms``."""
         expiry_ms = created_ms + self.delivery_timeout_ms
         self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)
 
     def rebuild(self, queues: Iterable[PartitionQueue]) -> None:
-        """Forget the index, which an exception may have left in any state, and check ``queues``, which are all."""
+        """Rebuild the index from all ``queues`` after an unexpected exception."""
         self._unfiled = {}
         self.nodes = {}
         self.leaderless = {}
@@ -314,13 +314,13 @@ class WaitingQueues:
         self.changed(queue)
 
     def unmute(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """End the mute for ``batch``, if it mutes its partition."""
+        """Unmute the partition, if ``batch`` mutes it."""
         if self.muted.get(queue.topic_partition) is batch:
             del self.muted[queue.topic_partition]
             self.changed(queue)
 
     def served(self, of_node: NodeQueues, queues: Iterable[PartitionQueue]) -> None:
-        """Note that a batch was drained from each of ``queues``.
+        """Record that a batch was drained from each of ``queues``.
 
         Queues with more batches go to the back when they are filed again.
         """

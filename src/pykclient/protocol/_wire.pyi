@@ -1,2 +1,1 @@
-from pykclient.protocol.wire import Reader as Reader
-from pykclient.protocol.wire import Writer as Writer
+from pykclient.protocol.wire import Reader as Reader, Writer as Writer

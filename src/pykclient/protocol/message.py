@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pykclient.errors import LocalProtocolError, UnsupportedVersionError
 from pykclient.protocol.api_table import NEVER_FLEXIBLE
@@ -69,6 +69,14 @@ class Message:  # noqa: PLW1641  # no __hash__: messages can be changed
             if getattr(self, name) != getattr(other, name):
                 return False
         return self.unknown_tags == other.unknown_tags
+
+    def __getitem__(self, place: int) -> Any:
+        """Return a field by its place in the schema, as messages of kafka-python do.
+
+        Raises:
+            IndexError: there are not so many fields.
+        """
+        return getattr(self, self.__slots__[place])
 
     def __repr__(self) -> str:
         """Return all fields in a form that is safe to log: bytes are counted, secrets hidden, long arrays cut."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, NO_COMPRESSION, Compression
-from pykclient.record.compression_ratio_estimator import CompressionRatioEstimator
-from pykclient.record.compression_type import CompressionType
+from pykclient.record.compression_type import CompressionRatioEstimator, CompressionType
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
 from pykclient.record.default_record_batch import DefaultRecordBatch
 from pykclient.record.legacy_record_batch import LegacyRecordBatch

@@ -1,2 +1,1 @@
-from pykclient.record.columns import decode_batches as decode_batches
-from pykclient.record.columns import decode_rows as decode_rows
+from pykclient.record.columns import decode_batches as decode_batches, decode_rows as decode_rows

@@ -12,6 +12,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from pykclient.record._batch_layout cimport HEADER_SIZE, Header, is_cut_off, read_header
+from pykclient.record._line_text cimport Program, begin_program, has_valid_names, text_bound, write_text
 from pykclient.record._record_layout cimport Fields, add, read_bytes, read_record
 
 from pykclient.record.columns import decode_rows as decode_rows_python
@@ -165,27 +166,11 @@ cdef inline void put_bytes(BytesOut *out, const uint8_t *data, Py_ssize_t size, 
 
 # --- records as lines ----------------------------------------------------------------------------------------------
 
-cdef struct Text:
-    const uint8_t *data
-    Py_ssize_t size
-
-
 cdef struct Lines:
     # A LineBuffer; NULL for None.
     void *object
-    bint has_keys
     Out data
-    Text delimiter
-    Text key_delimiter
-    Text null
-
-
-cdef Text text_of(bytes text) except *:
-    cdef Text found
-    if text is None:
-        raise TypeError("a text is missing")
-    found.data, found.size = <const uint8_t *>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)
-    return found
+    Program program
 
 
 cdef int begin_lines(Lines *out, object lines) except -1:
@@ -194,40 +179,15 @@ cdef int begin_lines(Lines *out, object lines) except -1:
     if lines is None:
         return 0
     out.object = <void *>lines
-    out.has_keys = lines.key_delimiter is not None
-    out.delimiter = text_of(lines.delimiter)
-    out.key_delimiter = text_of(lines.key_delimiter if out.has_keys else b"")
-    out.null = text_of(lines.null)
+    begin_program(&out.program, lines.record_text.program)
     begin(&out.data, lines.data, lines.size_bytes)
     return 0
 
 
-cdef inline Py_ssize_t line_size(Lines *out, Fields *fields) noexcept nogil:
-    cdef Py_ssize_t size = out.delimiter.size
-    size += out.null.size if fields.value_size < 0 else fields.value_size
-    if out.has_keys:
-        size += out.key_delimiter.size + (out.null.size if fields.key_size < 0 else fields.key_size)
-    return size
-
-
-cdef inline void put_text(Out *out, const uint8_t *data, Py_ssize_t size, Text null) noexcept nogil:
-    if size < 0:
-        put(out, null.data, null.size)
-    elif size > 0:
-        put(out, data, size)
-
-
-cdef inline void put_line(Lines *out, Fields *fields) noexcept nogil:
-    """Add a line, for which there is room."""
-    if out.has_keys:
-        put_text(&out.data, fields.key, fields.key_size, out.null)
-        put(&out.data, out.key_delimiter.data, out.key_delimiter.size)
-    put_text(&out.data, fields.value, fields.value_size, out.null)
-    if out.delimiter.size == 1:
-        out.data.start[out.data.size] = out.delimiter.data[0]
-        out.data.size += 1
-    else:
-        put(&out.data, out.delimiter.data, out.delimiter.size)
+cdef inline void put_line(Lines *out, Fields *fields, int64_t offset, int64_t time) noexcept nogil:
+    """Add the text of a record, for which there is room."""
+    cdef uint8_t *start = out.data.start
+    out.data.size = write_text(start + out.data.size, &out.program, fields, offset, time) - start
 
 
 # --- records into columns ------------------------------------------------------------------------------------------
@@ -317,9 +277,9 @@ cdef int finish_rows(Rows *rows, object columns, object source) except -1:
 cdef inline void put_row(Rows *rows, Batch *batch, Fields *fields, int64_t offset, int64_t time) noexcept nogil:
     if rows.offsets.object != NULL:
         put_int64(&rows.offsets, offset)
+    if batch.has_append_time:
+        time = batch.append_time
     if rows.timestamps.object != NULL:
-        if batch.has_append_time:
-            time = batch.append_time
         if time == -1:
             rows.has_missing = True
         put_int64(&rows.timestamps, time)
@@ -330,7 +290,7 @@ cdef inline void put_row(Rows *rows, Batch *batch, Fields *fields, int64_t offse
     if rows.lists.object != NULL:
         put_int32(&rows.lists, <int32_t>rows.names.rows)
     if rows.lines.object != NULL:
-        put_line(&rows.lines, fields)
+        put_line(&rows.lines, fields, offset, time)
     rows.count += 1
     rows.left -= 1
     rows.size_bytes += fields.end - batch.at
@@ -354,8 +314,11 @@ cdef inline Stop read_one(Batch *batch, Rows *rows, Fields *fields, bint has_put
             return AT_FULL
         if not has_room(&rows.keys, fields.key_size) or not has_room(&rows.values, fields.value_size):
             return AT_LARGE
-        if rows.lines.object != NULL and line_size(&rows.lines, fields) > rows.lines.data.capacity - rows.lines.data.size:
-            return AT_LARGE
+        if rows.lines.object != NULL:
+            if rows.lines.program.has_headers and not has_valid_names(fields):
+                return AT_STRANGE
+            if text_bound(&rows.lines.program, fields) > rows.lines.data.capacity - rows.lines.data.size:
+                return AT_LARGE
         if fields.headers_count and rows.lists.object != NULL and not has_put_headers:
             return AT_HEADERS
         put_row(rows, batch, fields, offset, time)
@@ -387,7 +350,8 @@ cdef Stop read_rows(Batch *batch, Rows *rows) except *:
         if stop == AT_LARGE:
             reserve(&rows.keys.data, max(fields.key_size, 0))
             reserve(&rows.values.data, max(fields.value_size, 0))
-            reserve(&rows.lines.data, line_size(&rows.lines, &fields))
+            if rows.lines.object != NULL:
+                reserve(&rows.lines.data, text_bound(&rows.lines.program, &fields))
         elif stop == AT_HEADERS:
             put_headers(rows, &fields)
             has_put_headers = True
@@ -486,6 +450,8 @@ def decode_batches(
     cdef int timestamp_type, run_type = 0
     cdef Py_ssize_t run_rows = 0
     cdef bint is_inside = False, is_at_end
+    if columns.lines is not None:
+        columns.lines.record_text.set_partition(topic, partition)
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     try:
         batch.source = <const uint8_t *>view.buf

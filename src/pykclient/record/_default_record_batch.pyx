@@ -3,7 +3,7 @@
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from pykclient.record.checksum import crc32c
+from pykclient.record.record_batch import crc32c
 from pykclient.record.default_record_batch import OFFSET_OF_ATTRIBUTES
 from pykclient.record.default_record_batch import write_header as write_header_python
 from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, LOG_OVERHEAD, RECORD_BATCH_OVERHEAD

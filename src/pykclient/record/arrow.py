@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pykclient.errors import IllegalArgumentError
 from pykclient.implementation import use_compiled
@@ -18,11 +19,11 @@ from pykclient.record.row_columns import BytesColumn, gather_headers, widened
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pykclient.types import ConsumerRecord
+
 _INT32 = struct.Struct("=i")
 _INT8 = struct.Struct("=b")
-
 _TIMESTAMPS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-
 #: A size below which copying does not matter.
 _SMALL = 16 * 1024
 
@@ -66,7 +67,7 @@ def _types(names: tuple[str, ...], views: bool) -> tuple[pa.DataType, ...]:
 
 
 def record_batch(columns: Columns) -> pa.RecordBatch:
-    """Return the rows of ``columns``, and take over their buffers: nothing may be added to them afterwards.
+    """Return the rows of ``columns``, taking ownership of their buffers: nothing may be added afterwards.
 
     Their memory is reused for later columns once nothing refers to the batch.
     """
@@ -266,7 +267,7 @@ def decoded(array: Any) -> Any:
 
 
 def takeable(array: Any) -> Any:
-    """Return the values in a type for which Arrow has ``take``. It has none for views, such as polars' categories."""
+    """Cast the values to a type for which Arrow implements ``take``, unlike views such as polars' categories."""
     pa = pyarrow()
     if pa.types.is_string_view(array.type):
         return array.cast(pa.large_string())
@@ -406,6 +407,94 @@ def headers_column(array: Any, what: str) -> BytesColumn | None:
     places = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
     view = memoryview(places.buffers()[1]).cast("B").cast("q")[: len(places)]
     return BytesColumn(len(array), *gather_headers(view, names, bytes_column(values, f"the values of {what}")))
+
+
+if TYPE_CHECKING:
+    Records = Sequence[ConsumerRecord[Any, Any]]
+#: How often the record has been delivered, in a share group.
+DELIVERY_COUNT: Final = "delivery_count"
+#: All columns, in their default order.
+SHARE_COLUMN_NAMES: Final = (*COLUMN_NAMES, DELIVERY_COUNT)
+#: The layouts of columns of numbers, as of the module ``array``.
+_NUMBERS: Final = {
+    "partition": "i",
+    "offset": "q",
+    "timestamp": "q",
+    "timestamp_type": "b",
+    "leader_epoch": "i",
+    DELIVERY_COUNT: "h",
+}
+
+
+def batch_of_records(records: Records, names: Sequence[str]) -> pa.RecordBatch:
+    """Return the columns ``names`` of records whose keys and values are bytes or None."""
+    pa = pyarrow()
+    fields = [
+        pa.field(name, pa.int16(), nullable=False) if name == DELIVERY_COUNT else schema((name,)).field(0)
+        for name in names
+    ]
+    arrays = [_array(pa, records, field) for field in fields]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _array(pa: Any, records: Records, field: Any) -> Any:
+    name = field.name
+    if name == "topic":
+        return _topics_of_records(pa, records)
+    if name == "headers":
+        return _headers_of_records(pa, field.type, records)
+    values: Callable[[Any], Any] = attrgetter(name)
+    if name not in _NUMBERS:
+        return _binary(pa, field.type, [values(record) for record in records])
+    layout = _NUMBERS[name]
+    if field.nullable:
+        numbers = array(layout, [-1 if (value := values(record)) is None else value for record in records])
+        type = pa.int64() if layout == "q" else field.type
+        return nullable(_numbers(pa, type, numbers)).view(field.type)
+    return _numbers(pa, field.type, array(layout, map(values, records)))
+
+
+def _numbers(pa: Any, type: Any, numbers: array[int]) -> Any:
+    return pa.Array.from_buffers(type, len(numbers), [None, pa.py_buffer(numbers)], 0)
+
+
+def _topics_of_records(pa: Any, records: Records) -> Any:
+    numbers: dict[str, int] = {}
+    indices = array("i", [numbers.setdefault(record.topic, len(numbers)) for record in records])
+    topics = _binary(pa, pa.string(), [topic.encode() for topic in numbers])
+    return pa.DictionaryArray.from_arrays(_numbers(pa, pa.int32(), indices), topics)
+
+
+def _binary(pa: Any, type: Any, values: Sequence[bytes | None]) -> Any:
+    # pa.array() would import pandas if it is installed.
+    present = [value or b"" for value in values]
+    offsets = _offsets(map(len, present))
+    nulls = values.count(None)
+    validity = None
+    if nulls:
+        bits = bytearray((len(values) + 7) >> 3)
+        for number, value in enumerate(values):
+            if value is not None:
+                bits[number >> 3] |= 1 << (number & 7)
+        validity = pa.py_buffer(bits)
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(b"".join(present))]
+    return pa.Array.from_buffers(type, len(values), buffers, nulls)
+
+
+def _offsets(sizes: Iterable[int]) -> array[int]:
+    return array("i", (0, *accumulate(sizes)))
+
+
+def _headers_of_records(pa: Any, type: Any, records: Records) -> Any:
+    headers = [record.headers for record in records]
+    pairs = [pair for each in headers for pair in each]
+    header = type.value_type
+    names = _binary(pa, header.field(0).type, [name.encode() for name, _ in pairs])
+    values = _binary(pa, header.field(1).type, [value for _, value in pairs])
+    structs = pa.StructArray.from_arrays([names, values], fields=[header.field(0), header.field(1)])
+    return pa.Array.from_buffers(
+        type, len(records), [None, pa.py_buffer(_offsets(map(len, headers)))], 0, children=[structs]
+    )
 
 
 use_compiled(__name__)

@@ -75,7 +75,7 @@ class Lz4Package:
 
 
 class CramjamLz4:
-    """cramjam, whose compressor of blocks serves for frames with the same parameters as Java's."""
+    """LZ4 by cramjam's block compressor, with the frame parameters of Java."""
 
     #: The magic number; version 1 with independent blocks; blocks of 64 KiB; the header's checksum.
     _HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
@@ -158,13 +158,13 @@ class CramjamLz4:
 
 class ZstdEngine(Protocol):
     def compressor(self, level: int) -> Callable[[Buffer], bytes]:
-        """Return a function that compresses, in one thread at a time. It can be used again unless it has raised."""
+        """Return a compressing function for one thread at a time. It must not be reused after an error."""
 
     def decompress(self, data: Buffer, limit: int) -> bytes: ...
 
 
 class ZstandardPackage:
-    """The package zstandard, whose decompressors are lent to one call at a time and used again."""
+    """zstd by the package zstandard, with reusable decompressors, each for one call at a time."""
 
     def __init__(self) -> None:
         import zstandard

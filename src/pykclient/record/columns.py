@@ -30,9 +30,10 @@ from pykclient.record.record_batch import (
     NO_TIMESTAMP,
     Buffer,
     Span,
+    rest_of_varint,
+    rest_of_varlong,
 )
 from pykclient.record.row_columns import encode_record
-from pykclient.record.varint import rest_of_varint, rest_of_varlong
 from pykclient.spare_buffers import take_free
 from pykclient.types import Headers
 
@@ -81,7 +82,7 @@ _SMALL = 64
 
 
 class ColumnMemory:
-    """The memory of columns that were handed out, for reuse once nothing refers to them. Thread: owner."""
+    """The memory of returned columns, for reuse once nothing refers to them. Thread: owner."""
 
     __slots__ = ("_spares",)
 
@@ -93,7 +94,7 @@ class ColumnMemory:
         self._spares: dict[str, list[bytearray]] = {}
 
     def take(self, purposes: Iterable[str]) -> dict[str, bytearray]:
-        """Return a buffer with arbitrary contents for each purpose."""
+        """Return uninitialized buffers, one for each purpose."""
         taken = {}
         for purpose in purposes:
             spares = self._spares.get(purpose)
@@ -165,7 +166,7 @@ class BinaryBuffers:
 
 
 class ViewBuffers:
-    """A column of bytes that stay where they are: views of 16 bytes, which contain short values. Thread: owner."""
+    """A column of bytes that are not copied: 16-byte views, which contain short values. Thread: owner."""
 
     PURPOSES: ClassVar = ("views", "validity")
 
@@ -351,7 +352,7 @@ class Columns:
         self.lines = lines
 
     def give_back(self) -> None:
-        """Leave the memory to later columns, which wait until nothing refers to it."""
+        """Return the memory for reuse once nothing refers to it."""
         self.memory.keep(self._taken)
 
     def add_run(self, key: RunKey, rows: int) -> None:
@@ -384,7 +385,7 @@ class Columns:
         if self.headers is not None:
             self.headers.extend(self.rows, headers)
         if self.lines is not None:
-            self.lines.extend_spans(data, keys, values)
+            self.lines.extend_spans(data, offsets, timestamps, keys, values, headers)
         self.rows += len(offsets)
         self.size_bytes += size_bytes
 
@@ -461,6 +462,8 @@ class ColumnCursor:
                 self.next_offset = max(self.next_offset, end_offset)  # without decompressing the batch
                 return 0
             self._open()
+        if columns.lines is not None:
+            columns.lines.record_text.set_partition(*self._run[:2])
         rows, size_bytes = columns.rows, columns.size_bytes
         failure: KafkaError | None = None
         try:
@@ -517,7 +520,7 @@ def decode_rows(cursor: ColumnCursor, columns: Columns, max_rows: int, end_offse
     data = cursor._bytes
     log_append_time = cursor._log_append_time
     base_offset, base_timestamp = cursor._base_offset, cursor._base_timestamp
-    wants_headers = columns.headers is not None
+    wants_headers = columns.headers is not None or columns.lines is not None
     offsets: list[int] = []
     timestamps: list[int] = []
     keys: list[Span] = []

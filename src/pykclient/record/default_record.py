@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError
 from pykclient.implementation import use_compiled
-from pykclient.record.record_batch import NO_TIMESTAMP, Record
-from pykclient.record.varint import VARINTS, read_varint, rest_of_varint, rest_of_varlong
+from pykclient.record.record_batch import NO_TIMESTAMP, VARINTS, Record, read_varint, rest_of_varint, rest_of_varlong
 from pykclient.types import Header, Headers
 
 

@@ -12,7 +12,6 @@ from struct import Struct
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError
 from pykclient.implementation import use_compiled
-from pykclient.record.checksum import crc32c
 from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, default_compression
 from pykclient.record.compression_type import CompressionType
 from pykclient.record.default_record import bytes_remain, decode_records
@@ -28,6 +27,7 @@ from pykclient.record.record_batch import (
     RECORD_BATCH_OVERHEAD,
     CursorOwner,
     Record,
+    crc32c,
     increment_sequence,
 )
 from pykclient.record.record_cursor import CommonFields, RecordCursor

@@ -1,27 +1,200 @@
-"""A message in format 0 or 1 as a batch of itself, or of the messages it wraps (Java: AbstractLegacyRecordBatch)."""
+"""A message in format 0 or 1 as a batch of itself, or of the messages it wraps (Java: AbstractLegacyRecordBatch).
+
+Messages in formats 0 and 1 (Java: LegacyRecord).
+
+Each is preceded by its offset and size. It consists of a CRC-32 of the rest, magic, attributes, the timestamp (format
+1), key and value.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
+from zlib import crc32
 
-from pykclient.errors import CorruptRecordError
+from pykclient.errors import CorruptRecordError, IllegalArgumentError
 from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, default_compression
 from pykclient.record.compression_type import CompressionType
-from pykclient.record.legacy_record import LegacyRecord, last_inner_offset, read_messages
 from pykclient.record.record_batch import (
     LOG_OVERHEAD,
+    MAGIC_VALUE_V0,
     MAGIC_VALUE_V1,
     MAX_INT64,
     NO_PARTITION_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
+    NO_TIMESTAMP,
+    RECORD_OVERHEAD_V0,
+    Buffer,
     CursorOwner,
     Record,
+    legacy_record_overhead,
 )
 from pykclient.record.record_cursor import RecordIteratorCursor
-from pykclient.types import LOG_APPEND_TIME
+from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE
+
+_OFFSET_AND_SIZE = Struct(">qi")
+_CRC = Struct(">I")
+_HEAD_V0 = Struct(">bb")
+_HEAD_V1 = Struct(">bbq")
+_SIZE = Struct(">i")
+_CRC_SIZE = 4
+_COMPRESSION_MASK = 0x07
+_TIMESTAMP_TYPE_FLAG = 0x08
+
+
+def encode_message(
+    magic: int,
+    offset: int,
+    timestamp: int,
+    key: Buffer | None,
+    value: Buffer | None,
+    compression_type: CompressionType = CompressionType.NONE,
+    timestamp_type: int = CREATE_TIME,
+) -> bytes:
+    """Encode one message with its offset and size. With a compression type, ``value`` is the compressed inner messages.
+
+    Raises:
+        IllegalArgumentError: a timestamp is below -1 or exceeds 64 bits, or a message in format 1 has no timestamp
+            type.
+    """
+    if not 0 <= timestamp <= MAX_INT64 and timestamp != NO_TIMESTAMP:
+        raise IllegalArgumentError(f"timestamp {timestamp} is negative or has more than 64 bits")
+    attributes = compression_type.id
+    if magic > MAGIC_VALUE_V0:
+        if timestamp_type == NO_TIMESTAMP_TYPE:
+            raise IllegalArgumentError("a message of format v1 needs a timestamp type")
+        if timestamp_type == LOG_APPEND_TIME:
+            attributes |= _TIMESTAMP_TYPE_FLAG
+        head = _HEAD_V1.pack(magic, attributes, timestamp)
+    else:
+        head = _HEAD_V0.pack(magic, attributes)
+    body = b"".join(
+        (
+            head,
+            _SIZE.pack(-1 if key is None else len(key)),
+            b"" if key is None else key,
+            _SIZE.pack(-1 if value is None else len(value)),
+            b"" if value is None else value,
+        )
+    )
+    return _OFFSET_AND_SIZE.pack(offset, _CRC_SIZE + len(body)) + _CRC.pack(crc32(body)) + body
+
+
+class LegacyRecord:
+    """A decoded message in format 0 or 1 with its offset. Key and value are bytes or None.
+
+    Thread: any.
+    """
+
+    __slots__ = ("_body", "attributes", "checksum", "key", "magic", "offset", "timestamp", "value")
+
+    magic: int
+    attributes: int
+
+    def __init__(self, offset: int, message: Buffer) -> None:
+        """Decode a message, which has at least ``RECORD_OVERHEAD_V0`` bytes.
+
+        Raises:
+            CorruptRecordError: the sizes do not fit.
+        """
+        data = bytes(message)
+        self.offset = offset
+        self.checksum: int = _CRC.unpack_from(data)[0]
+        self._body = data[_CRC_SIZE:]
+        self.magic, self.attributes = _HEAD_V0.unpack_from(self._body)
+        if not 0 <= self.magic <= 1:
+            raise CorruptRecordError(f"a message of format {self.magic} where v0 or v1 should be")
+        if len(data) < legacy_record_overhead(self.magic):
+            raise CorruptRecordError(f"a v{self.magic} message of {len(data)} bytes is smaller than the smallest")
+        self.timestamp: int = NO_TIMESTAMP
+        position = _HEAD_V0.size
+        if self.magic > MAGIC_VALUE_V0:
+            self.timestamp = _HEAD_V1.unpack_from(self._body)[2]
+            position = _HEAD_V1.size
+        self.key, position = self._sized(position)
+        self.value, position = self._sized(position)
+
+    def _sized(self, position: int) -> tuple[bytes | None, int]:
+        body = self._body
+        if len(body) - position < _SIZE.size:
+            raise CorruptRecordError("a message ends before its value")
+        size: int = _SIZE.unpack_from(body, position)[0]
+        position += _SIZE.size
+        if size < 0:
+            return None, position
+        if size > len(body) - position:
+            raise CorruptRecordError(f"a key or value of {size} bytes in a message with {len(body) - position} left")
+        return body[position : position + size], position + size
+
+    @property
+    def size_in_bytes(self) -> int:
+        """The size without offset and size field."""
+        return _CRC_SIZE + len(self._body)
+
+    @property
+    def compression_type(self) -> CompressionType:
+        return CompressionType.for_id(self.attributes & _COMPRESSION_MASK)
+
+    @property
+    def timestamp_type(self) -> int:
+        if self.magic == MAGIC_VALUE_V0:
+            return NO_TIMESTAMP_TYPE
+        return LOG_APPEND_TIME if self.attributes & _TIMESTAMP_TYPE_FLAG else CREATE_TIME
+
+    @property
+    def is_valid(self) -> bool:
+        return self.checksum == crc32(self._body)
+
+    def ensure_valid(self) -> None:
+        """Check the CRC.
+
+        Raises:
+            CorruptRecordError: the stored CRC does not match the bytes.
+        """
+        computed = crc32(self._body)
+        if computed != self.checksum:
+            raise CorruptRecordError(
+                f"the message at offset {self.offset} has CRC {self.checksum:#010x} but its bytes {computed:#010x}"
+            )
+
+
+def read_messages(data: bytes) -> Iterator[LegacyRecord]:
+    """Yield the messages inside a wrapper, decompressed. The last one may be cut off, as old brokers did.
+
+    Raises:
+        CorruptRecordError: a message cannot be decoded, when it is reached.
+    """
+    for offset, position, end in _places(data):
+        yield LegacyRecord(offset, data[position:end])
+
+
+def last_inner_offset(data: bytes) -> int | None:
+    """Return the offset of the last message inside a wrapper (None if there is none), without decoding the others.
+
+    Raises:
+        CorruptRecordError: a size is invalid.
+    """
+    last = None
+    for offset, _, _ in _places(data):
+        last = offset
+    return last
+
+
+def _places(data: bytes) -> Iterator[tuple[int, int, int]]:
+    position = 0
+    total = len(data)
+    while total - position >= LOG_OVERHEAD:
+        offset, size = _OFFSET_AND_SIZE.unpack_from(data, position)
+        position += LOG_OVERHEAD
+        if size < RECORD_OVERHEAD_V0:
+            raise CorruptRecordError(f"a message of {size} bytes is smaller than the smallest, {RECORD_OVERHEAD_V0}")
+        if size > total - position:
+            return
+        yield offset, position, position + size
+        position += size
+
 
 _OFFSET = Struct(">q")
 

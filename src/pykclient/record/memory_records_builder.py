@@ -13,7 +13,7 @@ from pykclient.record.compression_type import CompressionType
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
 from pykclient.record.default_record import encode_headers
 from pykclient.record.default_record_batch import compute_attributes, write_header
-from pykclient.record.legacy_record import encode_message
+from pykclient.record.legacy_record_batch import encode_message
 from pykclient.record.record_batch import (
     CURRENT_MAGIC_VALUE,
     LOG_OVERHEAD,
@@ -27,13 +27,13 @@ from pykclient.record.record_batch import (
     NO_SEQUENCE,
     NO_TIMESTAMP,
     RECORD_BATCH_OVERHEAD,
+    VARINTS,
     Buffer,
     legacy_record_size,
     record_batch_overhead,
     record_size,
 )
 from pykclient.record.row_columns import encode_rows
-from pykclient.record.varint import VARINTS
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, Headers
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _spare_records() -> bytearray:
 
 
 class Memory(Protocol):
-    """The source from which a builder borrows memory beyond its buffer (producer: BorrowedMemory)."""
+    """The source of memory beyond a builder's buffer (producer: BorrowedMemory)."""
 
     def borrow(self, size: int, if_plenty: bool = False) -> bool:
         """Borrow ``size`` more bytes without waiting; return True if they were available.
@@ -365,7 +365,7 @@ class MemoryRecordsBuilder(AppendState):
         return min(times * limit, int(self._room / self._size_factor) - limit)
 
     def borrow_ahead(self) -> None:
-        """Borrow memory for later records if there is plenty. A later loan costs as much as some records."""
+        """Borrow memory for later records if there is plenty, to save later loans."""
         if self._lender is None:
             return
         expected = min(self._expected_need(), self._max_uncompressed_size - self._size_limit)
@@ -705,7 +705,7 @@ class MemoryRecordsBuilder(AppendState):
         self.give_back_memory()
 
     def give_back_memory(self, kept: int = 0) -> None:
-        """Return the borrowed memory but ``kept`` bytes. Compressing and aborting a batch does this, too."""
+        """Return all but ``kept`` bytes of the borrowed memory. Compressing or aborting a batch does this, too."""
         if self.memory is not None:
             self.memory.give_back(kept)
 

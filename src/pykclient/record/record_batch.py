@@ -1,46 +1,145 @@
-"""The common parts of all batch formats: constants, the record tuple, the batch interface, size estimates.
+"""The common parts of all batch formats: varints, CRC-32C, the record tuple, the batch interface, size estimates.
 
-Java: RecordBatch, Record, Records and AbstractRecords.
+Encoding a varint is a table lookup: ``VARINTS[n]`` is the encoding of any ``n``. Encodings of the numbers that are
+common in batches are cached once computed. Decoders inline the cases of one and two bytes, and call this module for the
+others.
+
+CRC-32C is the crc32c package's extension module without the package, whose ``__init__`` imports argparse and mmap for
+its command line, and reads its version with importlib.metadata. That would be most of the time that ``import
+pykclient.record`` takes; the extension module alone takes a third of a millisecond. If a later version keeps it
+elsewhere, the package is imported as usual.
+
+Java: RecordBatch, Record, Records, AbstractRecords and ByteUtils.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
+from pykclient.errors import CorruptRecordError, IllegalArgumentError
 from pykclient.record.compression_type import CompressionType
-from pykclient.record.varint import size_of_varint
 from pykclient.types import Header, Headers
+
+#: Lower numbers have one or two bytes. All their encodings together take less than a megabyte.
+_KEPT = 8192
+_MASK_64 = (1 << 64) - 1
+_INT64_BOUND = 1 << 63
+
+
+def encode_varint(value: int) -> bytes:
+    """Return the zigzag varint of a signed number of at most 64 bits.
+
+    Raises:
+        IllegalArgumentError: it has more.
+    """
+    if not -_INT64_BOUND <= value < _INT64_BOUND:
+        raise IllegalArgumentError(f"{value} does not fit 64 bits")
+    zigzag = (value << 1 ^ value >> 63) & _MASK_64
+    encoded = bytearray()
+    while zigzag > 0x7F:
+        encoded.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    encoded.append(zigzag)
+    return bytes(encoded)
+
+
+class Varints(dict[int, bytes]):
+    """A cache of varint encodings by number. Thread: any."""
+
+    __slots__ = ()
+
+    def __missing__(self, value: int) -> bytes:
+        encoded = encode_varint(value)
+        if 0 <= value < _KEPT:
+            self[value] = encoded
+        return encoded
+
+
+VARINTS = Varints()
+
+
+def size_of_varint(value: int) -> int:
+    """Return the length of ``encode_varint(value)``."""
+    zigzag = (value << 1 ^ value >> 63) & _MASK_64
+    return (zigzag.bit_length() + 6) // 7 or 1
+
+
+def rest_of_varint(data: Sequence[int], pos: int, low: int) -> tuple[int, int]:
+    """Return the zigzag of an int32 with more than two bytes, and the position after it.
+
+    ``low`` is the sum of the first two bytes, with the second's continuation bit included.
+
+    Raises:
+        CorruptRecordError: it has more than five bytes.
+        IndexError: the data ends inside it.
+    """
+    zigzag, pos = _rest(data, pos, low, 28)
+    return zigzag & 0xFFFFFFFF, pos
+
+
+def rest_of_varlong(data: Sequence[int], pos: int, low: int) -> tuple[int, int]:
+    """Return the zigzag of an int64 of at most ten bytes, as ``rest_of_varint``."""
+    zigzag, pos = _rest(data, pos, low, 63)
+    return zigzag & _MASK_64, pos
+
+
+def _rest(data: Sequence[int], pos: int, low: int, last_shift: int) -> tuple[int, int]:
+    zigzag = low - 0x4000
+    shift = 14
+    while True:
+        byte = data[pos]
+        pos += 1
+        zigzag |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return zigzag, pos
+        shift += 7
+        if shift > last_shift:
+            raise CorruptRecordError(f"a varint has more than {last_shift // 7 + 1} bytes")
+
+
+def read_varint(data: Sequence[int], pos: int) -> tuple[int, int]:
+    """Return the int32 that starts at ``pos``, and the position after it.
+
+    Raises:
+        CorruptRecordError: it has more than five bytes.
+        IndexError: the data ends inside it.
+    """
+    zigzag = data[pos]
+    pos += 1
+    if zigzag > 0x7F:
+        zigzag += (data[pos] << 7) - 0x80
+        pos += 1
+        if zigzag > 0x3FFF:
+            zigzag, pos = rest_of_varint(data, pos, zigzag)
+    return zigzag >> 1 ^ -(zigzag & 1), pos
+
 
 MAGIC_VALUE_V0 = 0
 MAGIC_VALUE_V1 = 1
 MAGIC_VALUE_V2 = 2
 CURRENT_MAGIC_VALUE = MAGIC_VALUE_V2
-
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_PARTITION_LEADER_EPOCH = -1
-
 #: The offset and size fields before every batch and every old message.
 LOG_OVERHEAD = 12
 #: The magic byte is at the same position in all formats.
 MAGIC_OFFSET = 16
 HEADER_SIZE_UP_TO_MAGIC = 17
-
 RECORD_BATCH_OVERHEAD = 61
 RECORD_OVERHEAD_V0 = 14
 RECORD_OVERHEAD_V1 = 22
-
 #: The maximum size of length, attributes, timestamp delta and offset delta of a record in format 2.
 MAX_RECORD_OVERHEAD = 21
-
 MAX_INT32 = (1 << 31) - 1
 MAX_INT64 = (1 << 63) - 1
-
 Buffer = bytes | bytearray | memoryview
-
 #: The start and end of bytes in the data of a batch; None for null.
 Span = tuple[int, int] | None
 
@@ -214,3 +313,22 @@ def estimate_size_in_bytes_upper_bound(
         + legacy_record_size(magic, key, value)
         + (legacy_record_overhead(magic) if compression_type is not CompressionType.NONE else 0)
     )
+
+
+def _load_crc32c() -> Callable[..., int]:
+    package = find_spec("crc32c")
+    if package is not None:
+        spec = PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
+        if spec is not None and spec.loader is not None:
+            extension = module_from_spec(spec)
+            spec.loader.exec_module(extension)
+            if hasattr(extension, "crc32c"):
+                return cast("Callable[..., int]", extension.crc32c)
+    from crc32c import crc32c
+
+    return crc32c
+
+
+# For 32 KiB and more it would release the GIL. The computation takes microseconds, while getting the GIL back from a
+# CPU-bound thread takes up to 5 ms.
+crc32c: Callable[[Buffer], int] = partial(_load_crc32c(), gil_release_mode=0)

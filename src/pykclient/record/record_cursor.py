@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Protocol
 from pykclient.errors import KafkaError, RecordDeserializationError
 from pykclient.implementation import use_compiled
 from pykclient.record.default_record import bytes_remain, ended_early, read_headers, size_mismatch
-from pykclient.record.record_batch import Buffer, CursorOwner, Record
-from pykclient.record.varint import rest_of_varint, rest_of_varlong
+from pykclient.record.record_batch import Buffer, CursorOwner, Record, rest_of_varint, rest_of_varlong
 from pykclient.serialization import definition_of
 from pykclient.types import ConsumerRecord, TopicPartition
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from pykclient.errors import IllegalArgumentError
 from pykclient.implementation import use_compiled
-from pykclient.record.record_batch import MAX_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD
-from pykclient.record.varint import VARINTS, size_of_varint
+from pykclient.record.record_batch import MAX_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD, VARINTS, size_of_varint
 
 if TYPE_CHECKING:
     from pykclient.record.record_batch import Buffer
@@ -275,7 +274,7 @@ def _largest(column: BytesColumn, start: int, stop: int) -> int:
 
 
 def upper_bound(rows: Rows, start: int, stop: int) -> int:
-    """Return a bound that no row exceeds alone in a batch: the sum of each column's largest values and all overhead.
+    """Return an upper bound for a batch of any one row: the columns' largest values plus all overhead.
 
     Raises:
         IllegalArgumentError: a column's offsets are outside its data.
@@ -313,7 +312,7 @@ Gathered = tuple[memoryview, bytes | bytearray, memoryview | None]
 
 
 def gather(values: Sequence[Buffer | None]) -> Gathered:
-    """Return the parts of a column with copies of the values.
+    """Return the parts of a column with copies of the selected values.
 
     Raises:
         IllegalArgumentError: a value is neither bytes-like nor None.

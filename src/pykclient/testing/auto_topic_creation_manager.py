@@ -18,7 +18,7 @@ MetadataResponseTopic = MetadataResponse.MetadataResponseTopic
 
 
 class AutoTopicCreationManager:
-    """Requests topics from the controller, each only once at a time.
+    """Requests topics from the controller, with one request per topic at a time.
 
     Clients retry until the topic exists. Thread: loop.
     """

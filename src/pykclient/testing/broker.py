@@ -87,10 +87,10 @@ _BACKOFF = BackoffConfig(50, 1_000, 10_000, 30_000)
 
 
 class Coordinator(Protocol):
-    """A coordinator of whatever is stored in the partitions of a topic that its broker leads. Thread: loop."""
+    """A coordinator whose state is in the partitions of an internal topic that its broker leads. Thread: loop."""
 
     def on_election(self, partition: int, epoch: int) -> None:
-        """Take over a partition, as its broker leads it from ``epoch`` on."""
+        """Take over a partition that its broker leads from ``epoch`` on."""
 
     def on_resignation(self, partition: int, epoch: int) -> None:
         """Give up a partition. ``epoch`` is negative if the partition was deleted."""
@@ -210,7 +210,7 @@ class Broker:
             raise NotControllerError("This broker cannot reach the controller.")
 
     def on_disconnect(self, connection_id: str) -> None:
-        """Note that a connection to this broker is closed."""
+        """Record that a connection to this broker is closed."""
         self.call_soon(self.share_partition_manager.on_disconnect, connection_id)
 
     # --- start and stop ----------------------------------------------------------------------------------------------

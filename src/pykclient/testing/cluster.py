@@ -186,17 +186,17 @@ class Cluster:
         if self._gateway is not None:
             self._gateway.close_broker(broker, reset=reset)
 
-    # --- what is the case --------------------------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------------------------------
 
     def active_controller(self) -> Broker | None:
-        """Return the broker that is the controller and knows it, if there is one."""
+        """Return the broker that considers itself the controller, or None."""
         for broker in self.brokers.values():
             if broker.alive and not broker.paused and broker.controller.is_active:
                 return broker
         return None
 
     def is_ready(self) -> bool:
-        """True if a controller is elected, and all running brokers know it and each other."""
+        """True if a controller is elected, and all running brokers know it and one another."""
         controller = self.active_controller()
         if controller is None:
             return False
@@ -208,7 +208,7 @@ class Cluster:
         return True
 
     def leader(self, topic_partition: TopicPartition) -> int | None:
-        """Return the leader of a partition as the leader itself knows; None if there is none, or an election is due."""
+        """Return the broker that considers itself the partition's leader; None during an election."""
         best: tuple[int, int] | None = None
         for broker in self.brokers.values():
             partition = broker.replica_manager.partition(topic_partition) if broker.alive else None
@@ -219,7 +219,7 @@ class Cluster:
         return None if best is None else best[1]
 
     def isr(self, topic_partition: TopicPartition) -> list[int]:
-        """Return the in-sync replicas as the leader knows them; empty without a leader."""
+        """Return the in-sync replicas according to the leader; empty without a leader."""
         leader = self.leader(topic_partition)
         partition = None if leader is None else self.brokers[leader].replica_manager.partition(topic_partition)
         return [] if partition is None else sorted(partition.isr)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final
 
-from pykclient.argument_values import elements, shown
-from pykclient.argument_values import number as number
+from pykclient.argument_values import elements, number as number, shown
 from pykclient.config.abstract_config import AbstractConfig
 from pykclient.config.config_def import ConfigDef, ConfigKey, Importance, Type
 from pykclient.config.validators import Validator, ValidString, at_least

@@ -34,7 +34,7 @@ class DelayedOperation:
         return True
 
     def try_complete(self, key: Hashable | None) -> bool:
-        """Complete the operation if its condition holds. ``key`` is what has changed; None means anything."""
+        """Complete the operation if its condition holds. ``key`` has changed; None means anything."""
         raise NotImplementedError
 
     def on_complete(self) -> None:
@@ -63,7 +63,7 @@ class DelayedOperationPurgatory:
         self._timer_ms = 0
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> bool:
-        """Complete the operation now if possible, otherwise when one of ``keys`` changes or its time is over."""
+        """Complete the operation now if possible, otherwise when one of ``keys`` changes or it times out."""
         if operation.try_complete(None):
             return True
         operation.keys = keys = tuple(keys)

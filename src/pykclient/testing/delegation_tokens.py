@@ -17,8 +17,8 @@ from pykclient.errors import (
     DelegationTokenOwnerMismatchError,
     InvalidPrincipalTypeError,
 )
-from pykclient.network.authenticator import scram_formatter
-from pykclient.network.authenticator.scram_formatter import ScramCredential
+from pykclient.network.authenticator import scram
+from pykclient.network.authenticator.scram import ScramCredential
 from pykclient.testing.coordination import znodes
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class DelegationTokens:
     # --- changes -----------------------------------------------------------------------------------------------------
 
     def create(self, owner: str, requester: str, renewers: Sequence[str], max_lifetime_ms: int) -> DelegationToken:
-        """Create a token. Without a positive ``max_lifetime_ms``, it gets the longest life that the cluster allows.
+        """Create a token. Without a positive ``max_lifetime_ms``, it gets the cluster's maximum lifetime.
 
         Raises:
             DelegationTokenDisabledError: the cluster does not use tokens.
@@ -177,14 +177,14 @@ class DelegationTokens:
         return found[0] if found else None
 
     def credential(self, token_id: str, mechanism: str) -> ScramCredential:
-        """Return the credential with which a client logs in by a token: the password is its HMAC in base 64."""
+        """Return the credential for authentication with a token: the password is its HMAC in base 64."""
         key = token_id, mechanism
         if key not in self._credentials:
             password = base64.b64encode(self.hmac(token_id)).decode()
             salt = hashlib.sha256(token_id.encode()).digest()  # the same in each run, as all of an embedded cluster
-            iterations = scram_formatter.MIN_ITERATIONS
-            salted = scram_formatter.salted_password(mechanism, password, salt, iterations)
-            self._credentials[key] = scram_formatter.credential(mechanism, salted, salt, iterations)
+            iterations = scram.MIN_ITERATIONS
+            salted = scram.salted_password(mechanism, password, salt, iterations)
+            self._credentials[key] = scram.credential(mechanism, salted, salt, iterations)
         return self._credentials[key]
 
 

@@ -298,7 +298,7 @@ def _control_on_loop(
 
 
 class EmbeddedFaults:
-    """The faults of a cluster. ``Faults`` documents the methods that are the same.
+    """The fault injection of a cluster. ``Faults`` documents the common methods.
 
     Hooks run on the cluster's thread and block it. Thread: any.
     """
@@ -415,7 +415,7 @@ class EmbeddedCluster:
     # --- life --------------------------------------------------------------------------------------------------------
 
     def start(self) -> EmbeddedCluster:
-        """Start all brokers and wait until they know each other.
+        """Start all brokers, and wait until they know one another.
 
         Raises:
             OSError: a port is in use.
@@ -434,7 +434,7 @@ class EmbeddedCluster:
         return self
 
     def close(self) -> None:
-        """Stop everything at once. If a hook or a broker has failed and no call has raised the error yet, raise it.
+        """Stop everything at once. Raise the error of a failed hook or broker, if no call has raised it yet.
 
         In a forked child this does nothing, because the cluster belongs to the parent.
         """
@@ -500,7 +500,7 @@ class EmbeddedCluster:
             raise KafkaTimeoutError(f"waited {timeout_ms / 1000:.1f} s for {what}; the cluster: {self.describe()}")
         running.raise_failure()
 
-    # --- what is there -----------------------------------------------------------------------------------------------
+    # --- contents ----------------------------------------------------------------------------------------------------
 
     @property
     def bootstrap_servers(self) -> str:
@@ -673,7 +673,7 @@ class EmbeddedCluster:
         return self._call(lambda cluster: cluster.leader(tp))
 
     def isr(self, topic_partition: TopicPartition) -> list[int]:
-        """Return the in-sync replicas as the leader knows them; empty without a leader."""
+        """Return the in-sync replicas according to the leader; empty without a leader."""
         tp = cluster_arguments.partition(topic_partition)
         return self._call(lambda cluster: cluster.isr(tp))
 
@@ -716,7 +716,7 @@ class EmbeddedCluster:
         self._call(add)
 
     def remove_acls(self, *acls: Acl) -> None:
-        """Remove access control lists, as far as they exist.
+        """Remove access control lists, if they exist.
 
         Raises:
             IllegalStateError: the cluster has no authorizer, because it was created without ``acls``.

@@ -13,7 +13,7 @@ from pykclient.log_context import LogContext
 
 
 def below(rng: random.Random, limit: int) -> int:
-    """Return what ``rng.randrange(limit)`` returns, for a ``limit`` of at least 1, in a third of the time."""
+    """Return the same as ``rng.randrange(limit)`` for a ``limit`` of at least 1, in a third of the time."""
     bits = limit.bit_length()
     number = rng.getrandbits(bits)
     while number >= limit:
@@ -99,7 +99,7 @@ class EventLoop:
         return timer
 
     def run_due(self) -> int:
-        """Run what is due; return the milliseconds until the next timer, or FOREVER_MS if there is none.
+        """Run the callbacks that are due; return the milliseconds until the next timer, or FOREVER_MS if there is none.
 
         The result is 0 if there is more to do: after a thousand callbacks the loop's driver gets its turn.
         """
@@ -129,7 +129,7 @@ class EventLoop:
         return 0
 
     def next_due_ms(self) -> int:
-        """Return the milliseconds until there is something to do."""
+        """Return the milliseconds until the next callback is due."""
         if self._ready:
             return 0
         timers = self._timers

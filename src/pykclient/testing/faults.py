@@ -162,7 +162,7 @@ class Faults:
         broker: int | None = None,
         party: str | None = None,
     ) -> Control:
-        """Answer requests with an error, wherever the API's response has error codes. The requests have no effect."""
+        """Answer requests with an error in all error codes of the API's response. The requests have no effect."""
         _code_of(error)
         return self.control(api, lambda _: error, times=times, when=when, broker=broker, party=party)
 
@@ -176,7 +176,7 @@ class Faults:
         broker: int | None = None,
         party: str | None = None,
     ) -> Control:
-        """Drop requests before they take effect. The connection is closed, or silent from then on."""
+        """Drop requests before they take effect. The connection is closed, or gets no more responses."""
         verdict = DISCONNECT if disconnect else DROP_REQUEST
         return self.control(api, lambda _: verdict, times=times, when=when, broker=broker, party=party)
 
@@ -190,7 +190,7 @@ class Faults:
         broker: int | None = None,
         party: str | None = None,
     ) -> Control:
-        """Let requests take effect, but drop the responses. The connection is closed, or silent from then on."""
+        """Let requests take effect, but drop the responses. The connection is closed, or gets no more responses."""
         verdict = DISCONNECT_AFTER if disconnect else DROP_RESPONSE
         return self.control(api, lambda _: verdict, times=times, when=when, broker=broker, party=party)
 

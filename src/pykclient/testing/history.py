@@ -40,7 +40,7 @@ _MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 class RequestRecord:
-    """A request. ``party`` is the sender, and ``principal`` whom it authenticated as. Both times are in milliseconds.
+    """A request of ``party``, which authenticated as ``principal``. Both times are in milliseconds.
 
     Thread: loop; any, once there is a response.
     """
@@ -104,7 +104,7 @@ class RequestRecord:
 
 
 class History:
-    """The latest requests, limited in number and bytes. Clients' requests are kept apart, as brokers send more.
+    """The latest requests, limited in number and bytes. Requests of clients and of brokers are limited separately.
 
     Counts include discarded records. Thread: loop.
     """

@@ -184,7 +184,7 @@ class InterBrokerSendThread:
         self.wakeup()
 
     def _send_requests(self, now_ms: int) -> int:
-        """Send what is possible; return the milliseconds until the rest must be checked again."""
+        """Send as much as possible; return the milliseconds until the rest must be checked again."""
         client = self._network_client
         wait_ms = self._request_timeout_ms
         for node in self._unsent.nodes():
@@ -401,7 +401,7 @@ class NodeToControllerChannelManager:
 
 
 def contains_error(message: Message | None, code: int) -> bool:
-    """Return whether a response has ``code`` at its top, or for one of its topics (Java:
+    """Return whether a response has ``code`` at its top level, or for one of its topics (Java:
     AbstractResponse.errorCounts).
     """
     if message is None:

@@ -13,11 +13,11 @@ from pykclient.errors import IllegalStateError
 from pykclient.network import channel_state
 from pykclient.network.authenticator import Session
 from pykclient.network.channel_state import ChannelState
+from pykclient.network.client_request import StandingRequest
 from pykclient.network.host_resolver import Lookup
 from pykclient.network.network_receive import Frame, NetworkReceive
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import SocketAddress
-from pykclient.network.standing_request import StandingRequest
 from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.link_policy import PERFECT, Link, LinkPolicy, matches
 
@@ -130,7 +130,7 @@ class MemoryNetwork:
         self.paused.add(party)
 
     def resume(self, party: str) -> None:
-        """Deliver what was held back."""
+        """Deliver the data that was held back."""
         self.paused.discard(party)
         self._release()
 
@@ -183,7 +183,7 @@ class MemoryNetwork:
             self.loop.call_later(link.transit_ms(0, self.loop.now_ms, self.links.rng), callback, *arguments)
 
     def hold(self, sock: MemorySocket) -> None:
-        """Notify a socket when the time has come to look again whether its arrivals are held back."""
+        """Notify a socket when it must check again whether its arrivals are held back."""
         self._held[sock] = None
 
     def forget(self, sock: MemorySocket) -> None:
@@ -430,7 +430,7 @@ class MemorySelector:
         raise IllegalStateError("connections in memory do not authenticate")
 
     def reset_channel(self, id: str) -> None:
-        """Close a connection abruptly, as the death of its process does. It does not appear in ``disconnected``."""
+        """Close a connection abruptly, as if its process had died. It does not appear in ``disconnected``."""
         sock = self._sockets.pop(id, None)
         if sock is not None:
             self._readable.pop(id, None)
@@ -448,7 +448,7 @@ class MemorySelector:
             self.reset_channel(id)
 
     def reset(self) -> None:
-        """Close all connections and the selector abruptly, as the death of the process does."""
+        """Close all connections and the selector abruptly, as if the process had died."""
         self._closed = True
         for id in list(self._sockets):
             self.reset_channel(id)
@@ -502,7 +502,7 @@ class MemorySelector:
             self._news()  # nothing else reports it
 
     def readable(self, sock: MemorySocket) -> None:
-        """Note that data has arrived at a socket."""
+        """Record that data has arrived at a socket."""
         if not sock.muted:
             self._readable[sock.id] = sock
             if not self._told:
@@ -513,7 +513,7 @@ class MemorySelector:
 
     @property
     def has_news(self) -> bool:
-        """True if ``poll`` has a reason to return at once."""
+        """True if ``poll`` must return at once."""
         return self._told
 
     def fileno(self) -> int:

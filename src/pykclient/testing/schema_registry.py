@@ -23,7 +23,13 @@ from typing import Any, Final, NamedTuple, Self
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.schema_registry.compatibility import problems_between
-from pykclient.schema_registry.schemas import ConfigCompatibilityLevel, RegisteredSchema, Schema
+from pykclient.schema_registry.schemas import (
+    Association,
+    AssociationCreateOrUpdateRequest,
+    ConfigCompatibilityLevel,
+    RegisteredSchema,
+    Schema,
+)
 
 _LEVELS: Final = tuple(ConfigCompatibilityLevel)
 
@@ -95,6 +101,7 @@ class EmbeddedSchemaRegistry:
         self._by_id: dict[int, Schema] = {}
         self._levels: dict[str | None, dict[str, Any]] = {None: {"compatibility": "BACKWARD"}}
         self._modes: dict[str | None, str] = {None: "READWRITE"}
+        self._associations: list[Association] = []
         self._faults: list[_Fault] = []
         self._requests: list[RegistryRequest] = []
         self._held = threading.Event()  # set when no response is held
@@ -352,7 +359,7 @@ class EmbeddedSchemaRegistry:
             rows = rows[-1:]
         found: list[str] = []
         kind = level.removesuffix("_TRANSITIVE")
-        for row in reversed(rows):
+        for row in reversed(rows if kind != "NONE" else ()):
             if row.schema.schema_type != schema.schema_type:
                 found.append(f"the type of version {row.version} is {row.schema.schema_type}")
                 continue
@@ -412,6 +419,43 @@ class EmbeddedSchemaRegistry:
             del self._modes[subject]
         return {"mode": held}
 
+    def _associations_route(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> Any:
+        kinds = query.get("resourceType", [])
+        types = query.get("associationType", [])
+
+        def is_meant(row: Association) -> bool:
+            return (not kinds or row.resource_type in kinds) and (not types or row.association_type in types)
+
+        match method, path:
+            case "POST", []:
+                asked = AssociationCreateOrUpdateRequest.from_dict(body)
+                for one in asked.associations or ():
+                    if one.subject is None:
+                        raise _RefusedError(422, 42212, "an association needs a subject")
+                    if one.schema is not None:
+                        self._register(one.subject, _checked(one.schema.to_dict()), bool(one.normalize))
+                    row = Association(
+                        one.subject,
+                        str(uuid.uuid4()),
+                        asked.resource_name,
+                        asked.resource_namespace,
+                        asked.resource_id,
+                        asked.resource_type or "topic",
+                        one.association_type or "value",
+                        bool(one.frozen),
+                    )
+                    self._associations.append(row)
+                return body
+            case "GET", ["resources", space, name]:
+                rows = [row for row in self._associations if row.resource_name == name and is_meant(row)]
+                return [row.to_dict() for row in rows if space in ("-", row.resource_namespace)]
+            case "DELETE", ["resources", number]:
+                self._associations = [
+                    row for row in self._associations if row.resource_id != number or not is_meant(row)
+                ]
+                return {}
+        return None
+
     def _contexts(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> Any:
         return ["."] if method == "GET" else None
 
@@ -423,6 +467,7 @@ _ROOTS: Final[dict[str, Callable[..., Any]]] = {
     "compatibility": EmbeddedSchemaRegistry._compatibility,
     "config": EmbeddedSchemaRegistry._config,
     "mode": EmbeddedSchemaRegistry._mode,
+    "associations": EmbeddedSchemaRegistry._associations_route,
     "contexts": EmbeddedSchemaRegistry._contexts,
 }
 

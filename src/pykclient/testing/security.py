@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pykclient.errors import ConfigError, IllegalArgumentError, IllegalStateError
-from pykclient.network.authenticator import oauth_bearer, scram_formatter
-from pykclient.network.authenticator.scram_formatter import ScramCredential
+from pykclient.network.authenticator import oauth_bearer, scram
+from pykclient.network.authenticator.scram import ScramCredential
 
 if TYPE_CHECKING:
     from pykclient.testing.certificates import CertificateAuthority, IssuedCertificate
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 #: The mechanisms that embedded brokers know.
-MECHANISMS: Final = ("PLAIN", *scram_formatter.HASHES, "OAUTHBEARER")
+MECHANISMS: Final = ("PLAIN", *scram.HASHES, "OAUTHBEARER")
 
 #: Kafka's values of ssl.client.auth: whether brokers ask clients for a certificate.
 CLIENT_AUTH: Final = ("none", "requested", "required")
@@ -165,7 +165,7 @@ class Security:
         return f"Security({self.protocol!r}, mechanisms={self.mechanisms}, users={sorted(self.users)})"
 
 
-#: What describes the security of a cluster: of its only listener, or of several by name.
+#: The security of a cluster: of its only listener, or of several by name.
 GivenSecurity = str | Security | Mapping[str, str | Security] | None
 
 
@@ -191,7 +191,7 @@ class UserCredentials:
         for security in listeners.values():
             if security.uses_sasl:
                 for user, password in security.users.items():
-                    for mechanism in scram_formatter.HASHES:
+                    for mechanism in scram.HASHES:
                         self.set_scram(user, mechanism, _credential(user, mechanism, password))
 
     def scram(self, user: str, mechanism: str) -> ScramCredential | None:
@@ -215,6 +215,6 @@ class UserCredentials:
 
 def _credential(user: str, mechanism: str, password: str) -> ScramCredential:
     salt = f"salt of {user}".encode()  # the same in each run, as all of an embedded cluster
-    iterations = scram_formatter.MIN_ITERATIONS
-    salted = scram_formatter.salted_password(mechanism, password, salt, iterations)
-    return scram_formatter.credential(mechanism, salted, salt, iterations)
+    iterations = scram.MIN_ITERATIONS
+    salted = scram.salted_password(mechanism, password, salt, iterations)
+    return scram.credential(mechanism, salted, salt, iterations)

@@ -40,7 +40,7 @@ class PushedMetric(NamedTuple):
 
 
 class Push(NamedTuple):
-    """The metrics that a client has pushed at once. ``is_last`` is True if the client was closing."""
+    """The metrics of one push by a client. ``is_last`` is True if the client was closing."""
 
     client_id: str
     client_instance_id: uuid.UUID
@@ -51,7 +51,7 @@ class Push(NamedTuple):
 
 
 class TelemetryReceiver:
-    """A subscription to the metrics of all clients, and what they have pushed. Thread: loop."""
+    """A subscription to the metrics of all clients, and their pushes. Thread: loop."""
 
     __slots__ = ("_instances", "_rng", "interval_ms", "is_delta", "prefixes", "pushes")
 

@@ -7,12 +7,14 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pykclient.consumer.assignors.consumer_partition_assignor import ConsumerPartitionAssignor, Subscription
-from pykclient.consumer.assignors.range_assignor import RangeAssignor
-from pykclient.consumer.assignors.round_robin_assignor import RoundRobinAssignor
-from pykclient.consumer.assignors.sticky_assignor import StickyAssignor
-from pykclient.consumer.assignors.sticky_user_data import serialize_member_data
-from pykclient.consumer.coordinator import consumer_protocol
+from pykclient.consumer.coordinator import consumer_group_protocol
+from pykclient.consumer.partition_assignors import (
+    ConsumerPartitionAssignor,
+    RangeAssignor,
+    RoundRobinAssignor,
+    Subscription,
+)
+from pykclient.consumer.sticky_assignor import StickyAssignor, serialize_member_data
 from pykclient.network.cluster import Cluster
 from pykclient.types import Node, PartitionInfo, TopicPartition
 
@@ -181,7 +183,7 @@ def encode(assignor: str, group: Group) -> bytes:
             parts += [_int(len(racks)), *map(_utf, racks)]
     parts.append(_int(len(group.members)))
     for member_id, subscription in group.members.items():
-        data = consumer_protocol.serialize_subscription(subscription)
+        data = consumer_group_protocol.serialize_subscription(subscription)
         parts += [_utf(member_id), _utf(subscription.group_instance_id or ""), _int(len(data)), data]
     return b"".join(parts)
 

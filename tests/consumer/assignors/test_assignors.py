@@ -7,16 +7,17 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from pykclient.consumer.assignors.abstract_partition_assignor import AbstractPartitionAssignor
-from pykclient.consumer.assignors.consumer_partition_assignor import ConsumerPartitionAssignor, Subscription
-from pykclient.consumer.assignors.cooperative_sticky_assignor import CooperativeStickyAssignor
-from pykclient.consumer.assignors.loading import assignor_instances
-from pykclient.consumer.assignors.range_assignor import RangeAssignor
-from pykclient.consumer.assignors.round_robin_assignor import RoundRobinAssignor
-from pykclient.consumer.assignors.sticky_assignor import StickyAssignor
+from pykclient.consumer.partition_assignors import (
+    AbstractPartitionAssignor,
+    ConsumerPartitionAssignor,
+    RangeAssignor,
+    RoundRobinAssignor,
+    Subscription,
+    assignor_instances,
+)
+from pykclient.consumer.sticky_assignor import CooperativeStickyAssignor, StickyAssignor
 from pykclient.errors import ConfigError
 from pykclient.types import Node, PartitionInfo, TopicPartition
 from tests.consumer.assignors.groups import Group, random_group
@@ -75,7 +76,7 @@ class TestRoundRobin:
         group = group_of({"a": 3, "b": 3}, {"m1": ["a", "b"], "m2": ["a", "b"]})
         assert assign("roundrobin", group) == {"m1": ["a-0", "a-2", "b-1"], "m2": ["a-1", "b-0", "b-2"]}
 
-    def test_who_does_not_want_a_topic_is_passed_over(self) -> None:
+    def test_members_without_the_topic_are_passed_over(self) -> None:
         group = group_of({"a": 1, "b": 2, "c": 3}, {"m1": ["a"], "m2": ["a", "b"], "m3": ["a", "b", "c"]})
         assert assign("roundrobin", group) == {"m1": ["a-0"], "m2": ["b-0"], "m3": ["b-1", "c-0", "c-1", "c-2"]}
 
@@ -164,15 +165,15 @@ class TestLoading:
             ("cooperative-sticky", CooperativeStickyAssignor),
             (RangeAssignor, RangeAssignor),
             (Mine(), Mine),
-            ("pykclient.consumer.assignors.range_assignor.RangeAssignor", RangeAssignor),
+            ("pykclient.consumer.partition_assignors.RangeAssignor", RangeAssignor),
         ],
     )
-    def test_what_stands_for_an_assignor(self, value: Any, kind: type) -> None:
+    def test_names_classes_and_instances_are_loaded(self, value: Any, kind: type) -> None:
         (assignor,) = assignor_instances([value])
         assert type(assignor) is kind
 
     @pytest.mark.parametrize("value", ["rang", "no.such.module.Assignor", dict, 5, "pykclient.errors.KafkaError"])
-    def test_what_does_not(self, value: Any) -> None:
+    def test_other_values_are_refused(self, value: Any) -> None:
         with pytest.raises(ConfigError, match=r"partition\.assignment\.strategy"):
             assignor_instances([value])
 

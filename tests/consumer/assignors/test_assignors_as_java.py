@@ -15,14 +15,19 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from pykclient.consumer.assignors import general_assignment_builder
-from pykclient.consumer.assignors.abstract_sticky_assignor import AbstractStickyAssignor
-from pykclient.consumer.assignors.consumer_partition_assignor import Assignment, ConsumerPartitionAssignor
-from pykclient.consumer.assignors.cooperative_sticky_assignor import CooperativeStickyAssignor
-from pykclient.consumer.assignors.range_assignor import RangeAssignor
-from pykclient.consumer.assignors.round_robin_assignor import RoundRobinAssignor
-from pykclient.consumer.assignors.sticky_assignor import StickyAssignor
-from pykclient.consumer.assignors.sticky_user_data import deserialize_member_data
+from pykclient.consumer import sticky_assignor
+from pykclient.consumer.partition_assignors import (
+    Assignment,
+    ConsumerPartitionAssignor,
+    RangeAssignor,
+    RoundRobinAssignor,
+)
+from pykclient.consumer.sticky_assignor import (
+    AbstractStickyAssignor,
+    CooperativeStickyAssignor,
+    StickyAssignor,
+    deserialize_member_data,
+)
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
 from tests.consumer.assignors.groups import Group, random_group, rebalancing_group
 from tests.consumer.assignors.java_assignors import assign_in_java, user_data_in_java
@@ -77,7 +82,7 @@ class Measures(Counter[str]):
         self["assigned"] += sum(sizes)
 
 
-class JavaMovements(general_assignment_builder._PartitionMovements):
+class JavaMovements(sticky_assignor._PartitionMovements):
     """Chooses among several partitions as Java's hash sets do. Java also looks for them at the first owner."""
 
     def returning(self, tp: TopicPartition, owner: str, target: str) -> TopicPartition:
@@ -104,7 +109,7 @@ def test_range_and_round_robin(count: int) -> None:
 
 @pytest.mark.parametrize("count", A_SAMPLE_AND_ALL)
 def test_sticky_assignments_are_equal(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(general_assignment_builder, "_PartitionMovements", JavaMovements)
+    monkeypatch.setattr(sticky_assignor, "_PartitionMovements", JavaMovements)
     rng = random.Random(429)
     cases: list[tuple[str, Group]] = []
     while len(cases) < count:

@@ -8,15 +8,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from pykclient.consumer.assignors.consumer_partition_assignor import COOPERATIVE, EAGER, Assignment, Subscription
-from pykclient.consumer.assignors.cooperative_sticky_assignor import CooperativeStickyAssignor
-from pykclient.consumer.assignors.owned_partitions import MemberData
-from pykclient.consumer.assignors.sticky_assignor import StickyAssignor
-from pykclient.consumer.assignors.sticky_user_data import deserialize_member_data, serialize_member_data
+from pykclient.consumer.partition_assignors import COOPERATIVE, EAGER, Assignment, Subscription
+from pykclient.consumer.sticky_assignor import (
+    CooperativeStickyAssignor,
+    MemberData,
+    StickyAssignor,
+    deserialize_member_data,
+    serialize_member_data,
+)
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
 from tests.consumer.assignors.groups import Group, rebalancing_group
 
@@ -185,7 +187,7 @@ class TestCooperative:
         second = cooperative(topics, {"m1": ("a", "a0 a1", 6), "m2": ("a", "", 6)})
         assert second == {"m1": "a0 a1", "m2": "a2 a3"}
 
-    def test_what_nobody_owns_is_assigned_at_once(self) -> None:
+    def test_unowned_partitions_are_assigned_at_once(self) -> None:
         assigned = cooperative({"a": 4}, {"m1": ("a", "a0"), "m2": ("a", "")})
         assert assigned == {"m1": "a0 a1", "m2": "a2 a3"}
 
@@ -266,7 +268,7 @@ class TestUserData:
         assert deserialize_member_data(data) == MemberData(tps("a0 b1 b2"), 3)
         assert deserialize_member_data(data[:-4]) == MemberData(tps("a0 b1 b2"), -1)
 
-    def test_of_kafka_python_3(self) -> None:
+    def test_user_data_of_kafka_python_3_is_read(self) -> None:
         """It begins with a version, which Java takes for a part of the number of topics."""
         data = StickyPartitionAssignor._metadata(["a"], tps("a0 b1 b2"), 3).user_data.encode()
         assert data == b"\0\1" + serialize_member_data(tps("a0 b1 b2"), 3)
@@ -274,7 +276,7 @@ class TestUserData:
         assert deserialize_member_data(data[:12]) == MemberData(())
 
     @given(data=st.binary(max_size=40), position=st.integers(0, 40), generation_id=st.integers(-1, 2**31 - 1))
-    def test_what_cannot_be_read_is_ignored(self, data: bytes, position: int, generation_id: int) -> None:
+    def test_unreadable_user_data_is_ignored(self, data: bytes, position: int, generation_id: int) -> None:
         valid = serialize_member_data(tps("a0 a1 b7"), generation_id)
         for user_data in (data, valid[:position], valid[:position] + data):
             read = deserialize_member_data(user_data)

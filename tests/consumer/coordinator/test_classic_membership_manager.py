@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.coordinator import consumer_protocol
+from pykclient.consumer.coordinator import consumer_group_protocol
 from pykclient.consumer.coordinator.classic_membership_manager import ClassicMembershipManager
 from pykclient.consumer.coordinator.member_state import (
     ASSIGNING,
@@ -111,7 +111,7 @@ def rebalance() -> Rebalance:
     return Rebalance()
 
 
-def test_it_begins_only_inside_of_a_poll_of_the_application(rebalance: Rebalance) -> None:
+def test_rebalance_begins_only_inside_a_poll(rebalance: Rebalance) -> None:
     assert rebalance.coordinator.rejoin_needed_or_pending()
     assert rebalance.manager.poll(rebalance.clock.now_ms()) is NOTHING
 
@@ -145,7 +145,9 @@ def test_a_leader(rebalance: Rebalance) -> None:
     assert rebalance.poll() == []
     rebalance.advance()
     message = message_of(rebalance.request())
-    given = {one.member_id: consumer_protocol.deserialize_assignment(one.assignment) for one in message.assignments}
+    given = {
+        one.member_id: consumer_group_protocol.deserialize_assignment(one.assignment) for one in message.assignments
+    }
     assert {member: one.partitions for member, one in given.items()} == {MEMBER: [TP0], "member-2": [TP1]}
 
 

@@ -99,7 +99,7 @@ class TestSync:
         group.coordinator.commit_sync({other: OffsetAndMetadata(1), **OFFSETS}, group.timer())
         assert {topic.name for topic in sent[0].topics} == {"unknown", "test"}
 
-    def test_by_hand_there_is_no_generation(self, alone: GroupHarness) -> None:
+    def test_commit_without_a_membership_has_no_generation(self, alone: GroupHarness) -> None:
         sent: list[Any] = []
         alone.client.prepare_response(commit({TP0: 0}), noting(sent))
         alone.coordinator.commit_sync(OFFSETS, alone.timer())
@@ -110,7 +110,7 @@ class TestSync:
         assert not group.client.requests
 
     @pytest.mark.parametrize("error", [LOAD_IN_PROGRESS, 3, 100, 7])
-    def test_what_may_pass_is_repeated(self, alone: GroupHarness, error: int) -> None:
+    def test_retriable_error_is_retried(self, alone: GroupHarness, error: int) -> None:
         alone.prepare(commit({TP0: error}))
         if error == 7:  # REQUEST_TIMED_OUT: another coordinator may do better
             alone.prepare(find_coordinator(alone.node))
@@ -141,7 +141,7 @@ class TestSync:
             (-1, KafkaError),
         ],
     )
-    def test_what_does_not_pass_is_raised(self, group: GroupHarness, error: int, raised: type[Exception]) -> None:
+    def test_fatal_error_is_raised(self, group: GroupHarness, error: int, raised: type[Exception]) -> None:
         group.prepare(commit({TP0: error}))
         with pytest.raises(raised):
             group.coordinator.commit_sync(OFFSETS, group.timer())
@@ -301,7 +301,7 @@ class TestStates:
         assert commits.poll() == []
         assert isinstance(future.exception, GroupAuthorizationError)
 
-    def test_it_waits_for_newer_metadata_where_the_topic_is_unknown(self) -> None:
+    def test_unknown_topic_waits_for_newer_metadata(self) -> None:
         commits = Commits()
         future = commits.manager.commit_sync(at(1), 10_000)
         answer(commits.request(), commit({TP0: 3}))
@@ -411,7 +411,7 @@ class TestDeletedTopic:
             group.coordinator.commit_sync(group.subscriptions.all_consumed(), group.timer(60_000))
         assert group.clock.now_ms() - start_ms < 1_000
 
-    def test_it_is_repeated_while_metadata_has_the_topic(self, error: int) -> None:
+    def test_commit_is_retried_while_metadata_has_the_topic(self, error: int) -> None:
         group = self.member()
         for _ in range(3):
             group.prepare(commit({TP0: error}))
@@ -535,7 +535,7 @@ class TestMembershipEnded:
         assert group.member.membership.generation.member_id == MEMBER
 
     @pytest.mark.parametrize("error", [UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID])
-    def test_but_a_new_rebalance_has_begun(self, group: GroupHarness, error: int) -> None:
+    def test_new_rebalance_is_kept_after_a_failed_commit(self, group: GroupHarness, error: int) -> None:
         called = Called()
         group.coordinator.commit_async(OFFSETS, called)
         committing = group.client.requests[0]
@@ -663,7 +663,7 @@ class TestAsync:
         group.coordinator.commit_sync({}, group.timer())
         assert len(called) == 1
 
-    def test_it_is_not_repeated(self, group: GroupHarness) -> None:
+    def test_failed_async_commit_is_not_retried(self, group: GroupHarness) -> None:
         called = Called()
         group.prepare(commit({TP0: LOAD_IN_PROGRESS}))
         future = group.coordinator.commit_async(OFFSETS, called)
@@ -685,7 +685,7 @@ class TestAsync:
         group.coordinator.poll(group.timer(0))
         assert "Commit of test-0: 5 failed" in caplog.text
 
-    def test_it_waits_for_the_coordinator(self) -> None:
+    def test_async_commit_waits_for_the_coordinator(self) -> None:
         group = GroupHarness()
         group.subscriptions.assign_from_user([TP0, TP1])
         called = Called()
@@ -698,7 +698,7 @@ class TestAsync:
         assert [list(offsets) for offsets, _ in called] == [[TP0], [TP1]]
         assert all(future.succeeded for future in futures)
 
-    def test_there_is_no_coordinator(self) -> None:
+    def test_async_commit_fails_without_a_coordinator(self) -> None:
         group = GroupHarness()
         group.subscriptions.assign_from_user([TP0])
         called = Called()
@@ -799,7 +799,7 @@ class TestAuto:
         group.coordinator.lookup.mark_unknown("lost by the test")
         assert group.coordinator.time_to_next_poll() == FOREVER_MS
 
-    def test_what_may_pass_is_repeated_soon(self) -> None:
+    def test_auto_commit_retries_soon_after_retriable_error(self) -> None:
         group = self.member(2_000)
         group.clock.advance(2_001)
         group.prepare(commit({TP0: LOAD_IN_PROGRESS}))

@@ -112,7 +112,7 @@ def test_topics_go_by_name_where_ids_are_not_known(group: GroupHarness) -> None:
 
 
 @pytest.mark.parametrize("error", [LOAD_IN_PROGRESS, NOT_COORDINATOR])
-def test_what_may_pass_is_repeated(group: GroupHarness, error: int) -> None:
+def test_retriable_error_is_retried(group: GroupHarness, error: int) -> None:
     group.prepare(committed({}, error=error))
     if error == NOT_COORDINATOR:
         group.prepare(find_coordinator(group.node))
@@ -136,9 +136,7 @@ def test_partitions_that_are_not_ready(group: GroupHarness, error: int) -> None:
         (committed({}, partition_errors={TP0: -1}), KafkaError),
     ],
 )
-def test_what_does_not_pass_is_raised(
-    group: GroupHarness, response: OffsetFetchResponse, raised: type[Exception]
-) -> None:
+def test_fatal_error_is_raised(group: GroupHarness, response: OffsetFetchResponse, raised: type[Exception]) -> None:
     group.prepare(response)
     with pytest.raises(raised):
         fetch(group)
@@ -152,7 +150,7 @@ def test_an_answer_that_comes_late_is_for_the_next_call(group: GroupHarness) -> 
     assert fetch(group, 0) == {TP0: AT_5}
 
 
-def test_but_not_for_another_question(group: GroupHarness) -> None:
+def test_pending_request_is_not_shared_by_other_partitions(group: GroupHarness) -> None:
     assert fetch(group, 0) is None
     with pytest.raises(KafkaTimeoutError):
         group.coordinator.committed([TP0], group.timer(0))

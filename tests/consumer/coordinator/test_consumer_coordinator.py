@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.assignors.consumer_partition_assignor import (
+from pykclient.consumer.coordinator import consumer_group_protocol
+from pykclient.consumer.coordinator.member_state import STABLE, UNJOINED
+from pykclient.consumer.partition_assignors import (
     Assignment,
     ConsumerPartitionAssignor,
+    RangeAssignor,
+    RoundRobinAssignor,
     Subscription,
 )
-from pykclient.consumer.assignors.range_assignor import RangeAssignor
-from pykclient.consumer.assignors.round_robin_assignor import RoundRobinAssignor
-from pykclient.consumer.coordinator import consumer_protocol
-from pykclient.consumer.coordinator.member_state import STABLE, UNJOINED
 from pykclient.errors import (
     ConfigError,
     IllegalStateError,
@@ -57,7 +57,7 @@ def group() -> GroupHarness:
 
 def assignments_in(request: Any) -> dict[str, list[TopicPartition]]:
     return {
-        member.member_id: list(consumer_protocol.deserialize_assignment(member.assignment).partitions)
+        member.member_id: list(consumer_group_protocol.deserialize_assignment(member.assignment).partitions)
         for member in request.assignments
     }
 
@@ -90,7 +90,7 @@ class TestAssignments:
         assert group.coordinator.poll(group.timer())
         assert assignments_in(sent[0]) == {MEMBER: [TP0, TP1], "member-2": [OTHER]}
 
-    def test_it_is_told_in_one_line(self, group: GroupHarness, caplog: pytest.LogCaptureFixture) -> None:
+    def test_rebalance_is_logged_in_one_line(self, group: GroupHarness, caplog: pytest.LogCaptureFixture) -> None:
         """At info level: the time it took, the generation, what moved, and why."""
         caplog.set_level("INFO", "pykclient")
         group.join(TP0)
@@ -156,7 +156,9 @@ class TestAssignments:
         group.prepare(join(subscriptions={MEMBER: [TOPIC], "another": [TOPIC]}, protocol="roundrobin"))
         group.client.prepare_response(sync(TP0, TP1, protocol="roundrobin"), noting(sent))
         assert group.coordinator.poll(group.timer())
-        given = {one.member_id: consumer_protocol.deserialize_assignment(one.assignment) for one in sent[0].assignments}
+        given = {
+            one.member_id: consumer_group_protocol.deserialize_assignment(one.assignment) for one in sent[0].assignments
+        }
         assert {member_id: one.partitions for member_id, one in given.items()} == {MEMBER: [TP0, TP1], "another": []}
 
     def test_an_assignment_that_cannot_be_read(self, group: GroupHarness) -> None:
@@ -175,7 +177,7 @@ class TestAssignments:
         group.prepare(join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())
 
-    def test_an_assignor_that_nobody_offered(self, group: GroupHarness) -> None:
+    def test_join_fails_if_the_chosen_assignor_was_not_offered(self, group: GroupHarness) -> None:
         group.prepare(find_coordinator(group.node), join(protocol="sticky"), sync(TP0, protocol="sticky"))
         with pytest.raises(IllegalStateError, match="'sticky'"):
             group.coordinator.poll(group.timer())
@@ -186,7 +188,7 @@ class TestAssignments:
         group.join(TP0)
         offers = dict(offers_of(group))
         assert list(offers) == ["roundrobin", "range"]
-        subscription = consumer_protocol.deserialize_subscription(offers["range"])
+        subscription = consumer_group_protocol.deserialize_subscription(offers["range"])
         assert (subscription.topics, subscription.rack_id) == (["b", TOPIC], "r1")
         assert (subscription.owned_partitions, subscription.generation_id) == ([TP0], 1)
 
@@ -224,9 +226,9 @@ class TestCustomAssignor:
         assert assignor.told[0][0].partitions == [TP0]
         assert assignor.told[0][1].generation_id == 1
         (offer,) = offers_of(group)
-        assert consumer_protocol.deserialize_subscription(offer[1]).user_data == b"mine"
+        assert consumer_group_protocol.deserialize_subscription(offer[1]).user_data == b"mine"
 
-    def test_what_it_raises_comes_out_of_poll(self) -> None:
+    def test_assignor_exception_is_raised_by_poll(self) -> None:
         assignor = self.OneForAll()
         assignor.failure = ZeroDivisionError("no members")
         group = GroupHarness(assignors=[assignor])
@@ -260,7 +262,7 @@ class TestCooperative:
         assert group.coordinator.poll(group.timer())
         return group
 
-    def test_what_is_kept_is_not_revoked(self) -> None:
+    def test_kept_partitions_are_not_revoked(self) -> None:
         group = self.member()
         group.seek(TP0, 7)
         group.coordinator.request_rejoin("test")
@@ -276,7 +278,7 @@ class TestCooperative:
         group.subscribe()
         response = join(subscriptions={MEMBER: [TOPIC], "m2": [TOPIC]}, protocol="cooperative")
         owner = Subscription([TOPIC], owned_partitions=[TP0, TP1], generation_id=1)
-        response.members[1].metadata = consumer_protocol.serialize_subscription(owner)
+        response.members[1].metadata = consumer_group_protocol.serialize_subscription(owner)
         group.prepare(find_coordinator(group.node), response)
         with pytest.raises(IllegalStateError, match="still have an owner: test-1"):
             group.coordinator.poll(group.timer())
@@ -297,7 +299,7 @@ class TestRejoining:
         assert group.coordinator.poll(group.timer(0))
         assert group.member.membership.generation.generation_id == 1
 
-    def test_so_does_a_follower_that_was_the_leader(self, group: GroupHarness) -> None:
+    def test_former_leader_ignores_metadata_changes(self, group: GroupHarness) -> None:
         group.join(TP0, TP1, leader=True)
         group.client.update_metadata(metadata_response({TOPIC: 3}))
         group.prepare(join(2), sync(TP0))
@@ -341,7 +343,7 @@ class TestRejoining:
         assert group.coordinator.poll(group.timer())
         assert group.listener.told[-2:] == [("revoked", [TP0]), ("assigned", [OTHER, TP0])]
 
-    def test_by_hand_assigned_consumers_never_join(self) -> None:
+    def test_manually_assigned_consumers_never_join(self) -> None:
         group = GroupHarness()
         group.subscriptions.assign_from_user([TP0])
         assert group.coordinator.poll(group.timer())
@@ -427,7 +429,7 @@ class TestListener:
         assert group.coordinator.poll(group.timer())
         assert group.listener.told[1:] == [("lost", [TP0]), ("assigned", [TP0])]
 
-    def test_what_it_raises_when_revoked_comes_out_of_poll_once(self, group: GroupHarness) -> None:
+    def test_exception_on_revocation_is_raised_by_poll_once(self, group: GroupHarness) -> None:
         group.join(TP0)
         group.coordinator.request_rejoin("test")
         group.listener.failure = ValueError("mine")
@@ -440,7 +442,7 @@ class TestListener:
         assert group.coordinator.poll(group.timer())
         assert [what for what, _ in group.listener.told].count("revoked") == 1
 
-    def test_what_it_raises_when_assigned_does_not_lose_the_assignment(self, group: GroupHarness) -> None:
+    def test_exception_on_assignment_keeps_the_assignment(self, group: GroupHarness) -> None:
         group.prepare(find_coordinator(group.node), join(), sync(TP0))
         group.listener.failure = ValueError("mine")
         with pytest.raises(KafkaError, match="mine"):
@@ -476,7 +478,7 @@ class TestListener:
         group.coordinator.close(group.timer(100))
         assert group.listener.told[-1] == ("lost", [TP0])
 
-    def test_what_it_raises_when_leaving_does_not_keep_the_member(self, group: GroupHarness) -> None:
+    def test_exception_on_leaving_does_not_keep_the_member(self, group: GroupHarness) -> None:
         group.join(TP0)
         group.listener.failure = ValueError("mine")
         group.prepare(leave())

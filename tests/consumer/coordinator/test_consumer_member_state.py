@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 
 from pykclient import types
-from pykclient.consumer.coordinator import consumer_member_state
-from pykclient.consumer.coordinator.consumer_member_state import (
+from pykclient.consumer.coordinator import consumer_membership
+from pykclient.consumer.coordinator.consumer_membership import (
     ACKNOWLEDGING,
     FATAL,
     FENCED,
@@ -28,7 +28,7 @@ from pykclient.consumer.coordinator.member_state import MemberState
 from pykclient.errors import IllegalStateError
 from tests.consumer.responses import topic_id
 
-STATES = [value for value in vars(consumer_member_state).values() if isinstance(value, MemberState)]
+STATES = [value for value in vars(consumer_membership).values() if isinstance(value, MemberState)]
 
 EDGES = {
     (UNSUBSCRIBED, JOINING),

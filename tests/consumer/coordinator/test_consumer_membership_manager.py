@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from pykclient.consumer.coordinator.consumer_membership_manager import ConsumerMembershipManager
-from pykclient.consumer.coordinator.coordinated_consumer import Offsets
+from pykclient.consumer.coordinator.group_member import Offsets
 from pykclient.consumer.coordinator.member_state import MemberState
-from pykclient.consumer.coordinator.membership_operation import DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP
-from pykclient.consumer.subscription_pattern import SubscriptionPattern
+from pykclient.consumer.values import GroupMembershipOperation, SubscriptionPattern
 from pykclient.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -548,7 +547,7 @@ def test_another_subscription_ends_a_fatal_error(member: Member) -> None:
     with pytest.raises(GroupAuthorizationError):
         member.poll()
     member.coordinator.revoke_all()
-    member.coordinator.leave_group(DEFAULT, "test")
+    member.coordinator.leave_group(GroupMembershipOperation.DEFAULT, "test")
     member.group.subscriptions.unsubscribe()
     assert member.state == "UNSUBSCRIBED"
     member.group.subscribe()
@@ -590,7 +589,7 @@ def test_unsubscribing_forgets_a_missing_acl(member: Member) -> None:
     member.next_beat()
     member.respond(answer(0, error=TOPIC_AUTHORIZATION_FAILED))
     member.coordinator.revoke_all()
-    member.coordinator.leave_group(DEFAULT, "test")
+    member.coordinator.leave_group(GroupMembershipOperation.DEFAULT, "test")
     member.group.subscriptions.unsubscribe()
     member.group.subscribe()
     member.poll()
@@ -602,7 +601,7 @@ def test_leaving_a_group_that_does_not_know_the_member(
     member: Member, error: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     member.join(TP0)
-    left = member.coordinator.leave_group(DEFAULT, "test")
+    left = member.coordinator.leave_group(GroupMembershipOperation.DEFAULT, "test")
     member.respond(answer(-1, error=error))
     assert left.succeeded
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
@@ -640,7 +639,7 @@ def test_a_static_member_that_does_not_poll_keeps_its_place() -> None:
     assert (request.member_epoch, request.instance_id) == (-2, "i")
 
 
-def test_a_commit_after_that_says_why_it_failed(member: Member) -> None:
+def test_a_commit_of_a_late_member_names_the_missing_poll(member: Member) -> None:
     member.join(TP0)
     be_late(member)
     with pytest.raises(CommitFailedError, match=r"poll\(\) was not called for 6\d\.\d s") as raised:
@@ -666,12 +665,12 @@ def test_an_answer_that_comes_after_leaving_is_ignored() -> None:
 @pytest.mark.parametrize(
     ("instance_id", "operation", "epoch"),
     [
-        (None, DEFAULT, -1),
-        (None, LEAVE_GROUP, -1),
-        (None, REMAIN_IN_GROUP, None),
-        ("i", DEFAULT, -2),
-        ("i", LEAVE_GROUP, -1),
-        ("i", REMAIN_IN_GROUP, -2),
+        (None, GroupMembershipOperation.DEFAULT, -1),
+        (None, GroupMembershipOperation.LEAVE_GROUP, -1),
+        (None, GroupMembershipOperation.REMAIN_IN_GROUP, None),
+        ("i", GroupMembershipOperation.DEFAULT, -2),
+        ("i", GroupMembershipOperation.LEAVE_GROUP, -1),
+        ("i", GroupMembershipOperation.REMAIN_IN_GROUP, -2),
     ],
 )
 def test_leaving(instance_id: str | None, operation: str, epoch: int | None) -> None:
@@ -693,7 +692,7 @@ def test_leaving_without_a_coordinator(member: Member) -> None:
     member.join(TP0)
     member.coordinator.lookup.mark_unknown("test")
     member.coordinator.revoke_all()
-    assert member.coordinator.leave_group(DEFAULT, "test") is None
+    assert member.coordinator.leave_group(GroupMembershipOperation.DEFAULT, "test") is None
     member.group.step()
     assert member.state == "UNSUBSCRIBED"
     assert member.sent() == []
@@ -705,7 +704,7 @@ def test_a_member_that_was_fenced_has_lost_its_partitions_when_it_leaves(member:
     member.respond(answer(0, error=UNKNOWN_MEMBER_ID))
     member.coordinator.revoke_all()
     assert member.told[1:] == [("lost", [TP0])]
-    assert member.coordinator.leave_group(DEFAULT, "test") is None
+    assert member.coordinator.leave_group(GroupMembershipOperation.DEFAULT, "test") is None
     assert member.state == "UNSUBSCRIBED"
 
 
@@ -715,7 +714,7 @@ def test_a_member_that_is_fenced_while_it_prepares_to_leave(member: Member) -> N
     member.group.listener.on_revoked = lambda: member.respond(answer(0, error=UNKNOWN_MEMBER_ID))
     member.coordinator.revoke_all()
     assert member.state == "UNSUBSCRIBED"
-    assert member.coordinator.leave_group(DEFAULT, "test") is None
+    assert member.coordinator.leave_group(GroupMembershipOperation.DEFAULT, "test") is None
     assert member.sent() == []
 
 
@@ -724,7 +723,7 @@ def test_a_member_that_subscribes_again_joins_with_the_same_id(member: Member) -
     member.respond(answer(1, [TP0]))
     member.poll()
     member.coordinator.revoke_all()
-    member.coordinator.leave_group(DEFAULT, "test")
+    member.coordinator.leave_group(GroupMembershipOperation.DEFAULT, "test")
     member.group.subscriptions.unsubscribe()
     member.client.requests.clear()
     member.group.subscribe()
@@ -845,7 +844,7 @@ def test_the_group_metadata_of_a_member_that_did_not_poll_is_its_last(member: Me
 
 def test_the_group_metadata_of_a_member_that_has_left_is_empty(member: Member) -> None:
     member.join(TP0, epoch=6)
-    member.coordinator.leave_group(LEAVE_GROUP, "test")
+    member.coordinator.leave_group(GroupMembershipOperation.LEAVE_GROUP, "test")
     assert (member.coordinator.group_metadata.generation_id, member.coordinator.group_metadata.member_id) == (-1, "")
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from pykclient.consumer.assignors.consumer_partition_assignor import Assignment, Subscription
-from pykclient.consumer.coordinator.consumer_protocol import (
+from pykclient.consumer.coordinator.consumer_group_protocol import (
     HIGHEST_VERSION,
     deserialize_assignment,
     deserialize_subscription,
     serialize_assignment,
     serialize_subscription,
 )
+from pykclient.consumer.partition_assignors import Assignment, Subscription
 from pykclient.errors import RemoteProtocolError
 from pykclient.types import TopicPartition
 

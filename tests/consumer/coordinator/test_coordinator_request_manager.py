@@ -76,12 +76,12 @@ def lookup() -> Lookup:
     return Lookup()
 
 
-def test_nobody_needs_it(lookup: Lookup) -> None:
+def test_no_lookup_without_demand(lookup: Lookup) -> None:
     assert lookup.manager.poll(lookup.clock.now_ms()) is NOTHING
     assert lookup.manager.unknown
 
 
-def test_it_is_asked_for_once_and_found(lookup: Lookup) -> None:
+def test_one_lookup_at_a_time_finds_the_coordinator(lookup: Lookup) -> None:
     lookup.manager.look_up()
     request = lookup.asked()
     message = message_of(request)
@@ -208,7 +208,7 @@ def test_an_interrupted_lookup_is_sent_again(lookup: Lookup) -> None:
     assert lookup.asks() is not None
 
 
-def test_what_failed_in_the_background_is_raised_in_the_application(lookup: Lookup) -> None:
+def test_background_lookup_failure_is_raised_in_application(lookup: Lookup) -> None:
     lookup.join()
     answer(lookup.asked(), find_coordinator(BROKER, LOAD_IN_PROGRESS))
     assert not lookup.manager.is_settled

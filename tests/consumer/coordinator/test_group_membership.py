@@ -14,8 +14,8 @@ from pykclient.consumer.coordinator.group_membership import (
     SESSION_EXPIRED,
     GroupMembership,
 )
-from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.coordinator.member_state import PREPARING_REBALANCE, STABLE, UNJOINED, Generation
+from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
 from pykclient.log_context import LogContext
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from tests.support.mock_clock import MockClock
@@ -91,7 +91,7 @@ def test_a_commit_of_an_old_generation_ends_nothing_during_a_rebalance(membershi
     assert membership.state is PREPARING_REBALANCE
 
 
-def test_what_is_due(membership: GroupMembership, clock: MockClock) -> None:
+def test_next_action_follows_heartbeat_session_and_poll_times(membership: GroupMembership, clock: MockClock) -> None:
     join(membership)
     assert membership.next_action(clock.now_ms()) == (REST, 100)
     clock.advance(100)

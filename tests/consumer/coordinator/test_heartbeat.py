@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
-from pykclient.consumer.coordinator.heartbeat import Heartbeat
+from pykclient.consumer.coordinator.group_membership import Heartbeat
+from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
 from pykclient.errors import ConfigError
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from tests.support.mock_clock import MockClock

@@ -84,7 +84,7 @@ def test_one_each_interval(heartbeats: Heartbeats) -> None:
     assert heartbeats.group.metric("heartbeat-total") == 1
 
 
-def test_also_while_others_join(heartbeats: Heartbeats) -> None:
+def test_heartbeats_continue_while_others_join(heartbeats: Heartbeats) -> None:
     heartbeats.membership.begin_rebalance()
     heartbeats.membership.joined(Generation(2, "m", "range"))
     assert heartbeats.membership.state is COMPLETING_REBALANCE

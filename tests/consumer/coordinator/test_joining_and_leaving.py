@@ -14,7 +14,7 @@ from pykclient.consumer.coordinator.member_state import (
     UNJOINED,
     Generation,
 )
-from pykclient.consumer.coordinator.membership_operation import DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP
+from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import (
     AuthenticationError,
     FencedInstanceIdError,
@@ -124,7 +124,7 @@ class TestFinding:
 
 
 class TestJoining:
-    def test_as_follower(self, group: GroupHarness) -> None:
+    def test_follower_joins(self, group: GroupHarness) -> None:
         group.join(TP0)
         membership = group.member.membership
         assert membership.state is STABLE
@@ -265,7 +265,7 @@ class TestJoining:
         assert group.coordinator.poll(group.timer())
         assert group.member.membership.state is STABLE
 
-    def test_a_reason_goes_along(self, group: GroupHarness) -> None:
+    def test_join_group_has_the_reason_cut_to_255_characters(self, group: GroupHarness) -> None:
         group.join(TP0)
         seen: list[Any] = []
         group.coordinator.request_rejoin("x" * 400)
@@ -468,7 +468,14 @@ class TestLeaving:
         assert (member.member_id, member.reason) == (MEMBER, "the consumer is being closed")
         assert group.member.membership.state is UNJOINED
 
-    @pytest.mark.parametrize(("operation", "leaves"), [(DEFAULT, False), (LEAVE_GROUP, True), (REMAIN_IN_GROUP, False)])
+    @pytest.mark.parametrize(
+        ("operation", "leaves"),
+        [
+            (GroupMembershipOperation.DEFAULT, False),
+            (GroupMembershipOperation.LEAVE_GROUP, True),
+            (GroupMembershipOperation.REMAIN_IN_GROUP, False),
+        ],
+    )
     def test_a_static_member_stays_unless_told(self, operation: str, leaves: bool) -> None:
         group = GroupHarness(group={"group_instance_id": "i"})
         group.subscribe()
@@ -479,7 +486,7 @@ class TestLeaving:
 
     def test_a_dynamic_member_can_stay(self, group: GroupHarness) -> None:
         group.join(TP0)
-        group.coordinator.close(group.timer(), REMAIN_IN_GROUP)
+        group.coordinator.close(group.timer(), GroupMembershipOperation.REMAIN_IN_GROUP)
         assert not group.client.requests
 
     def test_old_versions_name_the_member_otherwise(self, group: GroupHarness) -> None:
@@ -487,16 +494,16 @@ class TestLeaving:
         group.client.set_api_versions(13, 0, 2)
         left: list[Any] = []
         group.client.prepare_response(type(leave())(), noting(left))
-        group.coordinator.leave_group(DEFAULT, "test")
+        group.coordinator.leave_group(GroupMembershipOperation.DEFAULT, "test")
         assert (left[0].member_id, left[0].members) == (MEMBER, [])
 
-    def test_what_the_coordinator_says_about_it(self, group: GroupHarness) -> None:
+    def test_error_of_leave_response_fails_future(self, group: GroupHarness) -> None:
         group.join(TP0)
         group.prepare(leave(UNKNOWN_MEMBER_ID))
-        future = group.coordinator.leave_group(DEFAULT, "test")
+        future = group.coordinator.leave_group(GroupMembershipOperation.DEFAULT, "test")
         assert future is not None
         assert future.failed
-        assert group.coordinator.leave_group(DEFAULT, "test") is None
+        assert group.coordinator.leave_group(GroupMembershipOperation.DEFAULT, "test") is None
 
     def test_closing_ends_with_the_timer(self, group: GroupHarness) -> None:
         group.join(TP0)
@@ -605,7 +612,7 @@ class TestLeaving:
         group.prepare(join(1))
         assert not group.coordinator.poll(group.timer(50))
         group.client.backoff(group.node, 10**9)
-        group.member.leaving.leave(DEFAULT, "test")
+        group.member.leaving.leave(GroupMembershipOperation.DEFAULT, "test")
         group.network.poll_background()
         group.network.poll_background()
         sent = [(type(request.request_builder.message), request.destination) for request in group.client.requests]
@@ -616,7 +623,9 @@ class TestLeaving:
         group.find_coordinator()
         group.coordinator.poll(group.timer(0))
         joined = group.client.requests[0]
-        group.coordinator.leave_group(DEFAULT, "test")  # without a member id there is no LeaveGroup to send
+        group.coordinator.leave_group(
+            GroupMembershipOperation.DEFAULT, "test"
+        )  # without a member id there is no LeaveGroup to send
         group.client.respond_to_request(joined, join(1))
         group.prepare(join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.coordinator.leave_group_request_manager import LeaveGroupRequestManager
+from pykclient.consumer.coordinator.heartbeat_request_manager import LeaveGroupRequestManager
 from pykclient.consumer.coordinator.member_state import PREPARING_REBALANCE, UNJOINED, Generation
-from pykclient.consumer.coordinator.membership_operation import DEFAULT, LEAVE_GROUP, REMAIN_IN_GROUP
 from pykclient.consumer.request_manager import NOTHING, UnsentRequest
+from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import DisconnectError, KafkaError
 from tests.consumer.coordinator.harness import UNKNOWN_MEMBER_ID, GroupHarness, answer, leave, message_of
 
@@ -64,7 +64,7 @@ def test_nothing_to_do(leaving: Leaving) -> None:
 
 
 def test_leaving(leaving: Leaving) -> None:
-    future = leaving.manager.leave(DEFAULT, "test", lost_because="why")
+    future = leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test", lost_because="why")
     assert future is not None
     assert leaving.membership.state is UNJOINED
     assert leaving.membership.lost_because == "why"
@@ -76,11 +76,11 @@ def test_leaving(leaving: Leaving) -> None:
     answer(request, leave())
     assert future.succeeded
     assert leaving.manager.poll(leaving.clock.now_ms()) is NOTHING
-    assert leaving.manager.leave(DEFAULT, "test") is None, "there is no membership any more"
+    assert leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test") is None, "there is no membership any more"
 
 
 def test_an_error_of_the_coordinator(leaving: Leaving) -> None:
-    future = leaving.manager.leave(DEFAULT, "test")
+    future = leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test")
     answer(leaving.request(), leave(UNKNOWN_MEMBER_ID))
     assert future is not None
     assert future.failed
@@ -90,14 +90,14 @@ def test_an_error_of_the_coordinator(leaving: Leaving) -> None:
 @pytest.mark.parametrize(
     ("instance_id", "operation", "leaves"),
     [
-        (None, DEFAULT, True),
-        (None, REMAIN_IN_GROUP, False),
-        ("i", DEFAULT, False),
-        ("i", LEAVE_GROUP, True),
-        ("i", REMAIN_IN_GROUP, False),
+        (None, GroupMembershipOperation.DEFAULT, True),
+        (None, GroupMembershipOperation.REMAIN_IN_GROUP, False),
+        ("i", GroupMembershipOperation.DEFAULT, False),
+        ("i", GroupMembershipOperation.LEAVE_GROUP, True),
+        ("i", GroupMembershipOperation.REMAIN_IN_GROUP, False),
     ],
 )
-def test_who_leaves(instance_id: str | None, operation: str, leaves: bool) -> None:
+def test_static_member_leaves_only_when_told(instance_id: str | None, operation: str, leaves: bool) -> None:
     leaving = Leaving(group={"group_instance_id": instance_id})
     assert (leaving.manager.leave(operation, "test") is not None) is leaves
     assert leaving.membership.state is UNJOINED
@@ -106,7 +106,7 @@ def test_who_leaves(instance_id: str | None, operation: str, leaves: bool) -> No
 def test_a_member_whose_generation_was_refused_is_in_the_group_still(leaving: Leaving) -> None:
     leaving.membership.reset_and_rejoin("ILLEGAL_GENERATION", reset_member_id=False)
     assert leaving.membership.state is UNJOINED
-    assert leaving.manager.leave(DEFAULT, "test") is not None
+    assert leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test") is not None
     (member,) = message_of(leaving.request()).members
     assert member.member_id == "m"
     assert leaving.membership.member_id == ""
@@ -114,12 +114,12 @@ def test_a_member_whose_generation_was_refused_is_in_the_group_still(leaving: Le
 
 def test_without_a_coordinator(leaving: Leaving) -> None:
     leaving.coordinator.mark_unknown("test")
-    assert leaving.manager.leave(DEFAULT, "test") is None
+    assert leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test") is None
     assert leaving.membership.state is UNJOINED
 
 
 def test_the_coordinator_is_lost(leaving: Leaving) -> None:
-    future = leaving.manager.leave(DEFAULT, "test")
+    future = leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test")
     leaving.request().future.raise_error(DisconnectError("lost"))
     assert future is not None
     assert future.failed
@@ -129,21 +129,21 @@ def test_the_coordinator_is_lost(leaving: Leaving) -> None:
 
 def test_a_member_that_joins_leaves_over_another_connection(leaving: Leaving) -> None:
     leaving.rejoin()
-    leaving.manager.leave(DEFAULT, "test")
+    leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test")
     assert leaving.request().node == leaving.coordinator.broker
 
 
-def test_if_that_is_lost_it_goes_behind_the_join(leaving: Leaving) -> None:
+def test_lost_second_connection_moves_leave_behind_the_join(leaving: Leaving) -> None:
     leaving.rejoin()
-    leaving.manager.leave(DEFAULT, "test")
+    leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test")
     leaving.request().future.raise_error(DisconnectError("lost"))
     assert not leaving.coordinator.unknown
     assert leaving.request().node == leaving.group.coordinator_node
 
 
-def test_but_on_closing_it_is_repeated_after_a_pause(leaving: Leaving) -> None:
+def test_lost_leave_is_retried_after_backoff_on_close(leaving: Leaving) -> None:
     leaving.rejoin()
-    future = leaving.manager.leave(DEFAULT, "test", is_closing=True)
+    future = leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test", is_closing=True)
     assert future is not None
     leaving.request().future.raise_error(DisconnectError("lost"))
     assert 0 < leaving.manager.poll(leaving.clock.now_ms()).wait_ms <= 120
@@ -161,7 +161,7 @@ def test_but_on_closing_it_is_repeated_after_a_pause(leaving: Leaving) -> None:
 
 def test_another_error_ends_it(leaving: Leaving) -> None:
     leaving.rejoin()
-    future = leaving.manager.leave(DEFAULT, "test", is_closing=True)
+    future = leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test", is_closing=True)
     leaving.request().future.raise_error(KafkaError("test"))
     assert future is not None
     assert future.failed
@@ -169,7 +169,7 @@ def test_another_error_ends_it(leaving: Leaving) -> None:
 
 
 def test_an_interrupted_call(leaving: Leaving) -> None:
-    leaving.manager.leave(DEFAULT, "test")
+    leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test")
     leaving.request()
     leaving.manager.reset()
     assert leaving.request()
@@ -177,7 +177,7 @@ def test_an_interrupted_call(leaving: Leaving) -> None:
 
 def test_leave_is_repeated_if_it_overtook_a_join_that_succeeds(leaving: Leaving) -> None:
     leaving.rejoin()
-    future = leaving.manager.leave(DEFAULT, "test", is_closing=True)
+    future = leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test", is_closing=True)
     assert future is not None
     answer(leaving.request(), leave())
     assert not future.is_done, "JoinGroup may have arrived after LeaveGroup"
@@ -195,7 +195,7 @@ def test_leave_is_repeated_if_it_overtook_a_join_that_succeeds(leaving: Leaving)
 
 def test_leave_is_repeated_if_the_join_is_answered_first(leaving: Leaving) -> None:
     leaving.rejoin()
-    future = leaving.manager.leave(DEFAULT, "test")
+    future = leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test")
     assert future is not None
     first = leaving.request()
     leaving.manager.joined_after_leaving("m")
@@ -207,7 +207,7 @@ def test_leave_is_repeated_if_the_join_is_answered_first(leaving: Leaving) -> No
 
 
 def test_leave_that_was_in_order_is_not_repeated(leaving: Leaving) -> None:
-    future = leaving.manager.leave(DEFAULT, "test")
+    future = leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test")
     request = leaving.request()
     leaving.manager.joined_after_leaving("m")
     answer(request, leave())
@@ -218,7 +218,7 @@ def test_leave_that_was_in_order_is_not_repeated(leaving: Leaving) -> None:
 
 def test_a_refused_join_ends_the_wait_for_it(leaving: Leaving) -> None:
     leaving.rejoin()
-    future = leaving.manager.leave(DEFAULT, "test")
+    future = leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test")
     answer(leaving.request(), leave())
     leaving.is_joining = leaving.is_join_in_flight = False
     assert leaving.poll() == []
@@ -228,7 +228,7 @@ def test_a_refused_join_ends_the_wait_for_it(leaving: Leaving) -> None:
 
 def test_the_wait_for_an_overtaken_join_is_bounded(leaving: Leaving) -> None:
     leaving.rejoin()
-    future = leaving.manager.leave(DEFAULT, "test", is_closing=True)
+    future = leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test", is_closing=True)
     answer(leaving.request(), leave())
     assert future is not None
     assert 0 < leaving.manager.poll(leaving.clock.now_ms()).wait_ms <= 1_000

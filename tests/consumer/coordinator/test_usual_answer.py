@@ -8,8 +8,7 @@ import pytest
 
 from pykclient.consumer.coordinator.consumer_membership_manager import ConsumerMembershipManager
 from pykclient.consumer.coordinator.member_state import Generation
-from pykclient.consumer.due_times import ends_with
-from pykclient.consumer.request_manager import UnsentRequest
+from pykclient.consumer.request_manager import UnsentRequest, ends_with
 from pykclient.network.client_request import ClientRequest, ClientResponse
 from pykclient.protocol.headers import encode_response
 from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse

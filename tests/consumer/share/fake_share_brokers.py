@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from pykclient.config.share_consumer_config import ShareConsumerConfig
-from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
+from pykclient.config.consumer_config import ShareConsumerConfig
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.share.acknowledge_type import AcknowledgeType
-from pykclient.consumer.share.acknowledgements import GAP
+from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
+from pykclient.consumer.share.acknowledgements import GAP, AcknowledgeType
 from pykclient.consumer.share.kafka_share_consumer import KafkaShareConsumer
-from pykclient.consumer.share.share_consumer_components import ShareConsumerComponents
+from pykclient.consumer.share.share_consumer import ShareConsumerComponents
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.errors import (
     InvalidRecordStateError,

@@ -21,8 +21,8 @@ _CONSUMER = "consumer/share/share_consumer"
 _REQUESTS = "consumer/share/share_consume_request_manager"
 _SESSION = "consumer/share/share_session_handler"
 _FETCH = "consumer/share/share_fetch"
-_COMPLETED = "consumer/share/share_completed_fetch"
-_MEMBER = "consumer/share/share_membership_manager"
+_COMPLETED = "consumer/share/share_fetch"
+_MEMBER = "consumer/share/share_coordinator"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -124,7 +124,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "records are returned whose locks have expired",
-        "consumer/share/share_fetch_buffer",
+        "consumer/share/share_fetch",
         "            if self._clock.now_ms() >= completed.lock_end_ms:\n",
         "            if False:\n",
     ),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from pykclient.consumer.share.acknowledge_type import AcknowledgeType
-from pykclient.consumer.share.acknowledgements import GAP, MIN_UNIFORM_BATCH, AcknowledgementBatch, Acknowledgements
+from pykclient.consumer.share.acknowledgements import (
+    GAP,
+    MIN_UNIFORM_BATCH,
+    AcknowledgementBatch,
+    Acknowledgements,
+    AcknowledgeType,
+)
 
 TYPES = st.dictionaries(st.integers(0, 80), st.sampled_from([GAP, *map(int, AcknowledgeType)]), max_size=60)
 

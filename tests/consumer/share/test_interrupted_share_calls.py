@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pykclient.consumer.share.acknowledge_type import AcknowledgeType
+from pykclient.consumer.share.acknowledgements import AcknowledgeType
 from pykclient.errors import KafkaError
 from tests.consumer.share.fake_share_brokers import T0, T1, FakeShareCluster, SharePartition
 from tests.consumer.share.share_groups import Record, flat

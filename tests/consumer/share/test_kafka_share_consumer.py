@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.share.acknowledge_type import AcknowledgeType
+from pykclient.consumer.share.acknowledgements import AcknowledgeType
 from pykclient.consumer.share.kafka_share_consumer import KafkaShareConsumer
 from pykclient.errors import (
     ConcurrentModificationError,
@@ -299,7 +299,7 @@ def test_records_of_other_members_are_left() -> None:
     assert states_of[3] == "of another member"
 
 
-def test_a_broker_that_claims_to_have_acquired_too_much() -> None:
+def test_more_acquired_records_than_fetched_is_an_error() -> None:
     def fetch(_: int, request: ShareFetchRequest) -> ShareFetchResponse:
         data = ShareFetchResponse.PartitionData(
             partition_index=0,
@@ -364,7 +364,7 @@ def test_metadata_is_requested_if_the_leader_is_not_known() -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_session_that_is_lost(commit: bool) -> None:
+def test_acknowledgements_fail_with_a_lost_session_and_records_come_again(commit: bool) -> None:
     one = cluster(4)
     outcomes = Outcomes()
     one.consumer.set_acknowledgement_commit_callback(outcomes)
@@ -435,7 +435,7 @@ def test_acknowledgements_are_not_retried_after_their_timeout() -> None:
     assert outcomes.offsets(KafkaTimeoutError) == [0, 1, 2, 3]
 
 
-def test_a_connection_that_is_lost_while_a_fetch_takes_acknowledgements_along() -> None:
+def test_acknowledgements_of_a_fetch_fail_with_its_connection() -> None:
     one = cluster(4)
     outcomes = Outcomes()
     one.consumer.set_acknowledgement_commit_callback(outcomes)

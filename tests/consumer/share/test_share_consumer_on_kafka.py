@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pykclient.aio import AIOKafkaShareConsumer
-from pykclient.consumer.share.acknowledge_type import AcknowledgeType
+from pykclient.consumer.share.acknowledgements import AcknowledgeType
 from pykclient.consumer.share.kafka_share_consumer import KafkaShareConsumer
 from pykclient.errors import IllegalStateError, RecordDeserializationError
 from tests.aio.loops import run

@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from pykclient.config.share_consumer_config import ShareConsumerConfig
-from pykclient.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
+from pykclient.config.consumer_config import ShareConsumerConfig
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.coordinator import consumer_membership
-from pykclient.consumer.coordinator.consumer_member_state import (
+from pykclient.consumer.coordinator.consumer_membership import (
     ACKNOWLEDGING,
     FATAL,
     FENCED,
@@ -23,17 +22,17 @@ from pykclient.consumer.coordinator.consumer_member_state import (
     STALE,
     TRANSITIONS,
     UNSUBSCRIBED,
+    ConsumerMembership,
     move,
 )
-from pykclient.consumer.coordinator.consumer_membership import ConsumerMembership
-from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.coordinator.member_state import MemberState
-from pykclient.consumer.coordinator.membership_operation import DEFAULT
+from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
+from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
 from pykclient.consumer.request_manager import UnsentRequest
-from pykclient.consumer.share.share_heartbeat_request_manager import ShareHeartbeatRequestManager
-from pykclient.consumer.share.share_membership_manager import ShareMembershipManager
+from pykclient.consumer.share.share_coordinator import ShareHeartbeatRequestManager, ShareMembershipManager
 from pykclient.consumer.share.share_metrics import ShareCoordinatorMetrics
 from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import DisconnectError, GroupAuthorizationError, TopicAuthorizationError, UnknownMemberIdError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
@@ -122,7 +121,7 @@ class ShareMember:
         respond(self.unsent, response)
 
     def leave(self) -> None:
-        self.heartbeats.leave(DEFAULT, "of the test")
+        self.heartbeats.leave(GroupMembershipOperation.DEFAULT, "of the test")
 
 
 # --- how a member comes into each state, with a heartbeat in flight where it sends some -------------------------------

@@ -10,9 +10,9 @@ import pytest
 
 from pykclient import StringDeserializer
 from pykclient.aio import AIOKafkaShareConsumer
-from pykclient.consumer.share.acknowledge_type import AcknowledgeType
+from pykclient.consumer.share.acknowledgements import AcknowledgeType
 from pykclient.errors import IllegalArgumentError, IllegalStateError
-from pykclient.record.arrow_records import SHARE_COLUMN_NAMES, batch_of_records
+from pykclient.record.arrow import SHARE_COLUMN_NAMES, batch_of_records
 from pykclient.types import ConsumerRecord, TopicPartition
 from tests.aio.loops import run
 from tests.consumer.share.fake_share_brokers import T0, T1, TOPIC, FakeShareCluster, SharePartition

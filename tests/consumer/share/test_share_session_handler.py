@@ -5,12 +5,11 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pykclient.consumer.share.acknowledgements import Acknowledgements
-from pykclient.consumer.share.share_fetch_config import ShareFetchConfig
+from pykclient.consumer.share.share_fetch import ShareFetchConfig
 from pykclient.consumer.share.share_session_handler import FINAL_EPOCH, ShareSessionHandler
 from pykclient.errors import (
     BrokerError,

@@ -11,8 +11,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.errors import IllegalArgumentError
 from pykclient.producer.columns import BatchInput
@@ -217,12 +216,12 @@ def test_frames_are_checked_as_a_whole(make: Make, data: Any) -> None:
         (pd.DataFrame({"value": [b"1", 2]}), {}, "DataFrame is not for Arrow"),
     ],
 )
-def test_what_is_refused(data: Any, arguments: dict[str, Any], says: str) -> None:
+def test_frames_with_wrong_types_are_refused(data: Any, arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(IllegalArgumentError, match=says):
         rows_of(data, **arguments)
 
 
-def test_what_is_refused_of_relations() -> None:
+def test_relation_with_wrong_timestamp_type_is_refused() -> None:
     with duckdb.connect() as connection, pytest.raises(IllegalArgumentError, match="timestamp is of type decimal"):
         rows_of(connection.sql("select 'a'::blob as value, 1::hugeint as ts"), timestamp="ts")
 

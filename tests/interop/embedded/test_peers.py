@@ -23,7 +23,7 @@ SAMPLES = [
 
 
 @pytest.mark.parametrize("writer", NAMES)
-def test_what_one_client_writes_all_read(cluster: EmbeddedKafka, topic: str, writer: str) -> None:
+def test_every_client_reads_what_any_client_wrote(cluster: EmbeddedKafka, topic: str, writer: str) -> None:
     """Every client reads what one wrote, with every codec, in three partitions on three brokers."""
     topics = {f"{topic}-{codec}": codec for codec in CODECS}
     for name in topics:

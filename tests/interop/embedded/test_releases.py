@@ -139,8 +139,7 @@ def test_groups_of_others(broker: EmbeddedCluster, topic: str, group_id: str, pe
 
 @pytest.mark.parametrize("release", ["0.10.0", "0.10.2"], indirect=True)
 def test_clients_that_are_told_the_release_instead_of_asking(broker: EmbeddedCluster, release: str, topic: str) -> None:
-    from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer
-    from confluent_kafka import TopicPartition as Partition
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition as Partition
 
     broker.create_topic(topic)
     settings: dict[str, Any] = {

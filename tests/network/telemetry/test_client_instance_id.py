@@ -131,7 +131,7 @@ def test_brokers_without_a_receiver() -> None:
             admin.client_instance_id()
 
 
-def test_a_call_that_is_cancelled(cluster: EmbeddedCluster, settings: Settings) -> None:
+def test_a_cancelled_call_leaves_the_next_one_its_id(cluster: EmbeddedCluster, settings: Settings) -> None:
     async def main() -> None:
         async with AIOKafkaProducer(**settings) as producer:
             hold = cluster.faults.hold("GetTelemetrySubscriptions")

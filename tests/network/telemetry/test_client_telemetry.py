@@ -16,12 +16,11 @@ from pykclient.errors import IllegalStateError
 from pykclient.log_context import LogContext
 from pykclient.metrics import MetricConfig, Metrics
 from pykclient.metrics.stats import Meter
+from pykclient.network import client_telemetry as state
 from pykclient.network.api_versions import ApiVersions, NodeApiVersions
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
+from pykclient.network.client_telemetry import DEFAULT_PUSH_INTERVAL_MS, ClientTelemetry, Point, encode_metrics
 from pykclient.network.kafka_client import LeastLoadedNode
-from pykclient.network.telemetry import client_telemetry as state
-from pykclient.network.telemetry.client_telemetry import DEFAULT_PUSH_INTERVAL_MS, ClientTelemetry
-from pykclient.network.telemetry.otlp import Point, encode_metrics
 from pykclient.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
@@ -140,7 +139,7 @@ def points(push: PushTelemetryRequest, codec: str = "zstd") -> dict[str, tuple[s
     return {metric.name: (metric.kind, metric.value) for metric in metrics}
 
 
-def test_it_subscribes_pushes_and_pushes_again() -> None:
+def test_telemetry_subscribes_and_pushes_repeatedly() -> None:
     it = Harness()
     it.subscribe()
     first_ms = it.telemetry.quiet_until_ms - it.clock.now_ms()

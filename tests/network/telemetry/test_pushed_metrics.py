@@ -17,8 +17,8 @@ from pykclient.admin import Admin, ConfigResource, ConfigResourceType, NewTopic
 from pykclient.aio import AIOKafkaProducer
 from pykclient.errors import IllegalArgumentError
 from pykclient.metrics import KafkaMetric, MetricName
-from pykclient.metrics.subscribed_metrics import SubscribedMetrics
-from pykclient.network.telemetry import client_telemetry
+from pykclient.metrics.metrics import SubscribedMetrics
+from pykclient.network import client_telemetry
 from pykclient.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import ssl
 
-from pykclient.network.tls.ssl_engine import SslEngine
-from pykclient.network.tls.ssl_factory import server_context
-from pykclient.network.tls.ssl_stores import KeyStore
+from pykclient.network.tls.ssl_factory import KeyStore, server_context
+from pykclient.network.tls.ssl_transport_layer import SslEngine
 from pykclient.testing.certificates import CertificateAuthority
 
 

@@ -7,10 +7,9 @@ import random
 import ssl
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from pykclient.network.tls.ssl_engine import SslEngine
+from pykclient.network.tls.ssl_transport_layer import SslEngine
 from tests.network.tls.engines import connected, pair
 
 SIZES = st.lists(st.integers(1, 40_000), min_size=1, max_size=20).filter(lambda sizes: max(sizes) > 500)
@@ -126,7 +125,7 @@ def test_a_changed_byte_of_data_is_an_error(position: int, change: int) -> None:
         server.read_into(memoryview(bytearray(20_000)))
 
 
-def test_what_came_before_an_error_is_read_first() -> None:
+def test_bytes_before_an_error_are_read_first() -> None:
     client, server = connected()
     good = client.encrypt([b"good"])
     server.feed(good + b"\x17\x03\x03\x00\x20" + bytes(32))
@@ -173,7 +172,7 @@ def test_nothing_to_read_is_no_reason_to_poll() -> None:
     assert not server.may_have_more
 
 
-def test_both_know_the_cipher_suite() -> None:
+def test_both_sides_know_the_cipher_suite() -> None:
     client, server = pair()
     assert client.cipher is None
     client, server = connected()

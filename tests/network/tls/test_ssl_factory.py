@@ -285,7 +285,9 @@ WRONG: list[tuple[Callable[[Path], dict[str, Any]], str]] = [
 
 
 @pytest.mark.parametrize(("settings", "text"), WRONG)
-def test_what_cannot_be_used_is_refused(files: Path, settings: Callable[[Path], dict[str, Any]], text: str) -> None:
+def test_unusable_files_are_refused_without_secrets(
+    files: Path, settings: Callable[[Path], dict[str, Any]], text: str
+) -> None:
     with pytest.raises(ConfigError, match=text) as caught:
         factory(**settings(files))
     assert SECRET not in str(caught.value)

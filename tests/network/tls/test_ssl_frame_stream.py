@@ -6,17 +6,14 @@ import socket
 import struct
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from pykclient.network.memory_pool import UNLIMITED, MemoryPool, SimpleMemoryPool
-from pykclient.network.network_receive import UNLIMITED_SIZE, Frame
+from pykclient.network.network_receive import UNLIMITED, UNLIMITED_SIZE, Frame, MemoryPool, SimpleMemoryPool
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import SocketAddress
 from pykclient.network.tls import ssl_transport_layer as ssl_transports
-from pykclient.network.tls.ssl_engine import SslEngine
 from pykclient.network.tls.ssl_factory import ContextSettings, SslFactory
-from pykclient.network.tls.ssl_transport_layer import SslTransports
+from pykclient.network.tls.ssl_transport_layer import SslEngine, SslTransports
 from tests.network.tls.engines import contexts
 from tests.support.twins import both_forms
 
@@ -142,7 +139,7 @@ def test_the_end_of_the_stream(is_told: bool) -> None:
 
 
 @pytest.mark.usefixtures("implementation")
-def test_a_stream_that_is_cut_off_in_a_frame() -> None:
+def test_a_frame_cut_off_by_the_peer_raises_after_whole_frames() -> None:
     connection = Connection()
     connection.far.sendall(connection.server.encrypt([framed(b"whole"), framed(b"half" * 1000)[:100]]))
     connection.far.shutdown(socket.SHUT_WR)

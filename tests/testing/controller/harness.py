@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request, parse_request_header, parse_response
-from pykclient.protocol.message import Request as RequestMessage
-from pykclient.protocol.message import Response
+from pykclient.protocol.message import Request as RequestMessage, Response
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from pykclient.protocol.wire import Reader
 from pykclient.testing.broker import Broker

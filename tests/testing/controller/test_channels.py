@@ -76,7 +76,7 @@ class TestInterBrokerSendThread:
         cluster.run_for(200)
         assert [response.disconnected for response in sender.responses] == [True, False]
 
-    def test_what_cannot_be_sent_in_time_is_given_up(self, cluster: ClusterHarness) -> None:
+    def test_unsent_requests_time_out(self, cluster: ClusterHarness) -> None:
         cluster.cluster.faults.links.set("broker-1", "broker-3", cut=True)
         sender = Sender(cluster.broker(1))
         sender.ask(cluster.cluster.nodes[3])
@@ -86,7 +86,7 @@ class TestInterBrokerSendThread:
         assert [response.disconnected for response in sender.responses] == [True]
         assert not sender.has_unsent_requests()
 
-    def test_what_is_not_answered_in_time_is_given_up(self, cluster: ClusterHarness) -> None:
+    def test_unanswered_requests_time_out(self, cluster: ClusterHarness) -> None:
         sender = Sender(cluster.broker(1))
         sender.ask(cluster.cluster.nodes[3])
         cluster.run_for()

@@ -153,12 +153,12 @@ def test_settings_of_a_group(cluster: ClusterHarness) -> None:
     assert entries(describe(cluster, GROUP, "a/b"))[name].value == "5"
 
 
-def test_what_cannot_be_described(cluster: ClusterHarness) -> None:
+def test_describing_configs_of_invalid_resources_fails(cluster: ClusterHarness) -> None:
     codes = [describe(cluster, type, name).error_code for type, name in ((TOPIC, "no"), (TOPIC, "a b"), (UNKNOWN, "t"))]
     assert codes == [3, 17, 42]
 
 
-def test_what_is_set_holds_on_all_brokers_at_once(cluster: ClusterHarness) -> None:
+def test_changed_configs_hold_on_all_brokers_at_once(cluster: ClusterHarness) -> None:
     assert incrementally(cluster, ("max.message.bytes", SET, "777"), ("retention.ms", DELETE, None)) == (0, "")
     for broker in cluster.cluster.alive_brokers():
         found = entries(describe(cluster, TOPIC, "t", broker_id=broker.id))
@@ -214,7 +214,7 @@ def test_only_validated_nothing_changes(cluster: ClusterHarness) -> None:
     assert "max.message.bytes" not in cluster.controller.store.topic_config("t")
 
 
-def test_what_cannot_be_set(cluster: ClusterHarness) -> None:
+def test_wrong_config_changes_are_refused(cluster: ClusterHarness) -> None:
     assert incrementally(cluster, ("no.such", SET, "1")) == (40, "Unknown topic config name: no.such")
     assert incrementally(cluster, ("retention.ms", SET, "soon"))[0] == 40
     assert incrementally(cluster, ("retention.ms", SET, None))[0] == 42
@@ -248,7 +248,7 @@ def test_the_old_way_replaces_everything(cluster: ClusterHarness, version: int) 
     assert cluster.ask(request, AlterConfigsResponse, cluster.others()[0]).responses[0].error_code == 41
 
 
-def test_what_there_are_settings_of(cluster: ClusterHarness) -> None:
+def test_config_resources_are_listed_by_type(cluster: ClusterHarness) -> None:
     def ask(*types: int, version: int = 1) -> list[tuple[int, str]]:
         request = ListConfigResourcesRequest(resource_types=types)
         response = cluster.ask(request, ListConfigResourcesResponse, 2, version)

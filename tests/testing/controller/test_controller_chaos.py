@@ -5,8 +5,7 @@ All recovers in the end.
 
 from __future__ import annotations
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from pykclient.protocol.message import Request

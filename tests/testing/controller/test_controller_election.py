@@ -29,7 +29,7 @@ def test_a_cluster_is_ready_at_once_and_does_nothing_while_nothing_happens(clust
     assert cluster.loop.steps - before < 40, "nobody polls"
 
 
-def test_when_the_controller_dies_another_one_takes_over(cluster: ClusterHarness) -> None:
+def test_another_broker_becomes_controller_after_a_kill(cluster: ClusterHarness) -> None:
     cluster.create_topic("t", 3)
     first = cluster.controller_id
     cluster.cluster.kill_broker(first)
@@ -140,7 +140,7 @@ def test_a_session_that_the_service_gives_up_makes_the_broker_register_anew(clus
     cluster.run_until(lambda: all(len(cluster.state("t", p).isr) == 3 for p in range(3)), "all are in sync")
 
 
-def test_what_an_old_controller_sends_is_refused(cluster: ClusterHarness) -> None:
+def test_requests_of_an_old_controller_are_refused(cluster: ClusterHarness) -> None:
     cluster.controller.resign()
     cluster.run_until(
         lambda: cluster.cluster.active_controller() is not None and cluster.controller.epoch == 2, "epoch 2"
@@ -155,7 +155,7 @@ def test_what_an_old_controller_sends_is_refused(cluster: ClusterHarness) -> Non
     assert cluster.broker(target).metadata_cache.snapshot.alive_brokers, "nothing of it was taken"
 
 
-def test_what_was_meant_for_a_broker_before_its_restart_is_refused(cluster: ClusterHarness) -> None:
+def test_requests_with_a_stale_broker_epoch_are_refused(cluster: ClusterHarness) -> None:
     target = cluster.others()[0]
     update = UpdateMetadataRequest(controller_id=1, controller_epoch=1, broker_epoch=cluster.broker(target).epoch - 1)
     assert cluster.ask_as_broker(update, UpdateMetadataResponse, target).error_code == StaleBrokerEpochError.code

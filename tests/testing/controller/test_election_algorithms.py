@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from pykclient.errors import IllegalStateError
-from pykclient.testing.controller import partition_state, replica_state
 from pykclient.testing.controller.state_machines import (
     controlled_shutdown_partition_leader_election,
     offline_partition_leader_election,
     preferred_replica_partition_leader_election,
     reassign_partition_leader_election,
 )
+from pykclient.testing.controller.states import PartitionState, ReplicaState
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,11 @@ def test_controlled_shutdown(
 
 
 def test_the_tables_have_every_state_and_no_other_moves() -> None:
-    for table in (partition_state.VALID_PREVIOUS_STATES, replica_state.VALID_PREVIOUS_STATES):
+    for table in (PartitionState.VALID_PREVIOUS_STATES, ReplicaState.VALID_PREVIOUS_STATES):
         assert all(previous in table for states in table.values() for previous in states)
     with pytest.raises(IllegalStateError, match="cannot become NEW, as it is ONLINE"):
-        partition_state.check_move("t-0", partition_state.ONLINE, partition_state.NEW)
+        PartitionState.check_move("t-0", PartitionState.ONLINE, PartitionState.NEW)
     with pytest.raises(IllegalStateError, match="cannot become ONLINE, as it is NON_EXISTENT"):
-        partition_state.check_move("t-0", partition_state.NON_EXISTENT, partition_state.ONLINE)
+        PartitionState.check_move("t-0", PartitionState.NON_EXISTENT, PartitionState.ONLINE)
     with pytest.raises(IllegalStateError, match="cannot become DELETION_STARTED, as it is ONLINE"):
-        replica_state.check_move("t-0", replica_state.ONLINE, replica_state.DELETION_STARTED)
+        ReplicaState.check_move("t-0", ReplicaState.ONLINE, ReplicaState.DELETION_STARTED)

@@ -202,14 +202,14 @@ class TestAlterPartition:
             assert info is not None
             assert info.isr == [2, 3]
 
-    def test_what_is_the_case_already_is_granted_again(self, cluster: ClusterHarness) -> None:
+    def test_unchanged_isr_is_granted_again(self, cluster: ClusterHarness) -> None:
         before = cluster.state("t")
         self.alter(cluster)
         again = self.alter(cluster, partition_epoch=before.partition_epoch)
         assert self.code(again) == 0
         assert again.topics[0].partitions[0].partition_epoch == before.partition_epoch + 1
 
-    def test_what_builds_upon_something_old_is_refused(self, cluster: ClusterHarness) -> None:
+    def test_isr_change_with_stale_epoch_is_refused(self, cluster: ClusterHarness) -> None:
         before = cluster.state("t")
         self.alter(cluster)
         stale = self.alter(cluster, isr=(2, 4), partition_epoch=before.partition_epoch)

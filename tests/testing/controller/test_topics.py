@@ -123,7 +123,7 @@ class TestCreate:
         (result,) = create(cluster, Topic(name="t", num_partitions=-1, replication_factor=-1))
         assert (result.error_code, result.error_message) == (44, "Excessively large number of partitions per request.")
 
-    def test_by_hand(self, cluster: ClusterHarness) -> None:
+    def test_manual_assignment(self, cluster: ClusterHarness) -> None:
         cluster.create_topic("t", assignment=[[3, 1], [4, 2]])
         assert [cluster.state("t", partition).leader for partition in (0, 1)] == [3, 4]
 
@@ -158,7 +158,7 @@ class TestCreate:
             (manual({0: [1]}, twice=True), 39, "multiple manual partition assignments for partition 0"),
         ],
     )
-    def test_what_is_refused(self, cluster: ClusterHarness, topic: Topic, code: int, words: str) -> None:
+    def test_invalid_topics_are_not_created(self, cluster: ClusterHarness, topic: Topic, code: int, words: str) -> None:
         cluster.create_topic("old_name")
         (result,) = create(cluster, topic)
         assert result.error_code == code, result
@@ -225,7 +225,7 @@ class TestPlacement:
         assert all(len(set(replicas)) == 3 for replicas in assignment.values())
         assert set(Counter(id for replicas in assignment.values() for id in replicas).values()) == {12}
 
-    def test_as_java_places_them(self) -> None:
+    def test_replica_placement_equals_javas(self) -> None:
         """Replicas are placed as in AdminUtils' own example, from the same start broker."""
         brokers = [Node(id, "h", 1) for id in range(5)]
         assignment = assign_replicas_to_brokers(brokers, 10, 3, random.Random(0), start_index=0)
@@ -286,7 +286,7 @@ class TestPartitions:
         results = cluster.ask(request, CreatePartitionsResponse).results
         assert [result.error_code for result in results] == [0, 44, 0]
 
-    def test_what_is_refused(self, cluster: ClusterHarness) -> None:
+    def test_invalid_partition_counts_are_refused(self, cluster: ClusterHarness) -> None:
         assert self.add(cluster, 2)[0] == UNKNOWN_TOPIC
         cluster.create_topic("t", 2, 2)
         assert self.add(cluster, 2) == (37, "Topic already has 2 partition(s).")
@@ -326,13 +326,13 @@ class TestDelete:
             assert broker.replica_manager.partition(TopicPartition("t", 0)) is None
             assert broker.log_manager.get_log(TopicPartition("t", 0)) is None
 
-    def test_by_id(self, cluster: ClusterHarness) -> None:
+    def test_delete_by_id(self, cluster: ClusterHarness) -> None:
         cluster.create_topic("t")
         topic_id = cluster.controller.context.topic_id("t")
         assert self.delete(cluster, DeleteTopicsRequest.DeleteTopicState(topic_id=topic_id)) == [(0, None)]
         assert self.delete(cluster, DeleteTopicsRequest.DeleteTopicState(topic_id=topic_id))[0][0] == 100
 
-    def test_what_is_refused(self, cluster: ClusterHarness) -> None:
+    def test_invalid_deletions_are_refused(self, cluster: ClusterHarness) -> None:
         state = DeleteTopicsRequest.DeleteTopicState
         cluster.create_topic("t")
         assert self.delete(cluster, state(name="no"))[0][0] == UNKNOWN_TOPIC
@@ -448,9 +448,7 @@ class TestMoves:
         assert cluster.controller.context.replicas(TopicPartition("t", 0)) == (1, 2)
         assert self.reassign(cluster, None) == (85, None)
 
-    def test_what_a_broker_has_left_of_an_older_topic_does_not_keep_it_from_a_new_one(
-        self, cluster: ClusterHarness
-    ) -> None:
+    def test_broker_with_remains_of_a_deleted_topic_takes_the_new_one(self, cluster: ClusterHarness) -> None:
         cluster.create_topic("t", assignment=[[1, 4]])
         cluster.cluster.kill_broker(4)
         cluster.run_for(A_WHILE_MS)
@@ -478,7 +476,7 @@ class TestMoves:
         cluster.run_until(lambda: not self.in_progress(cluster), "it has moved")
         assert sorted(cluster.state("t").isr) == [2, 4]
 
-    def test_what_is_refused(self, cluster: ClusterHarness) -> None:
+    def test_invalid_reassignments_are_refused(self, cluster: ClusterHarness) -> None:
         assert self.reassign(cluster, [1])[0] == UNKNOWN_TOPIC
         cluster.create_topic("t", assignment=[[1, 2]])
         assert self.reassign(cluster, [])[0] == 39

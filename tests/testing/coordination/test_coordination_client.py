@@ -131,7 +131,7 @@ def test_a_session_that_was_given_up_is_replaced_at_once(box: Box) -> None:
     assert client.session_id != first
 
 
-def test_who_starts_anew_ends_the_session_of_the_life_before(box: Box) -> None:
+def test_restarted_client_ends_its_former_session(box: Box) -> None:
     first = box.client()
     first.create("/x", ephemeral=True)
     first.contact_lost("dead")

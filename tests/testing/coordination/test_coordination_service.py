@@ -62,7 +62,7 @@ def box() -> Service:
     return Service()
 
 
-def test_what_is_created_can_be_read_changed_and_deleted(box: Service) -> None:
+def test_nodes_are_created_read_changed_and_deleted(box: Service) -> None:
     service = box.service
     path, created = service.create("/x", b"1")
     assert path == "/x"
@@ -82,7 +82,7 @@ def test_transactions_are_counted_so_that_a_node_made_anew_is_told_from_the_old_
     assert box.service.create("/x")[1].czxid > first.czxid
 
 
-def test_what_cannot_be_is_refused(box: Service) -> None:
+def test_invalid_operations_are_refused(box: Service) -> None:
     service = box.service
     session = box.session()
     service.create("/x", session=session, ephemeral=True)
@@ -249,7 +249,7 @@ def test_a_session_out_of_contact_lives_for_its_timeout(box: Service) -> None:
     assert box.expired == [], "out of contact, it is not told"
 
 
-def test_what_happened_out_of_contact_is_heard_after_it_in_order(box: Service) -> None:
+def test_events_out_of_contact_arrive_afterwards_in_order(box: Service) -> None:
     service = box.service
     session = box.session()
     service.exists("/x", session)

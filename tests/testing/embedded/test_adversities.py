@@ -70,7 +70,7 @@ def test_clients_are_told_another_host_than_the_one_that_is_listened_at() -> Non
             assert {node.host for node in producer._metadata.fetch().nodes} == {"localhost"}
 
 
-def test_a_host_that_is_none() -> None:
+def test_an_unknown_host_is_an_error_that_names_it() -> None:
     with pytest.raises(OSError, match=r"cannot listen at 'nobody\.invalid': "), EmbeddedCluster(host="nobody.invalid"):
         pass
 
@@ -79,7 +79,7 @@ def test_a_host_that_is_none() -> None:
 
 
 @pytest.mark.parametrize(("release", "lacks"), [("0.10.0", "LIST_OFFSETS"), ("0.10.2", "FETCH")])
-def test_a_consumer_says_what_it_misses_in_an_old_release(release: str, lacks: str) -> None:
+def test_an_error_names_the_api_that_an_old_release_lacks(release: str, lacks: str) -> None:
     with (
         EmbeddedCluster(release=release) as cluster,
         KafkaConsumer[bytes, bytes](
@@ -121,7 +121,7 @@ def test_a_throttled_fetch_brings_nothing_but_the_time_to_wait() -> None:
 # --- interrupted ------------------------------------------------------------------------------------------------------
 
 
-def test_who_was_interrupted_while_waiting_is_not_asked_any_more(cluster: EmbeddedCluster) -> None:
+def test_condition_is_not_evaluated_after_an_interrupted_wait(cluster: EmbeddedCluster) -> None:
     asked = [0]
 
     def interrupt() -> None:
@@ -337,7 +337,7 @@ def test_parties_that_cannot_be_there(cluster: EmbeddedCluster, party: str) -> N
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_the_refusal_for_lack_of_memory_advises_helps() -> None:
+def test_retention_advised_by_memory_error_frees_memory() -> None:
     with EmbeddedCluster(2, memory_limit_bytes=8 << 20, log_retention_check_interval_ms=20) as cluster:
         bounds = {"retention.bytes": 1 << 20, "segment.bytes": 1 << 20}
         cluster.create_topic("orders", replication_factor=2, configs=bounds)

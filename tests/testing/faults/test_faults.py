@@ -51,7 +51,7 @@ def test_an_error_for_so_many_requests(handler: HeartbeatHandler) -> None:
 @pytest.mark.parametrize(
     "error", [27, RebalanceInProgressError, RebalanceInProgressError("x"), HeartbeatResponse(error_code=27)]
 )
-def test_what_a_hook_may_answer(handler: HeartbeatHandler, error: HookResult) -> None:
+def test_hook_answers_with_code_error_or_response(handler: HeartbeatHandler, error: HookResult) -> None:
     setup = Setup()
     control = setup.cluster.faults.control(ApiKeys.HEARTBEAT, lambda request: error)
     assert errors(setup, 1, 2) == [27, 27]
@@ -60,7 +60,7 @@ def test_what_a_hook_may_answer(handler: HeartbeatHandler, error: HookResult) ->
     assert errors(setup, 3) == [0]
 
 
-def test_who_is_meant(handler: HeartbeatHandler) -> None:
+def test_faults_apply_only_to_matching_requests(handler: HeartbeatHandler) -> None:
     setup = Setup()
     found = setup.cluster.faults
     found.answer("JOIN_GROUP", 1, times=None)
@@ -137,7 +137,7 @@ def test_held_requests_take_effect_when_they_are_released(handler: HeartbeatHand
     assert len(setup.client.completed_receives) == 2
 
 
-def test_what_is_released_after_the_brokers_death_is_lost(handler: HeartbeatHandler) -> None:
+def test_requests_released_after_the_brokers_death_are_lost(handler: HeartbeatHandler) -> None:
     setup = Setup()
     setup.cluster.faults.hold("Heartbeat")
     assert errors(setup, 1) == []
@@ -159,7 +159,7 @@ def test_a_hook_that_fails_does_nothing_and_is_told_of(handler: HeartbeatHandler
 
 
 @pytest.mark.parametrize("wrong", [0, True, "NOT_COORDINATOR", object()])
-def test_what_no_request_can_be_answered_with(handler: HeartbeatHandler, wrong: object) -> None:
+def test_answers_that_are_no_errors_are_refused(handler: HeartbeatHandler, wrong: object) -> None:
     setup = Setup()
     with pytest.raises(IllegalArgumentError, match="a request can be answered with"):
         setup.cluster.faults.answer("Heartbeat", wrong)  # type: ignore[arg-type]

@@ -353,7 +353,7 @@ def test_a_heartbeat_is_answered_when_its_changes_are_in_the_log(coordinator: Co
     assert joining.value.member_epoch == again.value.member_epoch == 1
 
 
-def test_what_could_not_be_written_is_written_with_the_next_heartbeat(coordinator: Coordinator) -> None:
+def test_failed_write_is_repeated_with_the_next_heartbeat(coordinator: Coordinator) -> None:
     coordinator.enter("a")
     coordinator.replicas.error_code = 19  # NOT_ENOUGH_REPLICAS
     assert coordinator.enter("b").error == "COORDINATOR_NOT_AVAILABLE"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.assignors.consumer_partition_assignor import Assignment, Subscription
-from pykclient.consumer.coordinator import consumer_protocol
+from pykclient.consumer.coordinator import consumer_group_protocol
+from pykclient.consumer.partition_assignors import Assignment, Subscription
 from pykclient.errors import BrokerError, for_code
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest
 from pykclient.testing.group.group_metadata import GroupMetadata
@@ -25,12 +25,14 @@ SESSION_MS = 10_000
 
 def subscription(*owned: int, topic: str = "topic", version: int = 3) -> dict[str, bytes]:
     partitions = [TopicPartition(topic, number) for number in owned]
-    data = consumer_protocol.serialize_subscription(Subscription([topic], owned_partitions=partitions), version)
+    data = consumer_group_protocol.serialize_subscription(Subscription([topic], owned_partitions=partitions), version)
     return {"range": data}
 
 
 def assignment(numbers: Iterable[int]) -> bytes:
-    return consumer_protocol.serialize_assignment(Assignment([TopicPartition("topic", number) for number in numbers]))
+    return consumer_group_protocol.serialize_assignment(
+        Assignment([TopicPartition("topic", number) for number in numbers])
+    )
 
 
 class Mixed(Coordinator):
@@ -51,7 +53,7 @@ class Mixed(Coordinator):
         assert (joined.error_code, joined.leader, joined.protocol_name) == (0, "", "range")
         synced = self.sync(joined.member_id, joined.generation_id, instance_id=fields.get("instance_id")).value
         assert synced.error_code == 0
-        given = consumer_protocol.deserialize_assignment(synced.assignment)
+        given = consumer_group_protocol.deserialize_assignment(synced.assignment)
         return joined.generation_id, [tp.partition for tp in given.partitions]
 
     def classic_beat(self, member_id: str, generation_id: int) -> str | None:

@@ -50,7 +50,7 @@ def subscribed_to(*topics: str) -> dict[str, bytes]:
     return {"range": w.getvalue()}
 
 
-def test_what_is_committed_is_fetched() -> None:
+def test_committed_offsets_are_fetched() -> None:
     groups = Groups()
     generation, (member,) = groups.stable(1)
     assert code(groups.commit(5, member, generation)) == 0
@@ -63,7 +63,7 @@ def test_what_is_committed_is_fetched() -> None:
     assert groups.fetch(group_id="no-group").value == (0, {})
 
 
-def test_who_may_commit() -> None:
+def test_only_members_of_the_generation_commit() -> None:
     groups = Groups()
     generation, (member,) = groups.stable(1)
     assert code(groups.commit(1, member, generation - 1)) == ILLEGAL_GENERATION
@@ -150,7 +150,7 @@ def test_members_and_offsets_outlive_their_coordinator() -> None:
     assert groups.group().state is EMPTY
 
 
-def test_who_waits_when_the_coordinator_resigns_is_told() -> None:
+def test_waiting_requests_fail_when_the_coordinator_resigns() -> None:
     groups = Groups()
     generation, (first, second) = groups.stable(2)
     waiting = groups.join(first)
@@ -165,7 +165,7 @@ def test_who_waits_when_the_coordinator_resigns_is_told() -> None:
         old.coordinator.describe_group(GROUP)
 
 
-def test_who_waits_to_sync_when_the_coordinator_resigns_is_told() -> None:
+def test_waiting_sync_fails_when_the_coordinator_resigns() -> None:
     groups = Groups()
     _, (first, second) = groups.stable(2)
     replies = [groups.join(one) for one in (first, second)]
@@ -267,7 +267,7 @@ def test_a_group_that_is_needed_while_it_is_deleted_stays() -> None:
     assert groups.fetch(TP).value == (0, {TP: 2})
 
 
-def test_a_commit_that_is_deleted_on_its_way() -> None:
+def test_a_group_is_deleted_while_its_commit_is_being_written() -> None:
     groups = Groups()
     groups.replicas.holding = True
     commit = groups.commit(1)

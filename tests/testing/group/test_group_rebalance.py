@@ -125,7 +125,7 @@ def test_a_commit_is_a_sign_of_life() -> None:
     assert first in groups.group().members
 
 
-def test_who_does_not_join_again_is_left_out() -> None:
+def test_member_that_does_not_rejoin_is_removed() -> None:
     groups = Groups()
     generation, (first, second) = groups.stable(2, session_timeout_ms=300_000, rebalance_timeout_ms=20_000)
     again = groups.join(first, session_timeout_ms=300_000, rebalance_timeout_ms=20_000)
@@ -149,7 +149,7 @@ def test_a_leader_that_does_not_join_again_is_replaced() -> None:
     assert groups.group().generation_id == generation + 1
 
 
-def test_who_does_not_sync_is_left_out() -> None:
+def test_member_that_does_not_sync_is_removed() -> None:
     groups = Groups()
     _, (first, second) = groups.stable(2, rebalance_timeout_ms=20_000, session_timeout_ms=300_000)
     replies = [groups.join(one, rebalance_timeout_ms=20_000, session_timeout_ms=300_000) for one in (first, second)]
@@ -184,7 +184,7 @@ def test_an_id_that_nobody_joins_with_is_forgotten() -> None:
     assert groups.join(pending).value.error_code == UNKNOWN_MEMBER
 
 
-def test_who_got_an_id_can_leave() -> None:
+def test_pending_member_can_leave() -> None:
     groups = Groups()
     _, (first,) = groups.stable(1)
     pending = groups.join().value.member_id
@@ -335,7 +335,7 @@ def test_sessions_have_limits(timeout_ms: int) -> None:
     assert Groups().join(session_timeout_ms=timeout_ms).value.error_code == INVALID_SESSION_TIMEOUT
 
 
-def test_a_group_that_is_full() -> None:
+def test_a_full_group_refuses_members_until_one_leaves() -> None:
     groups = Groups(**{"group.max.size": 2})
     generation, (first, second) = groups.stable(2)
     assert groups.join().value.error_code == GROUP_FULL

@@ -10,8 +10,7 @@ from pykclient.errors import IllegalStateError, UnsupportedVersionError
 from pykclient.protocol.messages.group_metadata_value import GroupMetadataValue
 from pykclient.protocol.wire import Writer
 from pykclient.testing.coordinator_log import java_hash
-from pykclient.testing.group import group_metadata as group_state
-from pykclient.testing.group import group_records
+from pykclient.testing.group import group_metadata as group_state, group_records
 from pykclient.testing.group.group_metadata import (
     COMPLETING_REBALANCE,
     DEAD,

@@ -95,7 +95,7 @@ def test_topics_that_are_not_there(client: RawClient) -> None:
         assert (deleted.partitions[0].error_code, deleted.partitions[0].low_watermark) == (_UNKNOWN_TOPIC, -1)
 
 
-def test_a_disk_that_is_offline(cluster: EmbeddedCluster, client: RawClient) -> None:
+def test_an_offline_disk_answers_with_a_storage_error(cluster: EmbeddedCluster, client: RawClient) -> None:
     cluster.create_topic("offline")
     disk = cluster.disk(1)
     disk.offline = True

@@ -80,7 +80,7 @@ def test_handlers_declare_what_can_be_read_and_written() -> None:
                 assert (oldest, newest) == (ApiKeys.oldest_served_version(key), ApiKeys.latest_version(key)), name
 
 
-def test_what_is_served_is_what_the_release_had(release: str, served: dict[int, range]) -> None:
+def test_served_versions_are_those_of_the_release(release: str, served: dict[int, range]) -> None:
     profile = ReleaseProfile.of(release)
     assert {ApiKeys.PRODUCE, ApiKeys.FETCH, ApiKeys.METADATA, ApiKeys.JOIN_GROUP} <= set(served)
     for key, versions in served.items():
@@ -285,7 +285,7 @@ def test_versions_that_are_not_served_cost_the_connection(broker: EmbeddedCluste
         client.ask(ApiKeys.message_class(ApiKeys.UPDATE_METADATA)(), 6, Response)
 
 
-def test_a_version_of_api_versions_that_is_not_served(
+def test_unsupported_api_versions_is_answered_in_version_0(
     client: RawClient, release: str, served: dict[int, range]
 ) -> None:
     """KIP-511: the response has version 0 and lists the supported versions; before 2.4 it has only the error."""

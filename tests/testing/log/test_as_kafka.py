@@ -165,7 +165,7 @@ def moved(data: bytes, base_offset: int, epoch: int = 0) -> bytes:
     return base_offset.to_bytes(8, "big") + data[8:12] + epoch.to_bytes(4, "big") + data[16:]
 
 
-def test_what_is_sent_is_what_is_kept(partition: Partition) -> None:
+def test_log_keeps_batches_as_sent(partition: Partition) -> None:
     sent = [
         batch(values(3)),
         batch([(None, b"x" * 300), (b"", b""), (b"k", None)], timestamps=[NOW_MS, NOW_MS - 5, NOW_MS + 5]),
@@ -312,7 +312,7 @@ def test_sequences(partition: Partition) -> None:
     ) == sorted([(id, 1, 1, NOW_MS, -1), (other, 0, 17, NOW_MS, -1)])
 
 
-def test_what_is_refused(any_kafka: AnyKafka, client: RawClient, topic: str) -> None:
+def test_unacceptable_batches_are_refused(any_kafka: AnyKafka, client: RawClient, topic: str) -> None:
     any_kafka.create_topic(
         topic,
         config={"max.message.bytes": 500, "message.timestamp.before.max.ms": 1000, "cleanup.policy": "compact"},

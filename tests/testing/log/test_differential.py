@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pykclient.record.compression import Compression
 from pykclient.record.memory_records import MemoryRecords

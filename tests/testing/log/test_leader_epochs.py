@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.errors import IllegalArgumentError
 from pykclient.testing.log.log_segment import LeaderEpochFileCache
@@ -53,7 +52,7 @@ def test_entries(steps: list[tuple[str, int, int]]) -> None:
 
 
 @given(_STEPS, st.integers(-1, 9), st.integers(31, 40))
-def test_where_an_epoch_ends(steps: list[tuple[str, int, int]], epoch: int, end: int) -> None:
+def test_epoch_ends_where_a_naive_search_finds_it(steps: list[tuple[str, int, int]], epoch: int, end: int) -> None:
     cache, entries = _cache(steps), _naive(steps)
     found = cache.end_offset_for(epoch, end)
     if epoch == -1 or not entries or epoch > entries[-1][0]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.record.compression import Compression
 from pykclient.record.memory_records import MemoryRecords
@@ -101,7 +100,7 @@ def test_the_last_batch_before_the_bound_stays_as_a_header() -> None:
     assert box.log.read(0, 100).next_offset == 2
 
 
-def test_what_is_written_after_a_truncation_is_compacted() -> None:
+def test_records_after_a_truncation_are_compacted() -> None:
     box = compacted()
     for key in "aaxy":
         box.append_keys((key, "1"))
@@ -207,7 +206,7 @@ def test_an_open_transaction_ends_what_can_be_compacted() -> None:
     assert kept(box) == [(1, "a", "2"), (2, "a", "3"), (3, "a", "4")]
 
 
-def test_how_much_there_is_to_compact() -> None:
+def test_cleanable_ratio_and_lag_decide_on_compaction() -> None:
     box = compacted({"max.compaction.lag.ms": str(_DAY_MS)})
     box.append_keys(("a", "1"))
     box.log.roll()

@@ -74,12 +74,12 @@ def test_brokers_may_have_smaller_segments_than_topics() -> None:
         ({"remote.storage.enable": "true"}, "Tiered Storage"),
     ],
 )
-def test_what_cannot_be_set(overrides: dict[str, str | None], message: str) -> None:
+def test_wrong_topic_configs_are_refused(overrides: dict[str, str | None], message: str) -> None:
     with pytest.raises(InvalidConfigurationError, match=message):
         log_config.validate(overrides)
 
 
-def test_what_can_be_set() -> None:
+def test_valid_topic_configs_pass() -> None:
     log_config.validate(
         {
             "retention.ms": "-1",

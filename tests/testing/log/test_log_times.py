@@ -24,7 +24,7 @@ def test_the_first_record_at_or_after_a_time() -> None:
     assert log.fetch_offset_by_timestamp(401) is None
 
 
-def test_what_stands_for_no_time() -> None:
+def test_special_timestamps_have_offsets() -> None:
     box = LogBox()
     log = box.log
     assert log.fetch_offset_by_timestamp(-2) == TimestampAndOffset(-1, 0, None)

@@ -139,7 +139,7 @@ def test_a_snapshot_stays_as_it_was_taken() -> None:
     assert send(box, 1) == range(1, 2)
 
 
-def test_what_has_expired_is_not_loaded() -> None:
+def test_expired_producers_are_not_loaded() -> None:
     box = LogBox()
     send(box, 0)
     send_txn(box, 0, id=8)
@@ -237,7 +237,7 @@ def test_aborted_transactions_of_the_part_that_was_read() -> None:
     assert box.log.last_stable_offset == expected[3].first_offset
 
 
-def test_what_a_transaction_may_not_hold() -> None:
+def test_transaction_refuses_wrong_states_and_epochs() -> None:
     box = LogBox()
     send_txn(box, 0)
     with pytest.raises(InvalidTxnStateError):

@@ -82,7 +82,7 @@ def test_corrupt_batches_are_refused(origin: str) -> None:
     assert box.budget.held_bytes == 0
 
 
-def test_what_a_client_may_not_send() -> None:
+def test_client_batches_with_faults_are_refused() -> None:
     box = LogBox({"max.message.bytes": "200"})
     with pytest.raises(InvalidRecordError, match="begin with 0"):
         box.log.append_as_leader(batch(base_offset=1), 0)
@@ -146,7 +146,7 @@ def test_large_reads_need_few_views() -> None:
     assert b"".join(read_all(box.log, max_length=100_000)) == b"".join(read_all(box.log, max_length=1))
 
 
-def test_as_many_batches_as_fit() -> None:
+def test_read_returns_as_many_batches_as_fit() -> None:
     box = LogBox()
     for _ in range(3):
         box.append()
@@ -184,7 +184,7 @@ def test_reading_past_the_high_watermark_is_empty_and_past_the_end_an_error() ->
         box.log.read(3, 1000)
 
 
-def test_where_epochs_end() -> None:
+def test_end_offset_is_found_for_each_epoch() -> None:
     box = LogBox()
     box.append(batch(values(3)), epoch=1)
     box.append(batch(values(2)), epoch=4)

@@ -69,12 +69,12 @@ class TestMetadata:
             assert cluster.ask(nothing, MetadataResponse, 2, version).topics == []
 
     @pytest.mark.parametrize("version", range(4, 14))
-    def test_what_is_not_there(self, cluster: ClusterHarness, version: int) -> None:
+    def test_missing_and_invalid_topics_have_error_codes(self, cluster: ClusterHarness, version: int) -> None:
         codes = {topic.name: topic.error_code for topic in ask(cluster, "no", "a b", "t", version=version).topics}
         assert codes == {"no": UNKNOWN_TOPIC, "a b": INVALID_TOPIC, "t": 0}
         assert not cluster.controller.store.topic_exists("no")
 
-    def test_by_id(self, cluster: ClusterHarness) -> None:
+    def test_metadata_by_topic_id(self, cluster: ClusterHarness) -> None:
         topic_id, unknown = cluster.controller.context.topic_id("t"), uuid.UUID(int=77)
         for version in (12, 13):
             wanted = [Wanted(name=None, topic_id=topic_id), Wanted(name=None, topic_id=unknown)]
@@ -214,6 +214,6 @@ class TestDescribeTopicPartitions:
                 break
         assert seen == [("a", 0), ("a", 1), ("a", 2), ("t", 0), ("t", 1)]
 
-    def test_a_cursor_that_is_none_of_it(self, cluster: ClusterHarness) -> None:
+    def test_an_invalid_cursor_is_refused(self, cluster: ClusterHarness) -> None:
         assert self.page(cluster, "t", cursor=("a", 0))[2] == [42]
         assert self.page(cluster, "t", cursor=("t", -1))[2] == [42]

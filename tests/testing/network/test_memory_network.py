@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.network.network_send import NetworkSend
@@ -143,7 +142,7 @@ def test_a_poll_that_may_wait_hands_the_waiting_over_unless_there_is_news() -> N
     assert waits == [5]
 
 
-def test_nobody_listens() -> None:
+def test_connection_without_a_listener_is_refused() -> None:
     two = Two()
     two.network.unlisten("b", 9092)
     two.client.connect("c", ADDRESS, -1, -1)
@@ -181,7 +180,7 @@ def test_the_end_of_a_connection_is_seen_after_all_that_was_sent() -> None:
     two.connect()  # the id can be reused
 
 
-def test_what_is_sent_to_a_closed_end_is_lost() -> None:
+def test_bytes_sent_to_a_closed_end_are_lost() -> None:
     two = Two()
     two.connect()
     two.client.send(send("c", b"late"))
@@ -386,7 +385,7 @@ def test_links_that_cannot_be(wrong: dict[str, int]) -> None:
 
 
 @given(st.data())
-def test_whatever_links_do_frames_arrive_once_and_in_order(data: st.DataObject) -> None:
+def test_frames_arrive_once_and_in_order_over_any_links(data: st.DataObject) -> None:
     two = Two()
     two.connect()
     sent: list[bytes] = []

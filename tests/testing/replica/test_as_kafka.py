@@ -116,7 +116,7 @@ def log(any_kafka: AnyKafka, client: RawClient, topic: str) -> Topic:
 # --- produce ---------------------------------------------------------------------------------------------------------
 
 
-def test_where_nothing_can_be_written(log: Topic) -> None:
+def test_produce_to_unknown_topics_or_with_wrong_acks_is_refused(log: Topic) -> None:
     assert log.produce(BATCH, id=UNKNOWN_ID).error_code == UNKNOWN_TOPIC_ID
     assert log.produce(BATCH, id=ZERO_UUID).error_code == UNKNOWN_TOPIC_ID
     assert log.produce(BATCH, index=9).error_code == UNKNOWN_TOPIC
@@ -127,7 +127,7 @@ def test_where_nothing_can_be_written(log: Topic) -> None:
     assert told(log.fetch(0)) == {0: (OK, 0, 0)}
 
 
-def test_what_is_no_single_batch(log: Topic) -> None:
+def test_produce_needs_exactly_one_batch(log: Topic) -> None:
     for data in (b"", BATCH + BATCH, batch(b"a", magic=1), batch(b"a", magic=0)):
         assert log.produce(data).error_code == INVALID_RECORD
     zstd = batch(b"a" * 100, compression=Compression.of(CompressionType.ZSTD))
@@ -172,7 +172,7 @@ def test_offsets_and_epochs(log: Topic) -> None:
     assert told(log.fetch(1, last_fetched_epoch=7, max_wait_ms=5_000)) == {0: (OUT_OF_RANGE, -1, 0)}
 
 
-def test_what_an_answer_says_of_nothing(log: Topic) -> None:
+def test_empty_fetch_response_has_default_fields(log: Topic) -> None:
     log.produce(BATCH)
     [data] = log.fetch(1).responses[0].partitions
     assert (data.last_stable_offset, data.log_start_offset, data.preferred_read_replica) == (1, 0, -1)
@@ -194,7 +194,7 @@ def elapsed_ms(begun: float) -> float:
     return (time.monotonic() - begun) * 1_000
 
 
-def test_what_ends_a_wait(log: Topic) -> None:
+def test_fetch_waits_for_bytes_error_or_timeout(log: Topic) -> None:
     log.produce(BATCH)
     begun = time.monotonic()
     assert told(log.fetch(0, 0, max_wait_ms=60_000)) == {0: (OK, 1, len(BATCH)), 1: (OK, 0, 0)}
@@ -259,7 +259,7 @@ def test_errors_in_a_session(log: Topic) -> None:
     assert told(log.fetch(session=(id, 4))) == {}
 
 
-def test_what_does_not_fit_the_session(log: Topic) -> None:
+def test_fetches_that_do_not_fit_the_session_are_refused(log: Topic) -> None:
     id = log.fetch(0, session=(0, 0)).session_id
     wrong = log.fetch(session=(id, 2))
     assert (wrong.error_code, wrong.session_id, told(wrong)) == (INVALID_SESSION_EPOCH, 0, {})

@@ -8,8 +8,7 @@ from typing import Any, cast
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pykclient.consumer.fetch_session_handler import FetchSessionHandler, PartitionData
 from pykclient.log_context import LogContext
@@ -148,7 +147,7 @@ def test_names_of_topics_are_found_as_soon_as_they_are_known() -> None:
     assert later.partitions[0].topic_partition == TopicPartition("topic2", 3)
 
 
-def test_who_got_records_goes_to_the_end_of_the_line() -> None:
+def test_partitions_that_got_records_go_to_the_end() -> None:
     sessions = manager()
     id, _, _ = answer(context(sessions, 0, 0, fetch(A), fetch(B)))
     answer(context(sessions, id, 1), topic0=data(1, size=1))
@@ -248,7 +247,7 @@ rounds = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(rounds)
-def test_both_halves_agree_on_what_is_read(steps: list[Round]) -> None:
+def test_broker_and_consumer_sessions_agree(steps: list[Round]) -> None:
     """After any changes and losses, the broker reads what the consumer wants, and the consumer misses no update."""
     sessions = manager()
     consumer = FetchSessionHandler(LogContext(), 1)

@@ -295,7 +295,7 @@ def test_enough_replicas_for_what_is_committed_may_be_too_few_by_now() -> None:
     assert cluster.partition(2).check_enough_replicas_reach_offset(1) == (False, 6)
 
 
-def test_where_a_log_is_cut() -> None:
+def test_truncation_offset_follows_epochs_of_the_leader() -> None:
     cluster = ReplicaCluster(1)
     cluster.create([1])
     for _ in range(3):

@@ -162,7 +162,7 @@ def test_a_controller_that_knows_better_is_waited_for(cluster: ReplicaCluster, c
 
 
 @pytest.mark.parametrize("code", [55, 107])
-def test_what_the_controller_refuses_is_given_up_and_asked_for_again(cluster: ReplicaCluster, code: int) -> None:
+def test_refused_isr_change_is_requested_again(cluster: ReplicaCluster, code: int) -> None:
     cluster.alter_partition_error = code
     cluster.broker(3).pause()
     cluster.produce(1, b"a")

@@ -355,7 +355,7 @@ def test_a_session_that_the_leader_has_dropped_is_begun_again(cluster: ReplicaCl
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_was_acknowledged_by_two_outlives_any_one_of_three(cluster: ReplicaCluster, seed: int) -> None:
+def test_records_acknowledged_by_two_replicas_survive_any_failure_of_one(cluster: ReplicaCluster, seed: int) -> None:
     rng = random.Random(seed)
     acknowledged: list[bytes] = []
     replies: list[tuple[bytes, Reply]] = []

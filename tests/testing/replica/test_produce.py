@@ -147,7 +147,7 @@ def test_one_partition_does_not_fail_for_another(cluster: ReplicaCluster) -> Non
         (batch(b"a")[:-1] + b"x", 2),
     ],
 )
-def test_what_is_no_single_sound_batch_is_refused(cluster: ReplicaCluster, data: bytes | None, code: int) -> None:
+def test_anything_but_one_sound_batch_is_refused(cluster: ReplicaCluster, data: bytes | None, code: int) -> None:
     reply = cluster.send(1, cluster.produce_request({0: data}, acks=1))
     assert reply.produced().error_code == code
     assert cluster.values(1) == []
@@ -311,7 +311,7 @@ def test_errors_are_said_for_each_partition() -> None:
     assert refused(ProduceRequest(acks=0), 7) is None
 
 
-def test_what_was_produced_can_be_fetched(cluster: ReplicaCluster) -> None:
+def test_produced_records_can_be_fetched(cluster: ReplicaCluster) -> None:
     cluster.produce(1, b"a", b"b")
     cluster.run()
     assert values(cluster.fetch(1).data().records) == [b"a", b"b"]

@@ -7,8 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from pykclient.protocol.headers import encode_request
-from pykclient.protocol.message import ZERO_UUID, Message
-from pykclient.protocol.message import Request as RequestMessage
+from pykclient.protocol.message import ZERO_UUID, Message, Request as RequestMessage
 from pykclient.record import MemoryRecordsBuilder
 from tests.protocol.messages import FieldType, _can_be_written, field_types
 

@@ -14,8 +14,7 @@ from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.log_context import LogContext
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request, parse_response
-from pykclient.protocol.message import Request as RequestMessage
-from pykclient.protocol.message import Response
+from pykclient.protocol.message import Request as RequestMessage, Response
 from pykclient.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pykclient.testing import handlers
 from pykclient.testing.config import BrokerConfig

@@ -49,7 +49,7 @@ def test_the_latest_are_kept_those_of_clients_apart() -> None:
     assert history.add(request(), 4).number == 506
 
 
-def test_what_is_kept_is_bounded_in_bytes_too() -> None:
+def test_history_is_bounded_in_bytes() -> None:
     history = new_history(size=1000)
     first = history.add(request(size_bytes=10_000_000), 4)
     second = history.add(request(size_bytes=5_000_000), 4)

@@ -138,7 +138,7 @@ def test_answers_to_connections_that_are_gone_are_dropped(handler: HeartbeatHand
     assert len(handler.requests) == 1
 
 
-def test_who_wants_no_answers_may_send_and_leave(handler: HeartbeatHandler) -> None:
+def test_requests_without_answers_are_handled_after_close(handler: HeartbeatHandler) -> None:
     setup = Setup()
     handler.answer = lambda request: request.respond(None)
     setup.send(*range(100))

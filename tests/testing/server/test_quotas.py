@@ -33,7 +33,7 @@ def request(
     )
 
 
-def test_there_are_none_at_first() -> None:
+def test_no_quotas_by_default() -> None:
     cluster = VirtualCluster()
     assert not cluster.quotas.active
     assert cluster.quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1 << 40)) == 0
@@ -129,7 +129,7 @@ def test_clients_of_a_user_share_its_quota() -> None:
         ({"user": "u"}, {"producer_byte_rate": float("nan")}),
     ],
 )
-def test_what_cannot_be_set(entity: dict[str, str | None], changes: dict[str, float | None]) -> None:
+def test_wrong_quotas_are_refused(entity: dict[str, str | None], changes: dict[str, float | None]) -> None:
     with pytest.raises(InvalidRequestError):
         VirtualCluster().quotas.alter(entity, changes)
 

@@ -130,7 +130,7 @@ def test_garbage_costs_only_its_connection(garbage: bytes) -> None:
         assert good.correlation_id() == 2
 
 
-def test_what_came_before_the_garbage_takes_effect(handler: HeartbeatHandler) -> None:
+def test_requests_before_garbage_take_effect(handler: HeartbeatHandler) -> None:
     with RunningServer() as server, server.connect() as peer:
         peer.send(frame(1) + struct.pack(">i", -5))
         assert peer.closed

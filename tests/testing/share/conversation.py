@@ -33,8 +33,9 @@ from pykclient.record.memory_records_builder import MemoryRecordsBuilder
 from tests.support.any_kafka import AnyKafka
 from tests.testing.group.conversation import Conversation
 
-#: How long a fetch waits for records to be available: a broker first writes down that they were released.
-_RELEASE_MS = 2_000
+#: The bound of a fetch's wait for records that are about to be available: a broker first writes down that they were
+#: released, and reads a partition for one fetch at a time.
+_AVAILABLE_MS = 5_000
 ANSWERS = Path(__file__).with_name("answers_of_kafka.json")
 
 _EPOCHS = ("member_epoch", "group_epoch", "assignment_epoch")
@@ -245,7 +246,7 @@ class ShareConversation(Conversation):
         self.produce(*"abcdefghij")
         self.share_fetch_first("all ten")
         self.acknowledge("accepts, releases and rejects", 1, (0, 3, [ACCEPT]), (4, 6, [RELEASE, REJECT, ACCEPT]))
-        self.share_fetch("the released one", 2, max_wait_ms=_RELEASE_MS)
+        self.share_fetch("the released one", 2, max_wait_ms=_AVAILABLE_MS)
         self.acknowledge("twice", 3, (0, 0, [ACCEPT]))
         self.acknowledge("one that is accepted", 4, (6, 6, [ACCEPT]))
         self.acknowledge("of the future", 5, (10, 12, [ACCEPT]))
@@ -259,7 +260,7 @@ class ShareConversation(Conversation):
         self.acknowledge("a gap", 13, (7, 8, [ACCEPT, GAP]))
         self.acknowledge("all or none", 14, (4, 9, [ACCEPT]))
         self.acknowledge("version 1", 15, (9, 9, [RELEASE]), version=1)
-        self.share_fetch("again", 16, version=1)
+        self.share_fetch("again", 16, version=1, max_wait_ms=_AVAILABLE_MS)
         self.acknowledge("closes and accepts", -1, (9, 9, [ACCEPT]))
         self.share_fetch_first("the rest")
 
@@ -272,10 +273,10 @@ class ShareConversation(Conversation):
         self.share_fetch("nothing for the second", 0, member="two")
         self.acknowledge("not its own", 1, (0, 1, [ACCEPT]), member="two")
         self.acknowledge("some back", 1, (1, 2, [RELEASE]))
-        self.share_fetch("for the second", 2, member="two", max_wait_ms=_RELEASE_MS)
+        self.share_fetch("for the second", 2, member="two", max_wait_ms=_AVAILABLE_MS)
         self.acknowledge("not its own any more", 2, (0, 3, [ACCEPT]))
         self.share_fetch("closes", -1)
-        self.share_fetch("what it had", 3, member="two", max_wait_ms=_RELEASE_MS)
+        self.share_fetch("what it had", 3, member="two", max_wait_ms=_AVAILABLE_MS)
         self.acknowledge("closes", -1, (0, 5, [ACCEPT]), member="two")
 
     def limits(self) -> None:
@@ -283,10 +284,10 @@ class ShareConversation(Conversation):
         self.produce(*"abcd")
         self.produce(*"efgh")
         self.share_fetch_first("whole batches", max_records=3)
-        self.share_fetch("the other", 1, max_records=1)
+        self.share_fetch("the other", 1, max_records=1, max_wait_ms=_AVAILABLE_MS)
         self.share_fetch("releases", 2, (0, 7, [RELEASE]), max_records=2, share_acquire_mode=1)
-        self.share_fetch("strictly three", 3, max_records=3, share_acquire_mode=1)
-        self.share_fetch("the rest", 4)
+        self.share_fetch("strictly three", 3, max_records=3, share_acquire_mode=1, max_wait_ms=_AVAILABLE_MS)
+        self.share_fetch("the rest", 4, max_wait_ms=_AVAILABLE_MS)
         self.share_fetch("no records", 5, max_records=0)
         self.share_fetch("no bytes", 6, max_bytes=0)
 
@@ -313,7 +314,7 @@ class ShareConversation(Conversation):
         epoch = 1
         while acks:
             self.acknowledge(f"releases, epoch {epoch}", epoch, *acks)
-            answer = self.share_fetch(f"fetches, epoch {epoch + 1}", epoch + 1, max_wait_ms=_RELEASE_MS)
+            answer = self.share_fetch(f"fetches, epoch {epoch + 1}", epoch + 1, max_wait_ms=_AVAILABLE_MS)
             epoch += 2
             acks = [
                 (acquired.first_offset, acquired.last_offset, [RELEASE])
@@ -386,10 +387,10 @@ class ShareConversation(Conversation):
         self.share_fetch("releases some", 1, (0, 0, [ACCEPT]), (1, 5, [RELEASE]), max_records=0)
         self.delete_records(3)
         self.share_fetch("after the deletion", 2)
-        self.share_fetch("what is left", 3)
+        self.share_fetch("what is left", 3, max_wait_ms=_AVAILABLE_MS)
         self.acknowledge("accepts", 4, (3, 7, [ACCEPT]))
         self.produce("i")
-        self.share_fetch("goes on", 5)
+        self.share_fetch("goes on", 5, max_wait_ms=_AVAILABLE_MS)
 
 
 ROUNDS = (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from uuid import UUID
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.testing.share import share_coordinator as records_of
 from pykclient.testing.share.in_flight_records import SharePartitionKey, ShareState, StateBatch

@@ -25,7 +25,7 @@ OTHER = TopicPartition("orders", 1)
 LOGS = {TP: {0: b"a", 1: b"b", 3: b"c"}, OTHER: {0: b"d"}}
 
 
-def test_what_holds_passes() -> None:
+def test_sound_runs_pass_every_check() -> None:
     check_nothing_lost([(TP, 1, b"b"), (OTHER, 0, b"d")], LOGS)
     check_nothing_twice(LOGS)
     check_nothing_twice({TP: {0: b"a", 1: b"b", 2: b"a"}}, forgotten={b"a"})
@@ -87,7 +87,7 @@ def test_a_topic_may_follow_a_deleted_one(read: list[tuple[int, bytes]], sent_be
         (lambda: check_replicas({1: b"xyz", 3: b"xaz"}, TP), "brokers 1 and 3 differ from byte 1 on"),
     ],
 )
-def test_what_does_not_hold_is_told(check: Callable[[], None], problem: str) -> None:
+def test_broken_invariants_are_named(check: Callable[[], None], problem: str) -> None:
     with pytest.raises(InvariantError, match=problem):
         check()
 

@@ -63,7 +63,7 @@ def test_time_jumps_to_what_is_next(world: World) -> None:
     assert world.clock.wall_ms() - world.clock.now_ms() == VirtualClock().wall_ms() - VirtualClock().now_ms()
 
 
-def test_whose_turn_it_is_comes_from_the_seed() -> None:
+def test_seed_determines_the_order_of_turns() -> None:
     def turns(seed: int) -> list[tuple[int, str]]:
         world = World(seed)
 
@@ -198,7 +198,7 @@ def test_a_thread_is_joined(world: World) -> None:
     assert world.log == [(30, "still there"), (100, "ended")]
 
 
-def test_what_an_actor_raises_after_it_has_joined_its_thread_ends_the_run(world: World) -> None:
+def test_actor_exception_after_joining_its_thread_ends_the_run(world: World) -> None:
     """An application that fails inside ``with KafkaProducer`` behaves like this."""
 
     def run() -> None:
@@ -217,7 +217,7 @@ def test_what_an_actor_raises_after_it_has_joined_its_thread_ends_the_run(world:
         world.run()
 
 
-def test_what_an_actor_raises_ends_the_run(world: World) -> None:
+def test_actor_exception_ends_the_run(world: World) -> None:
     def fail() -> None:
         raise LookupError("lost")
 
@@ -257,7 +257,7 @@ def test_a_loop_that_feeds_itself_is_an_error(world: World) -> None:
         world.run()
 
 
-def test_what_takes_too_long_is_an_error(world: World) -> None:
+def test_run_beyond_its_limit_is_an_error(world: World) -> None:
     def sleeper() -> None:
         while True:
             world.clock.sleep_ms(10)

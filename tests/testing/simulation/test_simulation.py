@@ -8,8 +8,8 @@ from collections.abc import Collection
 
 import pytest
 
-from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
 from pykclient.consumer.kafka_consumer import KafkaConsumer
+from pykclient.consumer.values import ConsumerRebalanceListener
 from pykclient.errors import (
     BufferExhaustedError,
     ConcurrentModificationError,
@@ -66,7 +66,7 @@ def test_records_go_round_and_minutes_pass_in_a_moment() -> None:
     assert read == [b"%d" % number for number in range(10)]
 
 
-def test_what_was_acknowledged_survives_its_leader() -> None:
+def test_acknowledged_records_survive_their_leader() -> None:
     with Simulation(seed=2, brokers=3, min_insync_replicas=2) as simulation:
         simulation.create_topic(TOPIC)
 
@@ -165,7 +165,7 @@ class _Owner(ConsumerRebalanceListener):
 
 
 @pytest.mark.filterwarnings("ignore:.* was not closed:ResourceWarning")  # a killed process closes nothing
-def test_what_a_crashed_process_owned_goes_to_others() -> None:
+def test_partitions_of_a_crashed_process_go_to_others() -> None:
     owners = [_Owner(), _Owner()]
     with Simulation(seed=6, brokers=1, num_partitions=4) as simulation:
         simulation.create_topic(TOPIC, partitions=4)

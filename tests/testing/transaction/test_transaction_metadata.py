@@ -7,8 +7,10 @@ from itertools import product
 import pytest
 
 from pykclient.errors import IllegalStateError, ProducerFencedError, UnsupportedVersionError
-from pykclient.testing.transaction import transaction_metadata as transaction_state
-from pykclient.testing.transaction import transaction_state_manager as transaction_log
+from pykclient.testing.transaction import (
+    transaction_metadata as transaction_state,
+    transaction_state_manager as transaction_log,
+)
 from pykclient.testing.transaction.transaction_metadata import (
     BY_ID,
     COMPLETE_ABORT,

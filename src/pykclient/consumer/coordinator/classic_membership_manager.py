@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
+from pykclient.consumer.application_driver import ApplicationEvents
 from pykclient.consumer.coordinator import group_requests
-from pykclient.consumer.coordinator.group_errors import fenced_error
+from pykclient.consumer.coordinator.consumer_group_protocol import ConsumerGroupProtocol
+from pykclient.consumer.coordinator.coordinator_metrics import ClassicMemberMetrics
+from pykclient.consumer.coordinator.coordinator_request_manager import UsualAnswer, handled
+from pykclient.consumer.coordinator.group_member import moved
+from pykclient.consumer.coordinator.heartbeat_request_manager import HeartbeatRequestManager, LeaveGroupRequestManager
 from pykclient.consumer.coordinator.member_state import (
     ASSIGNING,
     COMMITTING,
@@ -32,34 +37,40 @@ from pykclient.consumer.coordinator.member_state import (
     RebalanceStep,
     step,
 )
-from pykclient.consumer.coordinator.rebalance_listener_invoker import moved
-from pykclient.consumer.coordinator.response_handler import handled
+from pykclient.consumer.coordinator.membership import fenced_error
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
-from pykclient.errors import DisconnectError, KafkaError, KafkaTimeoutError, MemberIdRequiredError, RetriableError
-from pykclient.network.authorization_errors import group_denied
+from pykclient.errors import (
+    DisconnectError,
+    IllegalArgumentError,
+    KafkaError,
+    KafkaTimeoutError,
+    MemberIdRequiredError,
+    RetriableError,
+)
+from pykclient.network.failures import group_denied
 
 if TYPE_CHECKING:
     from pykclient.clock import Clock
-    from pykclient.consumer.application_events import ApplicationEvents, Steps
+    from pykclient.consumer.application_driver import Steps
     from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager
-    from pykclient.consumer.coordinator.coordinator_metrics import ClassicMemberMetrics
     from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
+    from pykclient.consumer.coordinator.group_member import MemberContext
     from pykclient.consumer.coordinator.group_membership import GroupMembership
-    from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+    from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
     from pykclient.consumer.network_client_delegate import NetworkClientDelegate
-    from pykclient.consumer.request_future import RequestFuture
+    from pykclient.consumer.request_manager import RequestFuture
     from pykclient.log_context import LogContext
+    from pykclient.network.cluster import Cluster
     from pykclient.network.exponential_backoff import ExponentialBackoff
     from pykclient.network.metadata import Metadata
     from pykclient.protocol.messages.join_group import JoinGroupResponse
     from pykclient.protocol.messages.sync_group import SyncGroupResponse
-    from pykclient.types import TopicPartition
+    from pykclient.types import ConsumerGroupMetadata, TopicPartition
 
+if TYPE_CHECKING:
     Members = Sequence[JoinGroupResponse.JoinGroupResponseMember]
-
 #: The coordinator answers JoinGroup within the rebalance timeout; this is added for the network.
 JOIN_GROUP_TIMEOUT_LAPSE_MS = 5000
-
 #: A rebalance that failed with one of these errors is restarted at once.
 _REJOIN_AT_ONCE = (
     errors.UnknownMemberIdError,
@@ -86,11 +97,11 @@ class GroupProtocol(Protocol):
 
     @property
     def protocol_type(self) -> str:
-        """The kind, which is equal for all members of a group."""
+        """The protocol type, equal for all members of a group."""
 
     @property
     def owned(self) -> Collection[TopicPartition]:
-        """The partitions that this member has."""
+        """The partitions that this member owns."""
 
     @property
     def needs_fresh_metadata(self) -> bool:
@@ -119,14 +130,14 @@ class GroupProtocol(Protocol):
         """True if the leader must have fresh metadata before it sends the assignment."""
 
     def distributed(self) -> None:
-        """Process that metadata."""
+        """Continue to assign with the metadata that ``awaits_topics`` waited for."""
 
     def assigned(self, generation: Generation, assignment: bytes) -> Steps[None]:
         """Apply the assignment. If this raises, the next poll of the application runs it again."""
 
 
 class ClassicMembershipManager:
-    """Takes a member from one assignment to the next, in the steps of ``member_state``.
+    """Runs rebalances of the classic protocol, in the steps of ``member_state``.
 
     Only ``advance`` begins a rebalance, so that it begins inside of ``poll()`` of the application, before that looks
     for records. Thread: application.
@@ -205,9 +216,9 @@ class ClassicMembershipManager:
         return self._step.needs_application or self._failure is not None
 
     def advance(self, now_ms: int) -> None:
-        """Begin a rebalance, or queue the steps of the application that are next.
+        """Begin a rebalance, or queue the next steps of the application.
 
-        Raises the error of an attempt that no retry will mend; the next call begins another one.
+        Raises the error of an attempt that no retry will fix; the next call begins another one.
         """
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -589,3 +600,138 @@ def _unexpected(api: str, error: errors.BrokerError) -> errors.KafkaError:
     wrapped = errors.KafkaError(f"unexpected error in the answer to {api}: {error}")
     wrapped.__cause__ = error
     return wrapped
+
+
+class ClassicMember:
+    """A member that joins by JoinGroup and SyncGroup. Implements GroupMember. Thread: application."""
+
+    def __init__(self, context: MemberContext, membership: GroupMembership, commits: CommitRequestManager) -> None:
+        config, log_context, lookup, clock = context.config, context.log_context, context.lookup, context.clock
+        self.membership = membership
+        self._subscriptions = context.consumer.subscriptions
+        self.events = ApplicationEvents()
+        sensors = ClassicMemberMetrics(context.metrics, membership)
+        self.protocol = ConsumerGroupProtocol(
+            config, log_context, membership, commits, context.consumer, context.listeners
+        )
+        self.leaving = LeaveGroupRequestManager(
+            config,
+            log_context,
+            membership,
+            lookup,
+            clock,
+            context.retry_backoff,
+            lambda: self.rebalance.is_joining,
+            lambda: self.rebalance.is_join_in_flight,
+        )
+        self.rebalance = ClassicMembershipManager(
+            config,
+            log_context,
+            context.client,
+            membership,
+            lookup,
+            commits,
+            context.consumer.metadata,
+            clock,
+            context.retry_backoff,
+            sensors,
+            self.protocol,
+            self.events,
+            self.leaving.joined_after_leaving,
+        )
+        self.heartbeats = HeartbeatRequestManager(
+            config, log_context, membership, lookup, sensors.heartbeat, self.leaving, UsualAnswer(context.client)
+        )
+        self.managers = (self.rebalance, self.heartbeats, self.leaving)
+
+    @property
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """This member's place in the group, as of the last completed join."""
+        return self.protocol.group_metadata
+
+    def check_subscription(self) -> None:
+        """Raise IllegalStateError if there are no assignors."""
+        self.protocol.check_assignors()
+
+    def check_broker_pattern(self) -> None:
+        """Raise IllegalArgumentError: with this protocol, members match patterns."""
+        raise IllegalArgumentError(
+            "the brokers match patterns only with group.protocol=consumer; set that, or subscribe to re.compile(...), "
+            "which the client matches"
+        )
+
+    def metadata_updated(self) -> None:
+        """Process metadata that arrived since the last call."""
+        self.protocol.metadata_updated()
+
+    def update_pattern_subscription(self, cluster: Cluster) -> None:
+        """Subscribe to the topics that match the pattern now."""
+        self.protocol.update_pattern_subscription(cluster)
+
+    # --- each poll ---------------------------------------------------------------------------------------------------
+
+    def raise_failure(self) -> None:
+        """Raise the error that ended the membership, once; joining starts the heartbeats again."""
+        failure, self.heartbeats.failure = self.heartbeats.failure, None
+        if failure is not None:
+            self.heartbeat_thread_failed(failure)
+            raise failure
+
+    def polled(self, now_ms: int, call_ms: int) -> None:
+        """Record that the application is alive, in a call that waits for ``call_ms`` at most."""
+        if self.membership.poll_heartbeat(now_ms, call_ms):
+            self.heartbeats.check_soon()
+
+    def heartbeat_thread_failed(self, failure: Exception) -> None:
+        """Join again, as the coordinator may have removed this member meanwhile."""
+        self.membership.request_rejoin_if_necessary("heartbeats failed", f"heartbeats failed: {failure}")
+
+    @property
+    def needs_coordinator(self) -> bool:
+        """True, because every rebalance begins with JoinGroup."""
+        return True
+
+    @property
+    def is_rebalancing(self) -> bool:
+        """True if this member must join, or complete a join in progress."""
+        if not self._subscriptions.is_auto_assigned:
+            return False
+        return self.rebalance.is_pending or self.protocol.rejoin_needed()
+
+    @property
+    def needs_application(self) -> bool:
+        """True if the application must call ``advance``."""
+        return self.rebalance.needs_application
+
+    def advance(self, now_ms: int) -> None:
+        """Begin a rebalance, or queue the next steps of the application.
+
+        Raises the error of an attempt that no retry will fix; the next call begins another one.
+        """
+        self.rebalance.advance(now_ms)
+
+    def request_rejoin(self, short_reason: str, full_reason: str | None = None) -> None:
+        """Join again in the next poll."""
+        self.membership.request_rejoin(short_reason, full_reason)
+
+    # --- leaving -----------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """End the rebalance, as the application leaves the group."""
+        self.rebalance.stop()
+
+    def revoke_all(self) -> Steps[None]:
+        """Give up all partitions, as this member is about to leave."""
+        return self.protocol.revoke_all()
+
+    @property
+    def waits_for_others(self) -> bool:
+        """True while the coordinator's own connection may be held up for minutes."""
+        return self.leaving.waits_for_others
+
+    def leave(self, operation: str, reason: str, *, is_closing: bool = False) -> RequestFuture[None] | None:
+        """End the membership; send LeaveGroup if this is a member and ``operation`` allows it.
+
+        Return the future of the request, or None without one. Thread: the holder of the I/O lease.
+        """
+        return self.leaving.leave(operation, reason, is_closing=is_closing)

@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS, Clock
-from pykclient.consumer.application_events import ApplicationCall
+from pykclient.consumer.application_driver import ApplicationCall
 from pykclient.consumer.coordinator import group_requests
-from pykclient.consumer.coordinator.coordinated_consumer import CoordinatedConsumer, Offsets
-from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
-from pykclient.consumer.coordinator.group_errors import StaleMemberError, fenced_error
-from pykclient.consumer.coordinator.group_rebalance_config import CONSUMER
+from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager, UsualAnswer, handled
+from pykclient.consumer.coordinator.group_member import CoordinatedConsumer, Offsets
 from pykclient.consumer.coordinator.member_state import NO_GENERATION, PREPARING_REBALANCE, Generation
-from pykclient.consumer.coordinator.response_handler import handled
-from pykclient.consumer.coordinator.usual_answer import UsualAnswer
-from pykclient.consumer.due_times import begins_with
-from pykclient.consumer.request_future import RequestFuture
-from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest, timeout_error
-from pykclient.consumer.timed_operation import TimedOperation
+from pykclient.consumer.coordinator.membership import CONSUMER, StaleMemberError, fenced_error
+from pykclient.consumer.request_manager import (
+    NOTHING,
+    PollResult,
+    RequestFuture,
+    TimedOperation,
+    UnsentRequest,
+    begins_with,
+    timeout_error,
+)
 from pykclient.errors import (
     CommitFailedError,
     DisconnectError,
@@ -34,17 +36,16 @@ from pykclient.errors import (
     WakeupError,
 )
 from pykclient.metrics.sensor import Sensor
-from pykclient.network.authorization_errors import group_denied, topics_denied
 from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.network.failures import group_denied, topics_denied
 from pykclient.protocol.messages.offset_commit import OffsetCommitResponse
 from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.consumer.application_events import ApplicationEvents, Steps
-    from pykclient.consumer.consumer_interceptors import ConsumerInterceptors
-    from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
-    from pykclient.consumer.coordinator.membership import Membership
+    from pykclient.consumer.application_driver import ApplicationEvents, Steps
+    from pykclient.consumer.coordinator.membership import GroupRebalanceConfig, Membership
     from pykclient.consumer.network_client_delegate import NetworkClientDelegate
+    from pykclient.consumer.values import ConsumerInterceptors
     from pykclient.log_context import LogContext
     from pykclient.network.client_request import ClientRequest, ClientResponse
     from pykclient.network.network_receive import Frame
@@ -155,7 +156,7 @@ class CommitRequestManager:
         return commit.future
 
     def commit_sync(self, offsets: Offsets, timeout_ms: int) -> RequestFuture[None]:
-        """Commit, and retry retriable errors until ``timeout_ms`` after the next poll. Give the future up to end this.
+        """Commit, and retry retriable errors until ``timeout_ms`` after the next poll. Abandon the future to cancel.
 
         The future fails with KafkaTimeoutError, with an error that is not retriable, or with
         UnknownTopicOrPartitionError as soon as the metadata confirms that partitions do not exist; all other offsets
@@ -201,7 +202,7 @@ class CommitRequestManager:
         self._next_auto_commit_ms = self._clock.now_ms() + self._consumer.auto_commit_interval_ms
 
     def maybe_auto_commit_async(self, now_ms: int, call_ms: int = 0) -> bool:
-        """Commit the consumed offsets if the interval has passed, and return True then.
+        """Commit the consumed offsets if the interval has passed; return whether it has.
 
         Also do so if the interval would end in the middle of a call that waits for ``call_ms``.
         """
@@ -249,7 +250,7 @@ class CommitRequestManager:
     # --- the states of a commit ----------------------------------------------------------------------------------
 
     def poll(self, now_ms: int) -> PollResult:
-        """Return the commits to send now, and end those whose time is over."""
+        """Return the commits to send now, and fail those that have timed out."""
         if not self.pending:
             return NOTHING
         requests: list[UnsentRequest] = []
@@ -258,7 +259,7 @@ class CommitRequestManager:
         return PollResult(wait_ms, requests)
 
     def reset(self) -> None:
-        """Fail what is in flight. The calls that waited for synchronous commits have ended."""
+        """Fail the requests in flight. The calls that waited for synchronous commits have ended."""
         for commit in self.pending:
             if not commit.is_async:
                 commit.is_done = True
@@ -506,7 +507,7 @@ class CommitRequestManager:
         return fenced if self._membership.lost_because == str(fenced) else self.commit_failed_error()
 
     def commit_failed_error(self, cause: str | None = None, sent: Generation | None = None) -> CommitFailedError:
-        """Return an error that says why the membership ended, with the figures and settings that matter.
+        """Return an error that explains why the membership ended, with the relevant times and settings.
 
         ``sent`` is the generation of a commit that the coordinator refused.
         """

@@ -10,18 +10,22 @@ from typing import TYPE_CHECKING
 from pykclient import errors
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.consumer.coordinator import group_requests
-from pykclient.consumer.coordinator.coordinated_consumer import CoordinatedConsumer
-from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
-from pykclient.consumer.coordinator.group_errors import StaleMemberError
+from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager, handled
+from pykclient.consumer.coordinator.group_member import CoordinatedConsumer
 from pykclient.consumer.coordinator.member_state import Generation
-from pykclient.consumer.coordinator.response_handler import handled
+from pykclient.consumer.coordinator.membership import StaleMemberError
 from pykclient.consumer.fetch_state import FetchPosition
-from pykclient.consumer.request_future import RequestFuture
-from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest, timeout_error
-from pykclient.consumer.timed_operation import TimedOperation
+from pykclient.consumer.request_manager import (
+    NOTHING,
+    PollResult,
+    RequestFuture,
+    TimedOperation,
+    UnsentRequest,
+    timeout_error,
+)
 from pykclient.errors import KafkaError, RetriableError
-from pykclient.network.authorization_errors import group_denied, topics_denied
 from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.network.failures import group_denied, topics_denied
 from pykclient.protocol.messages.offset_fetch import OffsetFetchResponse
 from pykclient.types import Node, OffsetAndMetadata, TopicPartition
 
@@ -37,7 +41,7 @@ _Question = tuple[frozenset[TopicPartition], Generation | None]
 
 
 class _Lookup:
-    """A question about some partitions, from the first attempt to the answer. Thread: application."""
+    """A lookup for some partitions, from the first attempt to the result. Thread: application."""
 
     __slots__ = (
         "attempts",
@@ -98,7 +102,7 @@ class CommittedOffsetsRequestManager:
         self.pending: list[_Lookup] = []
 
     def fetch(self, partitions: Collection[TopicPartition], timeout_ms: int) -> RequestFuture[CommittedOffsets]:
-        """Look up the committed offset of each partition. Give the future up to end this.
+        """Look up the committed offset of each partition. Abandon the future to cancel.
 
         The future fails with KafkaTimeoutError ``timeout_ms`` after the next poll, or with an error that is not
         retriable.
@@ -140,7 +144,7 @@ class CommittedOffsetsRequestManager:
         return False
 
     def forget(self) -> None:
-        """Let the lookups in progress serve no later calls: their responses may be from before a later commit."""
+        """Do not reuse lookups in progress for later calls: their responses may predate a later commit."""
         self.pending = [lookup for lookup in self.pending if lookup.waiting]
         for lookup in self.pending:
             lookup.is_outdated = True
@@ -167,7 +171,7 @@ class CommittedOffsetsRequestManager:
     # --- the states of a lookup --------------------------------------------------------------------------------------
 
     def poll(self, now_ms: int) -> PollResult:
-        """Return the attempts that are due, and end the calls whose time is over."""
+        """Return the attempts that are due, and fail calls that have timed out."""
         if not self.pending:
             return NOTHING
         requests: list[UnsentRequest] = []

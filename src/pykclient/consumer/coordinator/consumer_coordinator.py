@@ -1,29 +1,34 @@
-"""A consumer's side of its group, for the application's calls (Java: ConsumerCoordinator)."""
+"""A consumer's side of its group, for the application's calls (Java: ConsumerCoordinator).
+
+``group.protocol`` chooses the membership; the modules of the other protocol are not loaded. A thread keeps the member
+in its group while the application is busy (Java: AbstractCoordinator.HeartbeatThread).
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.clock import FOREVER_MS, Clock, Timer
-from pykclient.consumer.application_events import ApplicationEvents, Round, Steps, Wait, metadata_update, result_of
+from pykclient.consumer.application_driver import ApplicationEvents, Round, Steps, Wait, metadata_update, result_of
 from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager, OffsetCommitCallback, shown
 from pykclient.consumer.coordinator.committed_offsets_request_manager import (
     CommittedOffsets,
     CommittedOffsetsRequestManager,
 )
-from pykclient.consumer.coordinator.coordinated_consumer import CoordinatedConsumer, Offsets
 from pykclient.consumer.coordinator.coordinator_metrics import ConsumerCoordinatorMetrics, RebalanceCallbackMetrics
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
-from pykclient.consumer.coordinator.group_protocols import new_member
-from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
-from pykclient.consumer.coordinator.heartbeat_thread import HeartbeatThreadOwner
-from pykclient.consumer.coordinator.member_context import MemberContext
-from pykclient.consumer.coordinator.membership_operation import DEFAULT
-from pykclient.consumer.coordinator.rebalance_listener_invoker import RebalanceListenerInvoker
+from pykclient.consumer.coordinator.group_member import (
+    CoordinatedConsumer,
+    MemberContext,
+    Offsets,
+    RebalanceListenerInvoker,
+)
+from pykclient.consumer.coordinator.membership import CONSUMER, GroupRebalanceConfig
 from pykclient.consumer.network_client_delegate import NetworkClientDelegate
-from pykclient.consumer.request_future import RequestFuture
+from pykclient.consumer.request_manager import RequestFuture
+from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import DisconnectError, KafkaError, KafkaTimeoutError, WakeupError
 from pykclient.log_context import LogContext
 from pykclient.metrics.metrics import Metrics
@@ -33,14 +38,185 @@ from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.consumer.async_consumer_metrics import AsyncConsumerMetrics
+    from pykclient.consumer.coordinator.group_member import GroupMember
+    from pykclient.consumer.coordinator.membership import Membership
+    from pykclient.consumer.kafka_consumer_metrics import AsyncConsumerMetrics
+
+
+class NewMember(NamedTuple):
+    """A membership that has not begun, and the factory of its managers."""
+
+    membership: Membership
+    managers: Callable[[MemberContext, CommitRequestManager], GroupMember]
+
+
+def new_member(
+    config: GroupRebalanceConfig,
+    log_context: LogContext,
+    clock: Clock,
+    retry_backoff: ExponentialBackoff,
+    rng: random.Random | None,
+) -> NewMember:
+    """Return a member that has not joined yet, by the protocol of ``config``."""
+    if config.group_protocol == CONSUMER:
+        from pykclient.consumer.coordinator.consumer_membership import ConsumerMembership
+        from pykclient.consumer.coordinator.consumer_membership_manager import ConsumerMembershipManager
+
+        membership = ConsumerMembership(config, log_context, clock, retry_backoff, rng)
+        return NewMember(membership, lambda context, commits: ConsumerMembershipManager(context, membership, commits))
+    from pykclient.consumer.coordinator.classic_membership_manager import ClassicMember
+    from pykclient.consumer.coordinator.group_membership import GroupMembership
+
+    classic = GroupMembership(config, log_context, clock, retry_backoff)
+    return NewMember(classic, lambda context, commits: ClassicMember(context, classic, commits))
+
+
+HEARTBEAT_THREAD_PREFIX = "kafka-coordinator-heartbeat-thread"
+#: Signals end a wait; this bound is for the thread of a consumer that was garbage-collected without being closed.
+_MAX_REST_MS = 5000
+#: The bound of the wait for the thread, which never blocks, when the consumer is closed.
+_JOIN_S = 5.0
+
+
+class HeartbeatThread:
+    """Drives the background managers while the application does not poll.
+
+    It sleeps until one of them is due. It never waits for the network or for the I/O lease: if the application holds
+    that, the application's poll drives the managers. It runs no application code. It is a daemon, so it does not delay
+    the exit of the interpreter.
+    """
+
+    def __init__(
+        self,
+        config: GroupRebalanceConfig,
+        log_context: LogContext,
+        client: NetworkClientDelegate,
+        membership: Membership,
+        coordinator: CoordinatorRequestManager,
+        clock: Clock,
+        environment: Environment = SYSTEM_ENVIRONMENT,
+    ) -> None:
+        self._thread = environment.new_thread(self.run, f"{HEARTBEAT_THREAD_PREFIX} | {config.group_id}")
+        self._retry_backoff_ms = config.retry_backoff_ms
+        self._log = log_context.logger(__name__)
+        self._client = client
+        self._membership = membership
+        self._coordinator = coordinator
+        self._clock = clock
+        self._closed = False
+        self._abandoned = False
+        #: The exception that ended the thread; poll() raises it in the application.
+        self.failure: Exception | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def join(self, timeout: float) -> None:
+        """Wait until the thread has ended, at most ``timeout`` seconds."""
+        self._thread.join(timeout)
+
+    def close(self) -> None:
+        """Make the thread end."""
+        self._closed = True
+        self._membership.signal()
+
+    def abandon(self) -> None:
+        """Make the thread end at its next wakeup. Takes no lock, for use in ``__del__``.
+
+        The thread then closes the connections, as nothing else will.
+        """
+        self._abandoned = self._closed = True
+
+    def run(self) -> None:
+        self._log.debug("Heartbeat thread started")
+        try:
+            while not self._closed:
+                seen = self._membership.signals
+                wait_ms = self.run_once()
+                if wait_ms > 0 and not self._closed:
+                    self._membership.wait_for_signal(seen, wait_ms)
+        except Exception as error:  # noqa: BLE001 - the end of a thread
+            self._log.exception("The heartbeat thread failed")
+            self.failure = error
+        if self._abandoned:
+            self._client.close()
+        self._log.debug("Heartbeat thread has ended")
+
+    def run_once(self) -> int:
+        """Poll the managers, unless the application does; return the milliseconds until the next call."""
+        membership = self._membership
+        wait_ms = self._client.poll_background()
+        if not membership.state.sends_heartbeats:
+            wait_ms = _MAX_REST_MS if wait_ms is None else wait_ms
+        elif wait_ms is None:
+            # The application may leave its poll just before something is due. Otherwise the poll does it in time, so
+            # that there is nothing to do here.
+            wait_ms = self._retry_backoff_ms + membership.time_to_next_event(self._clock.now_ms())
+        elif membership.heartbeat_in_flight or self._coordinator.unknown:
+            # This thread must receive the response, because the application may not poll.
+            wait_ms = min(wait_ms, self._retry_backoff_ms)
+        return min(wait_ms, _MAX_REST_MS)
+
+
+class HeartbeatThreadOwner:
+    """The heartbeat thread of one consumer, which starts once the consumer joins its group. Thread: application."""
+
+    def __init__(
+        self,
+        config: GroupRebalanceConfig,
+        log_context: LogContext,
+        client: NetworkClientDelegate,
+        membership: Membership,
+        coordinator: CoordinatorRequestManager,
+        clock: Clock,
+        environment: Environment,
+    ) -> None:
+        self._arguments = (config, log_context, client, membership, coordinator, clock, environment)
+        #: Tests replace it with a thread that they step themselves.
+        self.new_thread: Callable[..., HeartbeatThread] = HeartbeatThread
+        #: The thread, from its start until it is closed or its failure is taken.
+        self.thread: HeartbeatThread | None = None
+
+    def start(self) -> None:
+        """Start the thread unless there is one."""
+        if self.thread is None:
+            self.thread = self.new_thread(*self._arguments)
+            self.thread.start()
+
+    def take_failure(self) -> Exception | None:
+        """Return and clear the exception that ended the thread; ``start`` then starts another thread."""
+        if self.thread is None or self.thread.failure is None:
+            return None
+        thread, self.thread = self.thread, None
+        return thread.failure
+
+    def close(self) -> None:
+        """End the thread, and wait until it has ended."""
+        thread, self.thread = self.thread, None
+        if thread is None:
+            return
+        thread.close()
+        if thread.is_alive():
+            thread.join(_JOIN_S)
+
+    def abandon(self) -> bool:
+        """Let the thread of an unclosed consumer end by itself. Return whether there is one."""
+        thread = self.thread
+        if thread is None:
+            return False
+        thread.abandon()
+        return True
+
 
 _BACKOFF_EXP_BASE = 2
 _BACKOFF_JITTER = 0.2
 
 
 class ConsumerCoordinator:
-    """A consumer's side of its group: the managers, what the application's calls do with them, the heartbeat thread.
+    """The group membership of a consumer: its managers, its heartbeat thread, and the application's calls.
 
     Thread: application. State shared with the heartbeat thread is in ``membership`` and in managers that run in the
     background.
@@ -71,6 +247,7 @@ class ConsumerCoordinator:
         self.membership, managers = new_member(config, log_context, clock, backoff, rng)
         commit_sensors = ConsumerCoordinatorMetrics(metrics, self._subscriptions.num_assigned_partitions)
         listeners = RebalanceListenerInvoker(log_context, self._subscriptions, clock, RebalanceCallbackMetrics(metrics))
+        self.listeners = listeners
         self.lookup = lookup = CoordinatorRequestManager(
             config, log_context, client, self.membership, clock, backoff, consumer.metadata
         )
@@ -210,7 +387,7 @@ class ConsumerCoordinator:
         return self.member.is_rebalancing
 
     def request_rejoin(self, short_reason: str, full_reason: str | None = None) -> None:
-        """Rebalance the group with the next poll, where members decide about that."""
+        """Rebalance the group in the next poll, if the protocol lets members decide."""
         self.member.request_rejoin(short_reason, full_reason)
 
     def time_to_next_poll(self) -> int:
@@ -259,7 +436,7 @@ class ConsumerCoordinator:
     def leave_group(
         self, operation: str, reason: str, *, is_closing: bool = False
     ) -> Steps[RequestFuture[None] | None]:
-        """Leave the group, unless there is nothing to leave or ``operation`` says to stay.
+        """Leave the group, if this is a member and ``operation`` allows it.
 
         The membership ends in any case. Return the future of the request, or None without one.
         """
@@ -353,13 +530,15 @@ class ConsumerCoordinator:
         return (yield from result_of(self._committed.fetch(partitions, timer.remaining_ms), self.clock))
 
     def start_new_partitions(self) -> bool:
-        """Start new partitions at their committed offsets; return False while these are not known."""
+        """Start new partitions at their committed offsets; return False while these are unknown."""
         return self._committed.start_new_partitions()
 
     # --- closing ---------------------------------------------------------------------------------------------------
 
-    def close(self, timer: Timer, operation: str = DEFAULT, *, auto_commit: bool = True) -> Steps[None]:
-        """Commit a last time, if commits are automatic and ``auto_commit`` is set; then leave, within the timer."""
+    def close(
+        self, timer: Timer, operation: str = GroupMembershipOperation.DEFAULT, *, auto_commit: bool = True
+    ) -> Steps[None]:
+        """Leave the group within the timer, after a last automatic commit if ``auto_commit`` is set."""
         self.member.stop()  # the polls below must not join the group
         try:
             if auto_commit and self._commits.auto_commit_enabled:
@@ -406,5 +585,5 @@ class ConsumerCoordinator:
             self._log.warning("The last automatic commit of %s failed: %s", shown(offsets), error)
 
     def abandon(self) -> bool:
-        """Let the heartbeat thread end by itself, as nothing will close this; return whether there is one."""
+        """Let the heartbeat thread of an unclosed consumer end by itself; return whether there is one."""
         return self.heartbeat_thread.abandon()

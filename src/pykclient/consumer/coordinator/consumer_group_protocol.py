@@ -1,38 +1,162 @@
-"""A consumer's part in the rebalances of its group: subscriptions, assignments and listeners (Java:
-ConsumerCoordinator).
+"""A consumer's part in the rebalances of its group: subscriptions, assignments and listeners.
+
+Java: ConsumerCoordinator, MetadataSnapshot. The coordinator passes subscriptions and assignments on undecoded, in the
+encoding of Java's ConsumerProtocol.
+
+A version prefix of two bytes, then the fields. Newer versions only add fields at the end, so an unknown version is
+decoded as the newest known one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pykclient.consumer.application_events import ApplicationCall, Steps
-from pykclient.consumer.assignors.consumer_partition_assignor import (
+from pykclient.consumer.application_driver import ApplicationCall, Steps
+from pykclient.consumer.consumer_metadata import PatternSubscription
+from pykclient.consumer.coordinator.group_member import CoordinatedConsumer, RebalanceListenerInvoker, names
+from pykclient.consumer.coordinator.member_state import NO_GENERATION, Generation
+from pykclient.consumer.coordinator.membership import raise_first
+from pykclient.consumer.partition_assignors import (
     COOPERATIVE,
     EAGER,
     Assignment,
     ConsumerPartitionAssignor,
     Subscription,
 )
-from pykclient.consumer.coordinator import consumer_protocol
-from pykclient.consumer.coordinator.coordinated_consumer import CoordinatedConsumer
-from pykclient.consumer.coordinator.group_errors import raise_first
-from pykclient.consumer.coordinator.member_state import NO_GENERATION, Generation
-from pykclient.consumer.coordinator.partition_snapshot import PartitionSnapshot
-from pykclient.consumer.coordinator.pattern_subscription import PatternSubscription
-from pykclient.consumer.coordinator.rebalance_listener_invoker import RebalanceListenerInvoker, names
 from pykclient.errors import ConfigError, IllegalStateError, RemoteProtocolError
+from pykclient.network.cluster import Cluster
+from pykclient.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from pykclient.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from pykclient.protocol.wire import BytesLike, Reader, Writer
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager
     from pykclient.consumer.coordinator.group_membership import GroupMembership
-    from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+    from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
     from pykclient.log_context import LogContext
-    from pykclient.network.cluster import Cluster
     from pykclient.protocol.messages.join_group import JoinGroupResponse
+
+PROTOCOL_TYPE = "consumer"
+#: 1 added owned partitions (KIP-429), 2 the generation id, 3 the rack (KIP-881).
+HIGHEST_VERSION = ConsumerProtocolSubscription.VERSIONS[1]
+
+
+def _read_version(reader: Reader) -> int:
+    version = reader.int16()
+    if version < 0:
+        raise RemoteProtocolError(f"version {version} of the consumer protocol does not exist")
+    return min(version, HIGHEST_VERSION)
+
+
+def _numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    by_topic: dict[str, list[int]] = {}
+    for tp in partitions:
+        by_topic.setdefault(tp.topic, []).append(tp.partition)
+    return by_topic
+
+
+def _partitions(
+    topics: Iterable[ConsumerProtocolSubscription.TopicPartition | ConsumerProtocolAssignment.TopicPartition],
+) -> list[TopicPartition]:
+    partitions = [TopicPartition(topic.topic, number) for topic in topics for number in topic.partitions]
+    for tp in partitions:
+        if tp.partition < 0:
+            raise RemoteProtocolError(f"topic {tp.topic!r} cannot have a partition {tp.partition}")
+    return partitions
+
+
+def serialize_subscription(subscription: Subscription, version: int = HIGHEST_VERSION) -> bytes:
+    """Encode the metadata of a JoinGroup request."""
+    owned = _numbers_by_topic(sorted(subscription.owned_partitions))
+    message = ConsumerProtocolSubscription(
+        topics=sorted(subscription.topics),
+        user_data=subscription.user_data,
+        owned_partitions=[
+            ConsumerProtocolSubscription.TopicPartition(topic=topic, partitions=numbers)
+            for topic, numbers in owned.items()
+        ],
+        generation_id=subscription.generation_id,
+        rack_id=subscription.rack_id,
+    )
+    return _prefixed(message, version)
+
+
+def deserialize_subscription(buffer: BytesLike) -> Subscription:
+    """Decode another member's subscription.
+
+    Raises:
+        RemoteProtocolError: the bytes are not a subscription.
+    """
+    reader = Reader(buffer)
+    message = ConsumerProtocolSubscription.read(reader, _read_version(reader))
+    return Subscription(
+        message.topics,
+        message.user_data,
+        _partitions(message.owned_partitions),
+        message.generation_id,
+        message.rack_id or None,
+    )
+
+
+def serialize_assignment(assignment: Assignment, version: int = HIGHEST_VERSION) -> bytes:
+    """Encode the assignment of a SyncGroup request."""
+    assigned = _numbers_by_topic(assignment.partitions)
+    message = ConsumerProtocolAssignment(
+        assigned_partitions=[
+            ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=numbers)
+            for topic, numbers in assigned.items()
+        ],
+        user_data=assignment.user_data,
+    )
+    return _prefixed(message, version)
+
+
+def deserialize_assignment(buffer: BytesLike) -> Assignment:
+    """Decode an assignment from the leader.
+
+    Raises:
+        RemoteProtocolError: the bytes are not an assignment.
+    """
+    reader = Reader(buffer)
+    message = ConsumerProtocolAssignment.read(reader, _read_version(reader))
+    return Assignment(_partitions(message.assigned_partitions), message.user_data)
+
+
+def _prefixed(message: ConsumerProtocolSubscription | ConsumerProtocolAssignment, version: int) -> bytes:
+    version = min(version, HIGHEST_VERSION)
+    writer = Writer()
+    writer.int16(version)
+    message.write(writer, version)
+    return writer.getvalue()
+
+
+class PartitionSnapshot:
+    """The partitions of some topics, with the racks of their replicas if this consumer has a rack. Thread: any."""
+
+    __slots__ = ("_partitions", "version")
+
+    def __init__(self, rack_id: str | None, topics: Iterable[str], cluster: Cluster, version: int) -> None:
+        self.version = version
+        self._partitions: dict[str, tuple[frozenset[str | None], ...]] = {}
+        for topic in topics:
+            infos = cluster.partitions_for_topic(topic)
+            if infos:
+                self._partitions[topic] = tuple(
+                    frozenset(node.rack for node in info.replicas) if rack_id else frozenset()
+                    for info in sorted(infos, key=lambda info: info.partition)
+                )
+
+    def matches(self, other: PartitionSnapshot) -> bool:
+        """Return whether an assignment would be the same for both."""
+        return self.version == other.version or self._partitions == other._partitions
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{topic}: {len(partitions)}" for topic, partitions in sorted(self._partitions.items()))
+        return f"version {self.version} of metadata (partitions of {counts or 'no topic'})"
+
 
 #: Assignors that assign only subscribed topics.
 _ASSIGN_FROM_SUBSCRIBED = frozenset(("range", "roundrobin", "sticky", "cooperative-sticky"))
@@ -46,7 +170,7 @@ class ConsumerGroupProtocol:
     Implements GroupProtocol. Thread: application.
     """
 
-    protocol_type = consumer_protocol.PROTOCOL_TYPE
+    protocol_type = PROTOCOL_TYPE
 
     def __init__(
         self,
@@ -116,7 +240,7 @@ class ConsumerGroupProtocol:
         return self._subscriptions.has_pattern_subscription()
 
     def rejoin_needed(self) -> bool:
-        """Return whether this member must join again, also because the subscription or its topics have changed."""
+        """Return whether this member must rejoin, for example because its subscription or topics changed."""
         snapshot = self._assignment_snapshot
         current = self._metadata_snapshot
         if snapshot is not None and snapshot is not current and not snapshot.matches(current):
@@ -138,7 +262,7 @@ class ConsumerGroupProtocol:
 
     @property
     def owned(self) -> Collection[TopicPartition]:
-        """The partitions that this member has."""
+        """The partitions that this member owns."""
         return self._subscriptions.assigned_partitions()
 
     # --- before joining --------------------------------------------------------------------------------------------
@@ -161,6 +285,8 @@ class ConsumerGroupProtocol:
                 self._log.info("The membership has ended, so other members may own these partitions already")
                 failure = yield from self._listeners.invoke_partitions_lost(owned)
                 self._subscriptions.assign_from_subscribed(())
+            elif self._listeners.tells_of_nothing:
+                failure = yield from self._listeners.invoke_partitions_revoked(owned)
         elif self._protocol == EAGER:
             failure = yield from self._listeners.invoke_partitions_revoked(owned)
             self._subscriptions.assign_from_subscribed(())
@@ -204,7 +330,7 @@ class ConsumerGroupProtocol:
         for assignor in self._assignors:
             user_data = yield ApplicationCall(partial(assignor.subscription_user_data, topics), uses_consumer=False)
             subscription = Subscription(sorted(topics), user_data, owned, generation_id, self._config.rack_id)
-            offers.append((assignor.name, consumer_protocol.serialize_subscription(subscription)))
+            offers.append((assignor.name, serialize_subscription(subscription)))
         return offers
 
     # --- as the leader ---------------------------------------------------------------------------------------------
@@ -227,7 +353,7 @@ class ConsumerGroupProtocol:
         subscriptions: dict[str, Subscription] = {}
         self._topics = set()
         for member in members:
-            subscription = consumer_protocol.deserialize_subscription(member.metadata)
+            subscription = deserialize_subscription(member.metadata)
             subscription.group_instance_id = member.group_instance_id
             subscriptions[member.member_id] = subscription
             self._topics.update(subscription.topics)
@@ -270,8 +396,7 @@ class ConsumerGroupProtocol:
         )
         # Members that the assignor left out get an empty assignment: Java members cannot decode zero bytes.
         return {
-            member_id: consumer_protocol.serialize_assignment(assignments.get(member_id) or Assignment(()))
-            for member_id in subscriptions
+            member_id: serialize_assignment(assignments.get(member_id) or Assignment(())) for member_id in subscriptions
         }
 
     def distributed(self) -> None:
@@ -307,7 +432,7 @@ class ConsumerGroupProtocol:
         )
         try:
             # No bytes: the leader's assignor left this member out.
-            given = consumer_protocol.deserialize_assignment(assignment) if assignment else Assignment(())
+            given = deserialize_assignment(assignment) if assignment else Assignment(())
         except RemoteProtocolError as error:
             raise RemoteProtocolError(f"the leader sent an assignment that cannot be read: {error}") from error
         assigned = sorted(given.partitions)

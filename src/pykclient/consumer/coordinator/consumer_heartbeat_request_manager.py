@@ -10,23 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from pykclient import errors
 from pykclient.consumer.coordinator import group_requests
-from pykclient.consumer.coordinator.consumer_member_state import LocalAssignment
-from pykclient.consumer.coordinator.group_errors import fenced_error
-from pykclient.consumer.request_future import RequestFuture
-from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
+from pykclient.consumer.coordinator.consumer_membership import LocalAssignment
+from pykclient.consumer.coordinator.membership import fenced_error
+from pykclient.consumer.request_manager import NOTHING, PollResult, RequestFuture, UnsentRequest
 from pykclient.errors import DisconnectError, KafkaError, RetriableError, UnsupportedVersionError
-from pykclient.network.authorization_errors import group_denied, topics_denied
+from pykclient.network.failures import group_denied, topics_denied
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
     from pykclient.consumer.coordinator.consumer_membership import Beat, ConsumerMembership
-    from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
-    from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
-    from pykclient.consumer.coordinator.usual_answer import UsualAnswer
-    from pykclient.consumer.subscription_pattern import SubscriptionPattern
+    from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager, UsualAnswer
+    from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
     from pykclient.consumer.subscription_state import SubscriptionState
+    from pykclient.consumer.values import SubscriptionPattern
     from pykclient.log_context import LogContext
     from pykclient.metrics.sensor import Sensor
     from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
@@ -47,7 +45,7 @@ class SentFields:
 
 
 class ConsumerHeartbeatRequestManager:
-    """Sends heartbeats, and watches how long the application has been silent.
+    """Sends heartbeats, and tracks the time since the application last polled.
 
     A heartbeat is due at the interval that the coordinator names, and at once to join, to report partitions that the
     member has given up or taken over, to leave, and when the subscription has changed. Thread: the holder of the I/O
@@ -88,7 +86,7 @@ class ConsumerHeartbeatRequestManager:
         self.failure: KafkaError | None = None
 
     def raise_failure(self) -> None:
-        """Raise the error of a heartbeat that the application must see, once.
+        """Raise, once, a heartbeat's error that the application must handle.
 
         Raises:
             TopicAuthorizationError: the consumer may not describe a topic of its subscription. It remains a member,
@@ -108,7 +106,7 @@ class ConsumerHeartbeatRequestManager:
         return self._leaving
 
     def poll(self, now_ms: int) -> PollResult:
-        """Return a heartbeat if it is due and the coordinator is known, whose manager looks for it otherwise."""
+        """Return a heartbeat if one is due and the coordinator is known."""
         membership = self._membership
         state = membership.state
         if not state.sends_heartbeats:
@@ -136,7 +134,7 @@ class ConsumerHeartbeatRequestManager:
         return PollResult(rest_ms, (request,))
 
     def check_soon(self) -> None:
-        """Make the next poll look at the membership, because a heartbeat is due earlier. Thread: application."""
+        """Make the next poll check the membership, because a heartbeat is due earlier. Thread: application."""
         self._next_event_ms = 0
 
     def reset(self) -> None:

@@ -1,5 +1,7 @@
 """The state of a membership by the consumer group protocol (KIP-848), which application and heartbeat thread share.
 
+The states are a table (Java: MemberState).
+
 Java: AbstractMembershipManager. Here the state is separate from all I/O and from the application's callbacks: each
 method is one step under the lock.
 """
@@ -8,39 +10,103 @@ from __future__ import annotations
 
 import base64
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from pykclient import types
 from pykclient.clock import FOREVER_MS
-from pykclient.consumer.coordinator.consumer_member_state import (
-    ACKNOWLEDGING,
-    FATAL,
-    FENCED,
-    JOINING,
-    LEAVING,
-    NO_ASSIGNMENT,
-    PREPARE_LEAVING,
-    RECONCILING,
-    STABLE,
-    STALE,
-    UNSUBSCRIBED,
-    LocalAssignment,
-    move,
-)
 from pykclient.consumer.coordinator.member_state import NO_GENERATION, Generation, MemberState
-from pykclient.consumer.coordinator.membership_operation import LEAVE_GROUP, REMAIN_IN_GROUP
-from pykclient.consumer.coordinator.signalled_state import SignalledState
-from pykclient.consumer.due_times import begins_with
+from pykclient.consumer.coordinator.membership import SignalledState
+from pykclient.consumer.request_manager import begins_with
+from pykclient.consumer.values import GroupMembershipOperation
+from pykclient.errors import IllegalStateError
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Mapping
     from uuid import UUID
 
     from pykclient.clock import Clock
-    from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+    from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
     from pykclient.errors import KafkaError
     from pykclient.log_context import LogContext
     from pykclient.network.exponential_backoff import ExponentialBackoff
+
+#: Not part of a group, because the application has not subscribed.
+UNSUBSCRIBED = MemberState("UNSUBSCRIBED", types.MemberState.UNJOINED, sends_heartbeats=False)
+#: The member asks to join; it has no assignment yet.
+JOINING = MemberState("JOINING", types.MemberState.REBALANCING, sends_heartbeats=True)
+#: The application gives up and takes over partitions, until it has the target assignment.
+RECONCILING = MemberState("RECONCILING", types.MemberState.REBALANCING, sends_heartbeats=True)
+#: The next heartbeat reports the partitions that the member owns now.
+ACKNOWLEDGING = MemberState("ACKNOWLEDGING", types.MemberState.REBALANCING, sends_heartbeats=True)
+#: The member has its target assignment.
+STABLE = MemberState("STABLE", types.MemberState.STABLE, sends_heartbeats=True)
+#: The application gives up its partitions, in order to leave.
+PREPARE_LEAVING = MemberState("PREPARE_LEAVING", types.MemberState.UNJOINED, sends_heartbeats=True)
+#: The next heartbeat says that the member leaves.
+LEAVING = MemberState("LEAVING", types.MemberState.UNJOINED, sends_heartbeats=True)
+#: The coordinator has removed the member. The application loses its partitions, and then the member joins again.
+FENCED = MemberState("FENCED", types.MemberState.UNJOINED, sends_heartbeats=False)
+#: The member has left, as the application did not poll for ``max.poll.interval.ms``. The next poll loses the
+#: partitions, and then the member joins again.
+STALE = MemberState("STALE", types.MemberState.UNJOINED, sends_heartbeats=False)
+#: An error that no retry will fix has ended the membership. Each poll raises it until the application unsubscribes.
+FATAL = MemberState("FATAL", types.MemberState.UNJOINED, sends_heartbeats=False)
+TRANSITIONS: dict[MemberState, frozenset[MemberState]] = {
+    UNSUBSCRIBED: frozenset((JOINING,)),
+    JOINING: frozenset((RECONCILING, STABLE, PREPARE_LEAVING, FENCED, FATAL)),
+    RECONCILING: frozenset((ACKNOWLEDGING, STABLE, PREPARE_LEAVING, FENCED, FATAL)),
+    ACKNOWLEDGING: frozenset((RECONCILING, STABLE, PREPARE_LEAVING, FENCED, FATAL)),
+    STABLE: frozenset((RECONCILING, PREPARE_LEAVING, FENCED, FATAL)),
+    # Also to UNSUBSCRIBED: the coordinator has removed the member meanwhile, so there is nothing to leave.
+    PREPARE_LEAVING: frozenset((LEAVING, UNSUBSCRIBED)),
+    LEAVING: frozenset((UNSUBSCRIBED, STALE)),
+    FENCED: frozenset((JOINING, UNSUBSCRIBED)),
+    STALE: frozenset((JOINING, UNSUBSCRIBED)),
+    FATAL: frozenset((UNSUBSCRIBED,)),
+}
+
+
+def move(state: MemberState, to: MemberState) -> MemberState:
+    """Return ``to``.
+
+    Raises:
+        IllegalStateError: the table does not have this transition.
+    """
+    if to not in TRANSITIONS[state]:
+        raise IllegalStateError(f"a member of a consumer group cannot go from {state} to {to}")
+    return to
+
+
+class LocalAssignment(NamedTuple):
+    """Partitions by topic id, with a number that distinguishes equal assignments.
+
+    A member that loses a partition and gets it back between two heartbeats must report that, although it owns the same
+    partitions as before (KAFKA-15839).
+    """
+
+    number: int
+    partitions: Mapping[UUID, frozenset[int]]
+
+    def next(self, partitions: Mapping[UUID, frozenset[int]]) -> LocalAssignment:
+        """Return the next assignment, or this one if the partitions are the same."""
+        if self.number != NO_ASSIGNMENT.number and self.partitions == partitions:
+            return self
+        return LocalAssignment(self.number + 1, partitions)
+
+    def with_partitions_of(self, other: LocalAssignment) -> LocalAssignment:
+        """Return this assignment with the partitions of ``other`` added to its own."""
+        if all(numbers <= self.partitions.get(topic_id, frozenset()) for topic_id, numbers in other.partitions.items()):
+            return self
+        partitions = dict(self.partitions)
+        for topic_id, numbers in other.partitions.items():
+            partitions[topic_id] = partitions.get(topic_id, frozenset()) | numbers
+        return LocalAssignment(self.number, partitions)
+
+
+#: There is no assignment yet, not even an empty one.
+NO_ASSIGNMENT = LocalAssignment(-1, {})
+
 
 #: The member epochs of heartbeats that do not come from a member.
 JOIN_GROUP_EPOCH = 0
@@ -50,7 +116,7 @@ LEAVE_GROUP_STATIC_EPOCH = -2
 
 
 class Beat(NamedTuple):
-    """A heartbeat to send, as of one moment; ``owned`` includes what the application may take over meanwhile."""
+    """A heartbeat to send. ``owned`` includes partitions that the application may take over meanwhile."""
 
     incarnation: int
     member_id: str
@@ -65,7 +131,7 @@ class Beat(NamedTuple):
 
     @property
     def is_leaving(self) -> bool:
-        """True if the heartbeat says that the member leaves."""
+        """True if the heartbeat announces that the member leaves."""
         return self.member_epoch < JOIN_GROUP_EPOCH
 
 
@@ -114,7 +180,7 @@ class ConsumerMembership(SignalledState):
         self._rebalance_start_ms: int | None = None
         self._rebalance_end_ms: int | None = None
 
-    # --- questions; single reads need no lock ------------------------------------------------------------------------
+    # --- queries; single reads need no lock --------------------------------------------------------------------------
 
     @property
     def generation(self) -> Generation:
@@ -129,7 +195,7 @@ class ConsumerMembership(SignalledState):
 
     @property
     def last_generation(self) -> Generation:
-        """The epoch and id of the current membership, or of the last one until the member is in the group again.
+        """The epoch and id of the current membership, or of the previous one until the member has rejoined.
 
         NO_GENERATION before the first membership, and after the application has left the group. A member that was
         fenced must not offer NO_GENERATION for offsets in a transaction: brokers do not check those at all.
@@ -243,7 +309,7 @@ class ConsumerMembership(SignalledState):
             self._signal()
 
     def reconciled(self, incarnation: int, owned: LocalAssignment) -> int | None:
-        """Note that the application has this assignment now, and report it with the next heartbeat.
+        """Record that the application now has this assignment; the next heartbeat reports it.
 
         Return the duration of the rebalance in milliseconds, or None if the membership has ended meanwhile.
         """
@@ -263,7 +329,7 @@ class ConsumerMembership(SignalledState):
         return 0 if start_ms is None else end_ms - start_ms
 
     def prepare_leaving(self) -> bool:
-        """Begin to leave. Return False if this member is outside of the group already, where it may own partitions
+        """Begin to leave. Return False if this member is already outside the group, where it may own partitions
         only for lack of a poll.
         """
         with self._lock:
@@ -292,8 +358,8 @@ class ConsumerMembership(SignalledState):
                 self.state = move(self.state, LEAVING)
             self._begin_incarnation()
             self._is_late = False
-            self._leaves_for_good = operation == LEAVE_GROUP
-            if operation == REMAIN_IN_GROUP and self._config.group_instance_id is None:
+            self._leaves_for_good = operation == GroupMembershipOperation.LEAVE_GROUP
+            if operation == GroupMembershipOperation.REMAIN_IN_GROUP and self._config.group_instance_id is None:
                 self.state = move(self.state, UNSUBSCRIBED)
                 return False
             self._signal()
@@ -325,12 +391,12 @@ class ConsumerMembership(SignalledState):
     # --- the heartbeat -----------------------------------------------------------------------------------------------
 
     def coordinator_found(self) -> None:
-        """Send a heartbeat that is due, because until now no poll would wait for it."""
+        """Make polls wait for a due heartbeat again, now that the coordinator is known."""
         with self._lock:
             self._signal()
 
     def time_to_next_event(self, now_ms: int) -> int:
-        """Return the milliseconds until a heartbeat is due or the application's time to poll is over."""
+        """Return the milliseconds until a heartbeat is due or ``max.poll.interval.ms`` expires."""
         with self._lock:
             return self._time_to_next_event(now_ms)
 
@@ -359,7 +425,7 @@ class ConsumerMembership(SignalledState):
             return True
 
     def next_beat(self, now_ms: int, *, is_due: bool) -> tuple[Beat | None, int]:
-        """Return the heartbeat to send now, if there is one, and the milliseconds until the next call.
+        """Return the heartbeat to send now, or None, and the milliseconds until the next call.
 
         With ``is_due``, do not wait for the interval. A heartbeat that is returned counts as sent.
         """
@@ -401,7 +467,7 @@ class ConsumerMembership(SignalledState):
         self._last_send_ms = now_ms
 
     def skip_beat(self) -> bool:
-        """Note that there is no coordinator to send heartbeats to. Return True if this ends the attempt to leave."""
+        """Record that no coordinator is known. Return True if this ends the attempt to leave."""
         with self._lock:
             if self.state is not LEAVING:
                 return False
@@ -433,7 +499,7 @@ class ConsumerMembership(SignalledState):
             return True
 
     def confirmed(self, beat: Beat, epoch: int, interval_ms: int) -> bool:
-        """Process an answer that changes nothing. Return False, and do nothing, if it changes something."""
+        """Process a heartbeat response without changes; return False, doing nothing, if it has any."""
         with self._lock:
             if beat.incarnation != self._incarnation or self.state is not STABLE or not self._due_ms:
                 return False
@@ -485,7 +551,7 @@ class ConsumerMembership(SignalledState):
         return self._ended(beat, FENCED, lost_because, None)
 
     def failed_for_good(self, beat: Beat, failure: KafkaError) -> bool:
-        """End the membership because of an error that no retry will mend; return False if it has ended before."""
+        """End the membership because of an error that no retry will fix; return False if it has ended before."""
         return self._ended(beat, FATAL, str(failure), failure)
 
     def _ended(self, beat: Beat, state: MemberState, lost_because: str, failure: KafkaError | None) -> bool:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.clock import FOREVER_MS
-from pykclient.consumer.application_events import ApplicationEvents
+from pykclient.consumer.application_driver import ApplicationEvents
+from pykclient.consumer.consumer_metadata import PatternSubscription
 from pykclient.consumer.coordinator.consumer_heartbeat_request_manager import ConsumerHeartbeatRequestManager
-from pykclient.consumer.coordinator.consumer_member_state import (
+from pykclient.consumer.coordinator.consumer_membership import (
     FATAL,
     FENCED,
     JOINING,
@@ -20,10 +21,9 @@ from pykclient.consumer.coordinator.consumer_member_state import (
     LocalAssignment,
 )
 from pykclient.consumer.coordinator.coordinator_metrics import GroupCoordinatorMetrics
-from pykclient.consumer.coordinator.group_errors import raise_first
-from pykclient.consumer.coordinator.pattern_subscription import PatternSubscription
-from pykclient.consumer.coordinator.rebalance_listener_invoker import moved, names
-from pykclient.consumer.coordinator.usual_answer import UsualAnswer
+from pykclient.consumer.coordinator.coordinator_request_manager import UsualAnswer
+from pykclient.consumer.coordinator.group_member import moved, names
+from pykclient.consumer.coordinator.membership import raise_first
 from pykclient.consumer.request_manager import NOTHING, PollResult
 from pykclient.errors import KafkaError
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
@@ -31,11 +31,11 @@ from pykclient.types import ConsumerGroupMetadata, TopicPartition
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from pykclient.consumer.application_events import Steps
+    from pykclient.consumer.application_driver import Steps
     from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager
     from pykclient.consumer.coordinator.consumer_membership import ConsumerMembership
-    from pykclient.consumer.coordinator.member_context import MemberContext
-    from pykclient.consumer.request_future import RequestFuture
+    from pykclient.consumer.coordinator.group_member import MemberContext
+    from pykclient.consumer.request_manager import RequestFuture
     from pykclient.network.cluster import Cluster
 
 
@@ -91,7 +91,7 @@ class _Unresolved(NamedTuple):
 
 
 class ConsumerMembershipManager:
-    """Takes a member from one assignment to the next. Implements GroupMember.
+    """Reconciles a member's assignment with its target. Implements GroupMember.
 
     The heartbeat thread sends heartbeats and stores the target assignment; only the application's poll gives up and
     takes over partitions. Partitions that do not move are read all the time. Thread: application.
@@ -284,7 +284,7 @@ class ConsumerMembershipManager:
         return resolved
 
     def poll(self, now_ms: int) -> PollResult:
-        """Commit before partitions are revoked; go on when that is done, has failed for good, or takes too long."""
+        """Commit before partitions are revoked; continue when that succeeds, fails for good, or takes too long."""
         current = self._reconciliation
         if current is None or current.is_committed:
             unresolved = self._unresolved
@@ -316,10 +316,10 @@ class ConsumerMembershipManager:
         return PollResult(0)
 
     def reset(self) -> None:
-        """Do nothing: a commit in flight fails, and is made again."""
+        """Do nothing: a commit in flight fails, and is retried."""
 
     def _reconcile(self, current: _Reconciliation) -> Steps[None]:
-        """Give up and take over partitions. If this is interrupted, the next poll goes on where it was."""
+        """Give up and take over partitions. If this is interrupted, the next poll resumes there."""
         if not current.is_revoked:
             if current.revoked:
                 current.failures.append((yield from self._listeners.invoke_partitions_revoked(current.revoked)))
@@ -422,7 +422,7 @@ class ConsumerMembershipManager:
         *,
         is_closing: bool = False,  # noqa: ARG002 - GroupMember's signature: there is one connection to the coordinator
     ) -> RequestFuture[None] | None:
-        """End the membership; tell the coordinator, unless there is nothing to leave or ``operation`` says to stay.
+        """End the membership; notify the coordinator if this is a member and ``operation`` allows it.
 
         Return the future of the request, or None without one. Thread: the holder of the I/O lease.
         """

@@ -64,7 +64,7 @@ class GroupCoordinatorMetrics:
         )
 
     def name_member(self, member_id: str) -> None:
-        """Name the member in each push of metrics, also in the last one, after it has left."""
+        """Set the member id in each push of metrics, including the last one, after leaving."""
         self._metrics.update_labels(group_member_id=member_id)
 
 

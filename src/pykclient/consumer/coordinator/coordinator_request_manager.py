@@ -1,25 +1,38 @@
-"""Lookup of the group's coordinator, and detection of its loss (Java: CoordinatorRequestManager)."""
+"""Lookup of the group's coordinator, and the common part of handling its responses.
+
+Java: CoordinatorRequestManager, CoordinatorResponseHandler. Responses that equal an earlier one are not parsed.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pykclient import errors
 from pykclient.clock import Clock
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.coordinator.group_requests import FindCoordinatorBuilder, coordinators_of
-from pykclient.consumer.coordinator.membership import Membership
+from pykclient.consumer.coordinator.membership import GroupRebalanceConfig, Membership
 from pykclient.consumer.network_client_delegate import NetworkClientDelegate
-from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
-from pykclient.errors import CoordinatorNotAvailableError, GroupAuthorizationError, KafkaError, RetriableError
+from pykclient.consumer.request_manager import NOTHING, PollResult, RequestFuture, UnsentRequest
+from pykclient.errors import (
+    CoordinatorNotAvailableError,
+    DisconnectError,
+    GroupAuthorizationError,
+    KafkaError,
+    RetriableError,
+)
 from pykclient.log_context import LogContext, PrefixLogger
-from pykclient.network.authorization_errors import group_denied
 from pykclient.network.client_request import ClientResponse
-from pykclient.network.connection_failures import COORDINATOR_ID_BASE, REMINDER_INTERVAL_MS, shown_node
 from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.network.failures import COORDINATOR_ID_BASE, REMINDER_INTERVAL_MS, group_denied, shown_node
 from pykclient.types import Node
+
+if TYPE_CHECKING:
+    from pykclient.network.client_request import ClientRequest
+    from pykclient.network.network_receive import Frame
 
 #: A coordinator that has been known for this long without being lost again is available.
 _STABLE_MS = 1_000
@@ -73,7 +86,7 @@ class _OutageLog:
 
 
 class CoordinatorRequestManager:
-    """Knows the coordinator, or looks for it while somebody needs it: the application, or this member of the group.
+    """Tracks the coordinator, and looks it up while the application or the membership needs it.
 
     The methods that only read are for any thread, as is ``mark_unknown``. Thread: for all others, the holder of the I/O
     lease.
@@ -112,7 +125,7 @@ class CoordinatorRequestManager:
         self.failures = 0
         self.last_error: Exception | None = None
 
-    # --- what is known -----------------------------------------------------------------------------------------------
+    # --- known state -------------------------------------------------------------------------------------------------
 
     @property
     def node(self) -> Node | None:
@@ -121,7 +134,7 @@ class CoordinatorRequestManager:
 
     @property
     def broker(self) -> Node | None:
-        """The same broker under its own id: another connection, shared with fetches."""
+        """The coordinator under its broker id, whose connection is shared with fetches."""
         return self._broker
 
     def check_and_get(self) -> Node | None:
@@ -139,7 +152,7 @@ class CoordinatorRequestManager:
         return self.check_and_get() is None
 
     def mark_unknown(self, cause: str, *, is_disconnected: bool = False) -> None:
-        """Forget the coordinator, so that the next lookup may start. Unless the connection is lost anyway, drop it."""
+        """Forget the coordinator, so that a new lookup can start, and drop its connection."""
         now_ms = self._clock.now_ms()
         with self._lock:
             # Forget before disconnecting: the failures of pending requests call this again.
@@ -156,7 +169,7 @@ class CoordinatorRequestManager:
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def look_up(self) -> None:
-        """Look for the coordinator in the next polls, until it is found. While it is known, this does nothing.
+        """Look up the coordinator in the next polls, until it is found. Does nothing while it is known.
 
         Members of the group need not call this. Thread: any.
         """
@@ -168,7 +181,7 @@ class CoordinatorRequestManager:
         return self._fatal_error is not None or not self.unknown
 
     def raise_fatal_error(self) -> None:
-        """Raise the error of a lookup that no retry will mend, once. The lookups go on. Thread: application."""
+        """Raise, once, a lookup's error that is not retriable. Lookups continue. Thread: application."""
         error = self.take_fatal_error()
         if error is not None:
             raise error
@@ -249,3 +262,85 @@ class CoordinatorRequestManager:
         self._lookup_not_before_ms = self._clock.now_ms() + self._retry_backoff.backoff(failed_lookups)
         self._failed_lookups = failed_lookups + 1
         self.failures += 1
+
+
+T = TypeVar("T")
+
+
+def handled(
+    coordinator: CoordinatorRequestManager,
+    response: RequestFuture[ClientResponse],
+    handle: Callable[[Any, RequestFuture[T]], None],
+    record_latency: Callable[[float], object] | None = None,
+) -> RequestFuture[T]:
+    """Return a future that ``handle(response body, future)`` completes.
+
+    A lost connection means a lost coordinator. An error that ``handle`` raises fails the future. ``record_latency``
+    gets the latency in milliseconds, unless the response as a whole is an error.
+    """
+
+    def on_success(client_response: ClientResponse, future: RequestFuture[T]) -> None:
+        body = client_response.response_body
+        if record_latency is not None and not getattr(body, "error_code", 0):
+            record_latency(client_response.request_latency_ms)
+        try:
+            handle(body, future)
+        except KafkaError as error:
+            if future.is_done:
+                raise
+            future.raise_error(error)
+        except BaseException:
+            # An exception of a signal handler: the response is lost, so a waiter of the future would wait for ever. A
+            # request that was sent in response may still complete the future.
+            if not future.is_done:
+                future.give_up(DisconnectError("the handling of an answer was interrupted"))
+            raise
+
+    def on_failure(error: Exception, future: RequestFuture[T]) -> None:
+        if isinstance(error, DisconnectError):
+            coordinator.mark_unknown(str(error), is_disconnected=True)
+        future.raise_error(error)
+
+    return response.compose(on_success, on_failure)
+
+
+#: Longer responses are not compared, so that a commit of many partitions does not keep its response in memory.
+_MAX_SIZE_BYTES: Final = 4096
+
+
+class UsualAnswer:
+    """The response to each request of one kind while nothing changes.
+
+    An idle member gets the same bytes for each heartbeat, and for each commit. Parsing them, ending the application's
+    wait and starting it again would take most of its time. The first such response takes that way, and becomes the
+    usual one if it has changed nothing; later ones are only compared.
+
+    Thread: the holder of the I/O lease.
+    """
+
+    __slots__ = ("_client", "_last", "_last_id", "_usual")
+
+    def __init__(self, client: NetworkClientDelegate) -> None:
+        self._client = client
+        self._usual: tuple[int, bytes] | None = None
+        self._last: tuple[int, bytes] | None = None
+        self._last_id = -1
+
+    def matches(self, request: ClientRequest, version: int, response: Frame) -> bool:
+        """Return True if this is the usual response and the application waits for records.
+
+        Other calls of the application wait for what a response may bring.
+        """
+        self._last = None
+        if len(response) > _MAX_SIZE_BYTES:
+            return False
+        self._last, self._last_id = (version, bytes(response[4:])), request.correlation_id
+        return self._client.awaits_records and self._last == self._usual
+
+    def confirm(self, response: ClientResponse) -> bool:
+        """Make a handled response that changed nothing the usual one; return whether it now is."""
+        # Another response may have arrived before this one was handled.
+        if self._last is None or self._last_id != response.correlation_id:
+            return False
+        self._usual = self._last
+        return True

@@ -1,22 +1,171 @@
-"""The interface between a consumer's coordinator and its membership, by either group protocol."""
+"""A group's member as its coordinator sees it, by either group protocol, and the components that it is made of.
+
+Java: ConsumerRebalanceListenerInvoker, for calls of the application's rebalance listener.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from pykclient.clock import Clock
+from pykclient.consumer.application_driver import ApplicationCall, Steps
+from pykclient.consumer.coordinator.coordinator_metrics import RebalanceCallbackMetrics
+from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.errors import WakeupError
+from pykclient.log_context import LogContext
+from pykclient.metrics.sensor import Sensor
+from pykclient.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pykclient.consumer.application_events import ApplicationEvents, Steps
-    from pykclient.consumer.coordinator.membership import Membership
-    from pykclient.consumer.request_future import RequestFuture
-    from pykclient.consumer.request_manager import RequestManager
+    from pykclient.consumer.application_driver import ApplicationEvents
+    from pykclient.consumer.consumer_metadata import ConsumerMetadata
+    from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
+    from pykclient.consumer.coordinator.membership import GroupRebalanceConfig, Membership
+    from pykclient.consumer.network_client_delegate import NetworkClientDelegate
+    from pykclient.consumer.partition_assignors import ConsumerPartitionAssignor
+    from pykclient.consumer.request_manager import RequestFuture, RequestManager
+    from pykclient.consumer.values import ConsumerInterceptors
+    from pykclient.metrics.metrics import Metrics
     from pykclient.network.cluster import Cluster
+    from pykclient.network.exponential_backoff import ExponentialBackoff
     from pykclient.types import ConsumerGroupMetadata
+
+Offsets = dict[TopicPartition, OffsetAndMetadata]
+
+
+class CoordinatedConsumer:
+    """The components of a consumer that its coordinator uses.
+
+    ``consumed`` returns the positions that may be committed: those after the records returned to the application, which
+    may be before the fetcher's positions. Thread: application.
+    """
+
+    __slots__ = (
+        "assignors",
+        "auto_commit_enabled",
+        "auto_commit_interval_ms",
+        "consumed",
+        "interceptors",
+        "metadata",
+        "subscriptions",
+    )
+
+    def __init__(
+        self,
+        metadata: ConsumerMetadata,
+        subscriptions: SubscriptionState,
+        assignors: Sequence[ConsumerPartitionAssignor],
+        interceptors: ConsumerInterceptors | None = None,
+        *,
+        consumed: Callable[[], Offsets] | None = None,
+        auto_commit_interval_ms: int | None = None,
+    ) -> None:
+        self.metadata = metadata
+        self.subscriptions = subscriptions
+        self.assignors = list(assignors)
+        self.interceptors = interceptors
+        self.consumed: Callable[[], Offsets] = consumed or subscriptions.all_consumed
+        self.auto_commit_enabled = auto_commit_interval_ms is not None
+        self.auto_commit_interval_ms = auto_commit_interval_ms or 0
+
+
+class RebalanceListenerInvoker:
+    """Calls the listener. Each method's steps return the listener's exception, so that the rebalance can continue
+    first.
+
+    WakeupError is raised. Thread: application.
+    """
+
+    def __init__(
+        self,
+        log_context: LogContext,
+        subscriptions: SubscriptionState,
+        clock: Clock,
+        metrics: RebalanceCallbackMetrics,
+    ) -> None:
+        self._log = log_context.logger(__name__)
+        self._subscriptions = subscriptions
+        self._clock = clock
+        self._metrics = metrics
+        #: True if listeners hear of a revocation before the first assignment, too, as those of aiokafka do.
+        self.tells_of_nothing = False
+
+    def invoke_partitions_assigned(self, partitions: Collection[TopicPartition]) -> Steps[Exception | None]:
+        self._log.info("Partitions assigned: %s", names(partitions))
+        return self._invoke("on_partitions_assigned", partitions, self._metrics.assigned)
+
+    def invoke_partitions_revoked(self, partitions: Collection[TopicPartition]) -> Steps[Exception | None]:
+        self._log.info("Partitions revoked: %s", names(partitions))
+        self._tell_paused(partitions)
+        return self._invoke("on_partitions_revoked", partitions, self._metrics.revoked)
+
+    def invoke_partitions_lost(self, partitions: Collection[TopicPartition]) -> Steps[Exception | None]:
+        self._log.info("Partitions lost: %s", names(partitions))
+        self._tell_paused(partitions)
+        return self._invoke("on_partitions_lost", partitions, self._metrics.lost)
+
+    def _tell_paused(self, partitions: Collection[TopicPartition]) -> None:
+        paused = self._subscriptions.paused_partitions().intersection(partitions)
+        if paused:
+            self._log.info("No longer paused, also if they are assigned again: %s", names(paused))
+
+    def _invoke(self, method: str, partitions: Collection[TopicPartition], sensor: Sensor) -> Steps[Exception | None]:
+        listener: Any = self._subscriptions.rebalance_listener()
+        if listener is None:
+            return None
+        callback: Callable[[set[TopicPartition]], object] | None = getattr(listener, method, None)
+        if callback is None:
+            if method != "on_partitions_lost":
+                return None
+            callback = listener.on_partitions_revoked
+        start_ms = self._clock.now_ms()
+        try:
+            yield ApplicationCall(partial(callback, set(partitions)))
+        except WakeupError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the application's code; poll() raises it
+            self._log.exception("%s.%s failed for %s", type(listener).__name__, method, names(partitions))
+            return error
+        sensor.record(self._clock.now_ms() - start_ms)
+        return None
+
+
+def names(partitions: Collection[TopicPartition]) -> str:
+    """Format partitions for the log."""
+    return ", ".join(map(str, sorted(partitions))) or "none"
+
+
+#: So many partitions are named in a line of the log about a rebalance.
+_NAMED = 10
+
+
+def moved(partitions: Collection[TopicPartition]) -> str:
+    """Return the number of partitions that a rebalance has moved, and the names of the first ones."""
+    if not partitions:
+        return "none"
+    left = len(partitions) - _NAMED
+    shown = ", ".join(map(str, sorted(partitions)[:_NAMED]))
+    return f"{len(partitions)} ({shown}{f' and {left} more' if left > 0 else ''})"
+
+
+class MemberContext(NamedTuple):
+    """The components that a membership of either group protocol is made of."""
+
+    config: GroupRebalanceConfig
+    log_context: LogContext
+    client: NetworkClientDelegate
+    lookup: CoordinatorRequestManager
+    clock: Clock
+    retry_backoff: ExponentialBackoff
+    consumer: CoordinatedConsumer
+    metrics: Metrics
+    listeners: RebalanceListenerInvoker
 
 
 class GroupMember(Protocol):
-    """A consumer's membership, as its coordinator drives it. Thread: application."""
+    """A consumer's membership, driven by its ConsumerCoordinator. Thread: application."""
 
     @property
     def membership(self) -> Membership:
@@ -38,7 +187,7 @@ class GroupMember(Protocol):
         """Raise IllegalStateError if the configuration does not allow subscriptions."""
 
     def check_broker_pattern(self) -> None:
-        """Raise IllegalArgumentError if the brokers match no patterns in this protocol."""
+        """Raise IllegalArgumentError if this protocol does not support patterns matched by brokers."""
 
     def metadata_updated(self) -> None:
         """Process metadata that arrived since the last call."""
@@ -55,7 +204,7 @@ class GroupMember(Protocol):
         """Record that the application is alive, in a call that waits for ``call_ms`` at most."""
 
     def heartbeat_thread_failed(self, failure: Exception) -> None:
-        """Note that heartbeats have stopped because of a bug."""
+        """Record that heartbeats have stopped because of a bug."""
 
     @property
     def needs_coordinator(self) -> bool:
@@ -70,13 +219,13 @@ class GroupMember(Protocol):
         """True if the application must call ``advance``."""
 
     def advance(self, now_ms: int) -> None:
-        """Begin a rebalance, or queue the steps of the application that are next.
+        """Begin a rebalance, or queue the next steps of the application.
 
-        Raises the error of an attempt that no retry will mend.
+        Raises the error of an attempt that no retry will fix.
         """
 
     def request_rejoin(self, short_reason: str, full_reason: str | None = None) -> None:
-        """Rebalance the group with the next poll, where members decide about that."""
+        """Rebalance the group in the next poll, if the protocol lets members decide."""
 
     # --- leaving -----------------------------------------------------------------------------------------------------
 
@@ -91,7 +240,7 @@ class GroupMember(Protocol):
         """True while the coordinator's own connection may be held up for minutes."""
 
     def leave(self, operation: str, reason: str, *, is_closing: bool = False) -> RequestFuture[None] | None:
-        """End the membership; tell the coordinator, unless there is nothing to leave or ``operation`` says to stay.
+        """End the membership; notify the coordinator if this is a member and ``operation`` allows it.
 
         Return the future of the request, or None without one. Thread: the holder of the I/O lease.
         """

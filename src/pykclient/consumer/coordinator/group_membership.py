@@ -1,4 +1,6 @@
-"""The state of a membership, shared by the application and the heartbeat thread.
+"""The state of a membership by the classic group protocol, shared by the application and the heartbeat thread.
+
+Its times are a Heartbeat's: the next heartbeat, the ends of the session and of the poll interval.
 
 Java: the synchronized fields of AbstractCoordinator. Here they are separate from all I/O: each method is one step under
 the lock, so no thread ever waits for the network while holding it.
@@ -7,8 +9,6 @@ the lock, so no thread ever waits for the network while holding it.
 from __future__ import annotations
 
 from pykclient.clock import Clock
-from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
-from pykclient.consumer.coordinator.heartbeat import Heartbeat
 from pykclient.consumer.coordinator.member_state import (
     COMPLETING_REBALANCE,
     NO_GENERATION,
@@ -19,9 +19,100 @@ from pykclient.consumer.coordinator.member_state import (
     MemberState,
     move,
 )
-from pykclient.consumer.coordinator.signalled_state import SignalledState
+from pykclient.consumer.coordinator.membership import GroupRebalanceConfig, SignalledState
+from pykclient.consumer.request_manager import begins_with
+from pykclient.errors import ConfigError
 from pykclient.log_context import LogContext
 from pykclient.network.exponential_backoff import ExponentialBackoff
+
+
+class Heartbeat:
+    """Three timers: the next heartbeat, the session timeout, and the poll timeout.
+
+    Thread: any, under the lock of GroupMembership.
+    """
+
+    __slots__ = (
+        "_attempts",
+        "_clock",
+        "_config",
+        "_due_ms",
+        "_poll_end_ms",
+        "_retry_backoff",
+        "_session_end_ms",
+        "in_flight",
+        "last_poll_ms",
+        "last_send_ms",
+    )
+
+    def __init__(self, config: GroupRebalanceConfig, clock: Clock, retry_backoff: ExponentialBackoff) -> None:
+        if config.heartbeat_interval_ms >= config.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat.interval.ms={config.heartbeat_interval_ms} must be lower than "
+                f"session.timeout.ms={config.session_timeout_ms}; a third of it is usual"
+            )
+        self._config = config
+        self._retry_backoff = retry_backoff
+        self._clock = clock
+        self._due_ms = self._session_end_ms = self._poll_end_ms = 0
+        self._attempts = 0
+        self.last_send_ms: int | None = None
+        self.last_poll_ms = clock.now_ms()
+        self.reset_timeouts()
+
+    def poll(self, now_ms: int, call_ms: int = 0) -> bool:
+        """Record a call of ``poll``; return True if a heartbeat is due as a result."""
+        self.last_poll_ms = now_ms
+        self._poll_end_ms = now_ms + self._config.rebalance_timeout_ms
+        is_early = not (self.in_flight or self._attempts) and begins_with(
+            max(0, self._due_ms - now_ms), call_ms, self._config.heartbeat_interval_ms
+        )
+        if is_early:
+            self._due_ms = now_ms
+        return is_early
+
+    def sent_heartbeat(self, now_ms: int) -> None:
+        self.last_send_ms = now_ms
+        self.in_flight = True
+        self._due_ms = now_ms + self._config.heartbeat_interval_ms
+
+    def fail_heartbeat(self) -> None:
+        """Record that the last heartbeat failed: the next one comes after a backoff instead of the interval."""
+        self.in_flight = False
+        self._due_ms = self._clock.now_ms() + self._retry_backoff.backoff(self._attempts)
+        self._attempts += 1
+
+    def receive_heartbeat(self) -> None:
+        """Record a response from the coordinator, which keeps the session alive."""
+        self.in_flight = False
+        self._attempts = 0
+        self._session_end_ms = self._clock.now_ms() + self._config.session_timeout_ms
+
+    def reset_timeouts(self) -> None:
+        """Restart all timers, because the group was joined."""
+        now_ms = self._clock.now_ms()
+        self.in_flight = False
+        self._session_end_ms = now_ms + self._config.session_timeout_ms
+        self._poll_end_ms = now_ms + self._config.rebalance_timeout_ms
+        self._due_ms = now_ms + self._config.heartbeat_interval_ms
+
+    def reset_session_timeout(self) -> None:
+        """Restart the session, because a coordinator was found."""
+        self._session_end_ms = self._clock.now_ms() + self._config.session_timeout_ms
+
+    def should_heartbeat(self, now_ms: int) -> bool:
+        return now_ms >= self._due_ms
+
+    def session_timeout_expired(self, now_ms: int) -> bool:
+        return now_ms >= self._session_end_ms
+
+    def poll_timeout_expired(self, now_ms: int) -> bool:
+        return now_ms >= self._poll_end_ms
+
+    def time_to_next_event(self, now_ms: int) -> int:
+        """Return the milliseconds until something is due, if no response comes first."""
+        return max(0, min(self._due_ms, self._session_end_ms, self._poll_end_ms) - now_ms)
+
 
 #: The results of ``next_action``.
 REST = "rest"
@@ -54,7 +145,7 @@ class GroupMembership(SignalledState):
         self._last_rebalance_start_ms: int | None = None
         self._last_rebalance_end_ms: int | None = None
 
-    # --- questions; single reads, which need no lock -----------------------------------------------------------------
+    # --- queries: single reads, which need no lock -------------------------------------------------------------------
 
     @property
     def generation(self) -> Generation:
@@ -111,7 +202,7 @@ class GroupMembership(SignalledState):
             return self._generation if self.state is STABLE else None
 
     def generation_for_fetches(self) -> Generation | None:
-        """Return None: lookups of committed offsets name no generation of the classic protocol."""
+        """Return None: in the classic protocol, OffsetFetch has no generation."""
         return None
 
     def snapshot(self) -> tuple[Generation, MemberState]:
@@ -264,7 +355,7 @@ class GroupMembership(SignalledState):
             self._signal()
 
     def coordinator_found(self) -> None:
-        """Restart the session, and send a heartbeat that is due, because until now no poll would wait for it."""
+        """Restart the session, and send a due heartbeat, now that the coordinator is known."""
         with self._lock:
             self.heartbeat.reset_session_timeout()
             self._signal()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
-from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
 from pykclient.consumer.coordinator.member_state import Generation
+from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
 from pykclient.errors import UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder, Settler
 from pykclient.protocol.message import Request
@@ -38,7 +38,7 @@ _CLIENT_MADE_MEMBER_IDS = 1
 
 
 class FindCoordinatorBuilder(RequestBuilder):
-    """A lookup of one group's coordinator. From v4 on, requests can have several groups (KIP-699). Thread: owner."""
+    """A FindCoordinator request for one group; v4 and later allow several (KIP-699). Thread: owner."""
 
     __slots__ = ("_group_id",)
 
@@ -141,7 +141,7 @@ def heartbeat(config: GroupRebalanceConfig, generation: Generation, settle: Sett
 
 
 class LeaveGroupBuilder(RequestBuilder):
-    """A request of one member to leave. From v3 on, requests can have several members. Thread: owner."""
+    """A LeaveGroup request of one member; v3 and later allow several. Thread: owner."""
 
     __slots__ = ("_group_id", "_member_id", "_reason")
 

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from pykclient import explanation
 from pykclient.clock import Timer
-from pykclient.config.share_consumer_config import ShareConsumerConfig
+from pykclient.config.consumer_config import ShareConsumerConfig
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS, ConsumerFace
-from pykclient.consumer.share.acknowledge_arguments import commit_callback
-from pykclient.consumer.share.acknowledge_type import AcknowledgeType
-from pykclient.consumer.share.share_consumer import ShareConsumer
-from pykclient.consumer.share.share_consumer_components import ShareConsumerComponents
+from pykclient.consumer.share.acknowledgements import AcknowledgeType, commit_callback
+from pykclient.consumer.share.share_consumer import ShareConsumer, ShareConsumerComponents
 from pykclient.errors import IllegalArgumentError, KafkaError
 from pykclient.network.environment import Environment
 from pykclient.types import ConsumerRecord, K, TopicIdPartition, TopicPartition, V
@@ -316,7 +314,7 @@ class KafkaShareConsumer(ConsumerFace[K, V]):
     def set_acknowledgement_commit_callback(
         self, callback: Callable[[dict[TopicIdPartition, set[int]], KafkaError | None], object] | None
     ) -> None:
-        """Call ``callback(offsets, error)`` whenever brokers have answered acknowledgements; None ends that.
+        """Set the ``callback(offsets, error)`` to call when brokers answer acknowledgements; None removes it.
 
         ``offsets`` has the acknowledged offsets of one partition, and ``error`` is None on success. The callback runs
         inside ``poll``, commits and ``close``. It cannot call this consumer, except ``wakeup``. An error that it raises

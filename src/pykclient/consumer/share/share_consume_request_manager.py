@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING
 
 from pykclient.clock import FOREVER_MS
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
-from pykclient.consumer.share.acknowledgements import Acknowledgements, NodeAcknowledgements
-from pykclient.consumer.share.share_acknowledge_operation import AcknowledgeOperation
-from pykclient.consumer.share.share_completed_fetch import ShareCompletedFetch
-from pykclient.consumer.share.share_fetch_config import RECORD_LIMIT
+from pykclient.consumer.share.acknowledgements import Acknowledgements, AcknowledgeOperation, NodeAcknowledgements
+from pykclient.consumer.share.share_fetch import RECORD_LIMIT, ShareCompletedFetch
 from pykclient.consumer.share.share_metrics import ShareFetchMetricsAggregator
 from pykclient.consumer.share.share_session_handler import ShareSessionHandler
 from pykclient.errors import (
@@ -36,8 +34,7 @@ from pykclient.errors import (
     UnsupportedVersionError,
     for_code,
 )
-from pykclient.network.authorization_errors import group_denied
-from pykclient.network.connection_failures import shown_node
+from pykclient.network.failures import group_denied, shown_node
 from pykclient.network.metadata import LeaderIdAndEpoch
 from pykclient.types import Node, TopicIdPartition, TopicPartition
 
@@ -47,9 +44,8 @@ if TYPE_CHECKING:
     from pykclient.clock import Clock
     from pykclient.consumer.consumer_metadata import ConsumerMetadata
     from pykclient.consumer.network_client_delegate import NetworkClientDelegate
-    from pykclient.consumer.request_future import RequestFuture
-    from pykclient.consumer.share.share_fetch_buffer import ShareFetchBuffer
-    from pykclient.consumer.share.share_fetch_config import ShareFetchConfig
+    from pykclient.consumer.request_manager import RequestFuture
+    from pykclient.consumer.share.share_fetch import ShareFetchBuffer, ShareFetchConfig
     from pykclient.consumer.share.share_metrics import ShareFetchMetricsManager
     from pykclient.consumer.subscription_state import SubscriptionState
     from pykclient.log_context import LogContext
@@ -109,7 +105,7 @@ class ShareConsumeRequestManager:
         self._busy: set[int] = set()  # nodes with a request in flight
         self._rest_until_ms: dict[int, int] = {}  # nodes that have answered a fetch with errors only
         self._piggyback: dict[int, PartitionAcknowledgements] = {}  # for the next fetch of each node
-        self._in_fetches: dict[int, PartitionAcknowledgements] = {}  # sent with a fetch
+        self._in_fetches: dict[int, PartitionAcknowledgements] = {}  # of the fetch in flight, by node
         self._operations: dict[int, deque[AcknowledgeOperation]] = {}  # by node, in order
         self._names: dict[tuple[UUID, int], TopicIdPartition] = {}  # of all partitions that were ever asked for
         self._is_fetching = False
@@ -156,7 +152,10 @@ class ShareConsumeRequestManager:
     ) -> list[RequestFuture[None]]:
         """Send all acknowledgements and end all sessions, which releases the locks of all other records.
 
-        Return futures that are done when the brokers have answered. A second call does nothing.
+        A fetch in flight may wait for records. If no acknowledgement depends on its session, the end of the connection
+        ends both. A request on another connection would end the session alone: the fetch would then acquire the next
+        records for a member that is gone. Return futures that are done when the brokers have answered. A second call
+        does nothing.
         """
         if self._is_closing:
             return []
@@ -164,10 +163,14 @@ class ShareConsumeRequestManager:
         self.stop_fetching()
         deadline_ms = min(FOREVER_MS, self._clock.now_ms() + timeout_ms)
         self.commit(acknowledged, timeout_ms)
+        for node_id, in_fetch in self._in_fetches.items():
+            node = self._metadata.fetch().node_by_id(node_id)
+            if node is not None and not in_fetch and node_id not in self._operations:
+                self._client.disconnect_async(node)
         return [self._enqueue(node_id, {}, deadline_ms, is_last=True).done for node_id in self._sessions]
 
     def raise_failure(self) -> None:
-        """Raise, once, an error that keeps a node from being fetched from and that no retry will mend."""
+        """Raise, once, an error that keeps a node from being fetched from and that no retry will fix."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -367,8 +370,8 @@ class ShareConsumeRequestManager:
             return None
         for tip in (*partitions, *acknowledged):
             self._names[tip.topic_id, tip.partition] = tip
+        self._in_fetches[node.id] = acknowledged
         if acknowledged:
-            self._in_fetches[node.id] = acknowledged
             self._metrics.record_sent(sum(map(len, acknowledged.values())))
         request = self._request(node, builder)
         request.future.add_listener(partial(self._fetched, node), partial(self._fetch_failed, node))
@@ -557,7 +560,7 @@ class ShareConsumeRequestManager:
     # --- recovery ----------------------------------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """Drop all sessions and what was fetched in them, after an exception that may have struck anywhere.
+        """Drop all sessions and the fetched data after an unexpected exception.
 
         The lost connections end the sessions, and the brokers release the locks.
         """

@@ -1,7 +1,8 @@
-"""The share consumer behind the public class (Java: ShareConsumerImpl)."""
+"""The share consumer behind the public class, and the creation of its parts (Java: ShareConsumerImpl)."""
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,27 +11,170 @@ from typing import TYPE_CHECKING, Any
 
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.consumer import consumer_arguments
-from pykclient.consumer.application_events import ApplicationCall, Round, Steps, Transmit, Wait, client_instance_id
-from pykclient.consumer.share.acknowledge_arguments import acknowledge_arguments
-from pykclient.consumer.share.acknowledge_type import AcknowledgeType
-from pykclient.consumer.share.share_fetch import ShareFetch
-from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError
-from pykclient.network.signal_errors import raise_if_of_signal_handler
-from pykclient.serialization import BYTES
+from pykclient.consumer.application_driver import (
+    ApplicationCall,
+    ApplicationDriver,
+    Round,
+    Steps,
+    Transmit,
+    Wait,
+    client_instance_id,
+)
+from pykclient.consumer.completed_fetch import Deserializers
+from pykclient.consumer.consumer_face import ThreadGuard
+from pykclient.consumer.consumer_metadata import ConsumerMetadata
+from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
+from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
+from pykclient.consumer.network_client_delegate import NetworkClientDelegate
+from pykclient.consumer.share.acknowledgements import AcknowledgeType, acknowledge_arguments
+from pykclient.consumer.share.share_consume_request_manager import ShareConsumeRequestManager
+from pykclient.consumer.share.share_coordinator import ShareCoordinator
+from pykclient.consumer.share.share_fetch import ShareFetch, ShareFetchBuffer, ShareFetchConfig
+from pykclient.consumer.share.share_metrics import KafkaShareConsumerMetrics, ShareFetchMetricsManager
+from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.errors import IllegalStateError, InvalidGroupIdError, KafkaError, KafkaTimeoutError
+from pykclient.log_context import LogContext
+from pykclient.metrics import MetricConfig, Metrics
+from pykclient.metrics.metrics import register_app_info
+from pykclient.network.api_versions import ApiVersions
+from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
+from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.network.failures import principal_of, raise_if_of_signal_handler
+from pykclient.serialization import BYTES, deserializer_for
 from pykclient.types import ConsumerRecord, TopicIdPartition, TopicPartition
 
 if TYPE_CHECKING:
+    import random
     from uuid import UUID
 
     import pyarrow as pa
 
-    from pykclient.consumer.request_future import RequestFuture
+    from pykclient.config.consumer_config import ShareConsumerConfig
+    from pykclient.consumer.request_manager import RequestFuture
     from pykclient.consumer.share.acknowledgements import NodeAcknowledgements
-    from pykclient.consumer.share.share_consumer_components import ShareConsumerComponents
+    from pykclient.network.kafka_client import KafkaClient
+
+_BACKOFF_EXP_BASE = 2
+_BACKOFF_JITTER = 0.2
+_sequence = itertools.count(1)
+
+
+class ShareConsumerComponents:
+    """The parts of a share consumer by name.
+
+    Creates ``client`` unless ``kafka_client`` is given. Thread: application.
+    """
+
+    def __init__(
+        self,
+        config: ShareConsumerConfig,
+        environment: Environment = SYSTEM_ENVIRONMENT,
+        kafka_client: KafkaClient | None = None,
+        metadata: ConsumerMetadata | None = None,
+        subscriptions: SubscriptionState | None = None,
+    ) -> None:
+        self.config = config
+        self.environment = environment
+        self.clock = environment.clock
+        group_id = config["group.id"]
+        if group_id is None or not group_id.strip():
+            raise InvalidGroupIdError("a share consumer needs a group.id: the name of its share group")
+        self.group_id: str = group_id
+        self.client_id: str = config["client.id"] or f"consumer-{group_id}-{next(_sequence)}"
+        self.log_context = LogContext(
+            f"[ShareConsumer client_id={self.client_id} group_id={group_id}] ", principal_of(config)
+        )
+        # Whatever can fail because of a wrong configuration comes before whatever must be closed.
+        self.key_deserializer = deserializer_for(config["key.deserializer"], "key.deserializer")
+        self.value_deserializer = deserializer_for(config["value.deserializer"], "value.deserializer")
+        rng = environment.new_rng()
+        self.metrics = Metrics(
+            MetricConfig.of(config, self.client_id, config.metrics_context("kafka.consumer")),
+            config.configured_instances("metric.reporters", method="init"),
+            self.clock,
+        )
+        try:
+            self._put_together(rng, kafka_client, metadata, subscriptions)
+        except BaseException:
+            # Nobody else gets this object, so nobody else could close them.
+            self.metrics.close()
+            raise
+
+    def _put_together(
+        self,
+        rng: random.Random,
+        kafka_client: KafkaClient | None,
+        metadata: ConsumerMetadata | None,
+        subscriptions: SubscriptionState | None,
+    ) -> None:
+        config, environment, clock = self.config, self.environment, self.clock
+        fetch_config = ShareFetchConfig.from_config(config)
+        self.subscriptions = subscriptions or SubscriptionState(self.log_context, AutoOffsetResetStrategy.NONE)
+        self.metadata = metadata or ConsumerMetadata(config, self.subscriptions, self.log_context, rng=rng)
+        fetch_metrics = ShareFetchMetricsManager(self.metrics)
+        if kafka_client is None:
+            from pykclient.consumer.consumer_components import consumer_network_client
+
+            kafka_client = consumer_network_client(
+                config,
+                self.client_id,
+                self.metrics,
+                self.log_context,
+                ApiVersions(),
+                self.metadata,
+                fetch_metrics.throttle_time_sensor,
+                environment,
+                rng,
+            )
+        self.client = NetworkClientDelegate(
+            kafka_client,
+            clock,
+            config["retry.backoff.ms"],
+            config["request.timeout.ms"],
+            config["heartbeat.interval.ms"],
+            environment,
+        )
+        self.guard = ThreadGuard(environment, "KafkaShareConsumer")
+        self.driver = ApplicationDriver(
+            self.client, self.metadata, clock, self.guard.application_code, config["retry.backoff.ms"]
+        )
+        backoff = ExponentialBackoff(
+            config["retry.backoff.ms"], _BACKOFF_EXP_BASE, config["retry.backoff.max.ms"], _BACKOFF_JITTER, rng
+        )
+        self.coordinator = ShareCoordinator(
+            GroupRebalanceConfig.from_consumer_config(self.group_id, config),
+            self.log_context,
+            self.client,
+            self.metrics,
+            clock,
+            self.metadata,
+            self.subscriptions,
+            backoff,
+            rng,
+            environment,
+        )
+        deserializers = Deserializers.of(self.key_deserializer, self.value_deserializer)
+        self.buffer = ShareFetchBuffer(self.log_context, self.metadata, fetch_config, deserializers, clock)
+        self.requests = ShareConsumeRequestManager(
+            self.log_context,
+            self.client,
+            self.metadata,
+            self.subscriptions,
+            clock,
+            fetch_config,
+            self.buffer,
+            fetch_metrics,
+            backoff,
+            self.group_id,
+            self.coordinator.membership.member_id,
+        )
+        self.client.managers.add(self.requests)
+        self.consumer_metrics = KafkaShareConsumerMetrics(self.metrics)
+        register_app_info(self.metrics)
+
 
 #: Called with the offsets of acknowledged records by partition, and with None or the error of their acknowledgement.
 AcknowledgementCommitCallback = Callable[[dict[TopicIdPartition, set[int]], KafkaError | None], object]
-
 EXPLICIT = "explicit"
 
 
@@ -88,7 +232,7 @@ class ShareConsumer:
         self._log.info("Unsubscribed from all topics")
 
     def join(self, timer: Timer) -> Steps[bool]:
-        """Join the group, without waiting for partitions. Return False if the timer expires before.
+        """Join the group, without waiting for partitions. Return False if the timer expires first.
 
         Raises:
             KafkaError: the membership has failed.
@@ -163,8 +307,7 @@ class ShareConsumer:
             IllegalArgumentError: a name is wrong.
             IllegalStateError: the consumer has deserializers.
         """
-        from pykclient.record.arrow import pyarrow
-        from pykclient.record.arrow_records import SHARE_COLUMN_NAMES
+        from pykclient.record.arrow import SHARE_COLUMN_NAMES, pyarrow
         from pykclient.record.columns import checked_names
 
         pyarrow()  # raises ImportError before any records are taken
@@ -179,7 +322,7 @@ class ShareConsumer:
     @staticmethod
     def columns(fetch: ShareFetch, names: Sequence[str]) -> pa.RecordBatch:
         """Return the records of ``fetch`` as columns."""
-        from pykclient.record.arrow_records import batch_of_records
+        from pykclient.record.arrow import batch_of_records
 
         return batch_of_records([record for records in fetch.records().values() for record in records], names)
 
@@ -265,7 +408,7 @@ class ShareConsumer:
     # --- acknowledgements --------------------------------------------------------------------------------------------
 
     def acknowledge(self, args: tuple[Any, ...]) -> None:
-        """Acknowledge what the arguments of the public method say."""
+        """Acknowledge the records that the public method's arguments select."""
         places, kind, is_failed = acknowledge_arguments(args)
         self._require_explicit()
         if not is_failed:
@@ -362,7 +505,7 @@ class ShareConsumer:
         return self._fetch.lock_timeout_ms
 
     def client_instance_id(self, timer: Timer) -> Steps[UUID | None]:
-        """Return the id that a broker has given to this client, or None if there is none when the timer expires."""
+        """Return the client instance id that a broker assigned, or None if the timer expires first."""
         return client_instance_id(self._client, self._metadata, self._clock, timer)
 
     # --- recovery from exceptions ------------------------------------------------------------------------------------

@@ -1,32 +1,199 @@
-"""A share consumer's side of its group, for the application's calls."""
+"""A share consumer's side of its group: membership, heartbeats, and the application's calls.
+
+Java: ShareMembershipManager, ShareHeartbeatRequestManager. The consumer fetches from the partitions that the
+coordinator assigns.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pykclient import errors
 from pykclient.clock import Timer
-from pykclient.consumer.application_events import Round, Steps, Wait
-from pykclient.consumer.coordinator.consumer_membership import ConsumerMembership
+from pykclient.consumer.application_driver import Round, Steps, Wait
+from pykclient.consumer.coordinator.consumer_coordinator import HeartbeatThreadOwner
+from pykclient.consumer.coordinator.consumer_heartbeat_request_manager import (
+    ConsumerHeartbeatRequestManager,
+    SentFields,
+)
+from pykclient.consumer.coordinator.consumer_membership import (
+    FATAL,
+    FENCED,
+    RECONCILING,
+    STALE,
+    UNSUBSCRIBED,
+    ConsumerMembership,
+    LocalAssignment,
+)
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
-from pykclient.consumer.coordinator.heartbeat_thread import HeartbeatThreadOwner
-from pykclient.consumer.coordinator.membership_operation import DEFAULT
-from pykclient.consumer.share.share_heartbeat_request_manager import ShareHeartbeatRequestManager
-from pykclient.consumer.share.share_membership_manager import ShareMembershipManager
+from pykclient.consumer.coordinator.group_member import names
 from pykclient.consumer.share.share_metrics import ShareCoordinatorMetrics
+from pykclient.consumer.values import GroupMembershipOperation
+from pykclient.errors import UnsupportedVersionError
+from pykclient.network.client_request import RequestBuilder
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
+from pykclient.network.failures import group_denied
+from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     import random
+    from uuid import UUID
 
     from pykclient.clock import Clock
     from pykclient.consumer.consumer_metadata import ConsumerMetadata
-    from pykclient.consumer.coordinator.group_rebalance_config import GroupRebalanceConfig
+    from pykclient.consumer.coordinator.consumer_membership import Beat
+    from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
     from pykclient.consumer.network_client_delegate import NetworkClientDelegate
-    from pykclient.consumer.request_future import RequestFuture
+    from pykclient.consumer.request_manager import RequestFuture
     from pykclient.consumer.subscription_state import SubscriptionState
+    from pykclient.errors import KafkaError
     from pykclient.log_context import LogContext
     from pykclient.metrics.metrics import Metrics
     from pykclient.network.exponential_backoff import ExponentialBackoff
+
+
+class ShareMembershipManager:
+    """Reconciles a member's assignment with its target.
+
+    There is nothing to give up first: members of a share group own no partitions. Thread: application.
+    """
+
+    def __init__(
+        self,
+        log_context: LogContext,
+        membership: ConsumerMembership,
+        metadata: ConsumerMetadata,
+        subscriptions: SubscriptionState,
+        metrics: ShareCoordinatorMetrics,
+    ) -> None:
+        self._log = log_context.logger(__name__)
+        self._membership = membership
+        self._metadata = metadata
+        self._subscriptions = subscriptions
+        self._metrics = metrics
+        self._names: dict[UUID, str] = {}  # of the assigned topics, also once the metadata has lost them
+        #: The target, and the version of the metadata that did not name all of its topics.
+        self._unresolved: tuple[LocalAssignment, int] | None = None
+
+    @property
+    def needs_application(self) -> bool:
+        """True if the application must call ``advance``."""
+        state = self._membership.state
+        if state is not RECONCILING:
+            return state is UNSUBSCRIBED or state is FENCED or state is STALE or state is FATAL
+        return self._unresolved != (self._membership.target, self._metadata.update_version)
+
+    def advance(self) -> None:
+        """Join the group, or take over the assignment.
+
+        Raises the error that ended the membership for good, with each call until the application unsubscribes.
+        """
+        membership = self._membership
+        state = membership.state
+        if state is UNSUBSCRIBED:
+            self._log.info("Joining the share group as member %s", membership.member_id)
+            self._metrics.name_member(membership.member_id)
+            membership.begin_joining()
+        elif state is FENCED or state is STALE:
+            self._drop_assignment()
+            self._log.info(
+                "Joining the share group again as member %s: %s", membership.member_id, membership.lost_because
+            )
+            membership.begin_joining()
+        elif state is FATAL:
+            self._drop_assignment()
+            if membership.failure is not None:
+                raise membership.failure
+        elif state is RECONCILING:
+            self._reconcile()
+
+    def _reconcile(self) -> None:
+        """Fetch from the partitions of the target assignment whose topics have known names."""
+        membership = self._membership
+        incarnation, target, version = membership.incarnation, membership.target, self._metadata.update_version
+        known = self._metadata.topic_names
+        found = {topic_id: known.get(topic_id) or self._names.get(topic_id) for topic_id in target.partitions}
+        self._names = {topic_id: name for topic_id, name in found.items() if name is not None}
+        partitions = sorted(
+            TopicPartition(name, number)
+            for topic_id, name in self._names.items()
+            for number in target.partitions[topic_id]
+        )
+        if partitions != sorted(self._subscriptions.assigned_partitions()):
+            self._subscriptions.assign_from_subscribed(partitions)
+            self._metrics.rebalance.record(1)
+            self._log.info(
+                "Assigned by the coordinator in epoch %d: %s", membership.generation.generation_id, names(partitions)
+            )
+        unknown = [str(topic_id) for topic_id, name in found.items() if name is None]
+        if unknown:
+            self._log.info("Waiting for metadata of assigned topics with the ids %s", ", ".join(sorted(unknown)))
+            self._metadata.request_update(False)
+            self._unresolved = (target, version)
+            return
+        self._unresolved = None
+        membership.reconciled(incarnation, target)
+
+    def _drop_assignment(self) -> None:
+        self._names = {}
+        self._unresolved = None
+        self._subscriptions.assign_from_subscribed(())
+
+
+class ShareHeartbeatRequestManager(ConsumerHeartbeatRequestManager):
+    """Sends heartbeats, and tracks the time since the application last polled.
+
+    Members do not report which partitions they have, because several members have the same ones. Thread: the holder of
+    the I/O lease.
+    """
+
+    request_name = "ShareGroupHeartbeat"
+
+    def _builder(self, beat: Beat) -> RequestBuilder:
+        """Return a request with the fields that have changed since the last one; with all, if the member joins."""
+        if beat.is_joining:
+            self._sent = SentFields()
+        fields: dict[str, Any] = {}
+        if not beat.is_leaving:
+            subscription = self._subscriptions.subscription()
+            if self._sent.subscription is None:
+                fields["rack_id"] = self._config.rack_id
+            if subscription != self._sent.subscription:
+                fields["subscribed_topic_names"] = sorted(subscription)
+                self._sent.subscription = subscription
+        request = ShareGroupHeartbeatRequest(
+            group_id=self._config.group_id, member_id=beat.member_id, member_epoch=beat.member_epoch, **fields
+        )
+        return RequestBuilder(request)
+
+    def _lost_because(self, beat: Beat, error: errors.BrokerError) -> str:
+        if isinstance(error, errors.UnknownMemberIdError):
+            return (
+                "the coordinator had removed it, most likely as it heard no heartbeat for the group's session timeout "
+                "(share.session.timeout.ms; the process was paused, starved of CPU or of the GIL, or cut off)"
+            )
+        return super()._lost_because(beat, error)
+
+    def _translated(self, error: errors.BrokerError) -> KafkaError:
+        """Return an error that says what to do."""
+        group_id = self._config.group_id
+        if isinstance(error, errors.GroupAuthorizationError):
+            return group_denied(self._log.principal, group_id)
+        if isinstance(error, errors.GroupMaxSizeReachedError):
+            return errors.GroupMaxSizeReachedError(
+                f"share group {group_id!r} has as many members as the brokers allow (group.share.max.size)"
+            )
+        if isinstance(error, errors.GroupIdNotFoundError):
+            return errors.GroupIdNotFoundError(
+                f"group {group_id!r} is not a share group: {error}. Choose another group.id, or delete that group"
+            )
+        if isinstance(error, UnsupportedVersionError):
+            return UnsupportedVersionError(
+                f"the brokers do not serve share groups: {error}. They need Kafka 4.1 or later with the feature "
+                "share.version at 1 (kafka-features.sh upgrade --feature share.version=1)"
+            )
+        return error
 
 
 class ShareCoordinator:
@@ -103,16 +270,16 @@ class ShareCoordinator:
         if self._subscriptions.has_auto_assigned_partitions():
             self._subscriptions.assign_from_subscribed(())
         with self._client.lease:
-            future = self._heartbeats.leave(DEFAULT, reason)
+            future = self._heartbeats.leave(GroupMembershipOperation.DEFAULT, reason)
         if future is not None:
             yield Round(Timer(self._clock, 0), wakeup=False)
         return future
 
     def recover(self) -> None:
-        """Leave the group if the application has unsubscribed: an exception may have ended the call before it did."""
+        """Leave the group if the application has unsubscribed and an exception interrupted that call."""
         if not self._subscriptions.has_auto_assigned_partitions():
             with self._client.lease:
-                self._heartbeats.leave(DEFAULT, "the consumer unsubscribed from all topics")
+                self._heartbeats.leave(GroupMembershipOperation.DEFAULT, "the consumer unsubscribed from all topics")
 
     def close(self, timer: Timer) -> Steps[None]:
         """End the heartbeats and leave the group, within the timer."""
@@ -122,5 +289,5 @@ class ShareCoordinator:
             self._log.warning("Closing before the group coordinator has confirmed that this member left")
 
     def abandon(self) -> bool:
-        """Let the heartbeat thread end by itself, as nothing will close this; return whether there is one."""
+        """Let the heartbeat thread of an unclosed consumer end by itself; return whether there is one."""
         return self.heartbeat_thread.abandon()

@@ -1,18 +1,100 @@
-"""The records that one poll of a share consumer returns, and their acknowledgements (Java: ShareFetch)."""
+"""Acquired records on their way from a response to a poll of a share consumer.
+
+Java: ShareFetchConfig, ShareFetch, ShareCompletedFetch, ShareFetchBuffer, ShareFetchCollector.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
 
-from pykclient.consumer.share.acknowledge_type import AcknowledgeType
-from pykclient.consumer.share.acknowledgements import GAP, Acknowledgements, NodeAcknowledgements
-from pykclient.errors import IllegalStateError
+from pykclient import errors
+from pykclient.caused_errors import caused_by, innermost
+from pykclient.consumer.share.acknowledgements import GAP, Acknowledgements, AcknowledgeType, NodeAcknowledgements
+from pykclient.errors import (
+    CorruptRecordError,
+    IllegalStateError,
+    KafkaError,
+    RecordDeserializationError,
+    RemoteProtocolError,
+    TopicAuthorizationError,
+    for_code,
+)
+from pykclient.network.failures import topics_denied
+from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
+from pykclient.record.memory_records import MemoryRecords
+from pykclient.record.record_batch import MAX_INT32, MAX_INT64, CursorOwner
+from pykclient.serialization import definition_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Set
 
-    from pykclient.errors import KafkaError
+    from pykclient.clock import Clock
+    from pykclient.config.abstract_config import AbstractConfig
+    from pykclient.consumer.completed_fetch import Deserializers
+    from pykclient.consumer.consumer_metadata import ConsumerMetadata
+    from pykclient.consumer.share.share_metrics import ShareFetchMetricsAggregator
+    from pykclient.log_context import LogContext
+    from pykclient.protocol.messages.share_fetch import ShareFetchResponse
+    from pykclient.record.record_batch import RecordBatch
     from pykclient.types import ConsumerRecord, TopicIdPartition, TopicPartition
+
+#: Brokers return whole batches, so there may be more than ``max.poll.records`` records.
+BATCH_OPTIMIZED: Final = 0
+#: Brokers return at most ``max.poll.records`` records (KIP-1206).
+RECORD_LIMIT: Final = 1
+_ACQUIRE_MODES = {"batch_optimized": BATCH_OPTIMIZED, "record_limit": RECORD_LIMIT}
+
+
+class ShareFetchConfig:
+    """The settings of fetches: sizes in bytes, and waits. Thread: any."""
+
+    __slots__ = (
+        "acquire_mode",
+        "check_crcs",
+        "max_bytes",
+        "max_decompressed_bytes",
+        "max_poll_records",
+        "max_wait_ms",
+        "min_bytes",
+        "retry_backoff_ms",
+    )
+
+    def __init__(
+        self,
+        *,
+        min_bytes: int = 1,
+        max_bytes: int = 52_428_800,
+        max_wait_ms: int = 500,
+        max_poll_records: int = 500,
+        check_crcs: bool = True,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+        retry_backoff_ms: int = 100,
+        acquire_mode: int = BATCH_OPTIMIZED,
+    ) -> None:
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.max_wait_ms = max_wait_ms
+        self.max_poll_records = max_poll_records
+        self.check_crcs = check_crcs
+        self.max_decompressed_bytes = max_decompressed_bytes
+        self.retry_backoff_ms = retry_backoff_ms
+        self.acquire_mode = acquire_mode
+
+    @classmethod
+    def from_config(cls, config: AbstractConfig) -> ShareFetchConfig:
+        """Return the settings of a share consumer's configuration."""
+        return cls(
+            min_bytes=config.get_int("fetch.min.bytes"),
+            max_bytes=config.get_int("fetch.max.bytes"),
+            max_wait_ms=config.get_int("fetch.max.wait.ms"),
+            max_poll_records=config.get_int("max.poll.records"),
+            check_crcs=config.get_bool("check.crcs"),
+            max_decompressed_bytes=config.get_int("max.decompressed.batch.bytes"),
+            retry_backoff_ms=config.get_int("retry.backoff.ms"),
+            acquire_mode=_ACQUIRE_MODES[config.get_str("share.acquire.mode").lower()],
+        )
 
 
 class ShareInFlightBatch:
@@ -62,7 +144,7 @@ class ShareInFlightBatch:
         self.in_flight[record.offset] = record
 
     def add_gap(self, offset: int) -> None:
-        """Acknowledge an offset that has no record, for instance as compaction has removed it."""
+        """Acknowledge an offset without a record, for instance after compaction."""
         self.acknowledgements.types[offset] = GAP
 
     def fail(self, offsets: frozenset[int], kind: AcknowledgeType) -> None:
@@ -97,7 +179,7 @@ class ShareInFlightBatch:
         self.failed_offsets |= other.failed_offsets
 
     def take_acknowledged(self) -> Acknowledgements:
-        """Return the acknowledgements, which are about to be sent, and drop their records."""
+        """Return the acknowledgements to send, and drop their records."""
         taken, self.acknowledgements = self.acknowledgements, Acknowledgements()
         for offset in self._acknowledged:
             record = self.in_flight.pop(offset)
@@ -108,7 +190,7 @@ class ShareInFlightBatch:
         return taken
 
     def renewed(self, acknowledgements: Acknowledgements) -> None:
-        """Note the broker's answer to acknowledgements of which some may be renewals."""
+        """Process the broker's answer to acknowledgements, which may include renewals."""
         for offset, kind in acknowledgements.types.items():
             record = self._renewing.pop(offset, None)
             if record is not None and kind == AcknowledgeType.RENEW and acknowledgements.error is None:
@@ -138,7 +220,7 @@ class ShareFetch:
         self.returned = False
 
     def can_add(self, node_id: int, partition: TopicIdPartition) -> bool:
-        """Return False for records of another broker, or of another topic, than those of the partition so far.
+        """Return False if the records' broker or topic differs from that of the partition so far.
 
         Their acknowledgements go to the broker that has delivered them.
         """
@@ -214,7 +296,7 @@ class ShareFetch:
             batch.acknowledge_rest(kind, waiting.get(tp, frozenset()))
 
     def take_acknowledged(self) -> list[NodeAcknowledgements]:
-        """Return the acknowledgements, which are about to be sent, and drop their records."""
+        """Return the acknowledgements to send, and drop their records."""
         taken = []
         for batch in self._batches.values():
             acknowledgements = batch.take_acknowledged()
@@ -225,7 +307,7 @@ class ShareFetch:
     def renewed(
         self, partition: TopicIdPartition, acknowledgements: Acknowledgements, lock_timeout_ms: int | None
     ) -> None:
-        """Note the broker's answer to acknowledgements of which some may be renewals."""
+        """Process the broker's answer to acknowledgements, which may include renewals."""
         batch = self._batches.get(partition.topic_partition)
         if batch is not None and batch.partition == partition and batch.has_renewals:
             batch.renewed(acknowledgements)
@@ -241,3 +323,366 @@ class ShareFetch:
     def has_renewals(self) -> bool:
         """True if locks of records are being renewed, or were since the last poll."""
         return any(batch.has_renewals for batch in self._batches.values())
+
+
+#: Far more than a broker locks for one partition (``group.share.partition.max.record.locks``).
+MAX_ACQUIRED = 1_000_000
+
+
+class ShareCompletedFetch:
+    """The batches of one partition, and which of their records are acquired for this consumer.
+
+    A response has whole batches, also with records that are acquired for others. An acquired offset without a record
+    is a gap. The locks have expired by ``lock_end_ms``. Thread: application.
+    """
+
+    __slots__ = (
+        "_acquired",
+        "_bytes_read",
+        "_metric_aggregator",
+        "_pending",
+        "_position",
+        "_records",
+        "_records_read",
+        "is_consumed",
+        "lock_end_ms",
+        "lock_timeout_ms",
+        "node_id",
+        "partition",
+        "partition_data",
+    )
+
+    def __init__(
+        self,
+        node_id: int,
+        partition: TopicIdPartition,
+        partition_data: ShareFetchResponse.PartitionData,
+        lock_timeout_ms: int | None,
+        lock_end_ms: int,
+        metric_aggregator: ShareFetchMetricsAggregator,
+    ) -> None:
+        self.node_id = node_id
+        self.partition = partition
+        self.partition_data = partition_data
+        self.lock_timeout_ms = lock_timeout_ms
+        self.lock_end_ms = lock_end_ms
+        self._metric_aggregator = metric_aggregator
+        self.is_consumed = False
+        self._records = MemoryRecords(partition_data.records) if partition_data.records else MemoryRecords.EMPTY
+        self._position = 0  # of the next batch
+        # The acquired records of the last batch that are not deserialized yet.
+        self._pending: deque[ConsumerRecord[Any, Any]] = deque()
+        self._acquired = self._acquired_offsets()
+        self._records_read = self._bytes_read = 0
+
+    def _acquired_offsets(self) -> deque[tuple[int, int]]:
+        """Return the acquired offsets with their delivery counts, in ascending order.
+
+        Raises:
+            RemoteProtocolError: they are more than any broker acquires.
+        """
+        ranges = self.partition_data.acquired_records
+        if sum(max(0, each.last_offset - each.first_offset + 1) for each in ranges) > MAX_ACQUIRED:
+            raise RemoteProtocolError(
+                f"the broker claims to have acquired more than {MAX_ACQUIRED} records of "
+                f"{self.partition.topic_partition} for one fetch"
+            )
+        acquired: dict[int, int] = {}
+        for each in ranges:
+            for offset in range(each.first_offset, each.last_offset + 1):
+                acquired.setdefault(offset, each.delivery_count)
+        return deque(sorted(acquired.items()))
+
+    def fetch_records(
+        self, config: ShareFetchConfig, deserializers: Deserializers, max_records: int, *, may_fail: bool
+    ) -> tuple[ShareInFlightBatch, KafkaError | None]:
+        """Return at least ``max_records`` records, if there are as many, up to the end of a batch.
+
+        If the next record cannot be read, it is acknowledged, and returned is the error to raise. That happens only
+        with ``may_fail`` and if there is no record before it to return.
+        """
+        result = ShareInFlightBatch(self.node_id, self.partition)
+        try:
+            while self._pending or len(result.in_flight) < max_records:
+                if self._pending:
+                    self._deliver(result, deserializers)
+                elif not self._next_batch(config, result):
+                    break
+        except _UnreadableError as unreadable:
+            if not may_fail or result.in_flight:
+                return result, None
+            self._skip(unreadable, result)
+            return result, unreadable.error
+        return result, None
+
+    def drain(self) -> None:
+        """Release the response, and record metrics of what was read from it."""
+        if not self.is_consumed:
+            self.is_consumed = True
+            self._records = MemoryRecords.EMPTY
+            self.partition_data.records = None
+            self._metric_aggregator.record(self.partition.topic_partition, self._bytes_read, self._records_read)
+
+    def release(self) -> ShareInFlightBatch:
+        """Release all records that were not returned, and drain."""
+        result = ShareInFlightBatch(self.node_id, self.partition)
+        offsets = [record.offset for record in self._pending] + [offset for offset, _ in self._acquired]
+        result.fail(frozenset(offsets), AcknowledgeType.RELEASE)
+        self._pending.clear()
+        self._acquired.clear()
+        self.drain()
+        return result
+
+    # --- records -----------------------------------------------------------------------------------------------------
+
+    def _deliver(self, result: ShareInFlightBatch, deserializers: Deserializers) -> None:
+        """Deserialize the next record and add it to ``result``."""
+        record = self._pending[0]
+        key, value, part = record.key, record.value, "key"
+        try:
+            if key is not None and deserializers.key is not None:
+                key = deserializers.key(record.topic, record.headers, key)
+            part = "value"
+            if value is not None and deserializers.value is not None:
+                value = deserializers.value(record.topic, record.headers, value)
+        except Exception as error:
+            raise _UnreadableError(self._deserialization_error(record, part, deserializers, error)) from error
+        record.key = key
+        record.value = value
+        result.add(record)
+        self._pending.popleft()
+        self._records_read += 1
+        self._bytes_read += max(0, record.serialized_key_size) + max(0, record.serialized_value_size)
+
+    def _deserialization_error(
+        self, record: ConsumerRecord[Any, Any], part: str, deserializers: Deserializers, error: Exception
+    ) -> RecordDeserializationError:
+        tp, offset = self.partition.topic_partition, record.offset
+        deserializer = deserializers.key if part == "key" else deserializers.value
+        assert deserializer is not None
+        failure = RecordDeserializationError(
+            f"the {part} of the record at offset {offset} of {tp} cannot be deserialized by "
+            f"{definition_of(deserializer)}: {type(error).__name__}: {error}. The record is released, so that it is "
+            "delivered again until the group's limit of deliveries; with share.acknowledgement.mode=explicit, "
+            f"acknowledge({tp.topic!r}, {tp.partition}, {offset}, AcknowledgeType.REJECT) discards it",
+            tp,
+            offset,
+            part,
+            record,
+        )
+        failure.__cause__ = error
+        made = caused_by(failure, innermost(error))
+        made.__cause__ = error
+        return made
+
+    # --- batches -----------------------------------------------------------------------------------------------------
+
+    def _next_batch(self, config: ShareFetchConfig, result: ShareInFlightBatch) -> bool:
+        """Decode the next batch into ``_pending``. Return False at the end, where all that remains are gaps."""
+        try:
+            batch = self._records.batch_at(self._position)
+        except KafkaError as error:
+            raise _UnreadableError(self._unreadable(error), self._acquired_until(MAX_INT64), is_batch=False) from error
+        if batch is None:
+            while self._acquired:
+                result.add_gap(self._acquired.popleft()[0])
+            self.drain()
+            return False
+        try:
+            if config.check_crcs:
+                batch.ensure_valid()
+            records = [] if batch.is_control_batch else self._decode(batch, config)
+        except KafkaError as error:
+            raise _UnreadableError(self._unreadable(error, batch), self._acquired_until(batch.last_offset)) from error
+        self._position += len(batch.buffer)
+        acquired = self._acquired
+        for record in records:
+            while acquired and acquired[0][0] < record.offset:
+                result.add_gap(acquired.popleft()[0])
+            if acquired and acquired[0][0] == record.offset:
+                record.delivery_count = acquired.popleft()[1]
+                self._pending.append(record)
+        while acquired and acquired[0][0] <= batch.last_offset:
+            result.add_gap(acquired.popleft()[0])
+        return True
+
+    def _decode(self, batch: RecordBatch, config: ShareFetchConfig) -> list[ConsumerRecord[Any, Any]]:
+        """Return the records of a batch from the first acquired one on, with keys and values as bytes."""
+        if not self._acquired:
+            return []
+        owner = CursorOwner(*self.partition.topic_partition)
+        cursor = batch.cursor(owner, self._acquired[0][0], config.max_decompressed_bytes)
+        records: list[ConsumerRecord[Any, Any]] = []
+        while not cursor.exhausted:
+            records += cursor.next_records(MAX_INT32)
+        return records
+
+    def _acquired_until(self, last_offset: int) -> frozenset[int]:
+        return frozenset(offset for offset, _ in self._acquired if offset <= last_offset)
+
+    def _unreadable(self, error: KafkaError, batch: RecordBatch | None = None) -> KafkaError:
+        """Return the error of a batch, or of bytes that are no batch."""
+        tp = self.partition.topic_partition
+        if batch is None:
+            where, what = "", "All records that follow in the response are released"
+        else:
+            where = f" at offsets {batch.base_offset} to {batch.last_offset}"
+            is_corrupt = isinstance(error, CorruptRecordError)
+            what = f"The acquired records of the batch are {'rejected' if is_corrupt else 'released'}"
+        failure = (CorruptRecordError if isinstance(error, CorruptRecordError) else KafkaError)(
+            f"cannot read the records of {tp}{where}: {error}. {what}"
+        )
+        failure.__cause__ = error
+        return failure
+
+    def _skip(self, unreadable: _UnreadableError, result: ShareInFlightBatch) -> None:
+        """Acknowledge what cannot be read, and go on behind it."""
+        error = unreadable.error
+        if isinstance(error, RecordDeserializationError):
+            result.fail(frozenset((self._pending.popleft().offset,)), AcknowledgeType.RELEASE)
+            return
+        batch = self._records.batch_at(self._position) if unreadable.is_batch else None
+        kind = AcknowledgeType.RELEASE
+        if batch is None:
+            self._position = len(self._records.buffer)
+        else:
+            self._position += len(batch.buffer)
+            if isinstance(error, CorruptRecordError):
+                kind = AcknowledgeType.REJECT
+        result.fail(unreadable.offsets, kind)
+        while self._acquired and self._acquired[0][0] in unreadable.offsets:
+            self._acquired.popleft()
+
+    def __repr__(self) -> str:
+        return f"ShareCompletedFetch({self.partition}, from broker {self.node_id})"
+
+
+class _UnreadableError(Exception):
+    """A record, a batch, or bytes that are no batch (``is_batch`` is False), with the error to raise."""
+
+    def __init__(self, error: KafkaError, offsets: frozenset[int] = frozenset(), *, is_batch: bool = True) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.offsets = offsets
+        self.is_batch = is_batch
+
+
+#: After these errors a new leader or fresh metadata is enough; the number is the level of the log.
+_MENDED_BY_METADATA: dict[type[KafkaError], int] = {
+    errors.NotLeaderOrFollowerError: logging.DEBUG,
+    errors.ReplicaNotAvailableError: logging.DEBUG,
+    errors.KafkaStorageError: logging.DEBUG,
+    errors.FencedLeaderEpochError: logging.DEBUG,
+    errors.OffsetNotAvailableError: logging.DEBUG,
+    errors.LeaderNotAvailableError: logging.DEBUG,
+    errors.UnknownTopicOrPartitionError: logging.WARNING,
+    errors.UnknownTopicIdError: logging.WARNING,
+    errors.InconsistentTopicIdError: logging.WARNING,
+}
+
+
+class ShareFetchBuffer:
+    """The responses that no poll has returned yet, by partition.
+
+    ``add`` and ``clear`` belong to the holder of the I/O lease. Thread: application, for all else.
+    """
+
+    __slots__ = ("_clock", "_config", "_deserializers", "_log", "_metadata", "_next_in_line", "_waiting")
+
+    def __init__(
+        self,
+        log_context: LogContext,
+        metadata: ConsumerMetadata,
+        config: ShareFetchConfig,
+        deserializers: Deserializers,
+        clock: Clock,
+    ) -> None:
+        self._clock = clock
+        self._log = log_context.logger(__name__)
+        self._metadata = metadata
+        self._config = config
+        self._deserializers = deserializers
+        self._waiting: deque[ShareCompletedFetch] = deque()
+        self._next_in_line: ShareCompletedFetch | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there is nothing to return or to raise."""
+        return not self._waiting and (self._next_in_line is None or self._next_in_line.is_consumed)
+
+    def add(self, completed: ShareCompletedFetch) -> None:
+        self._waiting.append(completed)
+
+    def clear(self) -> None:
+        """Drop everything, as the records are no longer locked for this consumer."""
+        self._waiting.clear()
+        self._next_in_line = None
+
+    def release_all(self) -> list[NodeAcknowledgements]:
+        """Drop everything, and return acknowledgements that release the records."""
+        waiting = ([] if self._next_in_line is None else [self._next_in_line]) + list(self._waiting)
+        self.clear()
+        released = []
+        for completed in waiting:
+            fetch = ShareFetch()
+            fetch.add(completed.release(), None)
+            released += fetch.take_acknowledged()
+        return released
+
+    def collect(self) -> ShareFetch:
+        """Return the records for one poll, of whole batches.
+
+        An error is put into ``error`` of the result, and only if there is no record before it to return.
+        """
+        fetch = ShareFetch()
+        while (wanted := self._config.max_poll_records - fetch.num_records) > 0:
+            completed = self._next_in_line
+            if completed is None or completed.is_consumed:
+                if not self._waiting:
+                    break
+                completed = self._waiting[0]
+                if completed.partition_data.error_code:
+                    if not self._handle_error(completed, fetch):
+                        break
+                    continue
+                self._next_in_line = self._waiting.popleft()
+            if self._clock.now_ms() >= completed.lock_end_ms:
+                # Other members may have processed them; if not, the broker delivers them again.
+                tp = completed.partition.topic_partition
+                self._log.info("Dropping fetched records of %s, as their locks expired before a poll took them", tp)
+                completed.drain()
+                continue
+            if not fetch.can_add(completed.node_id, completed.partition):
+                break  # the leader has changed; the next poll returns these
+            batch, error = completed.fetch_records(
+                self._config, self._deserializers, wanted, may_fail=not fetch.num_records
+            )
+            fetch.add(batch, completed.lock_timeout_ms)
+            if error is not None:
+                fetch.error = error
+                break
+            if not completed.is_consumed:
+                break  # an error follows, or there are enough records
+        return fetch
+
+    def _handle_error(self, completed: ShareCompletedFetch, fetch: ShareFetch) -> bool:
+        """Handle the error of a partition. Return False if it ends the collection."""
+        tp = completed.partition.topic_partition
+        error = for_code(completed.partition_data.error_code, completed.partition_data.error_message)
+        level = _MENDED_BY_METADATA.get(type(error)) if error is not None else None
+        if level is not None:
+            self._log.log(level, "Fetching from %s failed, requesting metadata: %s", tp, error)
+            self._metadata.request_update(False)
+        elif isinstance(error, (errors.UnknownLeaderEpochError, errors.UnknownServerError)):
+            self._log.warning("Fetching from %s failed: %s", tp, error)
+        else:
+            if fetch.num_records:
+                return False  # the next poll raises it
+            if isinstance(error, TopicAuthorizationError):
+                self._log.warning("Not authorized to read %s", tp)
+                fetch.error = topics_denied(self._log.principal, [tp.topic], "READ")
+            else:
+                fetch.error = error
+        self._waiting.popleft()
+        completed.drain()
+        return fetch.error is None

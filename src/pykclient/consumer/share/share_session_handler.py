@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from pykclient.consumer.share.share_fetch_config import BATCH_OPTIMIZED, RECORD_LIMIT
+from pykclient.consumer.share.share_fetch import BATCH_OPTIMIZED, RECORD_LIMIT
 from pykclient.errors import (
     InvalidShareSessionEpochError,
     ShareSessionLimitReachedError,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.consumer.share.acknowledgements import Acknowledgements
-    from pykclient.consumer.share.share_fetch_config import ShareFetchConfig
+    from pykclient.consumer.share.share_fetch import ShareFetchConfig
     from pykclient.errors import KafkaError
     from pykclient.log_context import LogContext
     from pykclient.types import TopicIdPartition, TopicPartition
@@ -78,7 +78,7 @@ class ShareSessionHandler:
         *,
         takes_records: bool = True,
     ) -> RequestBuilder | None:
-        """Return a request that makes the session have exactly ``wanted``.
+        """Return a request that sets the session's partitions to exactly ``wanted``.
 
         Without ``takes_records`` it asks for no records, and if there is nothing to say, the result is None. A request
         that renews locks asks for no records either, because the broker would hold it back.
@@ -164,7 +164,7 @@ class ShareSessionHandler:
         return RequestBuilder(request, _min_version(renews, BATCH_OPTIMIZED))
 
     def handle_response(self, error: KafkaError | None) -> None:
-        """Go to the next epoch, or begin a new session if ``error``, that of the whole response, demands it."""
+        """Advance to the next epoch, or begin a new session if the top-level ``error`` requires it."""
         if error is not None:
             self._log.info("Broker %d refused a share request in epoch %d: %s", self._node_id, self.epoch, error)
         if isinstance(error, _SESSION_LOST):

@@ -22,7 +22,7 @@ class Session(Protocol):
 
     @property
     def uses_token(self) -> bool:
-        """True if the client has logged in by a delegation token, so it may not manage tokens (KIP-48)."""
+        """True if the client authenticated with a delegation token, so it may not manage tokens (KIP-48)."""
 
 
 class Authenticator(Protocol):
@@ -47,10 +47,10 @@ class Authenticator(Protocol):
         """The client's session, for a server; None on the client's side."""
 
     def start(self, resume: Callable[[], object]) -> None:
-        """Set what to call, from any thread, when ``next_frame`` may return a frame although none was received."""
+        """Set the callback, invoked on any thread, for when ``next_frame`` has a frame without having received one."""
 
     def next_frame(self, now_ms: int) -> Sequence[BytesLike] | None:
-        """Return the frame to send now, with its size prefix, as buffers; None while it is the peer's turn."""
+        """Return the next frame to send, with its size prefix, as buffers; None while waiting for the peer."""
 
     def receive(self, frame: Frame, now_ms: int) -> bool:
         """Process a frame, without its size prefix.

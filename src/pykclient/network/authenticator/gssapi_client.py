@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from pykclient.errors import AuthenticationError, ConfigError, SaslAuthenticationError
-from pykclient.network.authenticator.refreshing_login import no_credentials
+from pykclient.network.authenticator.sasl_client import no_credentials
 
 MECHANISM: Final = "GSSAPI"
 
@@ -20,7 +20,7 @@ _MOST_KEPT: Final = 64
 
 
 class KerberosSettings(NamedTuple):
-    """The client's own identity, and the service under which brokers are known. None: as the environment says."""
+    """The client's principal, and the brokers' service name. None means the environment's default."""
 
     service: str
     target: Any = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,25 +15,27 @@ from pykclient.config import jaas_config
 from pykclient.config.config_def import Password, white_space_remark
 from pykclient.config.jaas_config import JaasEntry, parse_jaas_config
 from pykclient.errors import ConfigError
-from pykclient.network.authenticator import scram_formatter
+from pykclient.network.authenticator import Authenticator, scram
 from pykclient.network.authenticator.aws_msk_iam import MECHANISM as AWS_MSK_IAM
-from pykclient.network.authenticator.oauth_bearer import MECHANISM as OAUTHBEARER
-from pykclient.network.authenticator.oauth_bearer import BearerToken, OAuthBearerSaslClient
-from pykclient.network.authenticator.plain import MECHANISM as PLAIN
-from pykclient.network.authenticator.plain import PlainLogin
-from pykclient.network.authenticator.sasl_client import Login
+from pykclient.network.authenticator.oauth_bearer import (
+    MECHANISM as OAUTHBEARER,
+    BearerToken,
+    OAuthBearerSaslClient,
+)
+from pykclient.network.authenticator.sasl_client import PLAIN_MECHANISM as PLAIN, Login, PlainLogin
+from pykclient.network.authenticator.sasl_client_authenticator import SaslClientAuthenticator
 from pykclient.network.authenticator.scram import ScramLogin
+from pykclient.network.selectable import SocketAddress
+from pykclient.network.transport_layer import TransportLayer
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from pykclient.network.authenticator.refreshing_login import RefreshWindow
+    from pykclient.network.authenticator.sasl_client import RefreshWindow
 
 _logger = logging.getLogger(__name__)
-
 #: The mechanisms that this client knows.
-MECHANISMS: Final = (PLAIN, *scram_formatter.HASHES, OAUTHBEARER, "GSSAPI", AWS_MSK_IAM)
-
+MECHANISMS: Final = (PLAIN, *scram.HASHES, OAUTHBEARER, "GSSAPI", AWS_MSK_IAM)
 _ENDPOINT_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 _CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
 _CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105 - a key
@@ -137,7 +140,7 @@ def _username_and_password(
 
 def _aws_msk_iam_login(config: Mapping[str, Any], options: Mapping[str, str]) -> Login:
     from pykclient.network.authenticator.aws_msk_iam import credentials_source, new_client
-    from pykclient.network.authenticator.refreshing_login import RefreshingLogin
+    from pykclient.network.authenticator.sasl_client import RefreshingLogin
 
     unknown = sorted(options.keys() - {"awsProfileName"})
     if unknown:
@@ -169,8 +172,8 @@ def _gssapi_login(config: Mapping[str, Any], options: Mapping[str, str]) -> Logi
 
 
 def _oauth_bearer_login(config: Mapping[str, Any], options: Mapping[str, str]) -> Login:
-    from pykclient.network.authenticator.refreshing_login import RefreshingLogin
-    from pykclient.network.authenticator.token_providers import checked
+    from pykclient.network.authenticator.oauth_bearer import checked
+    from pykclient.network.authenticator.sasl_client import RefreshingLogin
 
     fetch = _token_source(config, options)
     return RefreshingLogin(
@@ -184,7 +187,7 @@ def _oauth_bearer_login(config: Mapping[str, Any], options: Mapping[str, str]) -
 
 def refresh_window(config: Mapping[str, Any]) -> RefreshWindow:
     """Return when to refresh credentials that expire."""
-    from pykclient.network.authenticator.refreshing_login import RefreshWindow
+    from pykclient.network.authenticator.sasl_client import RefreshWindow
 
     prefix = "sasl.login.refresh"
     return RefreshWindow(
@@ -197,7 +200,7 @@ def refresh_window(config: Mapping[str, Any]) -> RefreshWindow:
 
 def _token_source(config: Mapping[str, Any], options: Mapping[str, str]) -> Callable[[], BearerToken]:
     """Return the function that gets tokens: the provider, the endpoint, a file, or claims that nobody signs."""
-    from pykclient.network.authenticator.token_providers import file_provider, provider_of, unsecured_provider
+    from pykclient.network.authenticator.oauth_bearer import file_provider, provider_of, unsecured_provider
 
     provider, url = config["sasl.oauth.token.provider"], config[_ENDPOINT_URL]
     unsecured = unsecured_provider(options, SYSTEM_CLOCK.wall_ms)
@@ -376,3 +379,35 @@ def _request_of(
         )
     credentials = ClientCredentials(client_id, secret, scope, config["sasl.oauthbearer.header.urlencode"])
     return credentials.headers, credentials.form
+
+
+class SaslAuthenticators:
+    """Authenticators that share a login. Thread: io."""
+
+    __slots__ = ("_client_id", "_rng", "login")
+
+    def __init__(self, login: Login, client_id: str, rng: random.Random | None = None) -> None:
+        self.login = login
+        self._client_id = client_id
+        self._rng = rng or random.Random()
+
+    def new_authenticator(
+        self,
+        id: str,  # noqa: ARG002 - the seam's signature
+        address: SocketAddress | None,
+        transport: TransportLayer,  # noqa: ARG002
+    ) -> Authenticator:
+        assert address is not None, "clients connect; they do not accept"
+        return SaslClientAuthenticator(self.login, address.host, address.port, self._client_id, self._rng)
+
+    def close(self) -> None:
+        self.login.close()
+
+
+def sasl_authenticators(config: Mapping[str, Any]) -> SaslAuthenticators:
+    """Return the authenticators for the ``sasl.*`` keys of a client's configuration.
+
+    Raises:
+        ConfigError: the mechanism is unknown, or its credentials are missing or contradictory.
+    """
+    return SaslAuthenticators(login_for(config), config["client.id"] or "pykclient")

@@ -16,7 +16,7 @@ from pykclient.errors import (
     for_code,
 )
 from pykclient.network.authenticator.sasl_client import Login, SaslClient
-from pykclient.network.connection_failures import shown_text
+from pykclient.network.failures import shown_text
 from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import BytesLike
 from pykclient.protocol.api_keys import ApiKeys

@@ -1,11 +1,18 @@
 """Tokens from an identity provider over HTTP: OAuth's client credentials grant, with a secret (KIP-768) or an assertion
 (KIP-1258), and its JWT bearer grant (KIP-1139; Java: HttpJwtRetriever).
+
+HTTP requests to identity providers, each of which has one deadline.
+
+The timeout of the standard library is that of each single read. A server that sends a byte now and then would hold up
+the thread that fetches tokens for hours.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import http.client
+import io
 import json
 import random
 import ssl
@@ -13,42 +20,169 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.config.config_def import Password
 from pykclient.errors import SaslAuthenticationError
-from pykclient.network.authenticator import token_http
 from pykclient.network.authenticator.assertions import AssertionSource
-from pykclient.network.authenticator.oauth_bearer import BearerToken
-from pykclient.network.authenticator.token_providers import expiry_of_jwt
-from pykclient.network.connection_failures import shown_text
+from pykclient.network.authenticator.oauth_bearer import BearerToken, expiry_of_jwt
+from pykclient.network.failures import shown_text
 from pykclient.network.tls.ssl_failures import speaks_no_tls, verification_text
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+#: The shortest timeout of a read, in seconds. A timeout of 0 would make the socket non-blocking.
+_LEAST_S: Final = 0.001
+
+
+def opener(clock: Clock, context: Callable[[], ssl.SSLContext] | None) -> urllib.request.OpenerDirector:
+    """Return an opener for ``http`` and, with ``context``, which returns the context of a connection, for ``https``.
+
+    The ``timeout`` of its ``open`` is that of the whole response.
+    It does not follow redirects, so that credentials are not sent to another address.
+    """
+    return urllib.request.build_opener(_NoRedirects, _HttpHandler(clock), _HttpsHandler(clock, context))
+
+
+def _not_followed(*_: Any, **__: Any) -> Any:
+    """Leave a redirect to the default handler, which raises HTTPError, without reading its address."""
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    http_error_301 = http_error_302 = http_error_303 = http_error_307 = http_error_308 = _not_followed
+
+
+class _HttpHandler(urllib.request.HTTPHandler):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        new_connection: Any = functools.partial(_HttpConnection, clock=self._clock)
+        return self.do_open(new_connection, req)
+
+
+class _HttpsHandler(urllib.request.HTTPSHandler):
+    def __init__(self, clock: Clock, context: Callable[[], ssl.SSLContext] | None) -> None:
+        super().__init__()
+        self._clock = clock
+        self._new_context = context
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        new_connection: Any = functools.partial(
+            _HttpsConnection, clock=self._clock, context=None if self._new_context is None else self._new_context()
+        )
+        return self.do_open(new_connection, req)
+
+
+class _HttpConnection(http.client.HTTPConnection):
+    """A connection whose socket has a deadline from the time at which the connection object is created."""
+
+    def __init__(self, host: str, *, clock: Clock, timeout: float, **settings: Any) -> None:
+        super().__init__(host, timeout=timeout, **settings)
+        self._deadline = Deadline(clock, timeout)
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock: Any = TimedSocket(self.sock, self._deadline)
+
+
+class _HttpsConnection(http.client.HTTPSConnection):
+    """As ``_HttpConnection``, with TLS."""
+
+    def __init__(self, host: str, *, clock: Clock, timeout: float, **settings: Any) -> None:
+        super().__init__(host, timeout=timeout, **settings)
+        self._deadline = Deadline(clock, timeout)
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock: Any = TimedSocket(self.sock, self._deadline)
+
+
+class Deadline:
+    """The time at which a request must be complete."""
+
+    __slots__ = ("_clock", "_due_ms")
+
+    def __init__(self, clock: Clock, timeout_s: float) -> None:
+        self._clock = clock
+        self.restart(timeout_s)
+
+    def restart(self, timeout_s: float) -> None:
+        """Allow ``timeout_s`` from now on."""
+        self._due_ms = self._clock.now_ms() + int(timeout_s * 1000)
+
+    def apply_to(self, sock: Any) -> None:
+        """Set the timeout of a socket's next operation.
+
+        Raises:
+            TimeoutError: the time is over.
+        """
+        left_s = (self._due_ms - self._clock.now_ms()) / 1000
+        if left_s <= 0:
+            raise TimeoutError("the response took too long")
+        sock.settimeout(max(left_s, _LEAST_S))
+
+
+class TimedSocket:
+    """A socket for ``http.client`` with one deadline for all operations."""
+
+    def __init__(self, sock: Any, deadline: Deadline) -> None:
+        self._sock = sock
+        self._deadline = deadline
+
+    def sendall(self, data: bytes) -> None:
+        self._deadline.apply_to(self._sock)
+        self._sock.sendall(data)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        assert mode == "rb", mode
+        return io.BufferedReader(TimedReader(self._sock, self._deadline))
+
+    def close(self) -> None:
+        """Close the socket, once its readers are closed."""
+        self._sock.close()
+
+
+class TimedReader(io.RawIOBase):
+    """Reads from a socket until a deadline."""
+
+    def __init__(self, sock: Any, deadline: Deadline) -> None:
+        self._sock = sock
+        self._deadline = deadline
+        self._raw = sock.makefile("rb", 0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int | None:
+        self._deadline.apply_to(self._sock)
+        count: int | None = self._raw.readinto(buffer)
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
 
 #: The remedy if nobody trusts the issuer of the provider's certificate.
 TRUST: Final = (
     "set https.ca.location (or ssl.truststore.location, ssl_cafile) to the certificate of the authority that issued it"
 )
-
 #: The timeout of a request, unless it is configured.
 DEFAULT_TIMEOUT_MS: Final = 4_000
-
 #: The largest response that is read, in bytes.
 _MOST_BYTES: Final = 1024 * 1024
-
 #: The characters of a provider's own words that are shown.
 _MOST_SHOWN: Final = 300
-
 #: The longest lifetime of a token that counts, in seconds: some 30,000 years.
 _LONGEST_LIFETIME_S: Final = 1 << 40
-
 #: All attempts together take no longer than this before an error is reported, so that calls fail while someone waits.
 _MOST_RETRYING_MS: Final = 3_000
-
 _URL: Final = "sasl.oauthbearer.token.endpoint.url"
-
 _REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
-
 #: The status codes that may be different the next time.
 _RETRIABLE: Final = frozenset((408, 429, 500, 502, 503, 504))
 
@@ -91,7 +225,7 @@ class ClientCredentials(NamedTuple):
 
 
 class ClientAssertion(NamedTuple):
-    """Assertions instead of a client's secret, in the client credentials grant (KIP-1258)."""
+    """Client credentials grant with assertions instead of a secret (KIP-1258)."""
 
     source: AssertionSource
     client_id: str | None = None
@@ -148,7 +282,7 @@ class TokenEndpoint:
         self._extensions = dict(extensions)
         self._clock = clock
         self._rng = rng or random.Random()
-        self._opener = token_http.opener(clock, settings.context)
+        self._opener = opener(clock, settings.context)
         self._host = urllib.parse.urlsplit(settings.url).hostname
         self._name = shown_url(settings.url)
 
@@ -210,7 +344,7 @@ class TokenEndpoint:
         return self._token_in(body)
 
     def _tls_problem(self, error: ssl.SSLError) -> str | None:
-        """Return what is wrong if no retry helps against it."""
+        """Return the reason if no retry can help."""
         if isinstance(error, ssl.SSLCertVerificationError):
             name = f"use a host name that the certificate has in {_URL}"
             return verification_text(error, self._name, self._host, trust=self._settings.trust, name=name)

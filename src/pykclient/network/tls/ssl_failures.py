@@ -84,7 +84,7 @@ _NOT_TLS: Final = frozenset(("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PR
 def handshake_failure(
     error: ssl.SSLError, peer: str, host: str | None, is_first_answer: bool
 ) -> SslAuthenticationError | ConnectionError:
-    """Return the error that a handshake ends with; a ConnectionError may be retried.
+    """Return the error for a failed handshake; a ConnectionError may be retried.
 
     ``peer`` is the peer's address, ``host`` the name that its certificate must have. ``is_first_answer`` is true if the
     peer has sent nothing valid before.

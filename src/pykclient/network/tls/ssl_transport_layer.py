@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from pykclient.errors import AuthenticationError, SslAuthenticationError
 from pykclient.network.byte_pump import BytePump, byte_pump
-from pykclient.network.connection_failures import shown_address
+from pykclient.network.failures import SuppressOSErrors, raise_if_of_signal_handler, shown_address
 from pykclient.network.frame_stream import CLOSED_BY_PEER, FrameStream, ReadingFrameStream
-from pykclient.network.memory_pool import MemoryPool
-from pykclient.network.network_receive import Frame, FrameReader
-from pykclient.network.network_send import NetworkSend
+from pykclient.network.network_receive import Frame, FrameReader, MemoryPool
+from pykclient.network.network_send import BytesLike, NetworkSend
 from pykclient.network.selectable import SocketAddress
-from pykclient.network.signal_errors import SuppressOSErrors, raise_if_of_signal_handler
-from pykclient.network.tls.ssl_engine import SslEngine
 from pykclient.network.tls.ssl_factory import ContextSettings, SslFactory, client_ssl_factory
 from pykclient.network.tls.ssl_failures import handshake_failure, text_of, without_tls
 from pykclient.network.transport_layer import PlaintextTransportLayer, plain_transport
@@ -25,22 +23,146 @@ from pykclient.protocol.headers import encode_request
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest
 
 if TYPE_CHECKING:
-    from pykclient.network.proxy.proxy_config import ProxyConfig
+    from pykclient.network.proxy import ProxyConfig
+
+#: Buffers from this size on are encrypted where they are. Smaller ones are joined first, because each call makes a TLS
+#: record of its own.
+_LARGE_BYTES: Final = 64 * 1024
+
+
+class SslEngine:
+    """Decrypts received bytes and encrypts bytes to send, once the handshake is complete.
+
+    After each step, ``output`` has the bytes to send to the peer. Thread: owner.
+    """
+
+    __slots__ = ("_incoming", "_may_have_more", "_outgoing", "_tls", "is_complete")
+
+    def __init__(self, context: ssl.SSLContext, server_hostname: str | None) -> None:
+        """Create the client's side for a server's host name, or the server's side if that is None."""
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        is_server = server_hostname is None
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, is_server, server_hostname)
+        self.is_complete = False
+        self._may_have_more = False  # True if the last read may have left decrypted bytes or whole records behind
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The peer's certificate in DER, after the handshake; None if it has sent none."""
+        return self._tls.getpeercert(binary_form=True)
+
+    # --- from the peer -----------------------------------------------------------------------------------------------
+
+    def feed(self, received: BytesLike) -> None:
+        """Add bytes received from the peer. They are copied."""
+        self._incoming.write(received)
+        self._may_have_more = True
+
+    def handshake(self) -> bool:
+        """Continue the handshake with the bytes so far; return whether it is complete.
+
+        Raises:
+            ssl.SSLError: it failed. ``output`` may have an alert that tells the peer why.
+        """
+        if not self.is_complete:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                return False
+            self.is_complete = True
+        return True
+
+    def read_into(self, target: memoryview) -> int | None:
+        """Decrypt into ``target`` until it is full or the bytes so far are used up.
+
+        Return the number of bytes; None if there are none yet, and 0 if the peer has ended its stream.
+
+        Raises:
+            ssl.SSLError: the peer's bytes are not valid, or it sent an alert. Nothing was read then.
+        """
+        tls, incoming = self._tls, self._incoming
+        read: Any = tls.read  # returns a number, as it is given a buffer
+        filled, size = 0, len(target)
+        while filled < size:
+            room = size - filled
+            try:
+                count: int = read(room, target[filled:] if filled else target)
+            except ssl.SSLWantReadError:
+                self._may_have_more = False
+                break
+            except ssl.SSLError:
+                if filled:
+                    break  # the next call fails in the same way, after these bytes were taken
+                raise
+            if not count:
+                return filled
+            filled += count
+            if count < room and not incoming.pending and not tls.pending():
+                # Saves the exception that would tell that there is nothing more.
+                self._may_have_more = False
+                break
+        return filled or None
+
+    @property
+    def may_have_more(self) -> bool:
+        """True if ``read_into`` may return more without more bytes from the peer."""
+        return self._may_have_more
+
+    # --- to the peer -------------------------------------------------------------------------------------------------
+
+    def encrypt(self, buffers: Iterable[BytesLike]) -> bytes:
+        """Return the encrypted content of ``buffers``, after the output so far."""
+        small: list[BytesLike] = []
+        for buffer in buffers:
+            if len(buffer) < _LARGE_BYTES:
+                small.append(buffer)
+                continue
+            if small:
+                self._write(b"".join(small))
+                small = []
+            self._write(buffer)
+        if small:
+            self._write(small[0] if len(small) == 1 else b"".join(small))
+        return self._outgoing.read()
+
+    def _write(self, plain: BytesLike) -> None:
+        written = self._tls.write(plain)
+        while written < len(plain):
+            plain = memoryview(plain)[written:]
+            written = self._tls.write(plain)
+
+    def output(self) -> bytes:
+        """Return the bytes of the handshake or of an alert to send to the peer, and forget them."""
+        return self._outgoing.read()
+
+    def close_notify(self) -> bytes:
+        """Return the bytes that tell the peer that the stream has ended; empty without a complete handshake."""
+        if not self.is_complete:
+            return b""
+        # Mostly an error, because the peer has not ended its stream. Nobody waits for that.
+        with contextlib.suppress(ssl.SSLError):
+            self._tls.unwrap()
+        return self._outgoing.read()
+
+    @property
+    def cipher(self) -> str | None:
+        """The cipher suite, once the handshake is complete."""
+        cipher = self._tls.cipher()
+        return None if cipher is None else cipher[0]
+
 
 #: A number that no other protocol's answer has by chance.
 _CORRELATION_ID: Final = 0x70796B63
-
 #: The request. It has no client id, as anyone on the network can read it.
 REQUEST: Final = encode_request(ApiVersionsRequest(), 0, _CORRELATION_ID, None).getvalue()
-
 _SIZE_AND_CORRELATION_ID: Final = struct.Struct(">ii")
-
 #: A response has a few hundred bytes.
 _LARGEST_BYTES: Final = 64 * 1024
 
 
 class ProbedPeers:
-    """The peers of one client that it has asked, or will ask. It asks each peer once at most. Thread: io."""
+    """The peers that a client has probed for plaintext. Each is probed at most once. Thread: io."""
 
     __slots__ = ("_asked", "_to_ask")
 
@@ -49,17 +171,17 @@ class ProbedPeers:
         self._asked: set[str] = set()
 
     def ended_silently(self, peer: str) -> None:
-        """Note that ``peer`` ended a connection without an answer to TLS."""
+        """Record that ``peer`` closed a connection without a TLS answer."""
         if peer not in self._asked:
             self._to_ask.add(peer)
 
     def speaks_tls(self, peer: str) -> None:
-        """Note that ``peer`` need not be asked."""
+        """Record that ``peer`` speaks TLS and need not be probed."""
         self._to_ask.discard(peer)
         self._asked.add(peer)
 
     def take(self, peer: str) -> bool:
-        """Return whether the new connection to ``peer`` is to ask it."""
+        """Return whether the new connection to ``peer`` must probe it."""
         if peer not in self._to_ask:
             return False
         self.speaks_tls(peer)  # or is not asked again, whatever it answers
@@ -130,11 +252,9 @@ class SslFrameStream(ReadingFrameStream):
         self._tls.pump.close()
 
 
-#: What a TLS record may add to its content.
+#: The overhead of a TLS record.
 _RECORD_OVERHEAD: Final = 17 * 1024
-
 _WITHOUT_ANSWER: Final = " without an answer to the TLS handshake"
-
 #: The alert with which Kafka answers a client that does not speak TLS: internal_error.
 _ALERT_FOR_PLAINTEXT: Final = b"\x15\x03\x03\x00\x02\x02\x50"
 
@@ -188,7 +308,7 @@ class SslTransportLayer:
         self._host = host
         self._allowed_ciphers = allowed_ciphers
         self._probed = probed
-        #: To the question whether the peer uses TLS, on a connection that only asks this.
+        #: The answer to a probe whether the peer uses TLS.
         self._answer = Answer() if probed is not None and probed.take(peer) else None
         self.ready = False
         self._output = b"" if self._answer is None else REQUEST  # to be sent before anything else
@@ -359,7 +479,7 @@ class SslTransportLayer:
         return ConnectionResetError(f"the TLS connection to {self._peer} is broken: {text_of(error)}")
 
     def expect(self, plain_bytes: int) -> None:
-        """Tell the pump that nothing can be done before about this many more bytes have arrived."""
+        """Tell the pump that about this many more bytes are needed before anything can be done."""
         self.pump.wanted_bytes = max(1, plain_bytes - _RECORD_OVERHEAD)
 
     # --- writing -----------------------------------------------------------------------------------------------------
@@ -374,7 +494,7 @@ class SslTransportLayer:
         return sealed
 
     def write_frame(self, send: NetworkSend) -> int:
-        """Write as much of a frame as the socket accepts; return the size of the frame if that was all, else 0."""
+        """Write as much of a frame as the socket accepts; return its size once all is written, else 0."""
         sealed = self.seal(send)
         try:
             self.pump.write(sealed)

@@ -9,9 +9,8 @@ from typing import Any
 
 from pykclient.argument_values import shown
 from pykclient.errors import ConfigError
-from pykclient.producer.partitioner.built_in import BuiltInPartitioner
 from pykclient.producer.partitioner.hashing import murmur2
-from pykclient.producer.partitioner.partitioners import CallablePartitioner, Partitioner
+from pykclient.producer.partitioner.partitioners import BuiltInPartitioner, CallablePartitioner, Partitioner
 
 __all__ = ["BuiltInPartitioner", "CallablePartitioner", "Partitioner", "murmur2", "resolve_partitioner"]
 

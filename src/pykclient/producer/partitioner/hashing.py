@@ -43,7 +43,7 @@ def murmur2(data: bytes) -> int:
 
 @lru_cache(maxsize=4096)
 def murmur2_cached(data: bytes) -> int:
-    """Return ``murmur2``, from a cache of recent keys: streams repeat keys, and a lookup is ten times cheaper.
+    """Return ``murmur2`` from a cache of recent keys, where a lookup is ten times cheaper.
 
     Use it for short keys only, so that the cache stays below a megabyte.
     """
@@ -59,7 +59,7 @@ def fnv1a(data: bytes) -> int:
 
 
 def hash_partitions(keys: BytesColumn | None, start: int, stop: int, count: int, numbers: memoryview) -> None:
-    """Write the partitions of rows that have a key, but no partition yet, into ``numbers``, a view of int32.
+    """Fill in the partitions of keyed rows without a partition in ``numbers``, a view of int32.
 
     Raises:
         IllegalArgumentError: ``count``, the number of partitions, is not positive.

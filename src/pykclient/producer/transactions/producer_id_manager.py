@@ -26,8 +26,8 @@ from pykclient.errors import (
     UnsupportedVersionError,
 )
 from pykclient.log_context import LogContext
-from pykclient.network.authorization_errors import idempotence_denied
 from pykclient.network.client_request import ClientResponse, RequestBuilder
+from pykclient.network.failures import idempotence_denied
 from pykclient.producer.outbox import NO_OFFSET, REST_MS, SUCCEEDED, TxnPartitionState
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.transactions import transaction_state as state
@@ -140,7 +140,7 @@ class TxnPartitionMap:
         return entry
 
     def track(self, numbered: Iterable[ProducerBatch]) -> None:
-        """Make ``numbered`` the batches in flight, and let no number that one of them has be given out again."""
+        """Make ``numbered`` the batches in flight, and do not reuse their sequence numbers."""
         for entry in self.entries.values():
             entry.in_flight = []
         for batch in numbered:
@@ -160,7 +160,7 @@ class TxnPartitionMap:
 
 
 class SequenceNumbers(ABC):
-    """Assigns sequence numbers per partition, and notices when they no longer match what the broker expects.
+    """Assigns sequence numbers per partition, and detects when they no longer match the broker's.
 
     Subclasses decide which partitions may be sent to, and what a gap in the numbers leads to. Thread: io.
     """
@@ -196,7 +196,7 @@ class SequenceNumbers(ABC):
 
     @abstractmethod
     def request_epoch_bump(self, topic_partition: TopicPartition) -> None:
-        """Note that the partition's numbers have a gap, and must start again in a new epoch."""
+        """Record that the partition's sequence has a gap, and must restart in a new epoch."""
 
     def _rewrite_partitions(self) -> None:
         """Number the batches in flight of the partitions with a gap from 0, in the new epoch."""
@@ -302,7 +302,7 @@ class SequenceNumbers(ABC):
     # --- outcomes ----------------------------------------------------------------------------------------------
 
     def handle_completed_batch(self, batch: ProducerBatch, base_offset: int) -> None:
-        """Note that ``batch`` is written, from ``base_offset`` on; NO_OFFSET if the broker no longer knows where."""
+        """Record that ``batch`` is written at ``base_offset``, or NO_OFFSET if the broker no longer knows it."""
         # The partition's entry may have been removed while the batch was in flight; create a new one then.
         entry = self._partitions.entries[batch.topic_partition]
         # For a batch that had already failed this is the late response, and its sequence may belong to an old epoch.
@@ -445,7 +445,7 @@ class InitProducerIdHandler:
 
 
 class ProducerIdManager(SequenceNumbers):
-    """Gets a producer id, and bumps its epoch when sequence numbers no longer match what a broker expects.
+    """Gets a producer id, and bumps its epoch when sequence numbers no longer match a broker's.
 
     Thread: io, but for ``maybe_fail_with_error``, which any thread may call.
     """
@@ -544,7 +544,7 @@ class ProducerIdManager(SequenceNumbers):
         return False
 
     def send_failed(self, error: Exception) -> None:
-        """Note that a record did not get into a batch, which matters to a transaction only. Thread: any."""
+        """Record that a record was not appended, which matters only to a transaction. Thread: any."""
 
     # --- getting an id -----------------------------------------------------------------------------------------
 

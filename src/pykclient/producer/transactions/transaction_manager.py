@@ -21,10 +21,9 @@ from pykclient.errors import (
 )
 from pykclient.explanation import counted, shown_duration
 from pykclient.log_context import LogContext
-from pykclient.network.authorization_errors import transactional_id_denied
+from pykclient.network.failures import transactional_id_denied
 from pykclient.producer.producer_batch import ProducerBatch
-from pykclient.producer.transactions import transaction_state as state
-from pykclient.producer.transactions import transaction_steps as steps
+from pykclient.producer.transactions import transaction_state as state, transaction_steps as steps
 from pykclient.producer.transactions.producer_id_manager import FATAL_ERRORS, ProducerIdAndEpoch
 from pykclient.producer.transactions.transaction_steps import TransactionDialogue
 from pykclient.producer.transactions.transactional_calls import (
@@ -61,7 +60,7 @@ _END_RETRIES = 20
 
 
 class TransactionManager(TransactionalCalls):
-    """The state of a transaction, and the decision which request to its coordinators is next.
+    """The state of a transaction; decides the next request to its coordinators.
 
     The sender begins a call of the application in its next round. From then on each round derives the next step from
     the state. So an exception of a signal handler that ends a round loses nothing: the next round derives the same
@@ -98,13 +97,13 @@ class TransactionManager(TransactionalCalls):
     # --- states ------------------------------------------------------------------------------------------------
 
     def transition_to_fatal_error(self, error: Exception) -> None:
-        """Fail permanently, and with it all calls that wait."""
+        """Fail permanently, and fail all waiting calls."""
         if self._state != state.FATAL_ERROR:
             super().transition_to_fatal_error(error)
         self._fail_calls(self._fatal(error) if isinstance(error, ProducerFencedError) else error)
 
     def transition_to_abortable_error(self, error: Exception) -> None:
-        """Leave abort as the only way on, unless that has begun already."""
+        """Allow only an abort, unless one has already begun."""
         if self._state in state.SENDING:
             self._log.info("The transaction can only be aborted: %r", error)
             self._transition_to(state.ABORTABLE_ERROR, error)
@@ -112,7 +111,7 @@ class TransactionManager(TransactionalCalls):
             self._fail_calls(self._abortable(self.last_error or error))
 
     def _fail_calls(self, error: Exception) -> None:
-        """Fail the calls that wait. An abort goes on after anything but a fatal error."""
+        """Fail the calls that wait. An abort continues unless the error is fatal."""
         while self._offsets:
             self._offsets[0].result.fail(error)
             self._offsets.popleft()
@@ -160,7 +159,7 @@ class TransactionManager(TransactionalCalls):
 
     @property
     def must_end_for_close(self) -> bool:
-        """True if a transaction is to end before the producer closes: one that is open, unless it is prepared.
+        """True if an open, unprepared transaction must end before the producer closes.
 
         A prepared one is left to the next producer, as the decision to commit it may be made already.
         """
@@ -168,7 +167,7 @@ class TransactionManager(TransactionalCalls):
 
     @property
     def has_calls_left(self) -> bool:
-        """True while the sender has something to do for a call, or for the end of a transaction."""
+        """True while the sender has work for a call or for the end of a transaction."""
         pending = self._pending
         if bool(self._offsets) or (pending is not None and not pending.result.completed):
             return True
@@ -176,7 +175,7 @@ class TransactionManager(TransactionalCalls):
 
     @property
     def only_collects(self) -> bool:
-        """True while a transaction is open, and only its batches are to be sent: no coordinator is to be asked."""
+        """True while a transaction is open, and no request to a coordinator is needed."""
         return (
             self._state == state.IN_TRANSACTION
             and self._pending is None
@@ -191,7 +190,7 @@ class TransactionManager(TransactionalCalls):
 
     @property
     def refuses_batches(self) -> bool:
-        """True in a state in which batches that were not sent yet fail."""
+        """True in a state in which unsent batches fail."""
         return self._state in state.REFUSING
 
     @property
@@ -201,7 +200,7 @@ class TransactionManager(TransactionalCalls):
 
     @property
     def undrained_error(self) -> Exception | None:
-        """The error of batches that were not sent and will not be; None while they are sent."""
+        """The error for batches that will not be sent; None while they may be sent."""
         if self._state == state.ABORTING_TRANSACTION:
             return TransactionAbortedError("the record was not sent, because its transaction was aborted")
         return self.last_error if self._state == state.ABORTABLE_ERROR else None
@@ -209,7 +208,7 @@ class TransactionManager(TransactionalCalls):
     # --- rounds of the sender ----------------------------------------------------------------------------------
 
     def begin_pending(self) -> bool:
-        """Begin the call that the application has made, if there is a new one; return whether there was."""
+        """Begin the application's pending call, if any; return whether there was one."""
         if self._state in state.SETTLING:
             self._settle_calls()
         pending = self._pending
@@ -249,7 +248,7 @@ class TransactionManager(TransactionalCalls):
         return found
 
     def begin_abort_for_close(self) -> None:
-        """Abort the open transaction, if the application has left one."""
+        """Abort a transaction that the application has left open."""
         if self._pending is not None and not self._pending.is_begun:
             return
         if self._state in {state.IN_TRANSACTION, state.PREPARING_TRANSACTION, state.ABORTABLE_ERROR}:
@@ -357,7 +356,7 @@ class TransactionManager(TransactionalCalls):
         self.transition_to_fatal_error(error)
 
     def next_step(self, now_ms: int, is_flushed: bool) -> TxnStep | None:
-        """Return the request to be sent next, None if there is none or another one is in flight.
+        """Return the next request, or None if there is none or one is in flight.
 
         ``is_flushed``: no batch of the transaction is incomplete or in flight, so it may end.
         """
@@ -422,7 +421,7 @@ class TransactionManager(TransactionalCalls):
             lambda _: self._offsets_added(offsets),
         )
 
-    # --- what has succeeded ------------------------------------------------------------------------------------
+    # --- results -----------------------------------------------------------------------------------------------
 
     def _initialized(self, body: InitProducerIdResponse) -> None:
         if self._state == state.INITIALIZING:
@@ -527,7 +526,7 @@ class TransactionManager(TransactionalCalls):
         self.new_partitions |= {batch.topic_partition for batch in batches} - self._partitions_in_transaction
 
     def request_epoch_bump(self, topic_partition: TopicPartition) -> None:
-        """Leave abort as the only way on: the partition's numbers have a gap, which a new epoch closes."""
+        """Allow only an abort: the partition's sequence has a gap, which needs a new epoch."""
         self._gap_left()
         self.transition_to_abortable_error(
             KafkaError(f"the sequence numbers of {topic_partition} no longer match those of the broker")
@@ -565,7 +564,7 @@ class TransactionManager(TransactionalCalls):
             self._needs_epoch_bump = True
 
     def handle_failed_batch(self, batch: ProducerBatch, error: Exception, refused: bool) -> None:  # noqa: ARG002
-        """Leave abort as the only way on, or fail permanently, after a batch of the transaction has failed."""
+        """Allow only an abort, or fail permanently, after a batch of the transaction failed."""
         current = self.producer_id_and_epoch
         if not batch.has_sequence or current == (batch.producer_id, batch.producer_epoch):  # else of an earlier one
             self._note_failed_batch(batch, error)
@@ -589,7 +588,7 @@ class TransactionManager(TransactionalCalls):
             self.transition_to_abortable_error(error)
 
     def can_retry(self, batch: ProducerBatch, error: Exception, response: PartitionResponse) -> bool:  # noqa: ARG002
-        """Return whether ``batch`` may be retried. What is lost at the broker is lost to the whole transaction."""
+        """Return whether ``batch`` may be retried."""
         if isinstance(error, OutOfOrderSequenceError):
             if isinstance(error, UnknownProducerIdError) or batch.may_be_written:
                 return False

@@ -38,9 +38,8 @@ from pykclient.errors import (
     UnknownProducerIdError,
     UnsupportedVersionError,
 )
-from pykclient.network.authorization_errors import group_denied, topics_denied, transactional_id_denied
 from pykclient.network.client_request import RequestBuilder
-from pykclient.network.connection_failures import shown_node
+from pykclient.network.failures import group_denied, shown_node, topics_denied, transactional_id_denied
 from pykclient.types import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
     from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
     from pykclient.types import Node
 
-# --- what a response leads to ----------------------------------------------------------------------------------------
+# --- outcome of a response -------------------------------------------------------------------------------------------
 
 DONE: Final = "DONE"
 #: Repeat the request after a backoff.
@@ -104,7 +103,7 @@ _LEFT_BEHIND = (UnknownMemberIdError, IllegalGenerationError, StaleMemberEpochEr
 
 
 class Outcome(NamedTuple):
-    """The action that a response leads to, and the error that is its reason."""
+    """The action after a response, and the error that caused it."""
 
     action: str
     error: Exception | None = None
@@ -173,14 +172,14 @@ class TxnStep(ABC):
         return False
 
     def action_for(self, error: Exception) -> str:
-        """Return what ``error`` leads to."""
+        """Return the action for ``error``."""
         for action, classes in _ACTIONS:
             if isinstance(error, classes):
                 return action
         return FATAL
 
     def outcome(self, body: Any) -> Outcome:
-        """Return what the response leads to: the worst of its errors decides."""
+        """Return the outcome of the response: the worst of its errors decides."""
         worst = _SUCCESS
         for error in self.errors_in(body):
             if error is not None:
@@ -304,7 +303,7 @@ class InitProducerIdStep(TxnStep):
         return super().action_for(error)
 
     def explained(self, action: str, error: Exception) -> Exception | None:
-        """Return the error to raise for ``error``, which led to ``action``, if that is about two-phase commit."""
+        """Return a clearer error for ``error`` and ``action`` if it concerns two-phase commit."""
         if self._two_phases is None:
             return None
         if isinstance(error, TransactionalIdAuthorizationError):
@@ -331,7 +330,7 @@ class InitProducerIdStep(TxnStep):
 
 
 class AddPartitionsStep(TxnStep):
-    """Adds partitions to the transaction, in its first generation; later ones do so when they are written to."""
+    """Adds partitions to a transaction of the first generation. In the second, the broker adds them on write."""
 
     __slots__ = ("_producer", "_transactional_id", "partitions")
 
@@ -413,7 +412,7 @@ class AddOffsetsStep(TxnStep):
 
 
 class TxnOffsetCommitStep(TxnStep):
-    """Sends offsets to the coordinator of their group, where they wait for the end of the transaction (KIP-447)."""
+    """Sends offsets to the group coordinator, where they stay pending until the transaction ends (KIP-447)."""
 
     __slots__ = ("_group", "_is_v2", "_offsets", "_producer", "_transactional_id")
 
@@ -538,7 +537,7 @@ _QUIET_ATTEMPTS = 10
 
 
 class TransactionDialogue:
-    """Knows the coordinators, the request in flight and its response, and when the next request may be sent.
+    """Tracks the coordinators, the request in flight, its response, and the backoff before the next one.
 
     A response is kept until its step has been handled. So if an exception of a signal handler ends the handling, it is
     repeated. Thread: io.
@@ -598,7 +597,7 @@ class TransactionDialogue:
         return self.in_flight is not None and (self.unhandled is not None or now_ms < self._lost_at_ms)
 
     def sent(self, step: TxnStep, lost_at_ms: int) -> None:
-        """Note that ``step`` is about to be sent. Without a response by ``lost_at_ms`` it is sent again."""
+        """Record that ``step`` is about to be sent. Without a response by ``lost_at_ms`` it is resent."""
         self.unhandled = None
         self._lost_at_ms = lost_at_ms
         self.in_flight = step
@@ -609,7 +608,7 @@ class TransactionDialogue:
             self.unhandled = response
 
     def outcome(self, step: TxnStep, response: ClientResponse) -> Outcome:
-        """Return what the response leads to."""
+        """Return the outcome of the response."""
         if response.authentication_error is not None:
             return Outcome(FATAL, response.authentication_error)
         if response.disconnected:
@@ -620,7 +619,7 @@ class TransactionDialogue:
         return step.outcome(response.response_body)
 
     def handled(self, step: TxnStep, outcome: Outcome, now_ms: int) -> None:
-        """Note that the response is handled: the next request may be sent, after a backoff if this one failed."""
+        """Record that the response is handled. The next request may be sent, after a backoff if this one failed."""
         if outcome.action == DONE:
             self._attempts = 0
             self.last_error = None
@@ -631,12 +630,12 @@ class TransactionDialogue:
         self.unhandled = self.in_flight = None
 
     def forget(self, step: TxnStep) -> None:
-        """Look for the coordinator of ``step`` again before the next request to it."""
+        """Look up the coordinator of ``step`` again before its next request."""
         if step.coordinator is not None:
             self._coordinators.pop(step.coordinator, None)
 
     def back_off(self, step: TxnStep, error: Exception | None, now_ms: int) -> None:
-        """Send nothing for the time of the backoff, because ``step`` has failed."""
+        """Send nothing during the backoff, because ``step`` has failed."""
         level = logging.WARNING if self._attempts and self._attempts % _QUIET_ATTEMPTS == 0 else logging.DEBUG
         self._log.log(level, "Retrying %r after attempt %d: %s", step, self._attempts + 1, error)
         backoff_ms = self._backoff.backoff(self._attempts)

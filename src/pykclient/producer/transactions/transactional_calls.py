@@ -150,7 +150,7 @@ class TransactionalRequestResult:
             signal.set()
 
     def await_until(self, deadline_ms: int) -> bool:
-        """Drive the sender, or wait for it, until the result is set; return False if ``deadline_ms`` came first.
+        """Drive or await the sender until the result is set; return False after ``deadline_ms``.
 
         The caller has made sure that its thread may wait (``check_thread``).
         """
@@ -197,8 +197,13 @@ class PendingCall:
         self.is_begun = False
         self.has_ended = False  # the coordinator has ended the transaction, and only a new epoch is missing
 
+    @property
+    def has_succeeded(self) -> bool:
+        """True once the call has ended without an error. ``prepare_transaction`` has a result to be fetched."""
+        return self.result.completed and self.result.error is None and self.result.operation != PREPARE
+
     def fail(self, error: Exception) -> None:
-        """Set the result: an error, unless the transaction has ended. Then only the next one cannot begin."""
+        """Set an error as the result, unless the transaction has already ended."""
         if self.has_ended:
             self.result.done()
         else:
@@ -259,7 +264,7 @@ class TxnOffsets(NamedTuple):
 
 
 class TransactionalCalls(ProducerIdManager):
-    """The rules for the application's transactional calls, and the operations that they ask for.
+    """The rules for the application's transactional calls, and the operations that they request.
 
     A call leaves an operation here, which the sender begins in its next round.
 
@@ -312,11 +317,18 @@ class TransactionalCalls(ProducerIdManager):
     def begin_transaction(self) -> None:
         """Open a transaction.
 
+        A call that timed out or was interrupted, and has succeeded since, need not be repeated before this. In Java it
+        must be.
+
         Raises:
-            IllegalStateError: there is no producer id, a transaction is open, or the last call timed out.
+            IllegalStateError: there is no producer id, a transaction is open, or the last call timed out and is going
+                on, or has failed.
             KafkaError: the producer has failed permanently.
         """
         with HERE.mark, self._lock:
+            pending = self._pending
+            if pending is not None and pending.has_succeeded and self._state == state.READY:
+                self._pending = None
             self._check_pending(BEGIN)
             if self._state != state.READY:
                 raise self._refusal_of(BEGIN)
@@ -429,19 +441,19 @@ class TransactionalCalls(ProducerIdManager):
             return result
 
     def acknowledge(self, result: TransactionalRequestResult) -> None:
-        """Note that the application has seen the result: other calls are allowed again."""
+        """Record that the application has seen the result. Other calls are allowed again."""
         with HERE.mark, self._lock:
             if self._pending is not None and self._pending.result is result:
                 self._pending = None
 
     def send_failed(self, error: Exception) -> None:
-        """Note that a record did not get into a batch: without it, the transaction can only be aborted. Thread: any."""
+        """Record that a record was not appended, so the transaction can only be aborted. Thread: any."""
         with HERE.mark, self._lock:
             if self._state == state.IN_TRANSACTION:
                 self._move(state.ABORTABLE_ERROR, error)
 
     def maybe_fail_with_error(self, call: str = SEND) -> None:
-        """Raise the reason why nothing can be sent now, if there is one. ``call`` is for the text. Thread: any.
+        """Raise the error that prevents sending now, if any. ``call`` is named in its text. Thread: any.
 
         Raises:
             IllegalStateError: there is no transaction.
@@ -464,15 +476,15 @@ class TransactionalCalls(ProducerIdManager):
         if self._state not in sources:
             raise self._refusal_of(call)
         result = TransactionalRequestResult(call, self._clock, self._thread)
-        self._pending = PendingCall(result)  # the last statement: from now on the sender goes on with it
+        self._pending = PendingCall(result)  # the last statement: from now on the sender continues it
         return result
 
     def _check_pending(self, call: str) -> None:
         if self._pending is not None:
             earlier = self._pending.result.operation
             raise IllegalStateError(
-                f"{call} must wait: {earlier} has timed out or was interrupted, and goes on. Call {earlier} again for "
-                "its result, or close the producer"
+                f"{call} must wait: {earlier} has begun, and its result has not been returned. Call {earlier} again "
+                "for its result if it timed out or was interrupted, or close the producer"
             )
 
     @property

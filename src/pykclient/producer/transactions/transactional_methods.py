@@ -93,14 +93,14 @@ class TransactionalMethods:
         group_metadata: ConsumerGroupMetadata | str,
         timeout: float | None = None,
     ) -> None:
-        """Commit the offsets of a consumer group with the transaction, and only with it.
+        """Commit the offsets of a consumer group as part of the transaction.
 
         ``offsets`` maps partitions to the offset of the next record to read, as OffsetAndMetadata or int. A list of
         objects with ``topic``, ``partition`` and ``offset`` is accepted as well, as in confluent-kafka.
         ``group_metadata`` is the result of ``KafkaConsumer.group_metadata()``: with it, the broker refuses offsets of a
         consumer that has lost its partitions (KIP-447). The id of a group does not protect against that.
 
-        ``timeout`` is in seconds; None means ``max.block.ms``. After a KafkaTimeoutError the call goes on:
+        ``timeout`` is in seconds; None means ``max.block.ms``. After a KafkaTimeoutError the call continues:
         ``commit_transaction`` waits for it, and ``abort_transaction`` ends it.
 
         Raises:
@@ -216,7 +216,7 @@ class TransactionalMethods:
 
         It begins a transaction, and commits it when the block ends. If the block or the commit raises, it aborts,
         unless the transaction is prepared. An error of that abort is added to the exception as a note, except that
-        ProducerFencedError is raised in the place of another KafkaError::
+        ProducerFencedError is raised instead of another KafkaError::
 
             with producer.transaction():
                 producer.send("orders", b"1")
@@ -261,7 +261,7 @@ class TransactionalMethods:
 def timed_out(
     result: TransactionalRequestResult, manager: TransactionManager, components: ProducerComponents, waited_ms: int
 ) -> KafkaTimeoutError:
-    """Return the error of a call that has waited for ``waited_ms`` in vain."""
+    """Return the error for a call that timed out after ``waited_ms``."""
     causes = "; ".join(
         str(cause) for cause in (manager.dialogue.last_error, components.client.connection_report()) if cause
     )
@@ -291,7 +291,7 @@ class Transaction:
         try:
             self._producer.commit_transaction()
         except KafkaTimeoutError:
-            raise  # the commit goes on, and may succeed
+            raise  # the commit continues, and may succeed
         except KafkaError as failure:
             self._abort(failure)
             raise
@@ -308,7 +308,7 @@ class Transaction:
 
 
 def note_failed_abort(failure: KafkaError, error: BaseException) -> None:
-    """Add the error of an abort to the one that led to the abort, or raise it if it says more.
+    """Add an abort's error as a note to the error that caused the abort, or raise it if it is more severe.
 
     A producer that another one has fenced may only see this when it aborts: its records fail with
     InvalidProducerEpochError, after which a program would go on (KIP-1050).
@@ -359,7 +359,7 @@ def checked_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return offsets by partition.
 
     Raises:
-        IllegalArgumentError: they have another form, or an offset is negative.
+        IllegalArgumentError: they are malformed, or an offset is negative.
     """
     return dict(_checked_position(partition, position) for partition, position in _positions(offsets))
 

@@ -276,7 +276,7 @@ class ConfigManager:
         validate_only: bool,
         respond: Callable[[Sequence[tuple[ConfigResource, BrokerError | None]]], None],
     ) -> None:
-        """Change settings of resources. The flag means that all settings are replaced (the old AlterConfigs)."""
+        """Change settings of resources. The flag replaces all settings (the old AlterConfigs)."""
 
         def process() -> None:
             # A broker's settings are its own affair, and clients send those of groups to any broker.

@@ -205,7 +205,7 @@ class ControllerBrokerRequestBatch:
         self.add_update_metadata_request_for_brokers(self._context.live_or_shutting_down_broker_ids, (topic_partition,))
 
     def set_full(self, broker_ids: Iterable[int]) -> None:
-        """Declare the LEADER_AND_ISR of these brokers complete: their other replicas belong to deleted topics."""
+        """Mark the LEADER_AND_ISR of these brokers as complete: their other replicas belong to deleted topics."""
         for id in broker_ids:
             self._full[id] = None
             self._leader_and_isr.setdefault(id, {})

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from pykclient.errors import ControllerMovedError
 from pykclient.protocol.wire import ZERO_UUID
-from pykclient.testing.controller import partition_state, replica_state
+from pykclient.testing.controller.states import PartitionState, ReplicaState
 from pykclient.testing.coordination.znodes import (
     EPOCH_DURING_DELETE,
     LeaderIsrAndControllerEpoch,
@@ -211,15 +211,15 @@ class ControllerContext:
         Raises:
             IllegalStateError: the table does not have the transition.
         """
-        current = self.partition_states.get(topic_partition, partition_state.NON_EXISTENT)
-        partition_state.check_move(topic_partition, current, target)
-        if target == partition_state.NON_EXISTENT:
+        current = self.partition_states.get(topic_partition, PartitionState.NON_EXISTENT)
+        PartitionState.check_move(topic_partition, current, target)
+        if target == PartitionState.NON_EXISTENT:
             self.partition_states.pop(topic_partition, None)
         else:
             self.partition_states[topic_partition] = target
 
     def replica_state(self, replica: PartitionAndReplica) -> str:
-        return self.replica_states.get(replica, replica_state.NON_EXISTENT)
+        return self.replica_states.get(replica, ReplicaState.NON_EXISTENT)
 
     def move_replica(self, replica: PartitionAndReplica, target: str) -> None:
         """Change a replica's state.
@@ -227,8 +227,8 @@ class ControllerContext:
         Raises:
             IllegalStateError: the table does not have the transition.
         """
-        replica_state.check_move(replica, self.replica_state(replica), target)
-        if target == replica_state.NON_EXISTENT:
+        ReplicaState.check_move(replica, self.replica_state(replica), target)
+        if target == ReplicaState.NON_EXISTENT:
             self.replica_states.pop(replica, None)
         else:
             self.replica_states[replica] = target

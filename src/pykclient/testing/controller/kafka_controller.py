@@ -13,7 +13,6 @@ from pykclient.errors import (
     StaleBrokerEpochError,
     for_code,
 )
-from pykclient.testing.controller import partition_state, replica_state
 from pykclient.testing.controller.admin_manager import AdminManager
 from pykclient.testing.controller.config_manager import ConfigManager
 from pykclient.testing.controller.controller_channel_manager import (
@@ -37,6 +36,7 @@ from pykclient.testing.controller.state_machines import (
     ReplicaStateMachine,
     leader_for_controlled_shutdown,
 )
+from pykclient.testing.controller.states import PartitionState, ReplicaState
 from pykclient.testing.coordination import znodes
 from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient, StateChangeHandler
 from pykclient.testing.coordination.coordination_service import NODE_CREATED
@@ -200,7 +200,7 @@ class KafkaController:
             self._on_controller_resignation()
 
     def resign(self) -> None:
-        """Cause a new election, which this broker may win again: a fault."""
+        """Resign to cause a new election, which this broker may win again (fault injection)."""
         self.put("TriggerControllerMove", self._process_trigger_controller_move)
 
     def _process_trigger_controller_move(self) -> None:
@@ -319,10 +319,10 @@ class KafkaController:
         self.send_update_metadata(new, list(context.leadership))
         replicas = context.replicas_on_brokers(new)
         # A replica whose deletion has started or finished keeps its state.
-        movable = replica_state.VALID_PREVIOUS_STATES[replica_state.ONLINE]
+        movable = ReplicaState.VALID_PREVIOUS_STATES[ReplicaState.ONLINE]
         self.replica_state_machine.handle_state_changes(
             [replica for replica in replicas if context.replica_state(replica) in movable],
-            replica_state.ONLINE,
+            ReplicaState.ONLINE,
             all_of=new,
         )
         self.partition_state_machine.trigger_online_partition_state_change()
@@ -344,10 +344,10 @@ class KafkaController:
         deleting = [r for r in replicas if context.is_topic_queued_up_for_deletion(r.topic_partition.topic)]
         others = [r for r in replicas if not context.is_topic_queued_up_for_deletion(r.topic_partition.topic)]
         self.partition_state_machine.handle_state_changes(
-            context.partitions_with_offline_leader(), partition_state.OFFLINE
+            context.partitions_with_offline_leader(), PartitionState.OFFLINE
         )
         outcomes = self.partition_state_machine.trigger_online_partition_state_change()
-        self.replica_state_machine.handle_state_changes(others, replica_state.OFFLINE)
+        self.replica_state_machine.handle_state_changes(others, ReplicaState.OFFLINE)
         if deleting:
             self.topic_deletion_manager.fail_replica_deletion(deleting)
         if not others and not any(isinstance(outcome, tuple) for outcome in outcomes.values()):
@@ -414,10 +414,10 @@ class KafkaController:
 
     def _on_new_partition_creation(self, partitions: Sequence[TopicPartition]) -> None:
         replicas = self.context.replicas_for_partitions(partitions)
-        self.partition_state_machine.handle_state_changes(partitions, partition_state.NEW)
-        self.replica_state_machine.handle_state_changes(replicas, replica_state.NEW)
-        self.partition_state_machine.handle_state_changes(partitions, partition_state.ONLINE)
-        self.replica_state_machine.handle_state_changes(replicas, replica_state.ONLINE)
+        self.partition_state_machine.handle_state_changes(partitions, PartitionState.NEW)
+        self.replica_state_machine.handle_state_changes(replicas, ReplicaState.NEW)
+        self.partition_state_machine.handle_state_changes(partitions, PartitionState.ONLINE)
+        self.replica_state_machine.handle_state_changes(replicas, ReplicaState.ONLINE)
 
     def _process_topic_deletion(self) -> None:
         if not self.is_active:
@@ -519,10 +519,10 @@ class KafkaController:
             ):
                 continue
             (led if leader == id else followed).append(topic_partition)
-        self.partition_state_machine.handle_state_changes(led, partition_state.ONLINE, leader_for_controlled_shutdown)
+        self.partition_state_machine.handle_state_changes(led, PartitionState.ONLINE, leader_for_controlled_shutdown)
         # The replica state machine sends STOP_REPLICA to the broker, and ISRs without it to the leaders.
         self.replica_state_machine.handle_state_changes(
-            [PartitionAndReplica(topic_partition, id) for topic_partition in followed], replica_state.OFFLINE
+            [PartitionAndReplica(topic_partition, id) for topic_partition in followed], ReplicaState.OFFLINE
         )
         return 0, context.partition_leaders_on_broker(id)
 

@@ -23,9 +23,9 @@ from pykclient.errors import (
     UnknownTopicOrPartitionError,
 )
 from pykclient.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from pykclient.testing.controller import partition_state, replica_state
 from pykclient.testing.controller.controller_context import PartitionAndReplica
 from pykclient.testing.controller.state_machines import leader_for_reassign
+from pykclient.testing.controller.states import PartitionState, ReplicaState
 from pykclient.testing.coordination.znodes import (
     RECOVERED,
     RECOVERING,
@@ -226,7 +226,7 @@ class PartitionReassigner:
         *,
         allow_replication_factor_change: bool = True,
     ) -> None:
-        """Move partitions to brokers, or cancel a move (None). ``respond`` gets an error for all, or one for each."""
+        """Move partitions to brokers, or cancel moves (None). ``respond`` gets one error for all, or one for each."""
         not_controller: ApiError = (NotControllerError.code, None)
         self._controller.put(
             "ApiPartitionReassignment",
@@ -321,10 +321,10 @@ class PartitionReassigner:
         machine = controller.replica_state_machine
         if not self._is_complete(topic_partition, assignment):
             self._update_leader_epoch_and_send_request(topic_partition, assignment)
-            fresh = [r for r in adding if context.replica_state(r) == replica_state.NON_EXISTENT]
-            machine.handle_state_changes(fresh, replica_state.NEW)
+            fresh = [r for r in adding if context.replica_state(r) == ReplicaState.NON_EXISTENT]
+            machine.handle_state_changes(fresh, ReplicaState.NEW)
             return
-        machine.handle_state_changes(adding, replica_state.ONLINE)
+        machine.handle_state_changes(adding, ReplicaState.ONLINE)
         completed = ReplicaAssignment(assignment.target_replicas)
         context.put_assignment(topic_partition, completed)
         self._move_leader_if_required(topic_partition, completed)
@@ -357,7 +357,7 @@ class PartitionReassigner:
             self._update_leader_epoch_and_send_request(topic_partition, assignment)
         else:
             self._controller.partition_state_machine.handle_state_changes(
-                [topic_partition], partition_state.ONLINE, leader_for_reassign
+                [topic_partition], PartitionState.ONLINE, leader_for_reassign
             )
 
     def _update_leader_epoch_and_send_request(
@@ -390,11 +390,11 @@ class PartitionReassigner:
     def _stop_removed_replicas(self, topic_partition: TopicPartition, ids: Sequence[int]) -> None:
         removed = [PartitionAndReplica(topic_partition, id) for id in ids]
         for state in (
-            replica_state.OFFLINE,
-            replica_state.DELETION_STARTED,
+            ReplicaState.OFFLINE,
+            ReplicaState.DELETION_STARTED,
             # Do not wait for the broker to delete it.
-            replica_state.DELETION_SUCCESSFUL,
-            replica_state.NON_EXISTENT,
+            ReplicaState.DELETION_SUCCESSFUL,
+            ReplicaState.NON_EXISTENT,
         ):
             self._controller.replica_state_machine.handle_state_changes(removed, state)
 
@@ -457,10 +457,10 @@ class TopicDeletionManager:
         if not failed:
             return
         # A deleted replica stays deleted, whatever has happened to its broker since.
-        movable = (replica_state.OFFLINE, replica_state.DELETION_STARTED)
+        movable = (ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED)
         self._replica_state_machine.handle_state_changes(
             [replica for replica in failed if context.replica_state(replica) in movable],
-            replica_state.DELETION_INELIGIBLE,
+            ReplicaState.DELETION_INELIGIBLE,
         )
         topics = dict.fromkeys(replica.topic_partition.topic for replica in failed)
         self.mark_topics_ineligible_for_deletion(topics, "a replica failed to delete")
@@ -469,8 +469,8 @@ class TopicDeletionManager:
     def complete_replica_deletion(self, replicas: Iterable[PartitionAndReplica]) -> None:
         """Handle replicas that were deleted."""
         context = self._context
-        deleted = [replica for replica in replicas if context.replica_state(replica) == replica_state.DELETION_STARTED]
-        self._replica_state_machine.handle_state_changes(deleted, replica_state.DELETION_SUCCESSFUL)
+        deleted = [replica for replica in replicas if context.replica_state(replica) == ReplicaState.DELETION_STARTED]
+        self._replica_state_machine.handle_state_changes(deleted, ReplicaState.DELETION_SUCCESSFUL)
         self.resume_deletions()
 
     def resume_deletions(self) -> None:
@@ -480,29 +480,29 @@ class TopicDeletionManager:
         eligible: list[str] = []
         for topic in list(context.topics_to_be_deleted):
             states = [context.replica_state(replica) for replica in context.replicas_for_topic(topic)]
-            if states and all(state == replica_state.DELETION_SUCCESSFUL for state in states):
+            if states and all(state == ReplicaState.DELETION_SUCCESSFUL for state in states):
                 self._complete_delete_topic(topic)
                 continue
-            started = replica_state.DELETION_STARTED in states
+            started = ReplicaState.DELETION_STARTED in states
             halted = topic in context.topics_ineligible_for_deletion
             if not started and not halted:
-                if replica_state.DELETION_INELIGIBLE in states:
+                if ReplicaState.DELETION_INELIGIBLE in states:
                     retry.append(topic)
                 eligible.append(topic)
         self._replica_state_machine.handle_state_changes(
             [
                 replica
                 for topic in retry
-                for replica in context.replicas_in_state(topic, replica_state.DELETION_INELIGIBLE)
+                for replica in context.replicas_in_state(topic, ReplicaState.DELETION_INELIGIBLE)
             ],
-            replica_state.OFFLINE,
+            ReplicaState.OFFLINE,
         )
         if eligible:
             self._on_topic_deletion(eligible)
 
     def _complete_delete_topic(self, topic: str) -> None:
         context = self._context
-        self._replica_state_machine.handle_state_changes(context.replicas_for_topic(topic), replica_state.NON_EXISTENT)
+        self._replica_state_machine.handle_state_changes(context.replicas_for_topic(topic), ReplicaState.NON_EXISTENT)
         self._store.delete_topic(topic, context.epoch_version)
         context.remove_topic(topic)
         self._log.info("Controller: topic %s is deleted", topic)
@@ -512,8 +512,8 @@ class TopicDeletionManager:
         context = self._context
         unseen = [topic for topic in topics if topic not in context.topics_with_deletion_started]
         partitions = [partition for topic in unseen for partition in context.partitions_for_topic(topic)]
-        self._partition_state_machine.handle_state_changes(partitions, partition_state.OFFLINE)
-        self._partition_state_machine.handle_state_changes(partitions, partition_state.NON_EXISTENT)
+        self._partition_state_machine.handle_state_changes(partitions, PartitionState.OFFLINE)
+        self._partition_state_machine.handle_state_changes(partitions, PartitionState.NON_EXISTENT)
         context.topics_with_deletion_started.update(dict.fromkeys(unseen))
         # Brokers stop serving the topics now, before their replicas are deleted.
         self._send_metadata_update([partition for topic in topics for partition in context.partitions_for_topic(topic)])
@@ -528,15 +528,15 @@ class TopicDeletionManager:
                 state = context.replica_state(replica)
                 if not context.is_replica_online(replica.replica, replica.topic_partition):
                     dead.append(replica)
-                elif state != replica_state.DELETION_SUCCESSFUL:
+                elif state != ReplicaState.DELETION_SUCCESSFUL:
                     alive.append(replica)
         machine = self._replica_state_machine
         machine.handle_state_changes(
-            [replica for replica in dead if context.replica_state(replica) == replica_state.OFFLINE],
-            replica_state.DELETION_INELIGIBLE,
+            [replica for replica in dead if context.replica_state(replica) == ReplicaState.OFFLINE],
+            ReplicaState.DELETION_INELIGIBLE,
         )
-        machine.handle_state_changes(alive, replica_state.OFFLINE)
-        machine.handle_state_changes(alive, replica_state.DELETION_STARTED)
+        machine.handle_state_changes(alive, ReplicaState.OFFLINE)
+        machine.handle_state_changes(alive, ReplicaState.DELETION_STARTED)
         self.mark_topics_ineligible_for_deletion(
             dict.fromkeys(replica.topic_partition.topic for replica in dead), "brokers are down"
         )

@@ -17,8 +17,8 @@ from pykclient.errors import (
     PreferredLeaderNotAvailableError,
     UnknownTopicOrPartitionError,
 )
-from pykclient.testing.controller import partition_state, replica_state
 from pykclient.testing.controller.controller_context import PartitionAndReplica
+from pykclient.testing.controller.states import PartitionState, ReplicaState
 from pykclient.testing.coordination.znodes import NO_LEADER, RECOVERED, LeaderAndIsr, LeaderIsrAndControllerEpoch
 
 if TYPE_CHECKING:
@@ -193,11 +193,11 @@ class PartitionStateMachine:
         for topic_partition in context.all_partitions():
             leader = context.leader(topic_partition)
             if leader is None:
-                state = partition_state.NEW
+                state = PartitionState.NEW
             elif context.is_replica_online(leader, topic_partition):
-                state = partition_state.ONLINE
+                state = PartitionState.ONLINE
             else:
-                state = partition_state.OFFLINE
+                state = PartitionState.OFFLINE
             context.partition_states[topic_partition] = state
         self.trigger_online_partition_state_change()
 
@@ -208,11 +208,11 @@ class PartitionStateMachine:
         context = self._context
         partitions = [
             topic_partition
-            for topic_partition in context.partitions_in_states(partition_state.OFFLINE, partition_state.NEW)
+            for topic_partition in context.partitions_in_states(PartitionState.OFFLINE, PartitionState.NEW)
             if not context.is_topic_queued_up_for_deletion(topic_partition.topic)
             and (topics is None or topic_partition.topic in topics)
         ]
-        return self.handle_state_changes(partitions, partition_state.ONLINE, self._leader_for_offline)
+        return self.handle_state_changes(partitions, PartitionState.ONLINE, self._leader_for_offline)
 
     def handle_state_changes(
         self,
@@ -233,9 +233,9 @@ class PartitionStateMachine:
         outcomes: dict[TopicPartition, ElectionOutcome] = {}
         self._request_batch.new_batch()
         try:
-            if target == partition_state.ONLINE:
-                new = [tp for tp in partitions if self._context.partition_states.get(tp) == partition_state.NEW]
-                others = [tp for tp in partitions if self._context.partition_states.get(tp) != partition_state.NEW]
+            if target == PartitionState.ONLINE:
+                new = [tp for tp in partitions if self._context.partition_states.get(tp) == PartitionState.NEW]
+                others = [tp for tp in partitions if self._context.partition_states.get(tp) != PartitionState.NEW]
                 outcomes.update(self._initialize_leader_and_isr(new))
                 outcomes.update(self._elect_leaders(others, strategy or self._leader_for_offline))
             else:
@@ -271,7 +271,7 @@ class PartitionStateMachine:
             self._request_batch.add_leader_and_isr_request_for_brokers(
                 info.leader_and_isr.isr, topic_partition, info, context.assignment(topic_partition), is_new=True
             )
-            context.move_partition(topic_partition, partition_state.ONLINE)
+            context.move_partition(topic_partition, PartitionState.ONLINE)
             outcomes[topic_partition] = info.leader_and_isr
         return outcomes
 
@@ -306,7 +306,7 @@ class PartitionStateMachine:
             self._request_batch.add_leader_and_isr_request_for_brokers(
                 recipients[topic_partition], topic_partition, info, context.assignment(topic_partition), is_new=False
             )
-            context.move_partition(topic_partition, partition_state.ONLINE)
+            context.move_partition(topic_partition, PartitionState.ONLINE)
             outcomes[topic_partition] = state
             self._log.info(
                 "Controller: %s is led by %d from epoch %d on, in sync %s",
@@ -342,20 +342,20 @@ class ReplicaStateMachine:
         online, offline = [], []
         for replica in context.replicas_for_partitions(context.all_partitions()):
             if context.is_replica_online(replica.replica, replica.topic_partition):
-                context.replica_states[replica] = replica_state.ONLINE
+                context.replica_states[replica] = ReplicaState.ONLINE
                 online.append(replica)
             else:
                 # A deletion cannot rely on what happened to it before this controller.
-                context.replica_states[replica] = replica_state.DELETION_INELIGIBLE
+                context.replica_states[replica] = ReplicaState.DELETION_INELIGIBLE
                 offline.append(replica)
-        self.handle_state_changes(online, replica_state.ONLINE, all_of=context.live_broker_ids)
+        self.handle_state_changes(online, ReplicaState.ONLINE, all_of=context.live_broker_ids)
         # Replicas that died with the last controller, or while there was none, are still in the ISRs.
-        self.handle_state_changes(offline, replica_state.OFFLINE)
+        self.handle_state_changes(offline, ReplicaState.OFFLINE)
 
     def handle_state_changes(
         self, replicas: Iterable[PartitionAndReplica], target: str, *, all_of: Iterable[int] = ()
     ) -> None:
-        """Change the states of replicas; the brokers in ``all_of`` learn that they have no other replicas.
+        """Change the states of replicas; the brokers in ``all_of`` are told that they have no other replicas.
 
         Raises:
             IllegalStateError: the table does not have a transition.
@@ -368,7 +368,7 @@ class ReplicaStateMachine:
         self._request_batch.new_batch()
         try:
             self._request_batch.set_full(all_of)
-            if target == replica_state.OFFLINE:
+            if target == ReplicaState.OFFLINE:
                 self._move_to_offline(replicas)
             else:
                 for replica in replicas:
@@ -383,14 +383,14 @@ class ReplicaStateMachine:
         current = context.replica_state(replica)
         context.move_replica(replica, target)
         info = context.leadership.get(topic_partition)
-        if target == replica_state.NEW or (target == replica_state.ONLINE and current != replica_state.NEW):
+        if target == ReplicaState.NEW or (target == ReplicaState.ONLINE and current != ReplicaState.NEW):
             if info is not None:
                 self._request_batch.add_leader_and_isr_request_for_brokers(
-                    (id,), topic_partition, info, context.assignment(topic_partition), target == replica_state.NEW
+                    (id,), topic_partition, info, context.assignment(topic_partition), target == ReplicaState.NEW
                 )
-        elif target == replica_state.DELETION_STARTED:
+        elif target == ReplicaState.DELETION_STARTED:
             self._request_batch.add_stop_replica_request_for_brokers((id,), topic_partition, delete_partition=True)
-        elif target == replica_state.NON_EXISTENT:
+        elif target == ReplicaState.NON_EXISTENT:
             assignment = context.assignment(topic_partition)
             context.put_assignment(
                 topic_partition,
@@ -405,7 +405,7 @@ class ReplicaStateMachine:
         context = self._context
         by_broker: dict[int, list[PartitionAndReplica]] = {}
         for replica in replicas:
-            context.move_replica(replica, replica_state.OFFLINE)
+            context.move_replica(replica, ReplicaState.OFFLINE)
             self._request_batch.add_stop_replica_request_for_brokers(
                 (replica.replica,), replica.topic_partition, delete_partition=False
             )
@@ -499,7 +499,7 @@ class ReplicaElector:
         strategy = leader_for_preferred_replica if election_type == PREFERRED else leader_for_offline(_always)
         failure = PreferredLeaderNotAvailableError if election_type == PREFERRED else EligibleLeadersNotAvailableError
         for topic_partition, outcome in self._controller.partition_state_machine.handle_state_changes(
-            electable, partition_state.ONLINE, strategy
+            electable, PartitionState.ONLINE, strategy
         ).items():
             outcomes[topic_partition] = (0, None) if isinstance(outcome, LeaderAndIsr) else (failure.code, str(outcome))
         respond(0, outcomes)
@@ -524,11 +524,11 @@ class ReplicaElector:
         if self._context.leader(topic_partition) == broker_id:
             return True
         outcomes = self._controller.partition_state_machine.handle_state_changes(
-            [topic_partition], partition_state.ONLINE, leader_is(broker_id)
+            [topic_partition], PartitionState.ONLINE, leader_is(broker_id)
         )
         return isinstance(outcomes[topic_partition], LeaderAndIsr)
 
-    # --- by itself ---------------------------------------------------------------------------------------------------
+    # --- automatic ---------------------------------------------------------------------------------------------------
 
     def schedule_auto_leader_rebalance(self) -> None:
         """Check the balance every leader.imbalance.check.interval.seconds, if auto.leader.rebalance.enable is set."""
@@ -559,7 +559,7 @@ class ReplicaElector:
             and not context.is_topic_queued_up_for_deletion(topic_partition.topic)
         ]
         self._controller.partition_state_machine.handle_state_changes(
-            partitions, partition_state.ONLINE, leader_for_preferred_replica
+            partitions, PartitionState.ONLINE, leader_for_preferred_replica
         )
 
 

@@ -117,7 +117,7 @@ class CoordinationClient:
         return self._session is not None and self._session.alive and not self._out_of_contact
 
     def contact_lost(self, reason: str = "silent") -> None:
-        """Note that the broker is cut off, paused or dead (``reason``). Several reasons may hold at a time."""
+        """Record that the broker is cut off, paused or dead (``reason``). Several reasons may apply at once."""
         self._out_of_contact.add(reason)
         if self._session is not None:
             self._service.contact_lost(self._session)
@@ -135,7 +135,7 @@ class CoordinationClient:
             self._reinitialize()
 
     def expire(self) -> None:
-        """Make the service expire the session despite its contact: a fault."""
+        """Make the service expire the session although it has contact (fault injection)."""
         if self._session is not None:
             self._service.expire_session(self._session)
 

@@ -224,13 +224,13 @@ class CoordinationService:
                 self._remove(path)
 
     def contact_lost(self, session: Session) -> None:
-        """Note lost contact. The session expires unless ``contact_regained`` comes in time."""
+        """Record lost contact. The session expires unless ``contact_regained`` is called in time."""
         if session.alive and session.in_contact:
             session.in_contact = False
             session.expiry = self._loop.call_later(session.timeout_ms, self.close_session, session)
 
     def contact_regained(self, session: Session) -> None:
-        """Note regained contact, and deliver the events in between. Do nothing if the session has expired."""
+        """Record regained contact, and deliver missed events. Do nothing if the session has expired."""
         if not session.alive or session.in_contact:
             return
         session.in_contact = True
@@ -241,7 +241,7 @@ class CoordinationService:
             self._loop.call_soon(self._deliver_next, session)
 
     def expire_session(self, session: Session) -> None:
-        """Expire a session although it has contact: a fault."""
+        """Expire a session although it has contact (fault injection)."""
         if session.alive:
             self.close_session(session)
             if session.in_contact:

@@ -31,8 +31,8 @@ from pykclient.testing.group.group_metadata import (
     SyncCallback,
 )
 from pykclient.testing.group.group_rebalance import REQUIRES_KNOWN_MEMBER_ID, JoinAttempt
-from pykclient.testing.group.modern_groups import MEMBER_STABLE as STABLE
 from pykclient.testing.group.modern_groups import (
+    MEMBER_STABLE as STABLE,
     UNRELEASED_PARTITIONS,
     UNREVOKED_PARTITIONS,
     ClassicProtocol,
@@ -256,7 +256,7 @@ class ClassicProtocolMembers:
     # --- what joined members ask
 
     def sync(self, group: ConsumerGroup, body: SyncGroupRequest, respond: SyncCallback) -> None:
-        """Handle SyncGroup: return what the member may have now.
+        """Handle SyncGroup: return the partitions that the member may own now.
 
         Raises:
             UnknownMemberIdError, FencedInstanceIdError, IllegalGenerationError: the member or generation is not valid.

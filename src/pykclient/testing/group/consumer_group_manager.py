@@ -47,7 +47,7 @@ HeartbeatCallback = Callable[[ConsumerGroupHeartbeatResponse], None]
 
 
 class ConsumerGroupManager:
-    """Members join, report and leave by heartbeats; this assigns and tells them (Java: GroupMetadataManager).
+    """Manages groups whose members join, report and leave by heartbeats (Java: GroupMetadataManager).
 
     A partition that moves is first taken from its owner, whose heartbeat confirms that; only then its new owner gets
     it. Changes take effect in memory at once, and are answered when they are in the log. Thread: loop.
@@ -239,7 +239,7 @@ class ConsumerGroupManager:
     # --- epochs and assignments
 
     def refresh(self, group: ConsumerGroup, is_changed: bool, records: list[KeyValue]) -> None:
-        """Begin the group's next epoch if its members or topics have changed, and assign anew then."""
+        """Begin the group's next epoch with a new assignment if its members or topics have changed."""
         wall_ms = self._broker.loop.wall_ms
         if is_changed or group.is_metadata_stale:
             self._match(group, records)
@@ -283,7 +283,7 @@ class ConsumerGroupManager:
     def reconcile(
         self, group: ConsumerGroup, member: ConsumerGroupMember, reported: Partitions | None, records: list[KeyValue]
     ) -> None:
-        """Take a member a step further, after it has reported what it owns."""
+        """Advance a member after it has reported the partitions that it owns."""
         target = group.targets.get(member.member_id, {})
         current = member.current.next(group.assignment_epoch, target, reported, group.is_owned)
         if current is member.current:
@@ -367,7 +367,7 @@ class ConsumerGroupManager:
         self.write(group, [record], written)
 
     def remove(self, group: ConsumerGroup, member: ConsumerGroupMember, why: str, then: Callable[[int], None]) -> None:
-        """Remove a member; the group becomes classic if all others are."""
+        """Remove a member; the group becomes classic if all others use the classic protocol."""
         self._log.info("%r: removing %r, as %s", group, member, why)
         group.remove(member)
         if self.may_downgrade(group):
@@ -407,7 +407,7 @@ class ConsumerGroupManager:
         return new
 
     def may_downgrade(self, group: ConsumerGroup) -> bool:
-        """Return whether a group becomes classic: all its members are, and the brokers allow it."""
+        """Return whether a group may become classic: all members use that protocol, and the brokers allow it."""
         return (
             group.has_only_classic_members
             and len(group.members) <= self._max_classic_size
@@ -434,7 +434,7 @@ class ConsumerGroupManager:
     # --- writing
 
     def write(self, group: ConsumerGroup, records: list[KeyValue], then: Callable[[int], None]) -> None:
-        """Append the records, and call ``then`` with an error code or 0, when all that has changed is in the log."""
+        """Append the records; call ``then`` with an error code or 0 when all changes are in the log."""
         wall_ms = self._broker.loop.wall_ms
         group.write(self._manager.store_records, records, lambda: records_of.all_records(group, wall_ms), then)
 

@@ -131,7 +131,7 @@ def _member_target_key(group_id: str, member_id: str) -> bytes:
 
 
 def member_current_record(group_id: str, member_id: str, current: CurrentAssignment) -> KeyValue:
-    """Return the record of how far a member has come."""
+    """Return the record of a member's current assignment."""
     value = ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=current.epoch,
         previous_member_epoch=current.previous_epoch,
@@ -183,7 +183,7 @@ def group_tombstones(group: ConsumerGroup) -> list[KeyValue]:
 
 
 def all_records(group: ConsumerGroup, wall_ms: int) -> list[KeyValue]:
-    """Return records of the whole group, except that they do not remove what an older record has."""
+    """Return records with the complete state of the group, but without tombstones for older records."""
     records = [member_record(group.group_id, member) for member in group.members.values()]
     records += [regex_record(group.group_id, regex, topics, wall_ms) for regex, topics in group.regexes.items()]
     records.append(group_record(group))
@@ -199,7 +199,7 @@ def all_records(group: ConsumerGroup, wall_ms: int) -> list[KeyValue]:
 
 
 def read_into(groups: dict[str, ConsumerGroup], key: BytesLike, value: BytesLike | None, wall_ms: int) -> bool:
-    """Apply a record to the groups that the records before it add up to; return False for other types of records.
+    """Apply a record to the groups loaded so far; return False for other types of records.
 
     Raises:
         RemoteProtocolError, UnsupportedVersionError: the record cannot be decoded.

@@ -47,11 +47,11 @@ from pykclient.testing.group.modern_groups import ConsumerGroup, ModernGroup, Sh
 from pykclient.testing.group.share_group_manager import (
     AlteredCallback,
     DeletedCallback,
+    HeartbeatCallback as ShareHeartbeatCallback,
     OffsetsCallback,
     ShareGroupManager,
     ShareGroupOffsets,
 )
-from pykclient.testing.group.share_group_manager import HeartbeatCallback as ShareHeartbeatCallback
 from pykclient.testing.transaction.add_partitions_to_txn_manager import FirstBatch, TransactionSupportedOperation
 from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
 from pykclient.types import TopicPartition
@@ -441,7 +441,7 @@ class GroupCoordinator:
     def on_transaction_completed(
         self, partition: int, producer_id: int, marker_offset: int, *, committed: bool
     ) -> None:
-        """Commit or discard a transaction's offsets, as its marker is written to this partition's log."""
+        """Commit or discard a transaction's offsets, when its marker is written to this partition's log."""
         self._manager.end_transaction(partition, producer_id, marker_offset, committed=committed)
 
     def fetch_offsets(

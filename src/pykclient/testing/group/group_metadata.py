@@ -460,7 +460,7 @@ class GroupMetadata:
 
     @staticmethod
     def generate_member_id(client_id: str, group_instance_id: str | None, rng: random.Random) -> str:
-        """Return a new member id that shows a human which client it belongs to."""
+        """Return a new member id, which begins with the client id."""
         prefix = client_id if group_instance_id is None else group_instance_id
         return f"{prefix}-{uuid.UUID(int=rng.getrandbits(128), version=4)}"
 
@@ -546,7 +546,7 @@ class GroupMetadata:
             for member in self.members.values()
         ]
 
-    # --- who may do what
+    # --- permissions
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> MemberMetadata:
         """Return the member.

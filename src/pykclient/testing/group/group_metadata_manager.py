@@ -118,7 +118,7 @@ class GroupMetadataManager:
         return group
 
     def replace(self, old: Group, new: Group) -> list[tuple[bytes, bytes | None]]:
-        """Put a group in the place of one of the other protocol, with its offsets.
+        """Replace a group by one of the other protocol, with its offsets.
 
         Return the records that remove the old group. They belong into one batch with those of the new group, so that no
         coordinator finds neither.

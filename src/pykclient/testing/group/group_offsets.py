@@ -170,7 +170,7 @@ class GroupOffsets:
             then()
 
     def abandon(self) -> None:
-        """Call all waiters, because the group is unloaded; they find that out."""
+        """Call all waiters, which then find that the group is unloaded."""
         waiting, self._waiting = self._waiting, []
         for _, then in waiting:
             then()

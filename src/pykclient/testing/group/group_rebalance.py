@@ -285,7 +285,7 @@ class GroupRebalance:
         group.offsets.abandon()
 
     def abandon(self, group: GroupMetadata, error_code: int) -> None:
-        """Answer all waiting requests with an error, and cancel all timers, as another group object takes over."""
+        """Answer all waiting requests with an error, and cancel all timers, because another group object takes over."""
         group.transition_to(DEAD, self._broker.loop.wall_ms)
         group.cancel_timers()
         for member in list(group.members.values()):

@@ -99,11 +99,11 @@ class ModernGroup:
 
     @property
     def pending_members(self) -> Mapping[str, object]:
-        """No members: in this protocol they come with an id."""
+        """Always empty: in this protocol, members choose their ids."""
         return {}
 
     def transition_to(self, state: GroupState, now_wall_ms: int) -> None:
-        """Note that the group is deleted or unloaded: other states follow from the members."""
+        """Record that the group is deleted or unloaded. Other states are derived from the members."""
         assert state is DEAD
         self.is_dead = True
         self.state_timestamp_ms = now_wall_ms
@@ -148,7 +148,7 @@ class ModernGroup:
         else:
             then()
 
-    # --- who may do what
+    # --- permissions
 
     def validate_commit(self, member_id: str, epoch: int, api_version: int | None) -> None:
         """Check that a member may commit offsets; ``api_version`` is None for a commit in a transaction."""
@@ -211,7 +211,7 @@ class CurrentAssignment(NamedTuple):
     pending_revocation: Partitions = MappingProxyType({})
 
     def at(self, epoch: int, state: int, assigned: Partitions, pending: Partitions) -> CurrentAssignment:
-        """Return the next step, which remembers the epoch of this one."""
+        """Return the next step, which stores this one's epoch as the previous one."""
         return CurrentAssignment(epoch, self.epoch, state, assigned, pending)
 
     def next(
@@ -317,7 +317,7 @@ class ConsumerGroupMember:
         self.rebalance_timer: TimerHandle | None = None
 
     def settings(self) -> tuple[object, ...]:
-        """Return what the member's metadata record contains."""
+        """Return the fields of the member's metadata record."""
         return (
             self.instance_id,
             self.rack_id,
@@ -382,7 +382,7 @@ class ConsumerGroupMember:
         self.cancel_rebalance_timer()
 
     def cancel_rebalance_timer(self) -> None:
-        """Cancel the timer of a rebalance, as the member has taken the step that it waited for."""
+        """Cancel the timer of a rebalance, after the member's awaited step."""
         if self.rebalance_timer is not None:
             self.rebalance_timer.cancel()
             self.rebalance_timer = None
@@ -470,7 +470,7 @@ class ConsumerGroup(ModernGroup):
         member.cancel_timers()
 
     def advance(self, member: ConsumerGroupMember, current: CurrentAssignment) -> None:
-        """Take a member a step further on its way to its target."""
+        """Advance a member towards its target."""
         self._count(member.current, -1)
         member.current = current
         self._count(current, 1)
@@ -531,7 +531,7 @@ class ConsumerGroup(ModernGroup):
         for member in self.members.values():
             member.cancel_timers()
 
-    # --- who may do what
+    # --- permissions
 
     def existing_member(self, member_id: str) -> ConsumerGroupMember:
         """Return the member.
@@ -679,7 +679,7 @@ class ShareGroupMember:
         self.session_timer: TimerHandle | None = None
 
     def settings(self) -> tuple[object, ...]:
-        """Return what the member's metadata record contains."""
+        """Return the fields of the member's metadata record."""
         return self.rack_id, self.client_id, self.client_host, self.topic_names
 
     def update(self, body: ShareGroupHeartbeatRequest, client_id: str, client_host: str) -> None:
@@ -797,13 +797,13 @@ class ShareGroup(ModernGroup):
     # --- the state of partitions
 
     def begin_initialization(self, topics: Mapping[UUID, SharedTopic]) -> None:
-        """Note that partitions are about to be initialized."""
+        """Record that partitions are about to be initialized."""
         for topic_id, topic in topics.items():
             _add(self.initializing, topic_id, topic)
             self.deleting.pop(topic_id, None)
 
     def end_initialization(self, topics: Mapping[UUID, SharedTopic], *, succeeded: bool) -> None:
-        """Note that partitions were initialized, or will have to be tried again."""
+        """Record that partitions were initialized, or must be retried."""
         for topic_id, topic in topics.items():
             waiting = self.initializing.pop(topic_id, None)
             left = frozenset() if waiting is None else waiting.partitions - topic.partitions
@@ -812,7 +812,7 @@ class ShareGroup(ModernGroup):
             if succeeded:
                 _add(self.initialized, topic_id, topic)
 
-    # --- who may do what
+    # --- permissions
 
     def existing_member(self, member_id: str) -> ShareGroupMember:
         """Return the member.
@@ -840,7 +840,7 @@ class ShareGroup(ModernGroup):
         )
 
     def validate_commit(self, member_id: str, epoch: int, api_version: int | None) -> None:  # noqa: ARG002
-        """Refuse offsets, which share groups do not have.
+        """Reject committed offsets, which share groups do not have.
 
         Raises:
             GroupIdNotFoundError: always.
@@ -848,7 +848,7 @@ class ShareGroup(ModernGroup):
         raise self._not_a_consumer_group()
 
     def validate_fetch(self, member_id: str | None, epoch: int) -> None:  # noqa: ARG002
-        """Refuse to look up offsets, which share groups do not have.
+        """Reject lookups of offsets, which share groups do not have.
 
         Raises:
             GroupIdNotFoundError: always.
@@ -856,7 +856,7 @@ class ShareGroup(ModernGroup):
         raise self._not_a_consumer_group()
 
     def validate_offset_delete(self) -> None:
-        """Refuse to delete offsets, which share groups do not have.
+        """Reject the deletion of offsets, which share groups do not have.
 
         Raises:
             GroupIdNotFoundError: always.

@@ -111,7 +111,7 @@ HeartbeatCallback = Callable[[ShareGroupHeartbeatResponse], None]
 
 
 class ShareGroupManager:
-    """Members join, report and leave by heartbeats; this assigns and tells them (Java: GroupMetadataManager).
+    """Manages groups whose members join, report and leave by heartbeats (Java: GroupMetadataManager).
 
     A member need not give anything up before another member gets it. But a partition is only assigned when a share
     coordinator has initialized its state. Changes take effect in memory at once, and are answered when they are in
@@ -303,7 +303,7 @@ class ShareGroupManager:
         self._write(group, [records_of.state_record(group)], lambda _: None)
 
     def resume_initialization(self, group: ShareGroup) -> None:
-        """Let the next heartbeat begin anew what the coordinator before this one had begun."""
+        """Let the next heartbeat restart initializations that a previous coordinator had begun."""
         group.initializing.clear()
 
     # --- sessions
@@ -393,7 +393,7 @@ class ShareGroupOffsets:
     # --- describing
 
     def describe(self, group_id: str, partitions: Iterable[TopicPartition] | None, respond: OffsetsCallback) -> None:
-        """Look up offsets; ``partitions`` None means all that the group has begun to read."""
+        """Look up offsets; ``partitions`` None means all partitions that the group has read."""
         if partitions is None:
             group = self._manager.groups.get(group_id)
             initialized = group.initialized if isinstance(group, ShareGroup) else {}
@@ -454,7 +454,7 @@ class ShareGroupOffsets:
     # --- altering
 
     def alter(self, group_id: str, offsets: Mapping[TopicPartition, int], respond: AlteredCallback) -> None:
-        """Let an empty group go on from these offsets. A group that does not exist is created.
+        """Set the start offsets of an empty group. Creates the group if it does not exist.
 
         Raises:
             GroupNotEmptyError: the group has members.

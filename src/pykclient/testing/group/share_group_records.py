@@ -110,7 +110,7 @@ def _member_target_key(group_id: str, member_id: str) -> bytes:
 
 
 def member_current_record(group_id: str, member: ShareGroupMember) -> KeyValue:
-    """Return the record of what a member was told."""
+    """Return the record of a member's current assignment."""
     topic = ShareGroupCurrentMemberAssignmentValue.TopicPartitions
     value = ShareGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
@@ -170,7 +170,7 @@ def group_tombstones(group: ShareGroup) -> list[KeyValue]:
 
 
 def all_records(group: ShareGroup, wall_ms: int) -> list[KeyValue]:
-    """Return records of the whole group, except that they do not remove what an older record has."""
+    """Return records with the complete state of the group, but without tombstones for older records."""
     records = [member_record(group.group_id, member) for member in group.members.values()]
     records.append(group_record(group))
     records += [member_target_record(group.group_id, member_id, target) for member_id, target in group.targets.items()]
@@ -184,7 +184,7 @@ def all_records(group: ShareGroup, wall_ms: int) -> list[KeyValue]:
 
 
 def read_into(groups: dict[str, ShareGroup], key: BytesLike, value: BytesLike | None, wall_ms: int) -> bool:
-    """Apply a record to the groups that the records before it add up to; return False for other types of records.
+    """Apply a record to the groups loaded so far; return False for other types of records.
 
     Raises:
         RemoteProtocolError, UnsupportedVersionError: the record cannot be decoded.

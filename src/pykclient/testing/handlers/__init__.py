@@ -183,7 +183,7 @@ _ARRAY_OF_MESSAGES: Final = re.compile(r"Iterable\[(\w+(?:\.\w+)+)\]")
 
 
 def error_response(response_class: type[Message], asked: Any, code: int, message: str | None = None) -> Any:
-    """Return a response with an error and nothing else, as the schema has it.
+    """Return a response with only an error, in the fields of its schema.
 
     The error is at the top if there is a field for it. Otherwise each element of the request's array (topic, partition,
     group) is answered with it. ``asked`` is the request or, further down, an element of it.

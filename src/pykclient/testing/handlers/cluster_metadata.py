@@ -142,7 +142,7 @@ def refuse_metadata(body: MetadataRequest, code: int, message: str | None = None
 
 @serves(ApiKeys.METADATA, MetadataRequest.VERSIONS, refuse=refuse_metadata)
 def handle_metadata(broker: Broker, request: Request) -> None:
-    """Respond with this broker's knowledge, which may be outdated."""
+    """Respond with this broker's metadata, which may be outdated."""
     body = cast(MetadataRequest, request.body)
     version = request.api_version
     snapshot = broker.metadata_cache.snapshot
@@ -365,7 +365,7 @@ _CONTROLLERS: Final = 2
 
 @serves(ApiKeys.DESCRIBE_CLUSTER, DescribeClusterRequest.VERSIONS)
 def handle_describe_cluster(broker: Broker, request: Request) -> None:
-    """Respond with this broker's knowledge. Requests for a quorum's controllers are rejected."""
+    """Respond with this broker's metadata. Requests for a quorum's controllers are rejected."""
     body = cast(DescribeClusterRequest, request.body)
     if body.endpoint_type == _CONTROLLERS:
         raise MismatchedEndpointTypeError(

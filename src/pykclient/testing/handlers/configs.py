@@ -194,7 +194,7 @@ _SUPPORTED = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 @serves(ApiKeys.LIST_CONFIG_RESOURCES, ListConfigResourcesRequest.VERSIONS)
 def handle_list_config_resources(broker: Broker, request: Request) -> None:
-    """Respond with this broker's knowledge. Version 0 is only for client metrics, of which there are none."""
+    """Respond with this broker's metadata. Version 0 is only for client metrics, of which there are none."""
     body = cast(ListConfigResourcesRequest, request.body)
     broker.auth.check_cluster(request, acls.DESCRIBE_CONFIGS)
     types = (CLIENT_METRICS,) if request.api_version == 0 else tuple(body.resource_types) or _SUPPORTED

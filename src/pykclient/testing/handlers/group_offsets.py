@@ -45,7 +45,7 @@ _OffsetCommitResponsePartition = OffsetCommitResponse.OffsetCommitResponsePartit
 
 @serves(ApiKeys.OFFSET_COMMIT, (0, 10))
 def handle_offset_commit(broker: Broker, request: Request) -> None:
-    """Answered when the offsets are on all in-sync replicas. What does not exist is refused."""
+    """Respond when the offsets are on all in-sync replicas. Partitions that do not exist get an error."""
     body = cast(OffsetCommitRequest, request.body)
     auth = broker.auth
     auth.check_group(request, acls.READ, body.group_id)

@@ -210,7 +210,7 @@ def handle_leave_group(broker: Broker, request: Request) -> None:
 
 @serves(ApiKeys.CONSUMER_GROUP_HEARTBEAT, (0, 1))
 def handle_consumer_group_heartbeat(broker: Broker, request: Request) -> None:
-    """Respond when all that the response tells is in the log."""
+    """Respond when all changes in the response are in the log."""
     body = cast(ConsumerGroupHeartbeatRequest, request.body)
     auth = broker.auth
     auth.check_group(request, acls.READ, body.group_id)

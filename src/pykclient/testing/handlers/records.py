@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 from struct import Struct
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from pykclient.errors import (
     BrokerError,
@@ -33,16 +32,21 @@ from pykclient.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
+from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, default_compression
 from pykclient.record.compression_type import CompressionType
+from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
+from pykclient.record.memory_records_builder import MemoryRecordsBuilder
 from pykclient.record.record_batch import (
     LOG_OVERHEAD,
     MAGIC_OFFSET,
     MAGIC_VALUE_V0,
     MAGIC_VALUE_V1,
     MAGIC_VALUE_V2,
+    MAX_INT32,
+    NO_TIMESTAMP,
     RECORD_BATCH_OVERHEAD,
+    Buffer,
 )
-from pykclient.record.records_util import down_convert
 from pykclient.testing import acls
 from pykclient.testing.handlers import serves
 from pykclient.testing.log.log_types import (
@@ -66,14 +70,13 @@ from pykclient.testing.transaction.add_partitions_to_txn_manager import (
     append_error,
 )
 from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
-from pykclient.types import TopicPartition
+from pykclient.types import LOG_APPEND_TIME, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from uuid import UUID
 
     from pykclient.protocol.wire import BytesLike
-    from pykclient.record.record_batch import Buffer
     from pykclient.testing.broker import Broker
     from pykclient.testing.log.producer_state_manager import VerificationState
     from pykclient.testing.replica.delayed_requests import DeleteRecordsResult
@@ -81,35 +84,96 @@ if TYPE_CHECKING:
     from pykclient.testing.server.request_channel import Request
     from pykclient.types import Node
 
-# --- Produce ---------------------------------------------------------------------------------------------------------
+
+class ConvertedRecords(NamedTuple):
+    """Converted batches in order, and the number of their converted records."""
+
+    records: list[Buffer]
+    num_records_converted: int
+
+
+def down_convert(
+    records: Iterable[Buffer],
+    to_magic: int,
+    first_offset: int,
+    max_bytes: int = MAX_INT32,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+) -> ConvertedRecords:
+    """Convert ``records``, buffers of whole batches, to format ``to_magic`` or older.
+
+    Offsets are kept; headers are lost.
+
+    Batches that are old enough are passed through unchanged. Control batches are omitted, because old formats have
+    none. As uncompressed messages of old formats are independent, those below ``first_offset`` are omitted, which some
+    old clients rely on. The conversion ends before the batch with which the total would exceed ``max_bytes``; the first
+    one is always converted.
+
+    Raises:
+        UnsupportedCompressionTypeError: a batch is compressed with zstd, or the codec's package is not installed.
+        CorruptRecordError: a batch cannot be decoded.
+    """
+    converted: list[Buffer] = []
+    num_records = size = 0
+    for buffer in records:
+        for batch in MemoryRecords(buffer).batches():
+            if to_magic < MAGIC_VALUE_V2:
+                if batch.is_control_batch:
+                    continue
+                if batch.compression_type is CompressionType.ZSTD:
+                    raise UnsupportedCompressionTypeError(
+                        f"a batch at offset {batch.base_offset} is compressed with zstd, which format v{to_magic} "
+                        "does not have; readers need fetch version 10 or newer"
+                    )
+            if batch.magic <= to_magic:
+                data: Buffer = batch.buffer
+                count = 0
+            else:
+                data, count = _convert(batch, to_magic, first_offset, max_decompressed_bytes)
+            if converted and size + len(data) > max_bytes:
+                return ConvertedRecords(converted, num_records)
+            if len(data):
+                converted.append(data)
+                size += len(data)
+                num_records += count
+    return ConvertedRecords(converted, num_records)
+
+
+def _convert(
+    batch: AnyRecordBatch, to_magic: int, first_offset: int, max_decompressed_bytes: int
+) -> tuple[Buffer, int]:
+    """Return the batch in an older format and the number of its records; nothing if no record is requested."""
+    compression = default_compression(batch.compression_type)
+    builder: MemoryRecordsBuilder | None = None
+    for offset, timestamp, key, value, _ in batch.stream(max_decompressed_bytes):
+        if offset < first_offset and not batch.is_compressed:
+            continue
+        if builder is None:
+            builder = MemoryRecordsBuilder(
+                magic=to_magic,
+                compression=compression,
+                timestamp_type=batch.timestamp_type,
+                base_offset=offset,
+                log_append_time=batch.max_timestamp if batch.timestamp_type == LOG_APPEND_TIME else NO_TIMESTAMP,
+            )
+        builder.append_with_offset(offset, timestamp, key, value)
+    return (b"", 0) if builder is None else (builder.build(), builder.num_records)
+
 
 if TYPE_CHECKING:
     PartitionResponse = ProduceResponse.PartitionProduceResponse
-
 _PRODUCE_WITH_V2: Final = 3
-
 _PRODUCE_WITH_ZSTD: Final = 7
-
 _PRODUCE_WITH_LEADERS: Final = 10
-
 _FIRST_VERSION_WITH_ABORTABLE_ERRORS: Final = 11
-
 _FIRST_VERSION_WITH_ADDING: Final = 12
-
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
-
 # Positions in a batch of format 2: its size, the lower half of its attributes; the producer's id, epoch and sequence.
 _SIZE: Final = slice(8, 12)
-
 _ATTRIBUTES: Final = 22
-
 _PRODUCER_ID: Final = 43
-
 _PRODUCER: Final = Struct(">qhi")
-
 # Bits of the attributes.
 _CODEC: Final = 0x07
-
 _TRANSACTIONAL: Final = 0x10
 
 
@@ -297,31 +361,19 @@ def _partition_error(index: int, code: int, message: str | None) -> PartitionRes
     return ProduceResponse.PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
 
 
-# --- Fetch -----------------------------------------------------------------------------------------------------------
-
 if TYPE_CHECKING:
     Key = tuple[UUID | str, int]
-
 #: Up to this version, ``max_bytes`` applies even to the first batch, which is then cut off.
 _LAST_VERSION_WITH_HARD_LIMIT: Final = 2
-
 _FIRST_VERSION_WITH_V1: Final = 2
-
 _FETCH_WITH_V2: Final = 4
-
 _FETCH_WITH_ZSTD: Final = 10
-
 _FIRST_VERSION_WITH_RACKS: Final = 11
-
 _FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
-
 _FETCH_WITH_LEADERS: Final = 16
-
 # The value of these in most responses, created once.
 _NO_DIVERGING_EPOCH: Final = FetchResponse.EpochEndOffset()
-
 _NO_LEADER: Final = FetchResponse.LeaderIdAndEpoch()
-
 _NO_SNAPSHOT: Final = FetchResponse.SnapshotId()
 
 
@@ -551,9 +603,7 @@ def _down_convert(data: FetchPartitionData, fetch: PartitionFetch, version: int)
 # --- ListOffsets -----------------------------------------------------------------------------------------------------
 
 _CONSUMER: Final = -1
-
 _DEBUGGING_REPLICA: Final = -2
-
 #: The first versions that allow these values instead of a timestamp.
 _SINCE: Final = {
     LATEST_TIMESTAMP: 0,
@@ -563,7 +613,6 @@ _SINCE: Final = {
     LATEST_TIERED_TIMESTAMP: 9,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
 }
-
 _ListOffsetsPartitionResponse = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 

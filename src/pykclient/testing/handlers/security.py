@@ -16,7 +16,7 @@ from pykclient.errors import (
     UnacceptableCredentialError,
     UnsupportedSaslMechanismError,
 )
-from pykclient.network.authenticator import scram_formatter
+from pykclient.network.authenticator import scram
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -48,7 +48,7 @@ from pykclient.testing.handlers import serves
 from pykclient.testing.security import UserCredentials
 
 if TYPE_CHECKING:
-    from pykclient.network.authenticator.scram_formatter import ScramCredential
+    from pykclient.network.authenticator.scram import ScramCredential
     from pykclient.testing.broker import Broker
     from pykclient.testing.server.request_channel import Request
 
@@ -128,7 +128,7 @@ def _alter(credentials: UserCredentials, user: str, changes: list[_Change]) -> N
         if isinstance(change, _Deletion):
             if credentials.scram(user, mechanism) is None:
                 raise ResourceNotFoundError("Attempt to delete a user credential that does not exist")
-        elif change.iterations < scram_formatter.MIN_ITERATIONS:
+        elif change.iterations < scram.MIN_ITERATIONS:
             raise UnacceptableCredentialError("Too few iterations")
         elif change.iterations > _MAX_ITERATIONS:
             raise UnacceptableCredentialError("Too many iterations")
@@ -137,7 +137,7 @@ def _alter(credentials: UserCredentials, user: str, changes: list[_Change]) -> N
         if isinstance(change, _Deletion):
             credentials.delete_scram(user, mechanism)
         else:
-            kept = scram_formatter.credential(mechanism, change.salted_password, change.salt, change.iterations)
+            kept = scram.credential(mechanism, change.salted_password, change.salt, change.iterations)
             credentials.set_scram(user, mechanism, kept)
 
 

@@ -26,7 +26,7 @@ from pykclient.protocol.messages.write_share_group_state import (
 )
 from pykclient.testing.handlers import serves
 from pykclient.testing.share.in_flight_records import SharePartitionKey, ShareState, ShareUpdate, StateBatch
-from pykclient.testing.share.state_requests import for_each_partition
+from pykclient.testing.share.persister import for_each_partition
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 @serves(ApiKeys.SHARE_GROUP_HEARTBEAT, (1, 1))
 def handle_share_group_heartbeat(broker: Broker, request: Request) -> None:
-    """Respond when all that the response tells is in the log."""
+    """Respond when all changes in the response are in the log."""
     body = cast(ShareGroupHeartbeatRequest, request.body)
     auth = broker.auth
     auth.check_group(request, acls.READ, body.group_id)

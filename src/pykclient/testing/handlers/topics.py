@@ -314,7 +314,7 @@ _ElectLeadersResult = ElectLeadersResponse.PartitionResult
 
 
 def refuse_elect_leaders(body: ElectLeadersRequest, code: int, message: str | None = None) -> ElectLeadersResponse:
-    """Return the error for each partition; at the top if all were requested and the version has a field for it."""
+    """Return the error for each partition, or at the top level if all were requested and the version allows it."""
     return ElectLeadersResponse(
         error_code=0 if body.topic_partitions else code,
         replica_election_results=[

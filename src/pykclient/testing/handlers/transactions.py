@@ -59,7 +59,7 @@ def refuse_init_producer_id(
 # The version with two-phase commit.
 @serves(ApiKeys.INIT_PRODUCER_ID, InitProducerIdRequest.VERSIONS, unstable_version=6, refuse=refuse_init_producer_id)
 def handle_init_producer_id(broker: Broker, request: Request) -> None:
-    """Respond with an id and epoch, of a transactional id or of a new producer.
+    """Respond with an id and epoch, for a transactional id or for a new producer.
 
     A producer without a transactional id increments its epoch itself, so its current id does not matter.
     """
@@ -130,7 +130,7 @@ def refuse_add_partitions_to_txn(
     code: int,
     message: str | None = None,
 ) -> AddPartitionsToTxnResponse:
-    """Return the error at the top for brokers, and for each partition for clients."""
+    """Return the error: at the top level for brokers, and per partition for clients."""
     if body.transactions:
         return AddPartitionsToTxnResponse(error_code=code)
     topics = body.v3_and_below_topics
@@ -441,7 +441,7 @@ def _describe(broker: Broker, request: Request, transactional_id: str) -> _State
 
 @serves(ApiKeys.LIST_TRANSACTIONS, (0, 2))
 def handle_list_transactions(broker: Broker, request: Request) -> None:
-    """Respond with the transactional ids that all filters let pass. Unknown states are named, and match nothing."""
+    """Respond with the transactional ids that match all filters, and the unknown states of the filter."""
     body = cast(ListTransactionsRequest, request.body)
     now_ms = broker.loop.wall_ms
     pattern = _pattern(body.transactional_id_pattern)

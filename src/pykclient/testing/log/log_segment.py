@@ -195,7 +195,7 @@ class LeaderEpochFileCache:
         del self._epochs[count:]
         del self._start_offsets[count:]
 
-    # --- questions ---------------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     @property
     def latest_epoch(self) -> int | None:
@@ -383,7 +383,7 @@ class LogSegment:
 
 
 class RollParams:
-    """The properties of batches to append that matter for rolling. Thread: loop."""
+    """The properties of batches to append that determine rolling. Thread: loop."""
 
     __slots__ = ("last_offset", "max_timestamp", "now_ms", "size")
 

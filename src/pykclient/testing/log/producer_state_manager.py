@@ -37,7 +37,7 @@ _FIRST_VERSION_WITH_EPOCHS: Final = 2
 
 
 class VerificationState:
-    """A question to the coordinator: does the producer's transaction have this partition?
+    """A request to the coordinator: does the producer's transaction have this partition?
 
     The object is its own token until the answer is used: an append must present the one that the partition has (Java:
     VerificationGuard, VerificationStateEntry; KIP-890). ``lowest_sequence`` is the first sequence number that the

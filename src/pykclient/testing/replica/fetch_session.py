@@ -147,7 +147,7 @@ class FetchPartitionData:
 
 
 def isolation_of(replica_id: int, isolation_level: int) -> str:
-    """Return how far a reader may see. Level 0 is read_uncommitted, 1 is read_committed; followers see everything."""
+    """Return the read bound of a reader. Level 0 is read_uncommitted, 1 is read_committed; followers have none."""
     if replica_id != CONSUMER_REPLICA_ID:
         return FetchIsolation.LOG_END
     return FetchIsolation.TXN_COMMITTED if isolation_level == 1 else FetchIsolation.HIGH_WATERMARK
@@ -178,7 +178,7 @@ def next_epoch(epoch: int) -> int:
 
 
 class CachedPartition(PartitionFetch):
-    """A partition of a session: the reader's request, and what the reader was last told. Thread: loop."""
+    """A partition of a session: the reader's request, and the last state sent to the reader. Thread: loop."""
 
     __slots__ = ("high_watermark", "local_log_start_offset")
 
@@ -198,7 +198,7 @@ class CachedPartition(PartitionFetch):
     def update_request(self, fetch: PartitionFetch) -> None:
         """Take over a new offset or epoch from the reader's request.
 
-        A reader that begins a new epoch, or goes back, has dropped a response that was on its way. It is told the high
+        A reader that begins a new epoch, or goes back, has dropped a response in flight. It is told the high
         watermark again. Kafka does not, so an idle follower may stay behind.
         """
         if fetch.current_leader_epoch != self.current_leader_epoch or fetch.fetch_offset < self.fetch_offset:
@@ -503,7 +503,7 @@ SESSION_ERRORS: Final = frozenset(
 
 
 class FetchPosition(NamedTuple):
-    """The state of a partition that the leader was last told."""
+    """The last state of a partition that was sent to the leader."""
 
     topic_id: UUID
     fetch_offset: int

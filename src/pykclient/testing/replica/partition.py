@@ -54,7 +54,7 @@ _NEVER_MS: Final = -(1 << 62)
 
 
 class Replica:
-    """The progress of a follower, as its fetches show.
+    """The progress of a follower according to its fetches.
 
     A follower is caught up at the time of a fetch from the leader's end, or of a fetch from where the leader's end was
     at the previous fetch: it had read everything there was at that time. Thread: loop.
@@ -342,7 +342,7 @@ class ReplicaSelector(Protocol):
     def select(
         self, client: ClientMetadata, leader: ReplicaView, replicas: Sequence[ReplicaView]
     ) -> ReplicaView | None:
-        """Return one of ``replicas``, which include the leader; None keeps the consumer where it is."""
+        """Return one of ``replicas``, which include the leader; None keeps the consumer's current replica."""
 
 
 class LeaderSelector:
@@ -542,7 +542,7 @@ class PartitionIsr:
         log.update_high_watermark(new_high_watermark)
         return True
 
-    # --- who is in sync ----------------------------------------------------------------------------------------------
+    # --- in-sync replicas --------------------------------------------------------------------------------------------
 
     def _maybe_expand_isr(self, replica: Replica) -> None:
         """Ask to add a follower that has all committed records, and all records from before this leader's epoch."""
@@ -709,7 +709,7 @@ class Partition(PartitionIsr):
         self.remote_replicas = {}
         self.update_isr(frozenset())
 
-    # --- who may ask -------------------------------------------------------------------------------------------------
+    # --- epoch checks ------------------------------------------------------------------------------------------------
 
     def local_log_or_raise(self) -> UnifiedLog:
         """Return the log.
@@ -927,7 +927,7 @@ class Partition(PartitionIsr):
         chosen = selector.select(client, leader, replicas)
         return None if chosen is None or chosen is leader else chosen.broker_id
 
-    # --- questions about offsets -------------------------------------------------------------------------------------
+    # --- offset lookups ----------------------------------------------------------------------------------------------
 
     def last_offset_for_leader_epoch(
         self, current_leader_epoch: int, leader_epoch: int, *, fetch_only_from_leader: bool

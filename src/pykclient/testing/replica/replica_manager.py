@@ -164,7 +164,7 @@ class ReplicaStateChanges:
     # --- LEADER_AND_ISR ----------------------------------------------------------------------------------------------
 
     def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """Apply what is possible, and report the result of each partition. Raises as ``check_controller``."""
+        """Apply as much as possible, and report the result of each partition. Raises as ``check_controller``."""
         self.check_controller(request.controller_id, request.controller_epoch, request.broker_epoch)
         if request.type == _FULL and not self._broker.disk.offline:
             self._delete_strays(request)
@@ -539,7 +539,7 @@ class ReplicaManager:
         verifications: Mapping[TopicPartition, VerificationState | None] = _NO_VERIFICATIONS,
         transaction_version: int = 0,
     ) -> None:
-        """Append to partitions that this broker leads, and call ``respond`` when the records are as safe as required.
+        """Append to partitions that this broker leads; call ``respond`` when ``acks`` is satisfied.
 
         ``required_acks``: 0 and 1 mean the leader's log, -1 means all in-sync replicas, within ``timeout_ms``. A slow
         disk delays all of this. ``verifications`` are the tokens of transactions' first records, and
@@ -758,7 +758,7 @@ class ReplicaManager:
         self._state_changes.check_controller(controller_id, controller_epoch, broker_epoch)
 
     def check_order(self, controller_epoch: int, broker_epoch: int, correlation_id: int) -> None:
-        """Fence requests of the controller that its later requests have overtaken.
+        """Fence requests of the controller that arrive after later ones.
 
         Raises:
             ControllerMovedError: a later request was received first.

@@ -18,8 +18,7 @@ from pykclient.testing.server.request_channel import Request, RequestChannel
 
 if TYPE_CHECKING:
     from pykclient.network.network_send import BytesLike
-    from pykclient.protocol.message import Request as RequestMessage
-    from pykclient.protocol.message import Response
+    from pykclient.protocol.message import Request as RequestMessage, Response
     from pykclient.testing.broker import Broker
 
 #: Ranges that are equal for all brokers of a release, and needed for each connection.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pykclient.network.authenticator import Authenticator
     from pykclient.network.kafka_channel import KafkaChannel
-    from pykclient.network.memory_pool import MemoryPool
+    from pykclient.network.network_receive import MemoryPool
     from pykclient.network.selectable import SocketAddress
     from pykclient.network.tls.ssl_transport_layer import SslTransportLayer
     from pykclient.network.transport_layer import TransportLayer
@@ -87,8 +87,7 @@ def _builder(
 
 
 def _tls(security: Security, config: ClusterConfig) -> Transports:
-    from pykclient.network.tls.ssl_factory import server_context
-    from pykclient.network.tls.ssl_stores import KeyStore
+    from pykclient.network.tls.ssl_factory import KeyStore, server_context
     from pykclient.network.tls.ssl_transport_layer import SslTransports
 
     certificate = security.broker_certificate
@@ -100,7 +99,7 @@ def _tls(security: Security, config: ClusterConfig) -> Transports:
 
 
 class SslServerAuthenticator(PlaintextAuthenticator):
-    """Knows a client by its certificate, which the handshake has verified. Thread: loop."""
+    """Identifies a client by its certificate, which the handshake has verified. Thread: loop."""
 
     __slots__ = ("_session",)
 

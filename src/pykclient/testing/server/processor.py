@@ -79,13 +79,13 @@ class ServerSelectable(Selectable, Protocol):
         """Take over an accepted connection."""
 
     def reset_channel(self, id: str) -> None:
-        """Close a connection abruptly, as the death of its process does."""
+        """Close a connection abruptly, as if its process had died."""
 
     def session_of(self, id: str) -> Session | None:
         """Return the SASL session of a connection; None if it has none."""
 
     def reauthenticate(self, id: str, frame: Frame) -> None:
-        """Let a connection in use authenticate again, beginning with ``frame``."""
+        """Begin to reauthenticate a connection in use, with ``frame``."""
 
 
 class Connection:
@@ -230,10 +230,10 @@ class Processor:
         connection.outbox.clear()
         connection.broker.on_disconnect(connection.id)
 
-    # --- the loop's turn ---------------------------------------------------------------------------------------------
+    # --- one iteration -----------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int) -> None:
-        """Process what has arrived; wait at most ``timeout_ms`` for something."""
+        """Process the data that has arrived; wait at most ``timeout_ms`` for something."""
         selector = self._selector
         selector.poll(timeout_ms)
         connections = self._connections
@@ -354,7 +354,7 @@ class Processor:
             request.endpoints = connection.endpoints
         channel.send_request(request)
 
-    # --- who it is ---------------------------------------------------------------------------------------------------
+    # --- identity ----------------------------------------------------------------------------------------------------
 
     def _party(self, connection: Connection, frame: Frame) -> str:
         """Return the party of a connection, from its first request if it is not known otherwise."""

@@ -13,8 +13,7 @@ from pykclient.types import Node
 if TYPE_CHECKING:
     from pykclient.network.network_send import BytesLike
     from pykclient.protocol.headers import RequestHeader
-    from pykclient.protocol.message import Request as RequestMessage
-    from pykclient.protocol.message import Response
+    from pykclient.protocol.message import Request as RequestMessage, Response
     from pykclient.protocol.wire import Reader
     from pykclient.testing.broker import Broker
     from pykclient.testing.history import RequestRecord
@@ -39,7 +38,7 @@ class ResponseSink(Protocol):
 class Request:
     """A request with the way back to its sender.
 
-    ``party`` is ``broker-<id>`` or ``client:<client id>``. ``principal`` is who the connection authenticated as.
+    ``party`` is ``broker-<id>`` or ``client:<client id>``, authenticated as ``principal``.
     ``body`` is set before a handler gets the request. ``respond`` must be called exactly once; until then nothing more
     is read from the connection. Thread: loop.
     """
@@ -125,7 +124,7 @@ class Request:
 
     @property
     def is_privileged(self) -> bool:
-        """True if the sender may do anything: another broker, or the application itself."""
+        """True if the sender needs no permissions: another broker, or the application itself."""
         return self.is_local or self.is_from_broker
 
     @property

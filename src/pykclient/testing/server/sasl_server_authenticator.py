@@ -18,8 +18,8 @@ from pykclient.errors import (
     SaslAuthenticationError,
     UnsupportedSaslMechanismError,
 )
-from pykclient.network.authenticator import oauth_bearer, plain, scram_formatter
-from pykclient.network.authenticator.scram_formatter import ClientFirst, ScramCredential
+from pykclient.network.authenticator import oauth_bearer, sasl_client, scram
+from pykclient.network.authenticator.scram import ClientFirst, ScramCredential
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_response, parse_request_header
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest
@@ -51,7 +51,7 @@ class SaslServer(Protocol):
 
     @property
     def uses_token(self) -> bool:
-        """True if the client has logged in by a delegation token."""
+        """True if the client authenticated with a delegation token."""
 
     def evaluate(self, response: bytes) -> bytes:
         """Return the next challenge, or the outcome.
@@ -68,8 +68,8 @@ def new_sasl_server(
     wall_ms: Callable[[], int],
     tokens: DelegationTokens | None = None,
 ) -> SaslServer:
-    """Return the server's side of an exchange of ``mechanism``. Without ``tokens``, no client can log in by one."""
-    if mechanism == plain.MECHANISM:
+    """Return the server's side of an exchange of ``mechanism``. ``tokens`` enables delegation tokens."""
+    if mechanism == sasl_client.PLAIN_MECHANISM:
         return PlainSaslServer(security)
     if mechanism == oauth_bearer.MECHANISM:
         validate = security.validate_token
@@ -106,7 +106,7 @@ class PlainSaslServer:
 
 
 class ScramSaslServer:
-    """Checks the client's proof, and gives its own (Java: ScramSaslServer). Thread: loop."""
+    """Verifies the client's proof, and sends the server's (Java: ScramSaslServer). Thread: loop."""
 
     __slots__ = (
         "_credential",
@@ -148,7 +148,7 @@ class ScramSaslServer:
         )
 
     def _begin(self, response: bytes) -> bytes:
-        first = scram_formatter.parse_client_first(response)
+        first = scram.parse_client_first(response)
         if first.extensions.get("tokenauth", "").lower() == "true":
             self._credential = self._credential_of_token(first.username)
         else:
@@ -157,7 +157,7 @@ class ScramSaslServer:
             raise self._refused()
         self._first = first
         nonce = first.nonce + base64.b64encode(secrets.token_bytes(24)).decode()
-        salt = scram_formatter.encoded(self._credential.salt)
+        salt = scram.encoded(self._credential.salt)
         self._server_first = f"r={nonce},s={salt},i={self._credential.iterations}"
         return self._server_first.encode()
 
@@ -169,17 +169,17 @@ class ScramSaslServer:
         return self._tokens.credential(token_id, self._mechanism)
 
     def _end(self, first: ClientFirst, response: bytes) -> bytes:
-        final = scram_formatter.parse_client_final(response)
+        final = scram.parse_client_final(response)
         kept = self._credential
         assert kept is not None
-        if final.nonce != self._server_first.partition(",")[0][2:] or final.binding != scram_formatter.GS2_HEADER:
+        if final.nonce != self._server_first.partition(",")[0][2:] or final.binding != scram.GS2_HEADER:
             raise self._refused()
         message = ",".join((first.bare, self._server_first, final.without_proof)).encode()
-        signature = scram_formatter.sign(self._mechanism, kept.stored_key, message)
+        signature = scram.sign(self._mechanism, kept.stored_key, message)
         if len(final.proof) != len(signature):
             raise self._refused()
-        client_key = scram_formatter.xor(final.proof, signature)
-        stored_key = hashlib.new(scram_formatter.HASHES[self._mechanism], client_key).digest()
+        client_key = scram.xor(final.proof, signature)
+        stored_key = hashlib.new(scram.HASHES[self._mechanism], client_key).digest()
         if not hmac.compare_digest(stored_key, kept.stored_key):
             raise self._refused()
         if self._token is None:
@@ -187,7 +187,7 @@ class ScramSaslServer:
         else:
             self.user = self._token.owner.partition(":")[2]
             self.expiry_ms = self._token.expiry_ms
-        return b"v=" + scram_formatter.encoded(scram_formatter.sign(self._mechanism, kept.server_key, message)).encode()
+        return b"v=" + scram.encoded(scram.sign(self._mechanism, kept.server_key, message)).encode()
 
 
 class OAuthBearerSaslServer:

@@ -125,7 +125,7 @@ class Acceptor:
         self._wake_writer.close()
 
     def abandon(self) -> None:
-        """Discard all sockets, which another process has as well. Take no locks, and undo no registration."""
+        """Discard all sockets in a forked child, without locks and without undoing registrations."""
         for listener in list(self._listeners.values()):
             listener.close()
         self._selector.close()
@@ -338,7 +338,7 @@ class SocketServer:
         self._reserved.clear()
 
     def abandon(self) -> None:
-        """Discard all sockets in a forked child; they stay the parent's, and peers notice nothing. Thread: any."""
+        """Discard all sockets in a forked child. The parent keeps them, so peers notice nothing. Thread: any."""
         self._closed = True
         self._acceptor.abandon()
         self._selector.abandon()

@@ -86,7 +86,7 @@ class SslPrincipalMapper:
             rest = rest[found.end() :]
 
     def name_of(self, distinguished_name: str) -> str | None:
-        """Return the name of the first rule that applies; None if there is none, and the client is refused."""
+        """Return the name by the first rule that applies, or None, which rejects the client."""
         for rule in self._rules:
             if rule is None:
                 return distinguished_name
@@ -156,7 +156,7 @@ _UNNAMED: Final = "hardcode"
 
 
 class StandardAuthorizer:
-    """The ACLs of a cluster, and what they allow. Thread: loop."""
+    """Authorizes operations by the ACLs of a cluster. Thread: loop."""
 
     __slots__ = ("_acls", "_literal", "_prefixed", "_super_users", "_without_acls")
 
@@ -202,7 +202,7 @@ class StandardAuthorizer:
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def authorize(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
-        """Return whether a principal at an address may do something with a resource."""
+        """Return whether a principal at an address is allowed an operation on a resource."""
         if principal in self._super_users:
             return True
         allowed = False
@@ -224,7 +224,7 @@ class StandardAuthorizer:
                 yield from self._prefixed.get((resource_type, name[:size]), ())
 
     def authorize_by_resource_type(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
-        """Return whether a principal may do something with at least one resource of a type."""
+        """Return whether a principal is allowed an operation on at least one resource of a type."""
         if self.authorize(principal, host, operation, resource_type, _UNNAMED):
             return True
         denied: tuple[set[str], set[str]] = (set(), set())  # names, and beginnings of names
@@ -269,7 +269,7 @@ TRANSACTIONAL_ID_DENIED = "Transactional Id authorization failed."
 
 
 class AuthHelper:
-    """Decides about requests. Without an authorizer, and to other brokers and the application, all is allowed.
+    """Authorizes requests. Without an authorizer, and for brokers and the application itself, all are allowed.
 
     Thread: loop.
     """
@@ -280,7 +280,7 @@ class AuthHelper:
         self.authorizer = authorizer
 
     def authorize(self, request: Request, operation: int, resource_type: int, name: str) -> bool:
-        """Return whether the sender of a request may do something with a resource."""
+        """Return whether the sender of a request is allowed an operation on a resource."""
         authorizer = self.authorizer
         return (
             authorizer is None
@@ -289,7 +289,7 @@ class AuthHelper:
         )
 
     def filter(self, request: Request, operation: int, resource_type: int, names: Iterable[str]) -> set[str]:
-        """Return those of ``names`` with which the sender of a request may do something."""
+        """Return those of ``names`` on which the sender of a request is allowed an operation."""
         return {name for name in names if self.authorize(request, operation, resource_type, name)}
 
     def check_cluster(self, request: Request, operation: int) -> None:
@@ -342,7 +342,7 @@ class AuthHelper:
             )
 
     def authorize_by_resource_type(self, request: Request, operation: int, resource_type: int) -> bool:
-        """Return whether the sender of a request may do something with at least one resource of a type."""
+        """Return whether the sender of a request is allowed an operation on at least one resource of a type."""
         authorizer = self.authorizer
         return (
             authorizer is None
@@ -389,7 +389,7 @@ class AclStore:
 
 
 class AclCache:
-    """A broker's copy of the ACLs, which its authorizer decides by.
+    """A broker's copy of the ACLs, for its authorizer.
 
     The coordination service reports each change. A broker without contact to it keeps its copy, and reads everything
     again when contact returns. Thread: loop.

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pykclient.config.config_def import ConfigDef, ConfigKey, Importance, Type
-from pykclient.config.iso_duration import parse_iso_duration_ms
-from pykclient.config.validators import Lambda, Validator, ValidString, at_least
+from pykclient.config.validators import Lambda, Validator, ValidString, at_least, parse_iso_duration_ms
 from pykclient.errors import ConfigError, InvalidConfigurationError
 from pykclient.testing.coordination import znodes
 from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
@@ -163,7 +162,7 @@ class GroupConfigManager:
         self._store.set_config(znodes.group_config_path(group_id), overrides)
 
     def forget(self, group_id: str | None = None) -> None:
-        """Read the settings of a group again when they are next needed; without a group, those of all."""
+        """Drop the cached settings of a group, or of all groups."""
         if group_id is None:
             self._configs.clear()
         else:

@@ -147,7 +147,7 @@ NO_MEMBER = ""
 
 
 class AcquisitionLock:
-    """The time for which a member has acquired records: one timer for all offsets that were acquired together.
+    """The acquisition lock of records acquired together: one timer for all offsets.
 
     ``holders`` counts the in-flight states that the lock protects. The timer is cancelled when the last of them lets
     go. Thread: loop.
@@ -190,7 +190,7 @@ class InFlightState:
 
     @property
     def is_complete(self) -> bool:
-        """True if the record will not be delivered again, and this is written."""
+        """True if the record will not be delivered again, and this has been written."""
         return self.state in TERMINAL
 
     @property
@@ -206,7 +206,7 @@ class InFlightState:
         self.hold(lock)
 
     def hold(self, lock: AcquisitionLock) -> None:
-        """Protect the record with a lock, in place of the one before."""
+        """Replace the lock of the record."""
         self.let_go()
         lock.holders += 1
         self.lock = lock
@@ -242,13 +242,13 @@ class InFlightState:
             self.release(max_delivery_count)
 
     def release(self, max_delivery_count: int) -> RecordState:
-        """Take the record from its member at once; return the new state."""
+        """Release the record from its member at once; return the new state."""
         self.begin(RecordState.AVAILABLE, max_delivery_count)
         self.commit()
         return self.state
 
     def archive(self) -> None:
-        """Complete the delivery, as the record cannot be read any more."""
+        """Complete the delivery of a record that can no longer be read."""
         self.pending = RecordState.ARCHIVED
         self.commit()
 
@@ -389,7 +389,7 @@ class InFlightRecords:
         return self._gap_start_offset != _NO_GAP and self._gap_end_offset == self.end_offset
 
     def read_up_to(self, next_offset: int) -> None:
-        """Note that records before ``next_offset`` were acquired as far as they were available."""
+        """Record that all available records before ``next_offset`` were acquired."""
         if self._gap_start_offset != _NO_GAP:
             if self._gap_end_offset == self.end_offset and next_offset <= self._gap_end_offset:
                 self._gap_start_offset = next_offset
@@ -438,7 +438,7 @@ class InFlightRecords:
         self.archive_deleted()
 
     def archive_deleted(self) -> None:
-        """Archive available records before the start, which nobody can read any more."""
+        """Archive available records before the start, which can no longer be read."""
         if self.batches and self.batches[0].first_offset < self.start_offset:
             self.archive(self.batches[0].first_offset, self.start_offset - 1, RecordState.AVAILABLE)
 

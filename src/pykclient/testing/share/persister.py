@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar
+from uuid import UUID
 
 from pykclient.errors import (
     CoordinatorLoadInProgressError,
@@ -30,11 +32,46 @@ if TYPE_CHECKING:
     from pykclient.protocol.message import Request as RequestMessage
     from pykclient.testing.broker import Broker
 
+Partition = TypeVar("Partition")
+Result = TypeVar("Result")
+
+
+class Gatherer(Generic[Result]):
+    """Collects the results of partitions, and passes them on by topic when all are there. Thread: loop."""
+
+    __slots__ = ("_expected", "_results", "_then")
+
+    def __init__(self, expected: int, then: Callable[[list[tuple[UUID, list[Result]]]], None]) -> None:
+        self._expected = expected
+        self._results: dict[UUID, list[Result]] = {}
+        self._then = then
+        if not expected:
+            then([])
+
+    def add(self, topic_id: UUID, result: Result) -> None:
+        """Add the result of one partition."""
+        self._results.setdefault(topic_id, []).append(result)
+        self._expected -= 1
+        if not self._expected:
+            self._then(list(self._results.items()))
+
+
+def for_each_partition(
+    topics: Iterable[tuple[UUID, Iterable[Partition]]],
+    handle: Callable[[UUID, Partition, Callable[[Result], None]], None],
+    then: Callable[[list[tuple[UUID, list[Result]]]], None],
+) -> None:
+    """Handle all partitions of a request; call ``then`` with the results by topic when the last one is there."""
+    partitions = [(topic_id, partition) for topic_id, of_topic in topics for partition in of_topic]
+    gatherer: Gatherer[Result] = Gatherer(len(partitions), then)
+    for topic_id, each in partitions:
+        handle(topic_id, each, partial(gatherer.add, topic_id))
+
+
 #: Called with an error code or 0, and the error's message.
 ResultCallback = Callable[[int, str], None]
 #: Called with an error code, its message and, if the code is 0, the state.
 StateCallback = Callable[[int, str, ShareState | None], None]
-
 #: Errors after which the request is sent again, to the coordinator of then.
 _RETRIABLE = (
     NetworkError.code,
@@ -62,7 +99,7 @@ class _Operation:
 
 
 class Persister(InterBrokerSendThread):
-    """Finds the share coordinator of each share partition and sends it requests, again after retriable errors.
+    """Finds the share coordinator of each share partition, and sends it requests, with retries.
 
     The requests for one share partition are sent one after the other, so none can overtake another. The first request
     creates __share_group_state.

@@ -289,7 +289,7 @@ class ShareCoordinator:
     # --- leadership
 
     def on_election(self, partition: int, epoch: int) -> None:
-        """Take over a partition, as its broker leads it from ``epoch`` on."""
+        """Take over a partition that its broker leads from ``epoch`` on."""
         loaded: dict[SharePartitionKey, _Entry] = {}
         now_ms = self._broker.loop.wall_ms
         add = partial(_add, loaded, now_ms)

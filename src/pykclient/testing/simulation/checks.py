@@ -73,7 +73,7 @@ def check_order(sent: Mapping[TopicPartition, Sequence[bytes]], logs: Mapping[To
 
 
 def check_origin(sent: Iterable[bytes], logs: Mapping[TopicPartition, Log]) -> None:
-    """Check that the logs hold only values that were sent."""
+    """Check that the logs contain only values that were sent."""
     known = set(sent)
     for tp, log in logs.items():
         for offset, value in log.items():
@@ -143,7 +143,7 @@ def check_transactions(
     transactions: Iterable[tuple[bool | None, Mapping[TopicPartition, Sequence[bytes]]]],
     committed: Mapping[TopicPartition, Sequence[bytes]],
 ) -> None:
-    """Check that read_committed shows all records of a transaction or none, as its producer was told.
+    """Check that read_committed shows all records of a transaction or none, according to its outcome.
 
     ``transactions`` has the outcome of each (None if the producer was not told) and its values; each value was sent
     once. ``committed`` has the values that read_committed shows, in order.

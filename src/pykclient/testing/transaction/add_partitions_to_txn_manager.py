@@ -1,4 +1,4 @@
-"""The questions of partition leaders to transaction coordinators (Java: AddPartitionsToTxnManager; KIP-890)."""
+"""The requests of partition leaders to transaction coordinators (Java: AddPartitionsToTxnManager; KIP-890)."""
 
 from __future__ import annotations
 

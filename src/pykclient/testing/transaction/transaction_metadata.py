@@ -202,7 +202,7 @@ class TransactionMetadata:
 
     @property
     def is_kept(self) -> bool:
-        """True if the transaction waits for its end by another producer than the one that began it."""
+        """True if another producer than the one that began the transaction must end it."""
         return self.state is ONGOING and self.next_producer_epoch != NO_PRODUCER_EPOCH
 
     @property
@@ -227,13 +227,13 @@ class TransactionMetadata:
     # --- transitions -------------------------------------------------------------------------------------------------
 
     def prepare_fence_producer_epoch(self) -> TxnTransitMetadata:
-        """Prepare to abort the transaction in the next epoch, which no producer gets to know."""
+        """Prepare to abort the transaction in the next epoch, which no producer is given."""
         epoch = self._marker_epoch
         keep = self.has_failed_epoch_fence or epoch == MAX_EPOCH
         return self._prepare(PREPARE_EPOCH_FENCE, producer_epoch=epoch + (not keep))
 
     def prepare_keep(self, new_producer_id: int | None, txn_timeout_ms: int, now_ms: int) -> TxnTransitMetadata:
-        """Prepare that another producer ends the transaction, in the next epoch or with a new producer id."""
+        """Prepare to hand the transaction to another producer, in the next epoch or with a new producer id."""
         id, epoch = self.producer
         return self._prepare(
             ONGOING,
@@ -285,7 +285,7 @@ class TransactionMetadata:
     def prepare_producer_id_rotation(
         self, producer_id: int, txn_timeout_ms: int, now_ms: int, *, record_last_epoch: bool
     ) -> TxnTransitMetadata:
-        """Prepare the first epoch of a new producer id, as the epochs of the old one are used up."""
+        """Prepare the first epoch of a new producer id, when the old id's epochs are exhausted."""
         return self._prepare(
             EMPTY,
             producer_id=producer_id,

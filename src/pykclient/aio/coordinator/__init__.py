@@ -1,1 +1,0 @@
-"""Names of aiokafka's ``aiokafka.coordinator``, for programs written for it."""

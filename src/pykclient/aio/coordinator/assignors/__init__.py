@@ -1,1 +1,0 @@
-"""The assignors under aiokafka's names."""

@@ -1,1 +1,0 @@
-"""aiokafka's package of this name."""

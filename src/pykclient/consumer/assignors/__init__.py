@@ -1,1 +1,0 @@
-"""Assignors, with which a group's leader distributes partitions among the members."""

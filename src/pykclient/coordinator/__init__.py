@@ -1,1 +1,0 @@
-"""Names of kafka-python's ``kafka.coordinator``, for programs written for it."""

@@ -1,1 +1,0 @@
-"""The sticky assignor under kafka-python's module names."""

@@ -1,1 +1,0 @@
-"""Connections through a SOCKS5 or HTTP proxy."""
