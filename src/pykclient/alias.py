@@ -29,7 +29,7 @@ PACKAGES = {"aiokafka": "pykclient.aio", "confluent_kafka": "pykclient.confluent
 _MODULES = {
     "aiokafka.admin.client": "pykclient.aio.admin",
     "aiokafka.consumer.consumer": "pykclient.aio.consumer",
-    "aiokafka.coordinator.assignors.abstract": "pykclient.consumer.assignors.abstract_partition_assignor",
+    "aiokafka.coordinator.assignors.abstract": "pykclient.consumer.partition_assignors",
     "aiokafka.partitioner": "pykclient.partitioner",
     "aiokafka.producer.producer": "pykclient.aio.producer",
     "aiokafka.util": "pykclient.aio.helpers",
@@ -44,6 +44,11 @@ _MODULES = {
     "confluent_kafka.admin._resource": "pykclient.confluent.admin_types",
     "confluent_kafka.admin._scram": "pykclient.confluent.admin_types",
     "confluent_kafka.admin._topic": "pykclient.confluent.admin_types",
+    "confluent_kafka.aio._AIOConsumer": "pykclient.confluent.aio",
+    "confluent_kafka.aio._AsyncDeserializingConsumer": "pykclient.confluent.aio",
+    "confluent_kafka.aio._AsyncSerializingProducer": "pykclient.confluent.aio",
+    "confluent_kafka.aio.producer": "pykclient.confluent.aio",
+    "confluent_kafka.aio.producer._AIOProducer": "pykclient.confluent.aio",
     "confluent_kafka.deserializing_consumer": "pykclient.confluent.serializing",
     "confluent_kafka.deserializing_share_consumer": "pykclient.confluent.share_consumer",
     "confluent_kafka.schema_registry": "pykclient.schema_registry",
@@ -70,6 +75,10 @@ class _AliasLoader(Loader):
         if not hasattr(found, "__path__") and any(name.startswith(f"{module.__name__}.") for name in _MODULES):
             found.__path__ = []  # otherwise the import system would not ask for modules below it
         sys.modules[module.__name__] = found
+        for name, target in _MODULES.items():
+            parent, _, child = name.rpartition(".")
+            if parent == module.__name__ and target == self._target and not hasattr(found, child):
+                setattr(found, child, found)  # the other package imports this module, so programs do not
 
 
 class _AliasFinder(MetaPathFinder):
@@ -98,7 +107,7 @@ _finder = _AliasFinder()
 
 
 def target_of(fullname: str) -> str | None:
-    """Return the module that stands in for ``fullname``; None if there is none."""
+    """Return the module that replaces ``fullname``, or None."""
     for name in sorted(_MODULES, key=len, reverse=True):
         if fullname == name or fullname.startswith(f"{name}."):
             return _existing(_MODULES[name] + fullname[len(name) :])
@@ -114,7 +123,7 @@ def _existing(name: str) -> str | None:
 
 
 def install(*names: str) -> None:
-    """Let imports of these packages and their modules load this package's instead, from now on.
+    """Make later imports of these packages and their modules load this package's instead.
 
     Raises:
         ValueError: this package stands in for no package of that name.
@@ -133,7 +142,7 @@ def install(*names: str) -> None:
 
 
 def uninstall() -> None:
-    """Take all aliases back. Modules that were imported stay with those who have them."""
+    """Remove all aliases. Modules that were already imported are not affected."""
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
     for name in [each for each in sys.modules if each.partition(".")[0] in _finder.packages]:

@@ -21,9 +21,9 @@ from pykclient.confluent import (
     ShareConsumer,
     TopicCollection,
     TopicPartition,
+    admin as ours,
     cimpl,
 )
-from pykclient.confluent import admin as ours
 from pykclient.confluent.admin import (
     AclBinding,
     AdminClient,

@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 import pytest
@@ -17,17 +17,23 @@ from pykclient.confluent import (
     OFFSET_INVALID,
     Consumer,
     DeserializingConsumer,
+    IllegalStateException,
     KafkaError,
     KafkaException,
     Message,
     Producer,
     SerializingProducer,
+    ShareConsumer,
+    ThrottleEvent,
     TopicPartition,
     consistent,
 )
 from pykclient.confluent.error import KeySerializationError, ValueDeserializationError
 from pykclient.confluent.serialization import IntegerDeserializer, IntegerSerializer, StringSerializer
+from pykclient.errors import KafkaTimeoutError
 from pykclient.testing import EmbeddedCluster
+from pykclient.testing.security import Security
+from tests.security.test_sasl_server_authenticator import unsecured_token
 
 _PATIENCE_S = 30.0
 _NOWHERE = "127.0.0.1:1"
@@ -147,6 +153,134 @@ def test_purge_fails_messages_without_a_topic() -> None:
     assert producer.flush(_PATIENCE_S) == 0
     producer.close()
     assert reports == [KafkaError._PURGE_QUEUE]
+
+
+def test_purge_fails_messages_in_batches_and_in_flight(cluster: EmbeddedCluster) -> None:
+    reports: list[Any] = []
+    with _producer(cluster, **{"linger.ms": 60_000}) as producer:
+        producer.produce("t", "1", partition=0)
+        assert producer.flush(_PATIENCE_S) == 0
+        held = cluster.faults.hold("Produce")
+        producer.poll(0)
+        for value in ("2", "3"):
+            producer.produce("t", value, partition=0, callback=lambda error, _: reports.append(error))
+            if value == "2":
+                with pytest.raises(KafkaTimeoutError):
+                    producer.inner().flush(0.01)
+                cluster.wait_for(lambda: held.hits)
+        producer.purge(in_queue=True, in_flight=False)
+        producer.poll(0)
+        assert reports == [KafkaError._PURGE_QUEUE]
+        producer.purge(in_queue=False)
+        producer.poll(0)
+        assert reports == [KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT]
+        assert len(producer) == 0
+        cluster.faults.clear()
+        producer.produce("t", "4", partition=0)
+    with _consumer(cluster) as consumer:
+        consumer.assign([TopicPartition("t", 0, 0)])
+        assert [message.value() for message in _read(consumer, 3)] == [b"1", b"2", b"4"]
+
+
+def test_purge_without_blocking_leaves_a_producer_that_works(cluster: EmbeddedCluster) -> None:
+    with _producer(cluster) as producer:
+        producer.purge(blocking=False)
+        producer.purge()
+        producer.produce("t", "1")
+        assert producer.flush(_PATIENCE_S) == 0
+
+
+def test_throttled_responses_call_throttle_cb() -> None:
+    events: list[ThrottleEvent] = []
+    with EmbeddedCluster(config={"quota.producer.default": 1}) as cluster:
+        cluster.create_topic("t", 1)
+        with _producer(cluster, throttle_cb=events.append) as producer:
+            deadline = monotonic() + _PATIENCE_S
+            while not events:
+                assert monotonic() < deadline
+                producer.produce("t", bytes(1000))
+                producer.poll(0.1)
+            producer.purge()
+        assert events[0].broker_name == f"{cluster.bootstrap_servers}/1"
+    assert events[0].throttle_time > 0
+    assert events[0].broker_id == 1
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_new_credentials_serve_the_next_connections(mechanism: str) -> None:
+    security = Security("SASL_PLAINTEXT", mechanisms=[mechanism], users={"new": "right"})
+    with EmbeddedCluster(security=security) as cluster:
+        cluster.create_topic("t", 1)
+        errors: list[KafkaError] = []
+        wrong = {**cluster.client_config(), "sasl.username": "old", "sasl.password": "wrong", "error_cb": errors.append}
+        with Producer(wrong) as producer:
+            delivered: list[Any] = []
+            producer.produce("t", "1", callback=lambda error, _: delivered.append(error))
+            deadline = monotonic() + _PATIENCE_S
+            while not errors:
+                assert monotonic() < deadline
+                producer.poll(0.1)
+            producer.set_sasl_credentials("new", "right")
+            assert producer.flush(_PATIENCE_S) == 0
+            assert delivered == [None]
+            assert "t" in producer.list_topics(timeout=_PATIENCE_S).topics
+
+
+def test_token_callback_is_called_without_poll_and_over_tls() -> None:
+    def oauth_cb(config: str) -> tuple[str, float]:
+        configs.append(config)
+        return unsecured_token(exp=time() + 60), time() + 60
+
+    configs: list[str] = []
+    with EmbeddedCluster(security=Security("SASL_SSL", mechanisms=["OAUTHBEARER"])) as cluster:
+        cluster.create_topic("t", 1)
+        given = {name: value for name, value in cluster.client_config().items() if not name.startswith("sasl.")}
+        conf = {**given, "sasl.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.config": "x=y", "oauth_cb": oauth_cb}
+        with Producer(conf) as producer:
+            producer.produce("t", "1")
+            assert producer.flush(_PATIENCE_S) == 0
+    assert configs[0] == "x=y"
+
+
+def test_constructor_gets_the_first_token_or_fails() -> None:
+    def fail(_config: str) -> tuple[str, float]:
+        raise LookupError("no token")
+
+    tokens: list[str] = []
+
+    def oauth_cb(config: str) -> tuple[str, float]:
+        tokens.append(config)
+        return "token", time() + 60
+
+    conf = {"bootstrap.servers": _NOWHERE, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "OAUTHBEARER"}
+    with Consumer({**conf, "group.id": "g", "oauth_cb": oauth_cb}):
+        assert len(tokens) == 1
+    for make in (
+        lambda: Producer({**conf, "oauth_cb": fail}),
+        lambda: Consumer({**conf, "group.id": "g", "oauth_cb": fail}),
+    ):
+        with pytest.raises(KafkaException, match="no token"):
+            make()
+
+
+def test_consumer_gets_throttle_events_and_new_credentials() -> None:
+    security = Security("SASL_PLAINTEXT", mechanisms=["PLAIN"], users={"new": "right"})
+    events: list[ThrottleEvent] = []
+    with EmbeddedCluster(security=security, config={"quota.consumer.default": 1}) as cluster:
+        cluster.create_topic("t", 1)
+        with Producer(cluster.client_config()) as producer:
+            producer.produce("t", bytes(1000))
+        conf = {
+            **cluster.client_config(),
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "throttle_cb": events.append,
+        }
+        with Consumer({**conf, "sasl.password": "wrong"}) as consumer:
+            consumer.set_sasl_credentials("new", "right")
+            consumer.subscribe(["t"])
+            _until(consumer, lambda: bool(events))
+    assert events[0].throttle_time > 0
 
 
 def test_flush_returns_the_messages_that_are_left() -> None:
@@ -380,6 +514,12 @@ def test_closed_consumer_raises_runtime_error() -> None:
             call()
 
 
+def test_connections_may_be_idle_for_less_than_a_request_takes() -> None:
+    conf = {"bootstrap.servers": _NOWHERE, "connections.max.idle.ms": 1000}
+    Consumer({**conf, "group.id": "g"}).close()
+    Producer(conf).close()
+
+
 def test_consumer_without_a_subscription_waits_and_returns_none() -> None:
     with Consumer({"bootstrap.servers": _NOWHERE, "group.id": "g"}) as consumer:
         assert consumer.poll(0.05) is None
@@ -400,7 +540,9 @@ def test_statistics_have_librdkafkas_form(cluster: EmbeddedCluster) -> None:
     with _consumer(cluster, **settings) as consumer:
         consumer.subscribe(["t"])
         _read(consumer, 5)
-        _until(consumer, lambda: any(page["topics"] for page in pages))
+        # Pages made while messages were still to be read tell of a lag: take one that is younger.
+        read_us = monotonic() * 1_000_000
+        _until(consumer, lambda: bool(pages) and pages[-1]["ts"] > read_us)
         page = pages[-1]
         assert page["type"] == "consumer"
         assert page["topics"]["t"]["partitions"]["0"]["consumer_lag_stored"] == 0
@@ -448,3 +590,32 @@ def _until_found(consumer: DeserializingConsumer[bytes, int], found: list[Any]) 
         message = consumer.poll(0.5)
         if message is not None:
             found.append((message.key(), message.deserialized_value()))
+
+
+# --- share consumer ---------------------------------------------------------------------------------------------------
+
+
+def test_share_consumer_refuses_what_confluent_kafka_refuses() -> None:
+    conf = {"bootstrap.servers": _NOWHERE, "group.id": "g"}
+    for wrong in ({"on_commit": print}, {"security.protocol": "ssl", "ssl.ca.location": "/nonexistent/ca.pem"}):
+        with pytest.raises(ValueError, match=r"on_commit is not supported|Failed to create share consumer"):
+            ShareConsumer({**conf, **wrong})
+    consumer = ShareConsumer({**conf, "share.acknowledgement.mode": "explicit"})
+    with pytest.raises(RuntimeError):
+        consumer.__init__(conf)  # type: ignore[misc]
+    places: list[tuple[tuple[Any, ...], type[Exception]]] = [
+        *((place, TypeError) for place in ((None, 0, 0), ("t", "0", 0), ("t", 0, 1.5))),
+        *((place, ValueError) for place in (("", 0, 0), ("t", -1, 0), ("t", 0, -1), ("t", 0, 0, 9))),
+    ]
+    for place, error in places:
+        with pytest.raises(error):
+            consumer.acknowledge_offset(*place)
+    for names in ([""], ["t", "t"]):
+        with pytest.raises(ValueError, match="Failed to set subscription"):
+            consumer.subscribe(names)
+    consumer.subscribe(["t"])
+    consumer.subscribe([])
+    assert consumer.subscription() == []
+    consumer.close()
+    with pytest.raises(IllegalStateException, match="Share consumer closed"):
+        consumer.subscribe(["t"])

@@ -8,8 +8,7 @@ from typing import Any
 import confluent_kafka as theirs
 import pytest
 from confluent_kafka import cimpl
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import pykclient.confluent as ours
 from pykclient import errors

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
         TIMESTAMP_CREATE_TIME,
         TIMESTAMP_LOG_APPEND_TIME,
         TIMESTAMP_NOT_AVAILABLE,
+        libversion,
+        version,
     )
     from pykclient.confluent.consumer import Consumer
     from pykclient.confluent.kafka_error import (
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
     from pykclient.confluent.serializing import DeserializingConsumer, SerializingProducer
     from pykclient.confluent.share_consumer import DeserializingShareConsumer, ShareConsumer
     from pykclient.confluent.topic_partition import TopicPartition, Uuid
-    from pykclient.confluent.versions import libversion, version
 
 #: Public names and their modules.
 _HOME = {
@@ -80,9 +81,9 @@ _HOME = {
     "Uuid": "topic_partition",
     "consistent": "partitioners",
     "fnv1a": "partitioners",
-    "libversion": "versions",
+    "libversion": "constants",
     "murmur2": "partitioners",
-    "version": "versions",
+    "version": "constants",
 }
 
 __all__ = [

@@ -292,7 +292,7 @@ class AdminClient(AdminClientImpl):
     def list_offsets(  # type: ignore[override]
         self, topic_partition_offsets: dict[TopicPartition, OffsetSpec], **kwargs: Any
     ) -> dict[TopicPartition, Future[Any]]:
-        """Look offsets up; return futures of ListOffsetsResultInfo by partition."""
+        """Look up offsets; return futures of ListOffsetsResultInfo by partition."""
         if not isinstance(topic_partition_offsets, dict):
             raise TypeError("Expected topic_partition_offsets to be dict of TopicPartition and OffsetSpec")
         asked = []

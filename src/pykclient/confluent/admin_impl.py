@@ -9,16 +9,21 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from pykclient import errors
-from pykclient.admin.values import ACL, ACLFilter, ResourcePattern, ResourcePatternFilter
-from pykclient.admin.values import ACLOperation as NativeOperation
-from pykclient.admin.values import ACLPermissionType as NativePermission
-from pykclient.admin.values import ACLResourcePatternType as NativePattern
-from pykclient.admin.values import ConfigResource as NativeResource
-from pykclient.admin.values import NewPartitions as NativeNewPartitions
-from pykclient.admin.values import NewTopic as NativeNewTopic
-from pykclient.admin.values import ResourceType as NativeResourceType
-from pykclient.admin.values import UserScramCredentialDeletion as NativeDeletion
-from pykclient.admin.values import UserScramCredentialUpsertion as NativeUpsertion
+from pykclient.admin.values import (
+    ACL,
+    ACLFilter,
+    ACLOperation as NativeOperation,
+    ACLPermissionType as NativePermission,
+    ACLResourcePatternType as NativePattern,
+    ConfigResource as NativeResource,
+    NewPartitions as NativeNewPartitions,
+    NewTopic as NativeNewTopic,
+    ResourcePattern,
+    ResourcePatternFilter,
+    ResourceType as NativeResourceType,
+    UserScramCredentialDeletion as NativeDeletion,
+    UserScramCredentialUpsertion as NativeUpsertion,
+)
 from pykclient.confluent import constants
 from pykclient.confluent.admin_types import (
     AclBinding,
@@ -36,12 +41,11 @@ from pykclient.confluent.model import (
     ConsumerGroupTopicPartitions,
 )
 from pykclient.confluent.topic_partition import TopicPartition, Uuid
-from pykclient.types import OffsetAndMetadata
-from pykclient.types import TopicPartition as Native
+from pykclient.types import OffsetAndMetadata, TopicPartition as Native
 
 if TYPE_CHECKING:
     from pykclient.admin.admin import Admin
-    from pykclient.admin.results import Results
+    from pykclient.admin.values import Results
 
 #: Threads that run the calls of one client.
 _THREADS = 4
@@ -85,6 +89,7 @@ class AdminClientImpl(Client):
         self.admin()
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix=self.name)
         self._is_open = True
+        self.begin_events()
 
     # --- how a call runs -------------------------------------------------------------------------------------------
 
@@ -259,7 +264,7 @@ class AdminClientImpl(Client):
         isolation_level_value: int | None = None,
         request_timeout: float = -1,
     ) -> None:
-        """Look offsets up; the result maps partitions to ListOffsetsResultInfo or errors."""
+        """Look up offsets; the result maps partitions to ListOffsetsResultInfo or errors."""
         types = self._types()
         level = isolation_level_value or 0
         wanted = {Native(each.topic, each.partition): _spec(each.offset) for each in topic_partitions}
@@ -716,8 +721,7 @@ def _resources(resources: Any) -> dict[Any, NativeResource]:
 
 
 def _spec(value: int) -> Any:
-    from pykclient.admin.values import OffsetSpec as NativeSpec
-    from pykclient.admin.values import OffsetTimestamp
+    from pykclient.admin.values import OffsetSpec as NativeSpec, OffsetTimestamp
 
     return NativeSpec(value) if value < 0 else OffsetTimestamp(value)
 

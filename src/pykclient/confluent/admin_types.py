@@ -92,7 +92,7 @@ class NewTopic:
 
 
 class NewPartitions:
-    """The number of partitions that a topic shall have."""
+    """The new partition count of a topic."""
 
     def __init__(self, topic: str, new_total_count: int, replica_assignment: list[list[int]] | None = None) -> None:
         if not isinstance(topic, str):

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from pykclient.confluent.admin_impl import AdminClientImpl as _AdminClientImpl
 from pykclient.confluent.admin_types import NewPartitions, NewTopic
 from pykclient.confluent.constants import *  # noqa: F403 - the same names
+from pykclient.confluent.constants import libversion, version
 from pykclient.confluent.consumer import Consumer
 from pykclient.confluent.kafka_error import (
     ConcurrentModificationException,
@@ -23,7 +24,6 @@ from pykclient.confluent.partitioners import consistent, fnv1a, murmur2
 from pykclient.confluent.producer import Producer
 from pykclient.confluent.share_consumer import ShareConsumer
 from pykclient.confluent.topic_partition import TopicPartition, Uuid
-from pykclient.confluent.versions import libversion, version
 
 __all__ = [
     "ConcurrentModificationException",

@@ -1,25 +1,31 @@
-"""The parts that confluent-kafka's clients have in common: events, statistics, and questions about the cluster."""
+"""The parts that confluent-kafka's clients have in common: events, statistics, and requests about the cluster."""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykclient import errors
+from pykclient.config.config_def import Password
 from pykclient.confluent.configuration import NOWHERE, Configuration
 from pykclient.confluent.events import Events, monotonic
-from pykclient.confluent.kafka_error import KafkaError, KafkaException, error_of, failure
+from pykclient.confluent.kafka_error import KafkaError, KafkaException, error_of
 
 if TYPE_CHECKING:
     from pykclient.admin.kafka_admin_client import KafkaAdminClient
+    from pykclient.types import Node
 
 T = TypeVar("T")
 
 #: The interval at which the connections are looked at for ``error_cb``.
 _LOOK_S = 0.1
+#: The longest wait of a constructor for the first token of ``oauth_cb``.
+_TOKEN_S = 10
 
-#: The time limit of a question about the cluster whose caller sets none.
+#: The default time limit of a request about the cluster.
 NO_LIMIT_MS = 2**31 - 1
 
 _numbers = {"producer": 0, "consumer": 0, "admin": 0}
@@ -63,7 +69,7 @@ class Client:
         self._next_look = self.started
         self._is_down = False
         self._reported = ""
-        self._looks = self._error_cb is not None or bool(self._stats_interval_s)
+        self.looks = self._error_cb is not None or bool(self._stats_interval_s)
         self._handler: _LogEvents | None = None
         if configuration.logger is not None:
             self._handler = _LogEvents(self, configuration.logger, configuration.text("client.id"))
@@ -72,7 +78,7 @@ class Client:
                 logger, name, text = configuration.logger, self.name, f"{type(self).__name__} with debug contexts"
                 self.events.put(lambda: logger.log(logging.DEBUG, "%s [%s] %s", "INIT", name, text))
 
-    # --- what happens by itself ------------------------------------------------------------------------------------
+    # --- background events -----------------------------------------------------------------------------------------
 
     def network_client(self) -> Any:
         """Return the network client of the inner client, None once that is closed."""
@@ -81,6 +87,34 @@ class Client:
     def statistics(self) -> str:
         """Return librdkafka's statistics as JSON text."""
         raise NotImplementedError
+
+    def begin_events(self) -> None:
+        """Make events of throttled responses, and get the first token of ``oauth_cb``. Ends the constructor.
+
+        Raises:
+            KafkaException: ``oauth_cb`` failed, or took too long. The client is closed.
+        """
+        callback = self.configuration.callbacks.get("throttle_cb")
+        client = self.network_client()
+        if callback is not None:
+            client.on_throttle = partial(self._throttled, callback)
+        if "oauth_cb" in self.configuration.callbacks and client.login is not None:
+            arrived = threading.Event()
+            try:
+                if client.login.new_client("", arrived.set) is None:
+                    if not arrived.wait(_TOKEN_S):
+                        raise errors.KafkaTimeoutError(f"oauth_cb returned no token within {_TOKEN_S} s")
+                    client.login.new_client("", arrived.set)  # raises the error of the callback
+            except errors.KafkaError as error:
+                self.close()
+                raise KafkaException(error_of(error, KafkaError._AUTHENTICATION)) from error
+
+    def _throttled(self, callback: Callable[..., Any], node: Node, throttle_ms: int) -> None:
+        """Make an event of a throttled response. Thread: that of the network client."""
+        from pykclient.confluent.model import ThrottleEvent
+
+        name = f"{node.host}:{node.port}/{node.id}"
+        self.events.put(partial(callback, ThrottleEvent(name, node.id, throttle_ms / 1000)))
 
     def look(self) -> None:
         """Make events of the timers that are due and of connections that have failed."""
@@ -119,7 +153,7 @@ class Client:
         if callback is not None:
             self.events.put(lambda: callback(error))
 
-    # --- questions -------------------------------------------------------------------------------------------------
+    # --- queries ---------------------------------------------------------------------------------------------------
 
     def admin(self) -> KafkaAdminClient:
         """Return an admin client with the same connection settings, made on first use."""
@@ -156,22 +190,38 @@ class Client:
         self.ensure_open()
         return cluster_id(self.admin(), timeout)
 
+    def close(self) -> object:
+        """Release all resources."""
+        raise NotImplementedError
+
     def ensure_open(self) -> None:
         """Raise RuntimeError if the client is closed."""
         raise NotImplementedError
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Use other credentials for the connections that are made from now on."""
+        """Use another user name and password for the connections that are made from now on.
+
+        Those that are open stay. This has no effect on mechanisms without passwords.
+
+        Raises:
+            TypeError: an argument is not a str.
+            RuntimeError: the client is closed.
+        """
         for number, value in enumerate((username, password), 1):
             if not isinstance(value, str):
                 raise TypeError(f"argument {number} must be str, not {type(value).__name__}")
         self.ensure_open()
-        raise failure(
-            KafkaError._NOT_IMPLEMENTED, "credentials cannot be replaced: create a client with the new credentials"
-        )
+        self.configuration.set_credentials(username, password)
+        clients: list[Any] = [self.network_client()]
+        if self._admin is not None:
+            clients.append(self._admin._components.client)
+        for client in clients:
+            replace = None if client is None else getattr(client.login, "set_credentials", None)
+            if replace is not None:
+                replace(username, Password(password))
 
     def release(self) -> None:
-        """Close what questions and logging have opened."""
+        """Close the clients that requests and logging have opened."""
         if self._admin is not None:
             self._admin.close()
             self._admin = None

@@ -11,7 +11,7 @@ from pykclient.confluent.kafka_error import KafkaError, failure
 if TYPE_CHECKING:
     from pykclient.admin.kafka_admin_client import KafkaAdminClient
 
-#: The time limit of a question whose caller sets none.
+#: The default time limit of a request.
 _DEFAULT_MS = 60_000
 
 
@@ -118,7 +118,7 @@ def _error(code: int) -> KafkaError | None:
 
 
 def limit_ms(timeout: float) -> int:
-    """Return the limit of a question in milliseconds; a negative timeout, in seconds, stands for the default."""
+    """Return the time limit of a request in milliseconds; a negative timeout, in seconds, stands for the default."""
     deadline = deadline_of(timeout)
     return _DEFAULT_MS if deadline is None else max(1, int((deadline - monotonic()) * 1000))
 

@@ -150,6 +150,22 @@ class Configuration:
         """Return the value of a property that is true or false."""
         return bool(self.value(name))
 
+    def _idle_ms(self) -> int:
+        """Return the time after which an idle connection is closed; it must exceed that of a request here."""
+        idle_ms = self.number("connections.max.idle.ms")
+        if not idle_ms:
+            return -1
+        request_ms = self.number("socket.timeout.ms")
+        if self.kind == PRODUCER:
+            request_ms = max(request_ms, self.number("request.timeout.ms"))
+        elif self.kind == CONSUMER:
+            request_ms = max(request_ms, self.number("fetch.wait.max.ms") + 1000)
+        return max(idle_ms, request_ms + 1)
+
+    def set_credentials(self, username: str, password: str) -> None:
+        """Replace the values of ``sasl.username`` and ``sasl.password``."""
+        self._values["sasl.username"], self._values["sasl.password"] = username, password
+
     # --- reading -----------------------------------------------------------------------------------------------
 
     def _set(self, name: str, value: Any) -> None:
@@ -283,7 +299,7 @@ class Configuration:
             "receive.message.max.bytes": self.number("receive.message.max.bytes"),
             "metadata.recovery.strategy": self.text("metadata.recovery.strategy"),
             "enable.metrics.push": self.flag("enable.metrics.push"),
-            "connections.max.idle.ms": self.number("connections.max.idle.ms") or -1,
+            "connections.max.idle.ms": self._idle_ms(),
             "metadata.max.age.ms": self.number("topic.metadata.refresh.interval.ms"),
         }
         if settings["metadata.max.age.ms"] < 0:

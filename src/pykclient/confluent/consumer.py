@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -15,7 +15,6 @@ from pykclient.confluent.cluster_metadata import limit_ms
 from pykclient.confluent.configuration import CONSUMER, Configuration
 from pykclient.confluent.constants import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED
 from pykclient.confluent.events import deadline_of, monotonic, remaining
-from pykclient.confluent.group_metadata import encoded
 from pykclient.confluent.kafka_error import (
     ConcurrentModificationException,
     KafkaError,
@@ -23,13 +22,12 @@ from pykclient.confluent.kafka_error import (
     error_of,
     failure,
 )
-from pykclient.confluent.message import Message, consumed
-from pykclient.confluent.topic_partition import TopicPartition
-from pykclient.consumer.consumer_rebalance_listener import ConsumerRebalanceListener
+from pykclient.confluent.message import ConsumingState, Message, place_of
+from pykclient.confluent.topic_partition import TopicPartition, encoded_group_metadata
 from pykclient.consumer.kafka_consumer import KafkaConsumer
+from pykclient.consumer.values import ConsumerRebalanceListener
 from pykclient.system_time import monotonic_ms
-from pykclient.types import ConsumerRecord, OffsetAndMetadata
-from pykclient.types import TopicPartition as Native
+from pykclient.types import ConsumerRecord, OffsetAndMetadata, TopicPartition as Native
 
 T = TypeVar("T")
 
@@ -40,7 +38,7 @@ _BUSY = "Consumer is not safe for multi-threaded access"
 _MOST = 1_000_000
 #: Records that are taken from the inner consumer at a time.
 _CHUNK = 1000
-#: The interval of the group's work while messages are at hand.
+#: The interval of the group's work while messages are buffered.
 _TEND_MS = 100
 #: Time for the commit of what was consumed when partitions are revoked.
 _COMMIT_MS = 10_000
@@ -51,7 +49,7 @@ _TAIL = -2000
 
 
 class Progress(NamedTuple):
-    """The place of a consumer in a partition; OFFSET_INVALID stands for an unknown offset."""
+    """A consumer's progress in a partition; OFFSET_INVALID means an unknown offset."""
 
     topic: str
     partition: int
@@ -78,7 +76,7 @@ class _Listener(ConsumerRebalanceListener):
         self._consumer.on_revoked(lost, lost=True)
 
 
-class Consumer(Client):
+class Consumer(ConsumingState, Client):
     """A consumer with confluent-kafka's methods: ``poll`` returns one message, an error as a message, or None.
 
     Create it with a dict of librdkafka's properties, ``group.id`` among them. Properties and defaults are librdkafka's;
@@ -86,7 +84,7 @@ class Consumer(Client):
     """
 
     _kind = "consumer"
-    _inner: KafkaConsumer[Any, Any] | None = None
+    _inner: KafkaConsumer[Any, Any] | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Create a consumer.
@@ -116,9 +114,8 @@ class Consumer(Client):
         self._on_lost: Callable[..., object] | None = None
         #: Records that were fetched but not handed out: lists of one partition each, the first of them partly used.
         self._chunks: deque[tuple[Native, list[ConsumerRecord[Any, Any]]]] = deque()
-        self._current: Iterator[ConsumerRecord[Any, Any]] = iter(())
         self._current_partition: Native | None = None
-        self._last: ConsumerRecord[Any, Any] | None = None
+        self._records, self._at, self._settled_at = [], 0, 0
         #: The next offset of each partition that a message was handed out of, and the offsets to commit.
         self._positions: dict[Native, int] = {}
         self._stored: dict[Native, OffsetAndMetadata] = {}
@@ -133,6 +130,7 @@ class Consumer(Client):
         self._last_poll_ms = now_ms
         self._next_tend_ms = now_ms
         self._next_commit_ms = now_ms + self._commit_interval_ms
+        self.begin_events()
 
     # --- subscription ----------------------------------------------------------------------------------------------
 
@@ -143,7 +141,7 @@ class Consumer(Client):
         on_revoke: Callable[..., object] | None = None,
         on_lost: Callable[..., object] | None = None,
     ) -> None:
-        """Subscribe to topics, in the place of an earlier subscription.
+        """Subscribe to topics, replacing any earlier subscription.
 
         A name that begins with ``^`` is a regular expression. The callbacks are called as
         ``callback(consumer, partitions)`` inside ``poll``, ``consume``, ``unsubscribe`` and ``close``.
@@ -396,24 +394,9 @@ class Consumer(Client):
 
     # --- messages --------------------------------------------------------------------------------------------------
 
-    def poll(self, timeout: float = -1) -> Message[bytes, bytes] | None:
-        """Return a message; wait up to ``timeout`` seconds for one, without a limit if it is negative.
-
-        Returns None if none arrives. A message with an ``error()`` is an error or an event. Callbacks run inside this
-        call, and their exceptions are raised.
-
-        Raises:
-            RuntimeError: the consumer is closed.
-            KafkaException: the consumer has failed permanently.
-        """
+    def _poll(self, timeout: float, now_ms: int) -> Message[bytes, bytes] | None:
         if self._inner is None:
             raise RuntimeError(_CLOSED)
-        now_ms = monotonic_ms()
-        if now_ms < self._next_tend_ms and not self._in_callback:
-            self._last_poll_ms = now_ms
-            for record in self._current:
-                self._last = record
-                return consumed(record)
         found = self._take(1, deadline_of(timeout), now_ms)
         return found[0] if found else None
 
@@ -471,21 +454,14 @@ class Consumer(Client):
     def _hand_out(self, found: list[Message[bytes, bytes]], wanted: int) -> None:
         while len(found) < wanted:
             before = len(found)
-            record = None
-            for record in self._current:
-                found.append(consumed(record))
-                if len(found) >= wanted:
-                    break
-            if record is not None:
-                self._last = record
+            self._hand_out_current(found, wanted)
             if len(found) >= wanted:
                 return
             self._settle()
             if not self._chunks:
-                self._current_partition = None
+                self._go_on_with(None, [])
                 return
-            self._current_partition, records = self._chunks.popleft()
-            self._current = iter(records)
+            self._go_on_with(*self._chunks.popleft())
             if self._reports_eof and len(found) > before:
                 eof = self._next_eof()
                 if eof is not None:
@@ -510,7 +486,7 @@ class Consumer(Client):
         if not self._subscribed and not self._assigned:
             self.events.wait(wait_s)
             return None
-        if self._looks:
+        if self.looks:
             wait_s = min(wait_s, 0.1)
         try:
             polled = inner.poll(int(wait_s * 1000 + 0.999), max_records=max(_CHUNK, wanted))
@@ -545,14 +521,14 @@ class Consumer(Client):
         return None
 
     def _tend(self, now_ms: int) -> None:
-        """Do what is due: the group's work while messages are at hand, automatic commits, statistics."""
+        """Perform the work that is due: the group's work while messages are buffered, automatic commits, statistics."""
         if now_ms < self._next_tend_ms:
             return
         self._next_tend_ms = now_ms + _TEND_MS
         inner = self._inner
         if inner is None:
             return
-        if self._looks:
+        if self.looks:
             self.look()
         if self._commits and now_ms >= self._next_commit_ms:
             self._next_commit_ms = now_ms + self._commit_interval_ms
@@ -600,15 +576,19 @@ class Consumer(Client):
                 )
         return None
 
-    # --- what is at hand -------------------------------------------------------------------------------------------
+    # --- buffered messages -----------------------------------------------------------------------------------------
+
+    def _go_on_with(self, partition: Native | None, records: list[ConsumerRecord[Any, Any]]) -> None:
+        self._settle()
+        self._current_partition, self._records, self._at, self._settled_at = partition, records, 0, 0
 
     def _settle(self) -> None:
         """Note the position after the message that was handed out last."""
-        last = self._last
-        if last is None:
+        native = self._current_partition
+        if native is None or self._at == self._settled_at:
             return
-        self._last = None
-        native = Native(last.topic, last.partition)
+        self._settled_at = self._at
+        last = self._records[self._at - 1]
         self._positions[native] = last.offset + 1
         if self._stores:
             epoch = -1 if last.leader_epoch is None else last.leader_epoch
@@ -620,14 +600,13 @@ class Consumer(Client):
         return {tp: place for tp, place in self._stored.items() if committed.get(tp) != place}
 
     def _drop(self, partitions: set[Native]) -> dict[Native, int]:
-        """Drop the messages at hand of these partitions; return the offsets of the first of them."""
+        """Drop the buffered messages of these partitions; return the offsets of the first of them."""
         self._settle()
         first: dict[Native, int] = {}
         if self._current_partition in partitions:
-            for record in self._current:
-                first[self._current_partition] = record.offset
-                break
-            self._current, self._current_partition = iter(()), None
+            if self._at < len(self._records):
+                first[self._current_partition] = self._records[self._at].offset
+            self._go_on_with(None, [])
         for native, records in self._chunks:
             if native in partitions and records:
                 first.setdefault(native, records[0].offset)
@@ -645,7 +624,7 @@ class Consumer(Client):
     def _drop_all(self) -> None:
         self._settle()
         self._chunks.clear()
-        self._current, self._current_partition = iter(()), None
+        self._go_on_with(None, [])
         for table in (self._positions, self._stored, self._committed, self._eof):
             table.clear()
 
@@ -795,6 +774,26 @@ class Consumer(Client):
         known = any(each.topic == topic for each in self._assigned)
         return int(KafkaError._STATE if known else KafkaError._UNKNOWN_PARTITION)
 
+    def give_back(self, messages: list[Message[bytes, bytes]]) -> None:
+        """Undo that these messages, the last that were handed out, were handed out: later calls return them again."""
+        first: dict[Native, int] = {}
+        for message in messages:
+            topic, number, offset = place_of(message)
+            native = Native(topic, number)
+            first[native] = min(offset, first.get(native, offset))
+        inner = self.inner()
+        self._settle()
+        begin = self._at - len(messages)
+        for native in first.keys() & inner.assignment():
+            offset = first[native]
+            if native == self._current_partition and begin >= 0 and self._records[begin].offset == offset:
+                self._at = self._settled_at = begin  # they are still at hand
+            else:
+                self._seek(inner, TopicPartition(native.topic, native.partition, offset))
+            self._positions[native] = offset
+            if self._stores and native in self._stored:
+                self._stored[native] = OffsetAndMetadata(offset, "", -1)
+
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Return no messages of these partitions until ``resume``.
 
@@ -885,7 +884,7 @@ class Consumer(Client):
         Raises:
             RuntimeError: the consumer is closed.
         """
-        return encoded(self.inner().group_metadata())
+        return encoded_group_metadata(self.inner().group_metadata())
 
     def progress(self) -> list[Progress]:
         """Return how far this consumer is, by partition, for the statistics."""
@@ -912,7 +911,7 @@ class Consumer(Client):
 
     def network_client(self) -> Any:
         inner = self._inner
-        return None if inner is None else inner._consumer.components.client
+        return None if inner is None else inner._consumer.components.client.network
 
     def statistics(self) -> str:
         from pykclient.confluent.statistics import of_consumer
@@ -1009,9 +1008,8 @@ def _after(message: Any, verb: str) -> TopicPartition:
     error = message.error()
     if error is not None:
         raise failure(KafkaError._INVALID_ARG, f"Cannot {verb} offsets for message with error: '{error.str()}'")
-    return TopicPartition(
-        message._topic or "", message._partition, message._offset + 1, leader_epoch=message._leader_epoch
-    )
+    topic, partition, offset = place_of(message)
+    return TopicPartition(topic, partition, offset + 1, leader_epoch=message.leader_epoch())
 
 
 def _checked(partitions: Any) -> list[TopicPartition]:

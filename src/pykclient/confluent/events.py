@@ -42,36 +42,40 @@ def deadline_of(timeout: float) -> float | None:
 class Events:
     """A queue of events: calls without arguments, in order.
 
-    ``put`` may be called on any thread. Threads that wait are woken by the first event.
+    ``put`` may be called on any thread. Threads that wait are woken by the first event, and ``listener`` is called.
     """
 
-    __slots__ = ("_queue", "_signal", "_waiting")
+    __slots__ = ("_signal", "_waiting", "listener", "queue")
 
     def __init__(self) -> None:
-        self._queue: deque[Callable[[], object]] = deque()
+        self.queue: deque[Callable[[], object]] = deque()
         self._signal = threading.Event()
         self._waiting = 0
+        self.listener: Callable[[], object] | None = None
 
     def put(self, event: Callable[[], object]) -> None:
         """Add an event."""
-        self._queue.append(event)
+        self.queue.append(event)
         self.wake()
 
     def wake(self) -> None:
         """Wake the threads that wait."""
         if self._waiting:
             self._signal.set()
+        listener = self.listener
+        if listener is not None:
+            listener()
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return len(self.queue)
 
     def serve(self) -> int:
         """Run the events that wait now; return their number. An exception of an event ends this, and is raised."""
-        queue = self._queue
+        waiting = self.queue
         served = 0
-        for _ in range(len(queue)):
+        for _ in range(len(waiting)):
             try:
-                event = queue.popleft()
+                event = waiting.popleft()
             except IndexError:  # another thread serves them, too
                 break
             served += 1
@@ -81,12 +85,12 @@ class Events:
     def wait(self, timeout: float, others: Sized = ()) -> None:
         """Wait until there is an event, or something in ``others``, or ``timeout`` seconds have passed.
 
-        Whoever adds to ``others`` calls ``wake``.
+        Call ``wake`` after adding to ``others``.
         """
         self._waiting += 1
         try:
             self._signal.clear()
-            if not self._queue and not len(others):
+            if not self.queue and not len(others):
                 self._signal.wait(timeout)
         finally:
             self._waiting -= 1

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
+from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from pykclient.confluent.constants import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE
-from pykclient.confluent.kafka_error import KafkaError, error_of
+from pykclient.confluent.events import deadline_of, remaining
+from pykclient.confluent.kafka_error import KafkaError, error_of, failure
+from pykclient.consumer_record import ConsumerRecord
+from pykclient.implementation import use_compiled
+from pykclient.producer.future import FutureRecordMetadata
 from pykclient.system_time import monotonic_ms
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 NO_OFFSET = -1001
-_NO_PARTITION = -1
+NO_PARTITION = -1
+
+PRODUCER_CLOSED = "Producer has been closed"
+UNABLE_TO_PRODUCE = "Unable to produce message: "
 
 
 class Message(Generic[K, V]):
@@ -40,7 +49,7 @@ class Message(Generic[K, V]):
     def __init__(
         self,
         topic: str | None = None,
-        partition: int = _NO_PARTITION,
+        partition: int = NO_PARTITION,
         offset: int = NO_OFFSET,
         key: Any = None,
         value: Any = None,
@@ -52,8 +61,8 @@ class Message(Generic[K, V]):
         delivery_count: int = -1,
     ) -> None:
         self._topic = topic
-        self._partition = _NO_PARTITION if partition < 0 else partition
-        self._offset = NO_OFFSET if offset < 0 else offset
+        self._partition = partition if partition >= 0 else None
+        self._offset = offset if offset >= 0 else None
         self._key = key
         self._value = value
         self._headers = headers
@@ -66,9 +75,9 @@ class Message(Generic[K, V]):
             raise TypeError("timestamp must be a tuple of (int, int)")
         if not -0x8000 <= delivery_count <= 0x7FFF:
             raise OverflowError("delivery_count is outside the range of 16 bits")
-        self._latency = -1.0 if latency < 0 else latency
-        self._leader_epoch = max(-1, leader_epoch)
-        self._delivery_count = -1 if delivery_count <= 0 else delivery_count
+        self._latency = latency if latency >= 0 else None
+        self._leader_epoch = leader_epoch if leader_epoch >= 0 else None
+        self._delivery_count = delivery_count if delivery_count > 0 else None
 
     def topic(self) -> str | None:
         """Return the name of the topic, or None."""
@@ -76,11 +85,11 @@ class Message(Generic[K, V]):
 
     def partition(self) -> int | None:
         """Return the number of the partition, or None."""
-        return None if self._partition < 0 else self._partition
+        return self._partition
 
     def offset(self) -> int | None:
         """Return the offset, or None if there is none, as after a failed delivery."""
-        return None if self._offset < 0 else self._offset
+        return self._offset
 
     def key(self) -> Any:
         """Return the key, or None."""
@@ -114,15 +123,15 @@ class Message(Generic[K, V]):
 
     def latency(self) -> float | None:
         """Return the seconds from ``produce`` to the acknowledgement, or None."""
-        return None if self._latency < 0 else self._latency
+        return self._latency
 
     def leader_epoch(self) -> int | None:
         """Return the epoch of the partition's leader, or None."""
-        return None if self._leader_epoch < 0 else self._leader_epoch
+        return self._leader_epoch
 
     def delivery_count(self) -> int | None:
         """Return how often a share group has delivered the message, from 1 on; None for other consumers."""
-        return None if self._delivery_count <= 0 else self._delivery_count
+        return self._delivery_count
 
     def set_headers(self, headers: Any) -> None:
         """Replace the headers."""
@@ -170,24 +179,24 @@ class Message(Generic[K, V]):
     def __reduce__(self) -> tuple[Any, ...]:
         return Message, (
             self._topic,
-            self._partition,
-            self._offset,
+            NO_PARTITION if self._partition is None else self._partition,
+            NO_OFFSET if self._offset is None else self._offset,
             self._key,
             self._value,
             self._headers,
             self._error,
             (self._timestamp_type, self._timestamp),
-            self._latency,
-            self._leader_epoch,
-            self._delivery_count,
+            -1.0 if self._latency is None else self._latency,
+            -1 if self._leader_epoch is None else self._leader_epoch,
+            -1 if self._delivery_count is None else self._delivery_count,
         )
 
 
 #: The timestamp types of Kafka's records, with an index of -1 for "none", as librdkafka numbers them.
-_TIMESTAMP_TYPES = (TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE)
+TIMESTAMP_TYPES = (TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE)
 
 
-def consumed(record: Any) -> Message[bytes, bytes]:
+def consumed(record: ConsumerRecord[Any, Any]) -> Message[bytes, bytes]:
     """Return the message for a ConsumerRecord."""
     message: Message[bytes, bytes] = Message.__new__(Message)
     message._topic = record.topic
@@ -197,46 +206,447 @@ def consumed(record: Any) -> Message[bytes, bytes]:
     message._value = record.value
     message._headers = list(record.headers) or None
     message._error = None
-    kind = message._timestamp_type = _TIMESTAMP_TYPES[record.timestamp_type]
+    kind = message._timestamp_type = TIMESTAMP_TYPES[record.timestamp_type]
     message._timestamp = record.timestamp if kind else -1
-    message._latency = -1.0
-    epoch = record.leader_epoch
-    message._leader_epoch = -1 if epoch is None else epoch
-    message._delivery_count = -1
+    message._latency = None
+    message._leader_epoch = record.leader_epoch
+    message._delivery_count = record.delivery_count
     return message
 
 
-class Delivery(Message[bytes, bytes]):
-    """A message on its way to the cluster.
+def place_of(message: Message[Any, Any]) -> tuple[str, int, int]:
+    """Return the topic, partition and offset, with an empty topic and negative numbers for what is missing."""
+    partition, offset = message.partition(), message.offset()
+    return (
+        message.topic() or "",
+        NO_PARTITION if partition is None else partition,
+        NO_OFFSET if offset is None else offset,
+    )
 
-    It is the ``on_delivery`` of its own record, and passes itself to ``done`` once its fate is known.
+
+# --- consuming --------------------------------------------------------------------------------------------------------
+
+
+class ConsumingState:
+    """The part of a Consumer through which its messages pass. Thread: one at a time."""
+
+    _inner: Any = None
+    #: Records of one partition that were fetched, and the place of the next one to hand out.
+    _records: list[ConsumerRecord[Any, Any]]
+    _at: int
+    #: The times, in monotonic milliseconds, of the next work that is due, and of the last call for messages.
+    _next_tend_ms: int
+    _last_poll_ms: int
+    _in_callback: bool
+
+    def poll(self, timeout: float = -1) -> Message[bytes, bytes] | None:
+        """Return a message; wait up to ``timeout`` seconds for one, without a limit if it is negative.
+
+        Returns None if none arrives. A message with an ``error()`` is an error or an event. Callbacks run inside this
+        call, and their exceptions are raised.
+
+        Raises:
+            RuntimeError: the consumer is closed.
+            KafkaException: the consumer has failed permanently.
+        """
+        now_ms = monotonic_ms()
+        if self._at < len(self._records) and now_ms < self._next_tend_ms and not self._in_callback:
+            self._last_poll_ms = now_ms
+            record = self._records[self._at]
+            self._at += 1
+            return consumed(record)
+        return self._poll(timeout, now_ms)
+
+    def _poll(self, timeout: float, now_ms: int) -> Message[bytes, bytes] | None:
+        raise NotImplementedError
+
+    def _hand_out_current(self, found: list[Message[bytes, bytes]], wanted: int) -> None:
+        """Add the messages of the records at hand to ``found``, until it has ``wanted``."""
+        begin, end = self._at, min(len(self._records), self._at + wanted - len(found))
+        self._at = max(begin, end)
+        found.extend(consumed(self._records[number]) for number in range(begin, end))
+
+
+# --- producing --------------------------------------------------------------------------------------------------------
+
+
+class Delivery:
+    """A message that is being sent.
+
+    It is the ``on_delivery`` of its own record, and joins its producer's reports once its fate is known. The
+    application gets a Message, which is made when it is told: the compiled form hides deliveries from the garbage
+    collector, as there may be a hundred thousand.
     """
 
-    __slots__ = ("callback", "done", "started_ms")
-    callback: Callable[[KafkaError | None, Message[bytes, bytes]], object] | None
-    done: Callable[[Delivery], object]
-    started_ms: int
+    __slots__ = (
+        "callback",
+        "error",
+        "headers",
+        "key",
+        "latency_ms",
+        "offset",
+        "partition",
+        "reports",
+        "started_ms",
+        "timestamp_ms",
+        "topic",
+        "value",
+    )
+
+    def __init__(
+        self,
+        reports: Reports,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: list[tuple[str, bytes | None]] | None,
+        partition: int,
+        timestamp_ms: int,
+        callback: Callable[[KafkaError | None, Message[bytes, bytes]], object] | None,
+    ) -> None:
+        self.reports = reports
+        self.topic = topic
+        self.value = value
+        self.key = key
+        self.headers = headers
+        self.partition = partition
+        self.timestamp_ms = timestamp_ms
+        self.callback = callback
+        self.started_ms = monotonic_ms()
+        self.latency_ms = -1
+        self.offset = NO_OFFSET
+        self.error: KafkaError | None = None
+
+    def message(self) -> Message[bytes, bytes]:
+        """Return the message that the application is given."""
+        message: Message[bytes, bytes] = Message.__new__(Message)
+        message._topic = self.topic
+        message._partition = None if self.partition < 0 else self.partition
+        message._offset = None if self.offset < 0 else self.offset
+        message._key = self.key
+        message._value = self.value
+        message._headers = self.headers
+        message._error = self.error
+        message._timestamp_type = TIMESTAMP_CREATE_TIME
+        message._timestamp = self.timestamp_ms
+        message._latency = None if self.latency_ms < 0 else self.latency_ms / 1000
+        message._leader_epoch = None
+        message._delivery_count = None
+        return message
 
     def __call__(self, error: Exception | None, metadata: Any) -> None:
         """Take the outcome. Thread: the sender's."""
-        if self._error is not None:  # purged
-            return
-        self._partition = metadata.partition
+        if self._settle(error, metadata.partition, metadata.offset, metadata.timestamp, monotonic_ms()):
+            self.reports.add([self])
+
+    def take_batch(self, listeners: list[tuple[FutureRecordMetadata, Any, bool]]) -> None:
+        """Take the outcomes of the last of ``listeners``, in the order of their records, and remove them.
+
+        A batch's result calls this for the one that has the batch's first record, the last in the list.
+        """
+        now_ms = monotonic_ms()
+        settled: list[Delivery] = []
+        try:
+            while listeners:
+                future, delivery, _ = listeners[-1]
+                if not isinstance(delivery, Delivery) or delivery.reports is not self.reports:
+                    break
+                listeners.pop()
+                place, index = future.locate()
+                error = None if place.error_for is None else place.error_for(index)
+                append_time_ms = place.log_append_time_ms
+                if delivery._settle(
+                    error,
+                    place.topic_partition.partition,
+                    place.base_offset if place.base_offset < 0 else place.base_offset + index,
+                    future.timestamp_ms if append_time_ms < 0 else append_time_ms,
+                    now_ms,
+                ):
+                    settled.append(delivery)
+        finally:
+            self.reports.add(settled)
+
+    def _settle(self, error: Exception | None, partition: int, offset: int, timestamp_ms: int, now_ms: int) -> bool:
+        """Note the outcome; return False if there was one before."""
+        if self.error is not None:
+            return False
+        self.partition = partition
         if error is None:
-            self._offset = metadata.offset if metadata.offset >= 0 else NO_OFFSET
-            timestamp = metadata.timestamp
-            if timestamp is not None and timestamp >= 0:
-                self._timestamp = timestamp
-            self._latency = (monotonic_ms() - self.started_ms) / 1000
+            self.offset = offset
+            if timestamp_ms >= 0:
+                self.timestamp_ms = timestamp_ms
+            self.latency_ms = now_ms - self.started_ms
         else:
-            self._error = delivery_error(error)
-        self.done(self)
+            self.error = self.reports.error_of(error)
+        return True
+
+
+class PurgedError(Exception):
+    """The error of a message that ``purge`` has given up."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(KafkaError(code).str())
+        self.code = code
 
 
 def delivery_error(error: Exception) -> KafkaError:
     """Return the KafkaError of a message that was not delivered."""
     from pykclient.errors import BrokerError, KafkaTimeoutError
 
+    if isinstance(error, PurgedError):
+        return error_of(error, error.code)
     if isinstance(error, KafkaTimeoutError) and not isinstance(error, BrokerError):
         return error_of(error, KafkaError._MSG_TIMED_OUT)
     return error_of(error)
+
+
+class Reports:
+    """The messages of a producer that are not reported yet: their number, and those whose fate is known.
+
+    Thread: any.
+    """
+
+    __slots__ = ("_counted", "_errors_only", "_limit", "_lock", "_queue", "_served", "_wake", "error_of")
+
+    def __init__(
+        self, limit: int, errors_only: bool, wake: Callable[[], object], error_of: Callable[[Exception], KafkaError]
+    ) -> None:
+        self._limit = limit
+        self._errors_only = errors_only
+        self._wake = wake
+        self.error_of = error_of
+        #: Lists of messages in order; each is that of a batch.
+        self._queue: deque[list[Delivery]] = deque()
+        self._counted = 0
+        self._served = 0
+        self._lock = Lock()  # guards: _counted, _served
+
+    def admit(self) -> bool:
+        """Count a message; return False if there are too many."""
+        with self._lock:
+            if self._counted - self._served >= self._limit:
+                return False
+            self._counted += 1
+            return True
+
+    def forget(self) -> None:
+        """Do not count a message that is not sent after all, or was reported."""
+        with self._lock:
+            self._served += 1
+
+    def unreported(self) -> int:
+        """Return the number of messages that were not reported yet."""
+        return self._counted - self._served
+
+    def add(self, settled: list[Delivery]) -> None:
+        """Add messages whose fate is known."""
+        if settled:
+            self._queue.append(settled)
+            self._wake()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def serve(self) -> int:
+        """Call back for the messages whose fate is known now; return their number.
+
+        An exception of a callback ends this, and is raised.
+        """
+        queue = self._queue
+        served = 0
+        for _ in range(len(queue)):
+            try:
+                settled = queue.popleft()
+            except IndexError:  # another thread serves them, too
+                break
+            served += self._serve_batch(settled)
+        return served
+
+    def _serve_batch(self, settled: list[Delivery]) -> int:
+        at, count = 0, len(settled)
+        try:
+            while at < count:
+                delivery = settled[at]
+                at += 1
+                self.forget()
+                callback, delivery.callback = delivery.callback, None
+                if callback is not None and not (self._errors_only and delivery.error is None):
+                    callback(delivery.error, delivery.message())
+        finally:
+            if at < count:
+                self._queue.appendleft(settled[at:])
+        return count
+
+
+class ProducingState:
+    """The part of a Producer through which its messages pass. Thread: any."""
+
+    _inner: Any = None
+    #: ``send`` of the inner producer, None once this one is closed.
+    _send: Callable[..., object] | None
+    _reports: Reports
+    _event_queue: deque[Callable[[], object]]
+    #: The number of partitions of topics, as of the last second.
+    _counts: dict[str, int]
+    _partitioner: Callable[[bytes | None, int], int | None]
+    #: The inner producer chooses the partitions of messages without a key.
+    _keyless_stick: bool
+    _default_callback: Callable[..., object] | None
+    _max_size: int
+    _next_tend_ms: int
+
+    def produce(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        partition: int = -1,
+        callback: Callable[..., object] | None = None,
+        on_delivery: Callable[..., object] | None = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        """Queue a message, without waiting for anything.
+
+        ``callback``, or ``on_delivery``, is called as ``callback(error, message)`` by a later ``poll`` or ``flush``.
+        ``timestamp`` is in milliseconds since the epoch; 0 means now. ``headers`` is a dict or a list of pairs.
+
+        Raises:
+            BufferError: the queue is full (``queue.buffering.max.messages``): call ``poll`` and try again.
+            KafkaException: the message is too large, or cannot be part of a transaction now.
+            TypeError: an argument has the wrong type.
+            RuntimeError: the producer is closed.
+        """
+        if type(topic) is not str:
+            raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
+        if type(value) is not bytes and value is not None:
+            value = as_bytes(value)
+        if type(key) is not bytes and key is not None:
+            key = as_bytes(key)
+        for number in (partition, timestamp):
+            if not isinstance(number, int):
+                raise TypeError(f"{type(number).__name__!r} object cannot be interpreted as an integer")
+        if not -(2**63) <= timestamp < 2**63:
+            raise OverflowError("Python int too large to convert to C long")
+        pairs = None if headers is None else header_pairs(headers)
+        if self._send is None:
+            raise RuntimeError(PRODUCER_CLOSED)
+        size = (0 if value is None else len(value)) + (0 if key is None else len(key))
+        if size > self._max_size:
+            raise failure(KafkaError.MSG_SIZE_TOO_LARGE, f"{UNABLE_TO_PRODUCE}Broker: Message size too large")
+        if not self._reports.admit():
+            raise BufferError("Local: Queue full")
+        called = callback or on_delivery or self._default_callback
+        delivery = Delivery(self._reports, topic, value, key, pairs, partition, timestamp, called)
+        partitions = self._counts.get(topic)
+        if partitions is None:
+            self._produce_to_unknown(delivery)
+            return
+        self._hand_over(delivery, partitions)
+
+    def _hand_over(self, delivery: Delivery, partitions: int) -> None:
+        """Send a message to a topic with this number of partitions."""
+        send, timestamp_ms = self._send, delivery.timestamp_ms
+        try:
+            if send is None:
+                raise RuntimeError(PRODUCER_CLOSED)
+            chosen: int | None = delivery.partition
+            if delivery.partition < 0:
+                keyless = delivery.key is None and self._keyless_stick
+                chosen = None if keyless else self._partitioner(delivery.key, partitions)
+            elif delivery.partition >= partitions:
+                raise failure(KafkaError._UNKNOWN_PARTITION, f"{UNABLE_TO_PRODUCE}Local: Unknown partition")
+            timestamp = timestamp_ms if timestamp_ms > 0 else None
+            send(delivery.topic, delivery.value, delivery.key, delivery.headers, chosen, timestamp, delivery)
+        except BaseException as error:  # noqa: BLE001 - raised again if it is not the cluster's
+            self._not_sent(delivery, error)
+
+    def _produce_to_unknown(self, delivery: Delivery) -> None:
+        """Queue a message to a topic whose metadata is missing."""
+        raise NotImplementedError
+
+    def _not_sent(self, delivery: Delivery, error: BaseException) -> None:
+        """Handle an error of ``_hand_over``, or raise it."""
+        raise NotImplementedError
+
+    def poll(self, timeout: float = -1) -> int:
+        """Call the callbacks of what has happened; wait up to ``timeout`` seconds if nothing has.
+
+        A negative timeout waits without a limit. Returns the number of events. An exception of a callback is raised.
+
+        Raises:
+            RuntimeError: the producer is closed.
+        """
+        deadline = deadline_of(timeout)
+        while True:
+            if self._inner is None:
+                raise RuntimeError(PRODUCER_CLOSED)
+            served = self._serve()
+            if served:
+                return served
+            left = remaining(deadline)
+            if left <= 0:
+                return 0
+            self._wait(left)
+
+    def _serve(self) -> int:
+        """Do what is due, and call back for all reports and events that wait; return their number."""
+        if self._event_queue or monotonic_ms() >= self._next_tend_ms:
+            return self._tend() + self._reports.serve()
+        return self._reports.serve()
+
+    def _tend(self) -> int:
+        """Perform periodic work, and serve the events; return their number."""
+        raise NotImplementedError
+
+    def _wait(self, timeout: float) -> None:
+        """Wait for reports and events."""
+        raise NotImplementedError
+
+
+def as_bytes(value: Any) -> bytes:
+    """Return the bytes of a key or value.
+
+    Raises:
+        TypeError: it has no bytes, or they may change.
+    """
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes):
+        return bytes(value)
+    if isinstance(value, bytearray):
+        raise TypeError("argument 2 must be read-only bytes-like object, not bytearray")
+    try:
+        return bytes(memoryview(value))
+    except TypeError:
+        raise TypeError(f"a bytes-like object is required, not {type(value).__name__!r}") from None
+
+
+def header_pairs(headers: Any) -> list[tuple[str, bytes | None]]:
+    """Return a dict or a list of headers as pairs of str and bytes.
+
+    Raises:
+        TypeError: they are neither, or a header is no pair of these types.
+    """
+    if isinstance(headers, dict):
+        pairs: Iterable[Any] = headers.items()
+    elif isinstance(headers, list):
+        pairs = headers
+    else:
+        raise TypeError(f"expected headers to be dict or list of (key, value) tuples, not {type(headers).__name__}")
+    checked: list[tuple[str, bytes | None]] = []
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise TypeError("Headers are expected to be a list of (key, value) tuples")
+        name, value = pair
+        if not isinstance(name, str):
+            raise TypeError(f"expected header key to be a unicode string, not {type(name).__name__}")
+        if isinstance(value, str):
+            value = value.encode()
+        elif value is not None and not isinstance(value, bytes):
+            raise TypeError(f"expected header value to be None, binary, or unicode string, not {type(value).__name__}")
+        checked.append((name, value))
+    return checked
+
+
+use_compiled(__name__)

@@ -6,8 +6,7 @@ import random
 from collections.abc import Callable
 from zlib import crc32
 
-from pykclient.producer.partitioner.hashing import POSITIVE
-from pykclient.producer.partitioner.hashing import murmur2 as _murmur2
+from pykclient.producer.partitioner.hashing import POSITIVE, murmur2 as _murmur2
 
 _FNV_PRIME = 0x01000193
 _FNV_OFFSET = 0x811C9DC5
@@ -71,3 +70,6 @@ PARTITIONERS: dict[str, Callable[[bytes | None, int], int | None]] = {
     "murmur2_random": _murmur2_random,
     "random": _random,
 }
+
+#: Those that leave messages without a key to the inner producer.
+KEYLESS_STICK = {"consistent_random", "fnv1a_random", "murmur2_random"}

@@ -5,40 +5,45 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable
-from itertools import count
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
 from pykclient import errors, topic_names
+from pykclient.clock import SYSTEM_CLOCK
 from pykclient.confluent.client import NO_LIMIT_MS, Client, built
 from pykclient.confluent.configuration import PRODUCER, Configuration
-from pykclient.confluent.constants import TIMESTAMP_CREATE_TIME
 from pykclient.confluent.events import deadline_of, monotonic, remaining
-from pykclient.confluent.group_metadata import group_metadata_of
 from pykclient.confluent.kafka_error import KafkaError, KafkaException, code_of, error_of, failure
-from pykclient.confluent.message import NO_OFFSET, Delivery
-from pykclient.confluent.partitioners import PARTITIONERS
-from pykclient.confluent.topic_partition import TopicPartition
+from pykclient.confluent.message import (
+    PRODUCER_CLOSED,
+    UNABLE_TO_PRODUCE,
+    Delivery,
+    ProducingState,
+    PurgedError,
+    Reports,
+    delivery_error,
+    header_pairs,
+)
+from pykclient.confluent.partitioners import KEYLESS_STICK, PARTITIONERS
+from pykclient.confluent.topic_partition import TopicPartition, group_metadata_of
 from pykclient.producer.kafka_producer import KafkaProducer
+from pykclient.producer.sender import Purge
 from pykclient.system_time import monotonic_ms, wall_ms
-from pykclient.types import OffsetAndMetadata
-from pykclient.types import TopicPartition as NativeTopicPartition
-
-_CLOSED = "Producer has been closed"
-_UNABLE = "Unable to produce message: "
+from pykclient.types import OffsetAndMetadata, TopicPartition as NativeTopicPartition
 
 #: The longest wait of ``send`` for metadata or memory. Topics whose metadata is missing for longer have a backlog.
 _BLOCK_MS = 100
-#: The pause between two questions about the topics of the backlog.
+#: The pause between two requests for the topics of the backlog.
 _PAUSE_S = 0.02
-#: How often the numbers of partitions are looked up anew.
-_COUNTS_S = 1.0
-#: Reports that are served before their number is deducted from the length of the queue.
-_REPORTS = 64
+#: How often the numbers of partitions are looked up anew, and how often timers and connections are looked at.
+_COUNTS_MS = 1000
+_LOOK_MS = 100
+#: The longest wait of ``purge`` for the sender, which does the work.
+_PURGE_MS = 5_000
 
 
-class Producer(Client):
+class Producer(ProducingState, Client):
     """A producer with confluent-kafka's methods: ``produce`` returns at once, ``poll`` and ``flush`` call back.
 
     Create it with a dict of librdkafka's properties. Properties and defaults are librdkafka's; see
@@ -46,7 +51,8 @@ class Producer(Client):
     """
 
     _kind = "producer"
-    _inner: KafkaProducer[Any, Any] | None = None
+    _block_ms = _BLOCK_MS
+    _inner: KafkaProducer[Any, Any] | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Create a producer.
@@ -61,143 +67,63 @@ class Producer(Client):
         if "oauth_cb" in configuration.callbacks:
             settings["sasl.oauth.token.provider"] = configuration.callbacks["oauth_cb"]
             settings["sasl.oauthbearer.config"] = configuration.text("sasl.oauthbearer.config")
-        settings["max.block.ms"] = _BLOCK_MS
+        settings["max.block.ms"] = self._block_ms
         self._inner = built(KafkaProducer[Any, Any], settings, "Failed to create producer: ")
-        self._lock = threading.Lock()  # guards: _served, and the backlog
-        self._next: Callable[[], int] = count(1).__next__
-        self._counted = 0
-        self._served = 0
-        self._reports: deque[Delivery] = deque()
+        self._send = self._inner.send
+        self._lock = threading.Lock()  # guards: the backlog
+        self._reports = Reports(
+            configuration.number("queue.buffering.max.messages") or 2**62,
+            configuration.flag("delivery.report.only.error"),
+            self.events.wake,
+            delivery_error,
+        )
+        self._event_queue = self.events.queue
         self._default_callback = configuration.callbacks.get("on_delivery")
-        self._errors_only = configuration.flag("delivery.report.only.error")
-        self._limit = configuration.number("queue.buffering.max.messages") or 2**62
         self._max_size = configuration.number("message.max.bytes")
-        self._timeout_ms = configuration.number("message.timeout.ms") or NO_LIMIT_MS
-        self._partition = PARTITIONERS[configuration.text("partitioner")]
+        self.message_timeout_ms = configuration.number("message.timeout.ms") or NO_LIMIT_MS
+        self._partitioner = PARTITIONERS[configuration.text("partitioner")]
+        self._keyless_stick = configuration.text("partitioner") in KEYLESS_STICK
         self._initializing = False
         self._transactional = bool(configuration.text("transactional.id"))
-        #: The number of partitions of topics, as of the last second.
-        self._counts: dict[str, int] = {}
-        self._next_counts = 0.0
+        self._counts = {}
+        self._next_counts_ms = self._next_tend_ms = 0
         #: Messages of topics without metadata, in order; the thread that resolves them.
         self._backlog: dict[str, deque[Delivery]] = {}
         self._resolver: threading.Thread | None = None
+        self._refused = ""  # the last authentication error, which is reported once
+        self.begin_events()
 
     # --- producing -------------------------------------------------------------------------------------------------
 
-    def produce(
-        self,
-        topic: str,
-        value: str | bytes | None = None,
-        key: str | bytes | None = None,
-        partition: int = -1,
-        callback: Callable[..., object] | None = None,
-        on_delivery: Callable[..., object] | None = None,
-        timestamp: int = 0,
-        headers: Any = None,
-    ) -> None:
-        """Queue a message, without waiting for anything.
-
-        ``callback``, or ``on_delivery``, is called as ``callback(error, message)`` by a later ``poll`` or ``flush``.
-        ``timestamp`` is in milliseconds since the epoch; 0 means now. ``headers`` is a dict or a list of pairs.
-
-        Raises:
-            BufferError: the queue is full (``queue.buffering.max.messages``): call ``poll`` and try again.
-            KafkaException: the message is too large, or cannot be part of a transaction now.
-            TypeError: an argument has the wrong type.
-            RuntimeError: the producer is closed.
-        """
-        if type(topic) is not str:
-            raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
-        if type(value) is not bytes and value is not None:
-            value = _as_bytes(value)
-        if type(key) is not bytes and key is not None:
-            key = _as_bytes(key)
-        pairs = None if headers is None else _header_pairs(headers)
-        inner = self._inner
-        if inner is None:
-            raise RuntimeError(_CLOSED)
-        size = (0 if value is None else len(value)) + (0 if key is None else len(key))
-        if size > self._max_size:
-            raise failure(KafkaError.MSG_SIZE_TOO_LARGE, f"{_UNABLE}Broker: Message size too large")
-        number = self._next()
-        self._counted = number
-        if number - self._served > self._limit:
-            self._forget()
-            raise BufferError("Local: Queue full")
-        delivery = Delivery.__new__(Delivery)
-        delivery._topic = topic
-        delivery._key = key
-        delivery._value = value
-        delivery._headers = pairs
-        delivery._error = None
-        delivery._offset = NO_OFFSET
-        delivery._partition = partition
-        delivery._timestamp_type = TIMESTAMP_CREATE_TIME
-        delivery._timestamp = timestamp
-        delivery._latency = -1.0
-        delivery._leader_epoch = -1
-        delivery._delivery_count = -1
-        delivery.callback = callback or on_delivery or self._default_callback
-        delivery.done = self._done
-        delivery.started_ms = monotonic_ms()
-        partitions = self._counts.get(topic)
-        if partitions is None:
-            self._produce_to_unknown(delivery)
-        else:
-            self._send(inner, delivery, partitions)
-
-    def _send(self, inner: KafkaProducer[Any, Any], delivery: Delivery, partitions: int) -> None:
-        """Hand a message over to the inner producer."""
-        partition: int | None = delivery._partition
-        if partition is not None and partition < 0:
-            partition = self._partition(delivery._key, partitions)
-        elif partition is not None and partition >= partitions:
-            self._forget()
-            raise failure(KafkaError._UNKNOWN_PARTITION, f"{_UNABLE}Local: Unknown partition")
-        timestamp = delivery._timestamp
-        try:
-            inner.send(
-                delivery._topic,  # type: ignore[arg-type]
-                delivery._value,
-                delivery._key,
-                delivery._headers,
-                partition,
-                timestamp if timestamp > 0 else None,
-                delivery,
-            )
-        except errors.KafkaError as error:
-            self._not_sent(delivery, error)
-        except BaseException:
-            self._forget()
-            raise
-
-    def _not_sent(self, delivery: Delivery, error: errors.KafkaError) -> None:
+    def _not_sent(self, delivery: Delivery, error: BaseException) -> None:
         """Handle an error of ``send``, by the backlog if the topic's metadata is missing."""
-        if isinstance(error, errors.BufferExhaustedError):
-            self._forget()
-            raise BufferError("Local: Queue full") from error  # noqa: TRY004 - confluent-kafka's
-        if isinstance(error, errors.KafkaTimeoutError):
-            self._counts.pop(delivery._topic or "", None)
+        if isinstance(error, errors.KafkaTimeoutError) and not isinstance(error, errors.BufferExhaustedError):
+            self._counts.pop(delivery.topic, None)
             self._produce_to_unknown(delivery)
             return
-        self._forget()
+        self._reports.forget()
+        if isinstance(error, errors.BufferExhaustedError):
+            raise BufferError("Local: Queue full") from error  # noqa: TRY004 - confluent-kafka's
+        if not isinstance(error, errors.KafkaError):
+            raise error
         if self._inner is None:
-            raise RuntimeError(_CLOSED) from error
-        raise _transaction_failure(error, _UNABLE) from error
+            raise RuntimeError(PRODUCER_CLOSED) from error
+        raise _transaction_failure(error, UNABLE_TO_PRODUCE) from error
 
     def _produce_to_unknown(self, delivery: Delivery) -> None:
         """Send the message if its topic is known by now; otherwise add it to the backlog."""
-        topic = delivery._topic or ""
+        topic = delivery.topic
         try:
             topic_names.validate(topic)
         except errors.InvalidTopicError as error:
-            self._forget()
-            raise failure(KafkaError._INVALID_ARG, f"{_UNABLE}Local: Invalid argument or configuration") from error
+            self._reports.forget()
+            raise failure(
+                KafkaError._INVALID_ARG, f"{UNABLE_TO_PRODUCE}Local: Invalid argument or configuration"
+            ) from error
         with self._lock:
-            inner = self._inner
-            if inner is None:
-                raise RuntimeError(_CLOSED)
+            if self._inner is None:
+                self._reports.forget()
+                raise RuntimeError(PRODUCER_CLOSED)
             waiting = self._backlog.get(topic)
             partitions = self._counts.get(topic)
             if partitions is None:
@@ -208,7 +134,7 @@ class Producer(Client):
                     self._resolver = threading.Thread(target=self._resolve, name=f"{self.name} metadata", daemon=True)
                     self._resolver.start()
                 return
-        self._send(inner, delivery, partitions)
+        self._hand_over(delivery, partitions)
 
     def _resolve(self) -> None:
         """Ask for the metadata of the topics of the backlog until there is none. Thread: the resolver's."""
@@ -229,8 +155,14 @@ class Producer(Client):
         fatal: KafkaError | None = None
         try:
             partitions = len(inner.partitions_for(topic))
+            self._refused = ""
         except errors.KafkaTimeoutError:
-            pass
+            pass  # the topic may still be created: its messages wait until their own time is up
+        except errors.AuthenticationError as error:
+            # As with librdkafka, messages wait for other credentials until their time is up.
+            if self._refused != str(error):
+                self._refused = str(error)
+                self.report_error(error_of(error))
         except errors.KafkaError as error:
             fatal = error_of(error)
         with self._lock:
@@ -244,30 +176,30 @@ class Producer(Client):
                         failed.append((delivery, _error_in(error)))
                 self._counts[topic] = partitions
             else:
-                expired_ms = monotonic_ms() - self._timeout_ms
+                expired_ms = monotonic_ms() - self.message_timeout_ms
                 while waiting and (fatal is not None or waiting[0].started_ms <= expired_ms):
                     delivery = waiting.popleft()
                     failed.append((delivery, fatal or KafkaError(KafkaError._MSG_TIMED_OUT)))
             if not waiting:
                 del self._backlog[topic]
         for delivery, reason in failed:
-            delivery._error = reason
-            self._done(delivery)
+            delivery.error = reason
+            self._reports.add([delivery])
 
     def _send_resolved(self, inner: KafkaProducer[Any, Any], delivery: Delivery, partitions: int) -> None:
-        partition: int | None = delivery._partition
-        if partition is not None and partition < 0:
-            partition = self._partition(delivery._key, partitions)
-        elif partition is not None and partition >= partitions:
+        partition: int | None = delivery.partition
+        if delivery.partition < 0:
+            partition = self._partitioner(delivery.key, partitions)
+        elif delivery.partition >= partitions:
             raise failure(KafkaError._UNKNOWN_PARTITION)
-        timestamp_ms = delivery._timestamp
+        timestamp_ms = delivery.timestamp_ms
         if timestamp_ms <= 0:
             timestamp_ms = wall_ms() - (monotonic_ms() - delivery.started_ms)
         inner.send(
-            delivery._topic,  # type: ignore[arg-type]
-            delivery._value,
-            delivery._key,
-            delivery._headers,
+            delivery.topic,
+            delivery.value,
+            delivery.key,
+            delivery.headers,
             partition,
             timestamp_ms,
             delivery,
@@ -292,7 +224,7 @@ class Producer(Client):
             RuntimeError: the producer is closed.
         """
         if self._inner is None:
-            raise RuntimeError(_CLOSED)
+            raise RuntimeError(PRODUCER_CLOSED)
         if not isinstance(topic, str):
             raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
         if not isinstance(partition, int):
@@ -321,75 +253,28 @@ class Producer(Client):
 
     # --- reports ---------------------------------------------------------------------------------------------------
 
-    def _done(self, delivery: Delivery) -> None:
-        """Queue the report of a message. Thread: the sender's, or the resolver's."""
-        self._reports.append(delivery)
-        self.events.wake()
+    def _tend(self) -> int:
+        now_ms = monotonic_ms()
+        if now_ms >= self._next_tend_ms:
+            self._next_tend_ms = now_ms + (_LOOK_MS if self.looks else _COUNTS_MS)
+            if now_ms >= self._next_counts_ms:
+                self._next_counts_ms = now_ms + _COUNTS_MS
+                self._count_partitions()
+            if self.looks:
+                self.look()
+        return self.events.serve()
 
-    def _forget(self, number: int = 1) -> None:
-        with self._lock:
-            self._served += number
+    def _count_partitions(self) -> None:
+        inner = self._inner
+        if inner is not None:
+            for topic in list(self._counts):
+                try:
+                    self._counts[topic] = len(inner.partitions_for(topic))
+                except errors.KafkaError:  # without a number, the next message asks for it
+                    self._counts.pop(topic, None)
 
-    def _serve(self) -> int:
-        """Call back for all reports and events that wait; return their number."""
-        served = self.events.serve() if len(self.events) else 0
-        reports = self._reports
-        left = len(reports)
-        errors_only = self._errors_only
-        while left > 0:
-            done = 0
-            try:
-                for _ in range(min(left, _REPORTS)):
-                    try:
-                        delivery = reports.popleft()
-                    except IndexError:  # another thread serves them, too
-                        left = 0
-                        break
-                    done += 1
-                    callback = delivery.callback
-                    if callback is not None and not (errors_only and delivery._error is None):
-                        callback(delivery._error, delivery)
-            finally:
-                self._forget(done)
-                served += done
-            left -= done
-        return served
-
-    def _tend(self) -> None:
-        """Do what is due from time to time."""
-        now = monotonic()
-        if now >= self._next_counts:
-            self._next_counts = now + _COUNTS_S
-            inner = self._inner
-            if inner is not None:
-                for topic in list(self._counts):
-                    try:
-                        self._counts[topic] = len(inner.partitions_for(topic))
-                    except errors.KafkaError:
-                        self._counts.pop(topic, None)
-        if self._looks:
-            self.look()
-
-    def poll(self, timeout: float = -1) -> int:
-        """Call the callbacks of what has happened; wait up to ``timeout`` seconds if nothing has.
-
-        A negative timeout waits without a limit. Returns the number of events. An exception of a callback is raised.
-
-        Raises:
-            RuntimeError: the producer is closed.
-        """
-        deadline = deadline_of(timeout)
-        if self._inner is None:
-            raise RuntimeError(_CLOSED)
-        while True:
-            self._tend()
-            served = self._serve()
-            if served:
-                return served
-            left = remaining(deadline)
-            if left <= 0 or self._inner is None:
-                return 0
-            self.events.wait(left, self._reports)
+    def _wait(self, timeout: float) -> None:
+        self.events.wait(timeout, self._reports)
 
     def flush(self, timeout: float = -1) -> int:
         """Send everything, and wait up to ``timeout`` seconds until all reports are served.
@@ -400,11 +285,8 @@ class Producer(Client):
             RuntimeError: the producer is closed.
         """
         deadline = deadline_of(timeout)
-        inner = self._inner
-        if inner is None:
-            raise RuntimeError(_CLOSED)
+        self.ensure_open()
         while True:
-            self._tend()
             self._serve()
             if not len(self):
                 return 0
@@ -412,38 +294,63 @@ class Producer(Client):
             if self._backlog or self._reports:
                 self.events.wait(min(left, 0.01), self._reports)
             else:
-                try:
-                    inner.flush(left)
-                except errors.KafkaTimeoutError:
-                    pass
-                except errors.IllegalStateError as error:
-                    raise RuntimeError(_CLOSED) from error
+                self.send_all(left)
             if left <= 0:
                 self._serve()
                 return len(self)
 
-    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:  # noqa: ARG002
-        """Give up messages; their reports have the error ``_PURGE_QUEUE``.
+    def has_backlog(self) -> bool:
+        """Return whether messages wait for the metadata of their topic."""
+        return bool(self._backlog)
 
-        Messages whose topic is not known yet are never sent. Messages that are in a batch already may still arrive.
+    def send_all(self, timeout: float) -> None:
+        """Send the messages of all batches, and wait up to ``timeout`` seconds for their fate. Serve no reports.
 
         Raises:
             RuntimeError: the producer is closed.
         """
-        if self._inner is None:
-            raise RuntimeError(_CLOSED)
-        if not in_queue:
-            return
+        try:
+            self.inner().flush(timeout)
+        except errors.KafkaTimeoutError:
+            pass  # the caller looks at the messages that are left
+        except errors.IllegalStateError as error:
+            raise RuntimeError(PRODUCER_CLOSED) from error
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Give up messages: those that were not sent, and those that were sent and not acknowledged.
+
+        Their reports have the errors ``_PURGE_QUEUE`` and ``_PURGE_INFLIGHT``. Messages in flight may still arrive.
+        With ``blocking``, the errors of all of them are set when this returns.
+
+        Raises:
+            RuntimeError: the producer is closed.
+        """
+        inner = self.inner()
+        if in_queue:
+            self._purge_backlog()
+        signal = SYSTEM_CLOCK.new_signal()
+        inner._sender.purge(
+            Purge(
+                PurgedError(KafkaError._PURGE_QUEUE) if in_queue else None,
+                PurgedError(KafkaError._PURGE_INFLIGHT) if in_flight else None,
+                signal,
+            )
+        )
+        if blocking:
+            signal.wait(_PURGE_MS)
+
+    def _purge_backlog(self) -> None:
+        """Give up the messages whose topic is not known yet."""
         with self._lock:
             dropped = [delivery for waiting in self._backlog.values() for delivery in waiting]
             for waiting in self._backlog.values():
                 waiting.clear()
         for delivery in dropped:
-            delivery._error = KafkaError(KafkaError._PURGE_QUEUE)
-            self._done(delivery)
+            delivery.error = KafkaError(KafkaError._PURGE_QUEUE)
+            self._reports.add([delivery])
 
     def __len__(self) -> int:
-        return 0 if self._inner is None else max(0, self._counted - self._served)
+        return 0 if self._inner is None else self._reports.unreported()
 
     def __bool__(self) -> bool:
         return True
@@ -492,7 +399,7 @@ class Producer(Client):
             KafkaException: see ``init_transactions``.
             RuntimeError: the producer is closed.
         """
-        self.purge()
+        self._purge_backlog()
         self._transactional_call(lambda inner, limit: inner.abort_transaction(limit), timeout)
 
     def send_offsets_to_transaction(
@@ -518,7 +425,7 @@ class Producer(Client):
         deadline = deadline_of(timeout)
         inner = self._inner
         if inner is None:
-            raise RuntimeError(_CLOSED)
+            raise RuntimeError(PRODUCER_CLOSED)
         if not self._transactional:
             raise failure(
                 KafkaError._NOT_CONFIGURED, "The Transactional API requires transactional.id to be configured"
@@ -544,7 +451,7 @@ class Producer(Client):
             RuntimeError: the producer is closed.
         """
         if self._inner is None:
-            raise RuntimeError(_CLOSED)
+            raise RuntimeError(PRODUCER_CLOSED)
         return self._inner
 
     def network_client(self) -> Any:
@@ -558,7 +465,7 @@ class Producer(Client):
 
     def ensure_open(self) -> None:
         if self._inner is None:
-            raise RuntimeError(_CLOSED)
+            raise RuntimeError(PRODUCER_CLOSED)
 
     def close(self) -> bool:
         """Flush, and release all resources; return True. A second call does nothing."""
@@ -569,7 +476,7 @@ class Producer(Client):
             self.flush()
         finally:
             with self._lock:
-                self._inner = None
+                self._inner = self._send = None
             inner.close()
             self.release()
         return True
@@ -586,45 +493,10 @@ class Producer(Client):
     def __del__(self) -> None:
         inner = getattr(self, "_inner", None)
         if inner is not None:
-            self._inner = None
+            self._inner = self._send = None
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ResourceWarning)
                 inner.__del__()
-
-
-def _as_bytes(value: Any) -> bytes:
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, bytes):
-        return bytes(value)
-    if isinstance(value, bytearray):
-        raise TypeError("argument 2 must be read-only bytes-like object, not bytearray")
-    try:
-        return bytes(memoryview(value))
-    except TypeError:
-        raise TypeError(f"a bytes-like object is required, not {type(value).__name__!r}") from None
-
-
-def _header_pairs(headers: Any) -> list[tuple[str, bytes | None]]:
-    if isinstance(headers, dict):
-        pairs: Iterable[Any] = headers.items()
-    elif isinstance(headers, list):
-        pairs = headers
-    else:
-        raise TypeError(f"expected headers to be dict or list of (key, value) tuples, not {type(headers).__name__}")
-    checked: list[tuple[str, bytes | None]] = []
-    for pair in pairs:
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            raise TypeError("Headers are expected to be a list of (key, value) tuples")
-        name, value = pair
-        if not isinstance(name, str):
-            raise TypeError(f"expected header key to be a unicode string, not {type(name).__name__}")
-        if isinstance(value, str):
-            value = value.encode()
-        elif value is not None and not isinstance(value, bytes):
-            raise TypeError(f"expected header value to be None, binary, or unicode string, not {type(value).__name__}")
-        checked.append((name, value))
-    return checked
 
 
 def _check_batched(index: int, message: Any) -> None:
@@ -640,7 +512,7 @@ def _check_batched(index: int, message: Any) -> None:
         raise NotImplementedError("Message timestamps are not currently supported in batch mode")
     if message.get("headers") is not None:
         try:
-            _header_pairs(message["headers"])
+            header_pairs(message["headers"])
         except TypeError as error:
             raise ValueError(f"Invalid headers at index {index}") from error
 

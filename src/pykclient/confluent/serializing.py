@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -26,8 +26,8 @@ V = TypeVar("V")
 
 _logger = logging.getLogger(__name__)
 
-#: The time limit of the question for the cluster's id, in seconds.
-_CLUSTER_ID_S = 60.0
+#: The time limit of the request for the cluster id, in seconds.
+CLUSTER_ID_S = 60.0
 
 
 class Serdes(NamedTuple):
@@ -47,6 +47,25 @@ def serdes_of(conf: dict[str, Any], kind: str) -> Serdes:
     Raises:
         ValueError: a builder is given beside what it would build, or returns something else.
     """
+    built: list[Any] = []
+    steps = serde_steps(conf, kind, built)
+    try:
+        result = next(steps)
+        while True:
+            result = steps.send(result)
+    except StopIteration as end:
+        found: Serdes = end.value
+        return found
+    except BaseException:
+        close_serdes(built)
+        raise
+
+
+def serde_steps(conf: dict[str, Any], kind: str, built: list[Any]) -> Generator[Any, Any, Serdes]:
+    """Do the work of ``serdes_of``: yield what each builder returns, take it back, and add to ``built``.
+
+    The caller awaits the results that are awaitable, and closes ``built`` after an error.
+    """
     rest = dict(conf)
     chosen: list[tuple[str, bool, Any, Any]] = []
     for field, is_key in (("key", True), ("value", False)):
@@ -56,20 +75,15 @@ def serdes_of(conf: dict[str, Any], kind: str) -> Serdes:
             raise ValueError(f"Cannot configure both {name} and {name}.builder; use one or the other")
         chosen.append((name, is_key, made, builder))
     found: list[Any] = []
-    built: list[Any] = []
     given = dict(rest)
-    try:
-        for name, is_key, made, builder in chosen:
-            if builder is None:
-                found.append(made)
-                continue
-            serde, left = _result_of(f"{name}.builder", builder.build(dict(given), is_key))
-            found.append(serde)
-            built.append(serde)
-            rest = {key: value for key, value in left.items() if key in rest}
-    except BaseException:
-        close_serdes(built)
-        raise
+    for name, is_key, made, builder in chosen:
+        if builder is None:
+            found.append(made)
+            continue
+        serde, left = _result_of(f"{name}.builder", (yield builder.build(dict(given), is_key)))
+        found.append(serde)
+        built.append(serde)
+        rest = {key: value for key, value in left.items() if key in rest}
     return Serdes(found[0], found[1], built, rest)
 
 
@@ -89,25 +103,29 @@ def _result_of(name: str, result: Any) -> tuple[Any, dict[str, Any]]:
 
 def close_serdes(serdes: list[Any]) -> None:
     """Close all, and raise the first error then."""
-    first: BaseException | None = None
+    errors: list[tuple[Any, Exception]] = []
     for serde in serdes:
         close = getattr(serde, "close", None)
         if callable(close):
             try:
                 close()
-            except Exception as error:
-                if first is None:
-                    first = error
-                else:
-                    _logger.warning("Failed to close %r", serde, exc_info=True)
-    if first is not None:
-        raise first
+            except Exception as error:  # noqa: BLE001 - raised once all are closed
+                errors.append((serde, error))
+    raise_first(errors)
+
+
+def raise_first(errors: list[tuple[Any, Exception]]) -> None:
+    """Raise the first of the errors of closing serdes, and log the others."""
+    for serde, error in errors[1:]:
+        _logger.warning("Failed to close %r", serde, exc_info=error)
+    if errors:
+        raise errors[0][1]
 
 
 class SharedClusterId:
-    """Asks for the cluster's id; calls at the same time share one question."""
+    """Asks for the cluster's id; concurrent calls share one request."""
 
-    def __init__(self, cluster_id: Callable[..., str], timeout: float = _CLUSTER_ID_S) -> None:
+    def __init__(self, cluster_id: Callable[..., str], timeout: float = CLUSTER_ID_S) -> None:
         self._cluster_id = cluster_id
         self._timeout = timeout
         self._lock = threading.Lock()  # guards: _asked

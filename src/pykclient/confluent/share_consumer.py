@@ -19,12 +19,11 @@ from pykclient.confluent.kafka_error import (
     KafkaException,
     error_of,
     exception_of,
-    failure,
 )
-from pykclient.confluent.message import Message, consumed
+from pykclient.confluent.message import Message, consumed, place_of
 from pykclient.confluent.model import AcknowledgeType, Messages
 from pykclient.confluent.topic_partition import TopicPartition
-from pykclient.consumer.share.acknowledge_type import AcknowledgeType as NativeType
+from pykclient.consumer.share.acknowledgements import AcknowledgeType as NativeType
 from pykclient.consumer.share.kafka_share_consumer import KafkaShareConsumer
 from pykclient.serde import MessageField, SerializationContext
 from pykclient.types import ConsumerRecord
@@ -63,40 +62,59 @@ class ShareConsumer(Client):
     _inner: KafkaShareConsumer[Any, Any] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Create a share consumer.
+
+        Raises:
+            KafkaException: a property is unknown.
+            TypeError: there is no dict, or a callback cannot be called.
+            ValueError: there is no ``group.id``, there is an ``on_commit``, or a value cannot be used.
+        """
+        if self._inner is not None:
+            raise RuntimeError("Share consumer already initialized")
         configuration = Configuration(CONSUMER, args, kwargs)
+        if "on_commit" in configuration.callbacks:
+            raise ValueError("on_commit is not supported: use set_acknowledgement_commit_callback")
         super().__init__(configuration)
         settings = {name: value for name, value in configuration.native().items() if name not in _KEPT}
         settings["share.acknowledgement.mode"] = configuration.text("share.acknowledgement.mode")
         settings["max.poll.records"] = configuration.number("max.poll.records")
         if "oauth_cb" in configuration.callbacks:
             settings["sasl.oauth.token.provider"] = configuration.callbacks["oauth_cb"]
-        self._inner = built(KafkaShareConsumer[Any, Any], settings, "Failed to create share consumer: ")
+        try:
+            self._inner = built(KafkaShareConsumer[Any, Any], settings, "Failed to create share consumer: ")
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._INVALID_ARG:
+                raise
+            raise ValueError(error.args[0].str()) from error
         self._raised: BaseException | None = None
         #: The records of the last poll, by topic, partition and offset.
         self._polled: dict[tuple[str, int, int], ConsumerRecord[Any, Any]] = {}
+        self.begin_events()
 
     def subscribe(self, topics: list[str]) -> None:
-        """Subscribe to topics, in the place of an earlier subscription.
+        """Subscribe to topics, replacing any earlier subscription. An empty list unsubscribes.
 
         Raises:
             TypeError: ``topics`` is not a list of str.
-            KafkaException: the list is empty, or no topic can have one of the names.
-            RuntimeError: the consumer is closed.
+            ValueError: a name is empty, or there twice.
+            KafkaException: no topic can have one of the names.
+            IllegalStateException: the consumer is closed.
         """
         inner = self.inner()
         if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
             raise TypeError("expected list of topic unicode strings")
-        if not topics or not all(topics):
-            raise failure(
-                KafkaError._INVALID_ARG, "Failed to set subscription: Local: Invalid argument or configuration"
-            )
+        if not topics:
+            self.unsubscribe()
+            return
+        if not all(topics) or len(set(topics)) < len(topics):
+            raise ValueError("Failed to set subscription: Local: Invalid argument or configuration")
         self._call(lambda: inner.subscribe(topics), "Failed to set subscription: ")
 
     def unsubscribe(self) -> None:
         """Leave the group.
 
         Raises:
-            RuntimeError: the consumer is closed.
+            IllegalStateException: the consumer is closed.
         """
         self._call(self.inner().unsubscribe)
 
@@ -104,7 +122,7 @@ class ShareConsumer(Client):
         """Return the topics subscribed to.
 
         Raises:
-            RuntimeError: the consumer is closed.
+            IllegalStateException: the consumer is closed.
         """
         return sorted(self._call(self.inner().subscription) or ())
 
@@ -115,14 +133,14 @@ class ShareConsumer(Client):
 
         Raises:
             IllegalStateException: there is no subscription, or messages are not acknowledged.
-            RuntimeError: the consumer is closed.
+            IllegalStateException: the consumer is closed.
         """
         inner = self.inner()
         deadline = deadline_of(timeout)
         if not inner.subscription():
             raise IllegalStateException("Consumer is not subscribed to any topics")
         while True:
-            if self._looks:
+            if self.looks:
                 self.look()
             self.events.serve()
             left = remaining(deadline)
@@ -134,7 +152,7 @@ class ShareConsumer(Client):
             if polled or left <= 0:
                 found = [record for records in polled.values() for record in records]
                 self._polled = {(record.topic, record.partition, record.offset): record for record in found}
-                return Messages._from_list([_message(record) for record in found])
+                return Messages._from_list([consumed(record) for record in found])
 
     def acknowledge(self, message: Message[Any, Any], ack_type: AcknowledgeType | int = AcknowledgeType.ACCEPT) -> None:
         """Decide about a message of the last poll.
@@ -142,11 +160,12 @@ class ShareConsumer(Client):
         Raises:
             IllegalStateException: the acknowledgement is implicit, or the message is not one of the last poll.
             TypeError: this is no message.
-            RuntimeError: the consumer is closed.
+            ValueError: the message has no topic or offset, or there is no such type.
+            IllegalStateException: the consumer is closed.
         """
         if not isinstance(message, Message):
             raise TypeError("expected confluent_kafka.cimpl.Message")
-        self.acknowledge_offset(message._topic or "", message._partition, message._offset, ack_type)
+        self.acknowledge_offset(*place_of(message), ack_type)
 
     def acknowledge_offset(
         self,
@@ -155,14 +174,23 @@ class ShareConsumer(Client):
         offset: int,
         ack_type: AcknowledgeType | int = SHARE_ACKNOWLEDGE_TYPE_ACCEPT,
     ) -> None:
-        """Decide about the message at an offset; see ``acknowledge``."""
+        """Decide about the message at an offset; see ``acknowledge``.
+
+        Raises:
+            ValueError: no message has this place, or there is no such type.
+        """
         inner = self.inner()
-        if not isinstance(ack_type, int):
-            raise TypeError(f"{type(ack_type).__name__!r} object cannot be interpreted as an integer")
+        if not isinstance(topic, str):
+            raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
+        for number in (partition, offset, ack_type):
+            if not isinstance(number, int):
+                raise TypeError(f"{type(number).__name__!r} object cannot be interpreted as an integer")
+        if not topic or partition < 0 or offset < 0:
+            raise ValueError("Failed to acknowledge: a message has a topic, a partition and an offset")
         try:
             kind = NativeType(ack_type)
         except ValueError:
-            raise failure(KafkaError._INVALID_ARG, f"Failed to acknowledge: invalid type {ack_type}") from None
+            raise ValueError(f"Failed to acknowledge: invalid type {ack_type}") from None
         record = self._polled.get((topic, partition, offset))
         prefix = "Failed to acknowledge: "
         if record is None:
@@ -174,7 +202,7 @@ class ShareConsumer(Client):
         """Send the acknowledgements; return the error of each partition, or None.
 
         Raises:
-            RuntimeError: the consumer is closed.
+            IllegalStateException: the consumer is closed.
         """
         inner = self.inner()
         deadline = deadline_of(timeout)
@@ -190,7 +218,7 @@ class ShareConsumer(Client):
         """Send the acknowledgements without waiting.
 
         Raises:
-            RuntimeError: the consumer is closed.
+            IllegalStateException: the consumer is closed.
         """
         self._call(self.inner().commit_async, "Commit failed: ")
 
@@ -201,7 +229,7 @@ class ShareConsumer(Client):
 
         Raises:
             TypeError: ``callback`` cannot be called.
-            RuntimeError: the consumer is closed.
+            IllegalStateException: the consumer is closed.
         """
         inner = self.inner()
         if callback is None:
@@ -223,14 +251,14 @@ class ShareConsumer(Client):
         """Return the consumer that does the work.
 
         Raises:
-            RuntimeError: the consumer is closed.
+            IllegalStateException: the consumer is closed.
         """
         if self._inner is None:
-            raise RuntimeError(_CLOSED)
+            raise IllegalStateException(_CLOSED)
         return self._inner
 
     def network_client(self) -> Any:
-        return None if self._inner is None else self._inner._consumer.components.client
+        return None if self._inner is None else self._inner._consumer.components.client.network
 
     def statistics(self) -> str:
         return "{}"
@@ -282,12 +310,6 @@ class ShareConsumer(Client):
             raise IllegalStateException(f"{prefix}{error}") from error
         except errors.KafkaError as error:
             raise KafkaException(error_of(error, prefix=prefix)) from error
-
-
-def _message(record: Any) -> Message[bytes, bytes]:
-    message = consumed(record)
-    message._delivery_count = -1 if record.delivery_count is None else record.delivery_count
-    return message
 
 
 class DeserializingShareConsumer(ShareConsumer):

@@ -1,0 +1,8 @@
+from pykclient.confluent.message import (
+    ConsumingState as ConsumingState,
+    Delivery as Delivery,
+    Message as Message,
+    ProducingState as ProducingState,
+    Reports as Reports,
+    consumed as consumed,
+)

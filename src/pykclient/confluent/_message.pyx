@@ -1,0 +1,494 @@
+"""The compiled form of ``message.py``.
+
+It handles only the common cases, and leaves all others to Python before it has changed anything.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_GET_ITEM
+from libc.stdint cimport int64_t
+
+from pykclient._consumer_record cimport RecordObject
+from pykclient.producer._outbox cimport FutureState, ResultState
+
+from collections import deque
+from time import monotonic_ns as _monotonic_ns
+from types import GenericAlias
+
+from pykclient.confluent import message as python
+from pykclient.consumer_record import ConsumerRecord as record_class
+
+cdef extern from *:
+    bint PyObject_IS_GC(object value)
+    bint PyObject_GC_IsTracked(object value)
+    void PyObject_GC_Track(object value)
+    void PyObject_GC_UnTrack(object value)
+
+cdef object monotonic_ns = _monotonic_ns
+cdef object consumed_python = python.consumed, init_python = python.Message.__init__
+cdef object compared_python = python.Message._compared, reduce_python = python.Message.__reduce__
+cdef object call_python = python.Delivery.__call__
+cdef object produce_python = python.ProducingState.produce, hand_over_python = python.ProducingState._hand_over
+cdef object poll_python = python.ProducingState.poll, serve_python = python.ProducingState._serve
+cdef type record_type = record_class
+cdef tuple timestamp_types = python.TIMESTAMP_TYPES
+cdef int64_t no_offset = python.NO_OFFSET
+cdef object create_time = python.TIMESTAMP_CREATE_TIME
+
+
+cdef inline int64_t monotonic_ms() except -1:
+    return <int64_t>monotonic_ns() // 1_000_000
+
+
+cdef inline int track(object message, object value) except -1:
+    """Let the garbage collector track a message that gets an object which could be part of a cycle."""
+    if PyObject_IS_GC(value) and not PyObject_GC_IsTracked(message):
+        PyObject_GC_Track(message)
+    return 0
+
+
+@cython.freelist(1024)
+@cython.binding(False)  # unlike functions of Cython, method descriptors check the type of self
+cdef class Message:
+    cdef public object _topic, _partition, _offset, _key, _value, _headers, _error, _timestamp_type, _timestamp
+    cdef public object _latency, _leader_epoch, _delivery_count
+
+    def __init__(self, *args, **kwargs):
+        init_python(self, *args, **kwargs)
+
+    __class_getitem__ = classmethod(GenericAlias)
+
+    def topic(self):
+        return self._topic
+
+    def partition(self):
+        return self._partition
+
+    def offset(self):
+        return self._offset
+
+    def key(self):
+        return self._key
+
+    def value(self):
+        return self._value
+
+    def deserialized_key(self):
+        return self._key
+
+    def deserialized_value(self):
+        return self._value
+
+    def headers(self):
+        return self._headers
+
+    def error(self):
+        return self._error
+
+    def timestamp(self):
+        return self._timestamp_type, self._timestamp
+
+    def latency(self):
+        return self._latency
+
+    def leader_epoch(self):
+        return self._leader_epoch
+
+    def delivery_count(self):
+        return self._delivery_count
+
+    def set_headers(self, headers):
+        track(self, headers)
+        self._headers = headers
+
+    def set_key(self, key):
+        track(self, key)
+        self._key = key
+
+    def set_value(self, value):
+        track(self, value)
+        self._value = value
+
+    def set_topic(self, topic):
+        track(self, topic)
+        self._topic = topic
+
+    def set_error(self, error):
+        track(self, error)
+        self._error = error
+
+    def __len__(self):
+        return 0 if self._value is None else len(self._value)
+
+    def __eq__(self, other):
+        if not isinstance(other, Message):
+            return NotImplemented
+        return compared_python(self) == compared_python(other)
+
+    __hash__ = object.__hash__
+
+    def __reduce__(self):
+        return reduce_python(self)
+
+
+cdef inline Message new_message():
+    """Return a message that the garbage collector does not track: setters see to it that it does where it must."""
+    cdef Message message = Message.__new__(Message)
+    PyObject_GC_UnTrack(message)
+    return message
+
+
+cdef Message consumed_message(object record):
+    cdef RecordObject *fields
+    cdef Message message
+    cdef tuple headers
+    cdef Py_ssize_t number
+    if type(record) is not record_type or type(<object>(<RecordObject *><PyObject *>record).headers) is not tuple:
+        return consumed_python(record)
+    fields = <RecordObject *><PyObject *>record
+    number = <object>fields.timestamp_type
+    message = new_message()
+    message._topic = <object>fields.topic
+    message._partition = <object>fields.partition
+    message._offset = <object>fields.offset
+    message._key = <object>fields.key
+    message._value = <object>fields.value
+    message._leader_epoch = <object>fields.leader_epoch
+    message._delivery_count = <object>fields.delivery_count
+    message._timestamp_type = <object>PyTuple_GET_ITEM(timestamp_types, number if number >= 0 else 2)
+    message._timestamp = <object>fields.timestamp if number >= 0 else -1
+    headers = <tuple>fields.headers
+    if headers:
+        message.set_headers(list(headers))
+    track_if_needed(message)
+    return message
+
+
+cdef inline int track_if_needed(Message message) except -1:
+    track(message, message._key)
+    track(message, message._value)
+    return 0
+
+
+def consumed(record):
+    return consumed_message(record)
+
+
+# --- consuming --------------------------------------------------------------------------------------------------------
+
+
+@cython.binding(False)  # unlike functions of Cython, method descriptors check the type of self
+cdef class ConsumingState:
+    cdef public object _inner
+    cdef public list _records
+    cdef public Py_ssize_t _at
+    cdef public int64_t _next_tend_ms
+    cdef public int64_t _last_poll_ms
+    cdef public bint _in_callback
+
+    def poll(self, timeout=-1):
+        cdef int64_t now_ms = monotonic_ms()
+        cdef Py_ssize_t at
+        cdef object record = None
+        with cython.critical_section(self):  # nothing with a GIL
+            if (
+                self._records is not None
+                and self._at < len(self._records)
+                and now_ms < self._next_tend_ms
+                and not self._in_callback
+            ):
+                self._last_poll_ms = now_ms
+                record = self._records[self._at]
+                self._at += 1
+        return self._poll(timeout, now_ms) if record is None else consumed_message(record)
+
+    def _hand_out_current(self, list found not None, Py_ssize_t wanted):
+        cdef Py_ssize_t i
+        cdef Py_ssize_t begin = self._at
+        cdef list records = self._records
+        cdef Py_ssize_t end = max(begin, min(len(records), begin + wanted - len(found)))
+        self._at = end
+        for i in range(begin, end):
+            found.append(consumed_message(records[i]))
+
+
+# --- producing --------------------------------------------------------------------------------------------------------
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(1024)
+cdef class Delivery:
+    """A message that is being sent. It lives until it is reported, so a reference cycle through it ends by itself."""
+
+    cdef public object callback, topic, value, key, headers, error, partition
+    cdef public Reports reports
+    cdef public int64_t started_ms, latency_ms, offset, timestamp_ms
+
+    def __init__(
+        self, Reports reports not None, topic, value, key, headers, partition, int64_t timestamp_ms, callback
+    ):
+        self.reports = reports
+        self.topic = topic
+        self.value = value
+        self.key = key
+        self.headers = headers
+        self.partition = partition
+        self.timestamp_ms = timestamp_ms
+        self.callback = callback
+        self.started_ms = monotonic_ms()
+        self.latency_ms = -1
+        self.offset = no_offset
+
+    def message(self):
+        return message_of(self)
+
+    def __call__(self, error, metadata):
+        return call_python(self, error, metadata)
+
+    def take_batch(self, list listeners not None):
+        cdef int64_t now_ms = monotonic_ms()
+        cdef list settled = []
+        cdef tuple entry
+        cdef FutureState future
+        cdef Delivery delivery
+        cdef ResultState result, last_result = None
+        cdef Py_ssize_t index
+        cdef object error, partition = None, found
+        try:
+            while listeners:
+                entry = <tuple?>listeners[len(listeners) - 1]
+                if (
+                    type(entry[1]) is not Delivery
+                    or (<Delivery>entry[1]).reports is not self.reports
+                    or not isinstance(entry[0], FutureState)
+                ):
+                    break
+                listeners.pop()
+                future = <FutureState>entry[0]
+                delivery = <Delivery>entry[1]
+                index = future.index
+                result = <ResultState?>future._result
+                if result.parts is not None:
+                    found, index = (<object>future).locate()
+                    result = <ResultState?>found
+                if result is not last_result:
+                    partition = result.topic_partition.partition
+                    last_result = result
+                error = None if result.error_for is None else result.error_for(index)
+                if settle(
+                    delivery,
+                    error,
+                    partition,
+                    result.base_offset if result.base_offset < 0 else result.base_offset + index,
+                    future._timestamp_ms if result.log_append_time_ms < 0 else result.log_append_time_ms,
+                    now_ms,
+                ):
+                    settled.append(delivery)
+        finally:
+            self.reports.add(settled)
+
+    def _settle(self, error, partition, int64_t offset, int64_t timestamp_ms, int64_t now_ms):
+        return settle(self, error, partition, offset, timestamp_ms, now_ms)
+
+
+cdef Message message_of(Delivery delivery):
+    cdef Message message = new_message()
+    message._topic = delivery.topic
+    message._partition = None if delivery.partition < 0 else delivery.partition
+    message._offset = None if delivery.offset < 0 else delivery.offset
+    message._key = delivery.key
+    message._value = delivery.value
+    message._timestamp_type = create_time
+    message._timestamp = delivery.timestamp_ms
+    message._latency = None if delivery.latency_ms < 0 else delivery.latency_ms / 1000.0
+    message.set_headers(delivery.headers)
+    message.set_error(delivery.error)
+    return message
+
+
+cdef bint settle(
+    Delivery delivery, object error, object partition, int64_t offset, int64_t timestamp_ms, int64_t now_ms
+) except -1:
+    if delivery.error is not None:
+        return False
+    delivery.partition = partition
+    if error is None:
+        delivery.offset = offset
+        if timestamp_ms >= 0:
+            delivery.timestamp_ms = timestamp_ms
+        delivery.latency_ms = now_ms - delivery.started_ms
+    else:
+        delivery.error = delivery.reports.error_of(error)
+    return True
+
+
+cdef class Reports:
+    cdef public object error_of
+    cdef object _queue, _wake
+    cdef int64_t _limit, _counted, _served
+    cdef bint _errors_only
+
+    def __init__(self, limit, errors_only, wake, error_of):
+        self._limit = limit
+        self._errors_only = errors_only
+        self._wake = wake
+        self.error_of = error_of
+        self._queue = deque()
+
+    cdef bint count_one(self) except -1:
+        cdef bint admitted
+        with cython.critical_section(self):  # nothing with a GIL
+            admitted = self._counted - self._served < self._limit
+            if admitted:
+                self._counted += 1
+        return admitted
+
+    def admit(self):
+        return self.count_one()
+
+    cpdef forget(self):
+        with cython.critical_section(self):
+            self._served += 1
+
+    def unreported(self):
+        return self._counted - self._served
+
+    cpdef add(self, list settled):
+        if settled:
+            self._queue.append(settled)
+            self._wake()
+
+    def __len__(self):
+        return len(self._queue)
+
+    cpdef Py_ssize_t serve(self) except -1:
+        cdef Py_ssize_t served = 0, left = len(self._queue)
+        cdef list settled
+        while left > 0:
+            left -= 1
+            try:
+                settled = self._queue.popleft()
+            except IndexError:  # another thread serves them, too
+                break
+            served += self.serve_batch(settled)
+        return served
+
+    cdef Py_ssize_t serve_batch(self, list settled) except -1:
+        cdef Py_ssize_t at = 0, count = len(settled)
+        cdef Delivery delivery
+        cdef object callback
+        try:
+            while at < count:
+                delivery = <Delivery?>settled[at]
+                at += 1
+                self.forget()
+                callback = delivery.callback
+                delivery.callback = None
+                if callback is not None and not (self._errors_only and delivery.error is None):
+                    callback(delivery.error, message_of(delivery))
+        finally:
+            if at < count:
+                self._queue.appendleft(settled[at:])
+        return count
+
+
+cdef inline bint is_plain(object value):
+    return value is None or type(value) is bytes
+
+
+@cython.binding(False)  # unlike functions of Cython, method descriptors check the type of self
+cdef class ProducingState:
+    cdef public object _inner, _send, _event_queue, _partitioner, _default_callback
+    cdef public Reports _reports
+    cdef public dict _counts
+    cdef public int64_t _max_size, _next_tend_ms
+    cdef public bint _keyless_stick
+
+    def produce(
+        self, topic, value=None, key=None, partition=-1, callback=None, on_delivery=None, timestamp=0, headers=None
+    ):
+        cdef Delivery delivery
+        cdef object partitions
+        cdef Py_ssize_t size = 0
+        cdef int64_t timestamp_ms = 0
+        if type(timestamp) is int:
+            timestamp_ms = timestamp
+        if (
+            type(topic) is not str
+            or not is_plain(value)
+            or not is_plain(key)
+            or headers is not None
+            or type(partition) is not int
+            or type(timestamp) is not int
+            or self._send is None
+        ):
+            return produce_python(self, topic, value, key, partition, callback, on_delivery, timestamp, headers)
+        if value is not None:
+            size = PyBytes_GET_SIZE(value)
+        if key is not None:
+            size += PyBytes_GET_SIZE(key)
+        partitions = self._counts.get(topic)
+        if size > self._max_size or partitions is None or not self._reports.count_one():
+            return produce_python(self, topic, value, key, partition, callback, on_delivery, timestamp, headers)
+        delivery = Delivery.__new__(Delivery)
+        delivery.reports = self._reports
+        delivery.topic = topic
+        delivery.value = value
+        delivery.key = key
+        delivery.partition = partition
+        delivery.timestamp_ms = timestamp_ms
+        if callback:
+            delivery.callback = callback
+        elif on_delivery:
+            delivery.callback = on_delivery
+        else:
+            delivery.callback = self._default_callback
+        delivery.started_ms = monotonic_ms()
+        delivery.latency_ms = -1
+        delivery.offset = no_offset
+        hand_over(self, delivery, partitions)
+
+    def _hand_over(self, Delivery delivery not None, partitions):
+        hand_over(self, delivery, partitions)
+
+    def poll(self, timeout=-1):
+        cdef Py_ssize_t served
+        if (
+            (type(timeout) is int or type(timeout) is float)
+            and self._inner is not None
+            and not self._event_queue
+            and monotonic_ms() < self._next_tend_ms
+        ):
+            served = self._reports.serve()
+            if served or not timeout:
+                return served
+        return poll_python(self, timeout)
+
+    def _serve(self):
+        return serve_python(self)
+
+
+cdef int hand_over(ProducingState state, Delivery delivery, object partitions) except -1:
+    cdef object chosen = None
+    if state._send is None or delivery.partition >= partitions:
+        hand_over_python(state, delivery, partitions)
+        return 0
+    try:
+        if delivery.partition >= 0:
+            chosen = delivery.partition
+        elif delivery.key is not None or not state._keyless_stick:
+            chosen = state._partitioner(delivery.key, partitions)
+        state._send(
+            delivery.topic,
+            delivery.value,
+            delivery.key,
+            delivery.headers,
+            chosen,
+            delivery.timestamp_ms if delivery.timestamp_ms > 0 else None,
+            delivery,
+        )
+    except BaseException as error:
+        (<object>state)._not_sent(delivery, error)
+    return 0
