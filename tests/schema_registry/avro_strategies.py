@@ -109,3 +109,58 @@ def record(
         optional["next"] = st.none()
     schema = {"type": "record", "name": name, "fields": fields}
     return schema, st.fixed_dictionaries(values, optional=optional)
+
+
+_PROMOTED = {
+    "int": ["long", "double"],
+    "long": ["double"],
+    "float": ["double"],
+    "string": ["bytes"],
+    "bytes": ["string"],
+}
+
+
+@st.composite
+def evolved(draw: st.DrawFn, schema: Any, nullable: bool = True) -> Any:
+    """Return a schema that may read records of the given one: other types, orders and fields, with names kept."""
+    if isinstance(schema, list):
+        if len(schema) == 2 and draw(st.integers(0, 4)) == 0:  # null is then no value any more
+            return next(branch for branch in schema if branch != "null")
+        return [draw(evolved(branch, False)) if branch != "null" and len(schema) == 2 else branch for branch in schema]
+    if isinstance(schema, str):
+        found: Any = draw(st.sampled_from([schema, *_PROMOTED.get(schema, [])]))
+    elif "logicalType" in schema or schema["type"] == "fixed":
+        found = schema
+    elif schema["type"] == "enum":
+        kept = [symbol for symbol in schema["symbols"] if draw(st.integers(0, 3))] or schema["symbols"][:1]
+        found = {**schema, "symbols": [*kept, "NEW"]}
+        if draw(st.booleans()):
+            found["default"] = "NEW"
+    elif schema["type"] == "array":
+        found = {**schema, "items": draw(evolved(schema["items"]))}
+    elif schema["type"] == "map":
+        found = {**schema, "values": draw(evolved(schema["values"]))}
+    else:
+        return draw(evolved_record(schema))
+    return ["null", found] if nullable and draw(st.integers(0, 4)) == 0 else found
+
+
+@st.composite
+def evolved_record(draw: st.DrawFn, schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a record whose fields are some of the given one's, renamed or evolved, and new ones with defaults."""
+    fields: list[dict[str, Any]] = []
+    for field in schema["fields"]:
+        if draw(st.integers(0, 4)) == 0:
+            continue
+        made: dict[str, Any] = {"name": field["name"], "type": draw(evolved(field["type"]))}
+        if draw(st.integers(0, 3)) == 0:
+            made = {**made, "name": f"renamed_{field['name']}", "aliases": [field["name"]]}
+        fields.append(made)
+    new: list[dict[str, Any]] = [
+        {"name": "new_text", "type": "string", "default": "text"},
+        {"name": "new_null", "type": ["null", "long"], "default": None},
+        {"name": "new_list", "type": {"type": "array", "items": "int"}, "default": [1, 2]},
+        {"name": "new_double", "type": "double"},  # without a default: nothing can be read
+    ]
+    fields += [field for place, field in enumerate(new) if draw(st.integers(0, 2 if place < 3 else 9)) == 0]
+    return {**schema, "fields": draw(st.permutations(fields))}

@@ -19,6 +19,8 @@ import pytest
 
 from pykclient.errors import ConfigError, SerializationError
 from pykclient.schema_registry import (
+    AssociationCreateOrUpdateInfo,
+    AssociationCreateOrUpdateRequest,
     MessageField,
     Schema,
     SchemaReference,
@@ -31,7 +33,7 @@ from pykclient.schema_registry import (
 )
 from pykclient.schema_registry.avro import AvroDeserializer, AvroSerializer
 from pykclient.schema_registry.models import avro_schema
-from pykclient.schema_registry.rules import RuleError, RuleRegistry
+from pykclient.schema_registry.rules import RuleError, RuleOverride, RuleRegistry
 from pykclient.schema_registry.schemas import Metadata, MetadataTags, Rule, RuleKind, RuleMode, RuleParams, RuleSet
 from pykclient.testing.schema_registry import EmbeddedSchemaRegistry
 
@@ -259,6 +261,88 @@ def test_cel_transforms_tagged_fields_only(client: SchemaRegistryClient) -> None
     schema = ruled(kind=RuleKind.TRANSFORM, type="CEL_FIELD", tags=["PII"], expr="typeName == 'STRING'; value + '!'")
     data = AvroSerializer(client, schema, conf=REGISTER)({"id": 6, "note": "x"}, VALUE)
     assert AvroDeserializer(client)(data, VALUE) == {"id": 6, "note": "x!"}
+
+
+def test_cel_sees_bytes_dates_times_decimals_and_uuids(client: SchemaRegistryClient) -> None:
+    fields = [
+        {"name": "raw", "type": "bytes"},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "sum", "type": {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}},
+    ]
+    expr = (
+        "message.raw == b'ab' && message.day == 1 && message.at < timestamp('2026-01-02T00:00:00Z')"
+        " && message.id == '550e8400-e29b-41d4-a716-446655440000' && message.sum == 1.5"
+    )
+    rule = Rule(name="r", kind=RuleKind.CONDITION, mode=RuleMode.WRITE, type="CEL", expr=expr)
+    text = json.dumps({"type": "record", "name": "All", "fields": fields})
+    serializer = AvroSerializer(client, Schema(text, rule_set=RuleSet(domain_rules=[rule])), conf=REGISTER)
+    value = {
+        "raw": b"ab",
+        "day": datetime.date(1970, 1, 2),
+        "at": datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
+        "id": uuid.UUID("550e8400-e29b-41d4-a716-446655440000"),
+        "sum": decimal.Decimal("1.50"),
+    }
+    assert serializer(value, VALUE) is not None
+    with pytest.raises(SerializationError, match="'r' of 'orders-value' failed"):
+        serializer({**value, "raw": b"other"}, VALUE)
+
+
+@pytest.mark.parametrize(
+    ("path", "is_tagged"),
+    [
+        ("shop.Order.note", True),
+        ("shop.*.note", True),
+        ("**.note", True),
+        ("shop.Order.n?te", True),
+        ("**.*", True),
+        ("shop.*", False),
+        ("note", False),
+    ],
+)
+def test_paths_of_tags_may_have_wildcards(client: SchemaRegistryClient, path: str, is_tagged: bool) -> None:
+    schema = ruled(kind=RuleKind.TRANSFORM, type="CEL_FIELD", tags=["PII"], expr="name == 'note'; value + '!'")
+    schema = dataclasses.replace(schema, metadata=Metadata(tags=MetadataTags({path: ["PII"]})))
+    data = AvroSerializer(client, schema, conf=REGISTER)({"id": 6, "note": "x"}, VALUE)
+    assert AvroDeserializer(client)(data, VALUE)["note"] == ("x!" if is_tagged else "x")
+
+
+def test_overrides_disable_enable_and_ignore_failures(client: SchemaRegistryClient) -> None:
+    for disabled, override in (
+        (False, RuleOverride("CEL", disabled=True)),
+        (True, None),
+        (False, RuleOverride("CEL", on_failure="NONE")),
+    ):
+        rules = RuleRegistry()
+        if override is not None:
+            rules.register_override(override)
+        schema = ruled(expr="false", disabled=disabled)
+        assert AvroSerializer(client, schema, conf=REGISTER, rule_registry=rules)({"id": 1}, VALUE) is not None
+    rules = RuleRegistry()
+    rules.register_override(RuleOverride("CEL", disabled=False))
+    with pytest.raises(SerializationError, match="'r' of 'orders-value' failed"):
+        AvroSerializer(client, ruled(expr="false", disabled=True), conf=REGISTER, rule_registry=rules)({"id": 1}, VALUE)
+
+
+def test_associations_name_subjects_and_are_cached(client: SchemaRegistryClient) -> None:
+    conf = {"auto.register.schemas": True, "subject.name.strategy.type": "ASSOCIATED"}
+    info = AssociationCreateOrUpdateInfo("billing", "value", "STRONG", schema=Schema(ORDER))
+    client.create_association(AssociationCreateOrUpdateRequest("orders", "here", "17", "topic", [info]))
+    serializer = AvroSerializer(client, ORDER, conf=conf)
+    assert serializer({"id": 1}, VALUE) is not None
+    assert client.get_subjects() == ["billing"]
+    client.delete_associations("17")
+    assert client.get_associations_by_resource_name("orders", "here") == []
+    assert serializer({"id": 2}, VALUE) is not None
+    assert client.get_subjects() == ["billing"]
+    none = {**conf, "subject.name.strategy.conf": {"subject.name.strategy.fallback.type": "NONE"}}
+    with pytest.raises(SerializationError, match="No associated subject found for topic orders"):
+        AvroSerializer(client, ORDER, conf=none)({"id": 1}, VALUE)
+    wrong = {**conf, "subject.name.strategy.conf": {"subject.name.strategy.fallback.type": "ASSOCIATED"}}
+    with pytest.raises(ConfigError, match=r"fallback\.type = 'ASSOCIATED': it must be one of NONE, TOPIC"):
+        AvroSerializer(client, ORDER, conf=wrong)({"id": 1}, VALUE)
 
 
 def test_own_executor_runs_on_both_sides(client: SchemaRegistryClient) -> None:

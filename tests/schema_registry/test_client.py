@@ -205,7 +205,7 @@ def test_incompatible_schema_is_refused_with_the_registrys_text(client: SchemaRe
     assert client.compatibility_problems("s", record("a", "b")) != []
     assert client.test_compatibility("s", record("a", "b="))
     assert client.test_compatibility_all_versions("s", record("a", "b="))
-    assert client.set_compatibility("s", "none") == "NONE"
+    assert client.set_compatibility("s", "none") == {"compatibility": "NONE"}
     assert client.get_compatibility("s") == "NONE"
     assert client.register_schema("s", record("a", "b")) == 2
 

@@ -48,7 +48,7 @@ def test_keys_and_values_of_blocking_clients(pykclient_cluster: EmbeddedCluster,
         value_deserializer=reader,
         consumer_timeout_ms=30_000,
     ) as consumer:
-        assert [(record.key, record.value) for record, _ in zip(consumer, range(2), strict=False)] == [
+        assert [(record.key, record.value) for _, record in zip(range(2), consumer, strict=False)] == [
             ("k", {"id": 7}),
             ("k", None),
         ]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import decimal
+import importlib
 import json
 import warnings
 from collections.abc import Iterator
@@ -10,13 +13,27 @@ from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from pykclient.errors import SerializationError
-from pykclient.schema_registry import MessageField, Schema, SchemaReference, SchemaRegistryClient, SerializationContext
-from pykclient.schema_registry.json_schema import JSONDeserializer, JSONSerializer
-from pykclient.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+from pykclient.schema_registry import (
+    MessageField,
+    Rule,
+    RuleKind,
+    RuleMode,
+    RuleSet,
+    Schema,
+    SchemaReference,
+    SchemaRegistryClient,
+    SerializationContext,
+)
+from pykclient.schema_registry.json_schema import AsyncJSONDeserializer, JSONDeserializer, JSONSerializer
+from pykclient.schema_registry.protobuf import (
+    ProtobufDeserializer,
+    ProtobufSerializer,
+    decimal_to_protobuf,
+    protobuf_to_decimal,
+)
 from pykclient.testing.schema_registry import EmbeddedSchemaRegistry
 
 with warnings.catch_warnings():
@@ -24,8 +41,7 @@ with warnings.catch_warnings():
     import confluent_kafka.schema_registry as confluent
     import confluent_kafka.schema_registry.json_schema as confluent_json
     import confluent_kafka.schema_registry.protobuf as confluent_protobuf
-    from confluent_kafka.serialization import MessageField as TheirField
-    from confluent_kafka.serialization import SerializationContext as TheirContext
+    from confluent_kafka.serialization import MessageField as TheirField, SerializationContext as TheirContext
 
 PEERS = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=40)
 VALUE = SerializationContext("orders", MessageField.VALUE)
@@ -123,6 +139,29 @@ def test_models_are_written_and_read_as_json(client: SchemaRegistryClient) -> No
     item = Item("a", [1], Item("b", []))
     data = JSONSerializer(Item, client, conf=REGISTER)(item, VALUE)
     assert JSONDeserializer(Item, schema_registry_client=client)(data, VALUE) == item
+
+
+@pytest.mark.parametrize("kind", ["allOf", "anyOf"])
+def test_rules_change_fields_of_all_schemas_that_fit_once(client: SchemaRegistryClient, kind: str) -> None:
+    tagged = {"type": "string", "confluent:tags": ["PII"]}
+    parts = [{"properties": {"a": tagged}}, {"properties": {"b": {"$ref": "#/definitions/b"}, "a": tagged}}]
+    text = {
+        "type": "object",
+        "definitions": {"b": {"properties": {"c": tagged}}},
+        "properties": {"in": {kind: parts, "properties": {"d": tagged, "e": {"type": "string"}}}},
+    }
+    rule = Rule("r", None, RuleKind.TRANSFORM, RuleMode.WRITE, "CEL_FIELD", ["PII"], None, "value + '!'")
+    schema = Schema(json.dumps(text), "JSON", rule_set=RuleSet(domain_rules=[rule]))
+    value = {"in": {"a": "1", "b": {"c": "2"}, "d": "3", "e": "4"}}
+    data = JSONSerializer(schema, client, conf=REGISTER)(value, VALUE)
+    assert data is not None
+    assert json.loads(data[5:]) == {"in": {"a": "1!", "b": {"c": "2!"}, "d": "3!", "e": "4"}}
+
+
+def test_asynchronous_deserializers_need_no_client(client: SchemaRegistryClient) -> None:
+    data = JSONSerializer(PART, client, conf=REGISTER)({"name": "x"}, VALUE)
+    found = asyncio.run(AsyncJSONDeserializer(PART)(data, VALUE))
+    assert found == {"name": "x"}
 
 
 # --- Protobuf --------------------------------------------------------------------------------------------------------
@@ -238,3 +277,72 @@ def test_protobuf_bytes_equal_confluents(
     conf = {"subject.name.strategy.type": "TOPIC"}
     assert confluent_protobuf.ProtobufDeserializer(ORDERS, conf, theirs)(made, their_ctx) == value
     assert ProtobufDeserializer(ORDERS, None, ours)(made, ctx) == value
+
+
+def tagged_message() -> type[Any]:
+    """Return the class of a message whose fields have Confluent's tags."""
+    meta_pb2 = importlib.import_module("confluent_kafka.schema_registry.confluent.meta_pb2")
+    file = descriptor_pb2.FileDescriptorProto(name="tagged.proto", package="shop", syntax="proto3")
+    file.dependency.extend(["confluent/meta.proto", "confluent/types/decimal.proto"])
+    message = file.message_type.add(name="Tagged")
+    for number, (name, kind) in enumerate((("note", 9), ("open", 9), ("sum", 11), ("notes", 9), ("raw", 12)), 1):
+        field = message.field.add(name=name, number=number, type=kind, label=3 if name == "notes" else 1)
+        if name != "open":
+            field.options.Extensions[meta_pb2.field_meta].tags.append("PII")
+    message.field[2].type_name = ".confluent.type.Decimal"
+    pool = descriptor_pool.Default()
+    importlib.import_module("confluent_kafka.schema_registry.confluent.types.decimal_pb2")
+    try:
+        found = pool.FindMessageTypeByName("shop.Tagged")
+    except KeyError:
+        pool.Add(file)
+        found = pool.FindMessageTypeByName("shop.Tagged")
+    kind_of: type[Any] = message_factory.GetMessageClass(found)
+    return kind_of
+
+
+def test_protobuf_with_confluents_own_files_is_read_from_the_registry(client: SchemaRegistryClient) -> None:
+    kind = tagged_message()
+    message = kind(note="a")
+    message.sum.CopyFrom(
+        type(message.sum).FromString(decimal_to_protobuf(decimal.Decimal("-1.25"), 2).SerializeToString())
+    )
+    data = ProtobufSerializer(kind, client, REGISTER)(message, VALUE)
+    assert client.get_subjects() == ["orders-value"]
+    for reader in (kind, None):
+        found = ProtobufDeserializer(reader, schema_registry_client=client)(data, VALUE)
+        assert (found.note, protobuf_to_decimal(found.sum)) == ("a", decimal.Decimal("-1.25"))
+
+
+def test_rules_check_and_change_fields_of_protobuf(client: SchemaRegistryClient) -> None:
+    kind = tagged_message()
+    own = ProtobufSerializer(kind, client)._own_schema(None)
+    assert own is not None
+    rules = RuleSet(
+        domain_rules=[
+            Rule("check", None, RuleKind.CONDITION, RuleMode.WRITE, "CEL", None, None, "message.raw == b'r'"),
+            Rule(
+                "mask",
+                *(None, RuleKind.TRANSFORM, RuleMode.WRITE, "CEL_FIELD", ["PII"], None),
+                "typeName == 'STRING'; value + '!'",
+            ),
+        ]
+    )
+    client.register_schema("orders-value", Schema(own.schema_str, "PROTOBUF", rule_set=rules))
+    serializer = ProtobufSerializer(kind, client, {"use.latest.version": True})
+    data = serializer(kind(note="a", open="b", notes=["c", "d"], raw=b"r"), VALUE)
+    found = ProtobufDeserializer(kind, schema_registry_client=client)(data, VALUE)
+    assert found == kind(note="a!", open="b", notes=["c!", "d!"], raw=b"r")
+    with pytest.raises(SerializationError, match="'check' of 'orders-value' failed"):
+        serializer(kind(note="a", raw=b"x"), VALUE)
+
+
+@given(value=st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-(10**20), max_value=10**20))
+def test_decimals_equal_confluents(value: decimal.Decimal) -> None:
+    made = decimal_to_protobuf(value, 3)
+    theirs = confluent_protobuf.decimal_to_protobuf(value, 3)
+    assert (made.value, made.scale) == (theirs.value, theirs.scale)
+    assert protobuf_to_decimal(made) == confluent_protobuf.protobuf_to_decimal(theirs) == value
+    if value % 1:
+        with pytest.raises(ValueError, match="Scale"):
+            decimal_to_protobuf(value, 0)

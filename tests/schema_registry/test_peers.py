@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from pykclient.schema_registry import MessageField, SchemaRegistryClient, SerializationContext
 from pykclient.schema_registry.avro import AvroDeserializer, AvroSerializer
@@ -21,8 +20,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import confluent_kafka.schema_registry as confluent
     import confluent_kafka.schema_registry.avro as confluent_avro
-    from confluent_kafka.serialization import MessageField as TheirField
-    from confluent_kafka.serialization import SerializationContext as TheirContext
+    from confluent_kafka.serialization import MessageField as TheirField, SerializationContext as TheirContext
 
 PEERS = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=150)
 THEIRS = {"auto.register.schemas": True, "subject.name.strategy.type": "TOPIC"}
@@ -45,7 +43,8 @@ def test_avro_bytes_equal_confluents(
 ) -> None:
     ours, theirs = clients
     schema, values = drawn
-    if isinstance(schema, list) or schema == "bytes":
+    if isinstance(schema, list) or "bytes" in (schema, schema["type"] if isinstance(schema, dict) else None):
+        # The peer takes a whole schema of bytes for one without logical types.
         schema = {"type": "array", "items": schema}
         values = st.lists(values, max_size=3)
     text = json.dumps(schema)

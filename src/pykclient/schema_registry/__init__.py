@@ -14,39 +14,58 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pykclient.schema_registry.columns import avro_columns as avro_columns
-    from pykclient.schema_registry.schema_registry_client import AsyncSchemaRegistryClient as AsyncSchemaRegistryClient
-    from pykclient.schema_registry.schema_registry_client import SchemaRegistryClient as SchemaRegistryClient
-    from pykclient.schema_registry.schemas import ConfigCompatibilityLevel as ConfigCompatibilityLevel
-    from pykclient.schema_registry.schemas import Metadata as Metadata
-    from pykclient.schema_registry.schemas import MetadataProperties as MetadataProperties
-    from pykclient.schema_registry.schemas import MetadataTags as MetadataTags
-    from pykclient.schema_registry.schemas import RegisteredSchema as RegisteredSchema
-    from pykclient.schema_registry.schemas import Rule as Rule
-    from pykclient.schema_registry.schemas import RuleKind as RuleKind
-    from pykclient.schema_registry.schemas import RuleMode as RuleMode
-    from pykclient.schema_registry.schemas import RuleParams as RuleParams
-    from pykclient.schema_registry.schemas import RuleSet as RuleSet
-    from pykclient.schema_registry.schemas import Schema as Schema
-    from pykclient.schema_registry.schemas import SchemaReference as SchemaReference
-    from pykclient.schema_registry.schemas import SchemaRegistryError as SchemaRegistryError
-    from pykclient.schema_registry.schemas import ServerConfig as ServerConfig
-    from pykclient.schema_registry.serde import record_subject_name_strategy as record_subject_name_strategy
-    from pykclient.schema_registry.serde import reference_subject_name_strategy as reference_subject_name_strategy
-    from pykclient.schema_registry.serde import topic_record_subject_name_strategy as topic_record_subject_name_strategy
-    from pykclient.schema_registry.serde import topic_subject_name_strategy as topic_subject_name_strategy
-    from pykclient.schema_registry.wire import dual_schema_id_deserializer as dual_schema_id_deserializer
-    from pykclient.schema_registry.wire import header_schema_id_serializer as header_schema_id_serializer
-    from pykclient.schema_registry.wire import prefix_schema_guid_serializer as prefix_schema_guid_serializer
-    from pykclient.schema_registry.wire import prefix_schema_id_deserializer as prefix_schema_id_deserializer
-    from pykclient.schema_registry.wire import prefix_schema_id_serializer as prefix_schema_id_serializer
-    from pykclient.serialization import MessageField as MessageField
-    from pykclient.serialization import SerializationContext as SerializationContext
+    from pykclient.schema_registry.schema_registry_client import (
+        AsyncSchemaRegistryClient as AsyncSchemaRegistryClient,
+        SchemaRegistryClient as SchemaRegistryClient,
+    )
+    from pykclient.schema_registry.schemas import (
+        Association as Association,
+        AssociationCreateOrUpdateInfo as AssociationCreateOrUpdateInfo,
+        AssociationCreateOrUpdateRequest as AssociationCreateOrUpdateRequest,
+        AssociationInfo as AssociationInfo,
+        AssociationResponse as AssociationResponse,
+        ConfigCompatibilityLevel as ConfigCompatibilityLevel,
+        Metadata as Metadata,
+        MetadataProperties as MetadataProperties,
+        MetadataTags as MetadataTags,
+        RegisteredSchema as RegisteredSchema,
+        Rule as Rule,
+        RuleKind as RuleKind,
+        RuleMode as RuleMode,
+        RuleParams as RuleParams,
+        RuleSet as RuleSet,
+        Schema as Schema,
+        SchemaReference as SchemaReference,
+        SchemaRegistryError as SchemaRegistryError,
+        ServerConfig as ServerConfig,
+    )
+    from pykclient.schema_registry.serde import (
+        AssociatedNameStrategy as AssociatedNameStrategy,
+        SubjectNameStrategyType as SubjectNameStrategyType,
+        record_subject_name_strategy as record_subject_name_strategy,
+        reference_subject_name_strategy as reference_subject_name_strategy,
+        topic_record_subject_name_strategy as topic_record_subject_name_strategy,
+        topic_subject_name_strategy as topic_subject_name_strategy,
+    )
+    from pykclient.schema_registry.wire import (
+        dual_schema_id_deserializer as dual_schema_id_deserializer,
+        header_schema_id_serializer as header_schema_id_serializer,
+        prefix_schema_guid_serializer as prefix_schema_guid_serializer,
+        prefix_schema_id_deserializer as prefix_schema_id_deserializer,
+        prefix_schema_id_serializer as prefix_schema_id_serializer,
+    )
+    from pykclient.serialization import MessageField as MessageField, SerializationContext as SerializationContext
 
 #: Public names, by the modules that they live in.
 _NAMES = {
     "pykclient.schema_registry.columns": ("avro_columns",),
     "pykclient.schema_registry.schema_registry_client": ("AsyncSchemaRegistryClient", "SchemaRegistryClient"),
     "pykclient.schema_registry.schemas": (
+        "Association",
+        "AssociationCreateOrUpdateInfo",
+        "AssociationCreateOrUpdateRequest",
+        "AssociationInfo",
+        "AssociationResponse",
         "ConfigCompatibilityLevel",
         "Metadata",
         "MetadataProperties",
@@ -63,6 +82,8 @@ _NAMES = {
         "ServerConfig",
     ),
     "pykclient.schema_registry.serde": (
+        "AssociatedNameStrategy",
+        "SubjectNameStrategyType",
         "record_subject_name_strategy",
         "reference_subject_name_strategy",
         "topic_record_subject_name_strategy",

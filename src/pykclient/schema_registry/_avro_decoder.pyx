@@ -113,7 +113,7 @@ cdef class Column:
         add_null(&self.c)
 
     def truncate(self, int64_t length):
-        """Take back all values from ``length`` on, also those that are not complete."""
+        """Remove all values from ``length`` on, including incomplete ones."""
         truncate(&self.c, length)
 
 
@@ -122,14 +122,15 @@ cdef int grow_data(Col *c, Py_ssize_t more) except -1:
     cdef Py_ssize_t capacity = max(2 * c.capacity, c.size + more, 1024)
     PyByteArray_Resize(owner._data, capacity)
     c.data = <uint8_t *>PyByteArray_AS_STRING(owner._data)
-    memset(c.data + c.capacity, 0, capacity - c.capacity)
+    if c.form == BITS:
+        memset(c.data + c.capacity, 0, capacity - c.capacity)
     c.capacity = capacity
     return 0
 
 
-cdef int grow_offsets(Col *c) except -1:
+cdef int grow_offsets(Col *c, Py_ssize_t least) except -1:
     cdef Column owner = <Column>c.owner
-    cdef Py_ssize_t capacity = max(2 * c.offsets_capacity, 256)
+    cdef Py_ssize_t capacity = max(2 * c.offsets_capacity, least, 256)
     PyByteArray_Resize(owner._offsets, 4 * capacity)
     c.offsets = <int32_t *>PyByteArray_AS_STRING(owner._offsets)
     c.offsets_capacity = capacity
@@ -143,6 +144,21 @@ cdef int grow_validity(Col *c) except -1:
     c.validity = <uint8_t *>PyByteArray_AS_STRING(owner._validity)
     memset(c.validity + c.validity_capacity, 0xFF, capacity - c.validity_capacity)
     c.validity_capacity = capacity
+    return 0
+
+
+cdef int reserve(Col *c, int64_t rows) except -1:
+    """Make room for ``rows`` more values, as far as their sizes are known: a column that grows is copied."""
+    cdef int place
+    if c.form == FIXED:
+        if c.capacity < c.size + rows * c.width:
+            grow_data(c, rows * c.width)
+    elif c.form == BYTES or c.form == LIST:
+        if c.offsets_capacity <= c.length + rows:
+            grow_offsets(c, c.length + rows + 1)
+    elif c.form == STRUCT:
+        for place in range(c.count):
+            reserve(c.children[place], rows)
     return 0
 
 
@@ -163,11 +179,16 @@ cdef inline uint8_t *room(Col *c, Py_ssize_t size) except NULL:
     return c.data + c.size - size
 
 
+cdef int fail(text) except -1:
+    """Raise; apart from the functions that call it, so that they are small enough to be inlined."""
+    raise SerializationError(text)
+
+
 cdef inline int end_offset(Col *c, int64_t end) except -1:
     if end > INT32_MAX:
-        raise SerializationError("a column of more than 2 GiB: poll for fewer records (max_bytes)")
+        fail("a column of more than 2 GiB: poll for fewer records (max_bytes)")
     if c.length + 1 >= c.offsets_capacity:
-        grow_offsets(c)
+        grow_offsets(c, 0)
     c.offsets[c.length + 1] = <int32_t>end
     c.length += 1
     return 0
@@ -241,6 +262,7 @@ cdef struct Node:
     const uint8_t *data
     Py_ssize_t data_size
     void *text
+    Node *next  # of those that the decoder frees
 
 
 cdef struct Source:
@@ -248,47 +270,52 @@ cdef struct Source:
     const uint8_t *end
 
 
-cdef object ends():
-    return IndexError("the bytes end inside of a value")
+cdef int fail_at_end() except -1:
+    raise IndexError("the bytes end inside of a value")
+
+
+cdef int read_long_number(Source *s, int64_t *value) except -1:
+    cdef const uint8_t *p = s.p
+    cdef uint64_t found = 0, byte
+    cdef int shift = 0
+    while True:
+        if p == s.end:
+            fail_at_end()
+        byte = p[0]
+        p += 1
+        found |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 63:
+            fail("a number of more than 64 bits")
+    s.p = p
+    value[0] = <int64_t>(found >> 1) ^ -<int64_t>(found & 1)
+    return 0
 
 
 cdef inline int read_long(Source *s, int64_t *value) except -1:
-    cdef uint64_t found, byte
-    cdef int shift
-    if s.p == s.end:
-        raise ends()
-    found = s.p[0]
+    cdef uint8_t byte
+    if s.p == s.end or s.p[0] >= 0x80:
+        return read_long_number(s, value)
+    byte = s.p[0]  # most sizes and branches have one byte
     s.p += 1
-    if found >= 0x80:
-        found &= 0x7F
-        shift = 7
-        while True:
-            if shift > 63:
-                raise SerializationError("a number of more than 64 bits")
-            if s.p == s.end:
-                raise ends()
-            byte = s.p[0]
-            s.p += 1
-            found |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-    value[0] = <int64_t>(found >> 1) ^ -<int64_t>(found & 1)
+    value[0] = byte >> 1 ^ -<int64_t>(byte & 1)
     return 0
 
 
 cdef inline int read_size(Source *s, int64_t *size) except -1:
     read_long(s, size)
     if size[0] < 0:
-        raise SerializationError(f"a negative size: {size[0]}")
+        fail(f"a negative size: {size[0]}")
     if size[0] > s.end - s.p:
-        raise ends()
+        fail_at_end()
     return 0
 
 
 cdef inline int need(Source *s, Py_ssize_t size) except -1:
     if s.end - s.p < size:
-        raise ends()
+        fail_at_end()
     return 0
 
 
@@ -317,7 +344,11 @@ cdef int read_text(Node *node, Source *s) except -1:
     if node.size:
         check_text(s.p, size)
     if c != NULL:
-        memcpy(room(c, size), s.p, size)
+        if size <= 16 and s.end - s.p >= 16 and c.size + 16 <= c.capacity:
+            memcpy(c.data + c.size, s.p, 16)  # a fixed size is no call; the next value overwrites the rest
+            c.size += size
+        else:
+            memcpy(room(c, size), s.p, size)
         end_offset(c, c.size)
     s.p += size
     return 0
@@ -330,6 +361,10 @@ cdef int read_number(Node *node, Source *s) except -1:
     cdef float float_value
     cdef Col *c = node.column
     read_long(s, &value)
+    if node.kind == LONG and c != NULL and c.width == 8:
+        memcpy(room(c, 8), &value, 8)
+        c.length += 1
+        return 0
     if node.kind == ENUM:
         if not 0 <= value < node.mapped:
             raise SerializationError(f"there is no symbol {value} of {node.mapped} in an enum")
@@ -345,8 +380,6 @@ cdef int read_number(Node *node, Source *s) except -1:
         else:
             double_value = <double>value
             memcpy(room(c, 8), &double_value, 8)
-    elif c.width == 8:
-        memcpy(room(c, 8), &value, 8)
     else:
         if not INT32_MIN <= value <= INT32_MAX:
             raise SerializationError("a number of more than 32 bits")
@@ -408,6 +441,7 @@ cdef int read(Node *node, Source *s, int depth) except -1:
     cdef int64_t value
     cdef int place, kind = node.kind
     cdef Col *c = node.column
+    cdef Node *step
     cdef Source inner
     cdef float float_value
     cdef double double_value
@@ -433,7 +467,23 @@ cdef int read(Node *node, Source *s, int depth) except -1:
         if depth >= _DEEPEST and node.count:
             raise SerializationError(f"values are nested more than {_DEEPEST} times")
         for place in range(node.count):
-            read(node.steps[place], s, depth + 1)
+            step = node.steps[place]
+            if step.kind == LONG:  # the common kinds without another call
+                read_number(step, s)
+            elif step.kind == TEXT:
+                read_text(step, s)
+            elif (
+                step.kind == UNION
+                and step.count == 2
+                and step.steps[1].kind == TEXT
+                and s.p != s.end
+                and s.p[0] == 2
+                and depth + 1 < _DEEPEST
+            ):
+                s.p += 1  # a text that may be null
+                read_text(step.steps[1], s)
+            else:
+                read(step, s, depth + 1)
         if c != NULL:
             c.length += 1
     elif kind == NULL_STEP:
@@ -498,19 +548,20 @@ cdef class Decoder:
     cdef Node *_root
     cdef Py_ssize_t _row
     cdef int64_t _complete
-    cdef list _nodes
+    cdef Node *_nodes
 
     def __cinit__(self, root, columns):
         self._step = root
         self._columns = list(columns)
         self._known = {}
-        self._nodes = []
+        self._nodes = NULL
         self._root = self._compile(root)
 
     def __dealloc__(self):
         cdef Node *node
-        for address in self._nodes or ():
-            node = <Node *><size_t>address
+        while self._nodes != NULL:
+            node = self._nodes
+            self._nodes = node.next
             free(node.steps)
             free(node.mapping)
             free(node)
@@ -524,7 +575,8 @@ cdef class Decoder:
         node = <Node *>calloc(1, sizeof(Node))
         if node == NULL:
             raise MemoryError
-        self._nodes.append(<size_t>node)
+        node.next = self._nodes
+        self._nodes = node
         self._known[id(step)] = <size_t>node
         node.kind = step.kind
         node.size = step.size
@@ -568,6 +620,8 @@ cdef class Decoder:
         if row < end_row and not 0 <= offsets[row] <= offsets[end_row] <= data.shape[0]:
             raise IndexError("offsets")
         self._row = row
+        if end_row > row:
+            reserve(root, end_row - row)
         try:
             self._rows(start, offsets, validity, bit, end_row, prefix)
         except IndexError as error:

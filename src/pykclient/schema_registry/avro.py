@@ -17,7 +17,7 @@ from pykclient.errors import ConfigError, SerializationError
 from pykclient.schema_registry.avro_types import AvroType, loaded, named_schemas, parse_avro, resolution_problems
 from pykclient.schema_registry.models import avro_schema, is_model, maker, plain
 from pykclient.schema_registry.rest import load
-from pykclient.schema_registry.rules import FieldTransform, FieldWalk, RuleRegistry
+from pykclient.schema_registry.rules import FieldTransform, FieldWalk, RuleRegistry, outer_tags
 from pykclient.schema_registry.schemas import Schema
 from pykclient.schema_registry.serde import (
     READING,
@@ -292,7 +292,7 @@ _PYTHON: Final[dict[str, tuple[type, ...]]] = {
 
 
 def mismatch(tree: AvroType, value: Any, path: str = "") -> str | None:
-    """Return which field of a value does not fit the schema, with both types; None if none is found."""
+    """Return the field of a value that does not fit the schema, with both types, or None."""
     where = f"field {path!r}" if path else "the value"
     if isinstance(value, tuple) and len(value) == 2 and tree.kind in ("union", "record"):
         value = value[1]
@@ -345,13 +345,13 @@ def _field_mismatch(tree: AvroType, value: Any, path: str) -> str | None:
 
 
 def _walker(tree: AvroType, schema: Schema | None) -> FieldWalk:
-    tags: dict[str, list[str]] = {}
-    if schema is not None and schema.metadata is not None and schema.metadata.tags is not None:
-        tags = schema.metadata.tags.tags
     inline = _inline_tags(schema)
 
     def walk(of: AvroType, value: Any, path: str, change: FieldTransform, own: frozenset[str]) -> Any:
         if of.kind == "union":
+            if isinstance(value, tuple) and len(value) == 2:
+                named = next((one for one in of.branches if value[0] in (one.name, one.kind)), None)
+                return value if named is None else (value[0], walk(named, value[1], path, change, own))
             branch = next((one for one in of.branches if mismatch(one, value) is None), None)
             return value if branch is None else walk(branch, value, path, change, own)
         if of.kind == "record" and isinstance(value, Mapping):
@@ -359,7 +359,7 @@ def _walker(tree: AvroType, schema: Schema | None) -> FieldWalk:
             for field in of.fields:
                 if field.name in changed:
                     inner = f"{of.name}.{field.name}"
-                    wanted = frozenset(inline.get(inner, ())) | frozenset(tags.get(inner, ()))
+                    wanted = frozenset(inline.get(inner, ())) | outer_tags(schema, inner)
                     changed[field.name] = walk(field.type, changed[field.name], inner, change, wanted)
             return changed
         if of.kind == "array" and isinstance(value, list):

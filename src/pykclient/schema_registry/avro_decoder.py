@@ -98,7 +98,7 @@ class Column:
         self.end_value(is_valid)
 
     def truncate(self, length: int) -> None:
-        """Take back all values from ``length`` on, also those that are not complete."""
+        """Remove all values from ``length`` on, including incomplete ones."""
         for place in range(length, self.length):
             if not self.validity[place >> 3] >> (place & 7) & 1:
                 self.null_count -= 1
@@ -126,7 +126,7 @@ class Column:
 
 
 class Decoder:
-    """Reads the records of one writer into columns. ``columns`` are numbered as the steps name them. Thread: owner."""
+    """Reads the records of one writer into columns. Steps refer to ``columns`` by number. Thread: owner."""
 
     __slots__ = ("_columns", "_data", "_end", "_pos", "_root")
 

@@ -26,7 +26,7 @@ DEEPEST: Final = 64
 
 
 class Shape:
-    """The form of a column, and its Arrow type. Children of a struct have names, and of a list there is one."""
+    """The shape of a column, and its Arrow type. A struct has named children, a list has one."""
 
     __slots__ = ("arrow", "children", "form", "names", "symbols", "width")
 
@@ -83,7 +83,7 @@ _PLAIN: Final[dict[str, tuple[int, tuple[Any, ...], int]]] = {
 
 
 def shape_of(of: AvroType, wanted: frozenset[str] | None = None) -> Shape:
-    """Return the form of a type's column. ``wanted`` selects fields of the outermost record.
+    """Return the shape of a type's column. ``wanted`` selects fields of the outermost record.
 
     Raises:
         SerializationError: a type contains itself, which columns cannot; select other fields.
@@ -151,18 +151,25 @@ def branch_name(branch: AvroType) -> str:
 
 
 class Compiler:
-    """Makes the steps for the records of one writer. ``numbers`` are those of the columns, by their shapes."""
+    """Compiles the steps for the records of one writer. ``numbers`` maps shapes to column numbers."""
 
     def __init__(self, numbers: dict[int, int]) -> None:
         self._numbers = numbers
         self._skips: dict[int, Step] = {}
 
     def step(self, writer: AvroType, reader: AvroType, shape: Shape, path: str = "") -> Step:
-        """Return the step that reads a writer's value as a reader's.
+        """Return the step that reads a writer's value as a reader's; it fails on each value if the reader cannot.
 
-        Raises:
-            SerializationError: the reader cannot read it.
+        An error in an array's items, for instance, so does not matter to arrays without any.
         """
+        try:
+            return self._fitting_step(writer, reader, shape, path)
+        except SerializationError as error:
+            failing = Step(FAIL, self._numbers[id(shape)])
+            failing.text = str(error)
+            return failing
+
+    def _fitting_step(self, writer: AvroType, reader: AvroType, shape: Shape, path: str) -> Step:
         column = self._numbers[id(shape)]
         if writer.kind == "union":
             return self._union(writer, reader, shape, path)
@@ -234,15 +241,8 @@ class Compiler:
         for branch in writer.branches:
             if branch.kind == "null" and has_null(reader):
                 steps.append(Step(NULL, column))
-                continue
-            try:
+            else:
                 steps.append(self.step(branch, reader, shape, path))
-            except SerializationError as error:  # which only matters if such a value comes
-                failing = Step(FAIL, -1)
-                failing.text = str(error)
-                steps.append(failing)
-        if all(step.kind == FAIL for step in steps):
-            raise SerializationError(steps[0].text if steps else f"{path}: a union without branches")
         return Step(UNION, column, steps)
 
     def _in_union(self, writer: AvroType, reader: AvroType, shape: Shape, path: str) -> Step:
@@ -266,7 +266,7 @@ class Compiler:
         return made
 
     def skip(self, writer: AvroType) -> Step:
-        """Return the step that skips a writer's value, which may be of a type that contains itself."""
+        """Return the step that skips a writer's value, whose type may be recursive."""
         known = self._skips.get(id(writer))
         if known is not None:
             return known
@@ -340,7 +340,7 @@ def zigzag(number: int) -> bytes:
 
 
 def encoded(of: AvroType, default: Any) -> bytes:
-    """Return a default of a schema, which is JSON, in Avro.
+    """Encode a schema's JSON default in Avro.
 
     Raises:
         SerializationError: it is not of the type.

@@ -23,7 +23,7 @@ _MISSING: Final = object()
 
 
 class AvroField:
-    """A field of a record. ``has_default`` tells a default of null from none."""
+    """A field of a record. ``has_default`` distinguishes a default of null from no default."""
 
     __slots__ = ("aliases", "default", "has_default", "name", "type")
 
@@ -62,7 +62,7 @@ class AvroType:
         self.precision = 0
         self.scale = 0
         self.fields: list[AvroField] = []
-        #: What an array or a map contains.
+        #: The element type of an array or a map.
         self.items: AvroType = self
         self.branches: list[AvroType] = []
         self.symbols: list[str] = []
@@ -162,13 +162,20 @@ def _shown(value: Any) -> str:
 
 
 def loaded(text: str) -> Any:
-    """Return the JSON of an Avro schema; the name of a primitive type needs no quotes."""
+    """Return the JSON of an Avro schema; the name of a primitive type needs no quotes.
+
+    Raises:
+        SerializationError: it is not JSON.
+    """
     text = text.strip()
-    return text if text in PRIMITIVES else json.loads(text)
+    try:
+        return text if text in PRIMITIVES else json.loads(text)
+    except ValueError as error:
+        raise SerializationError(f"not a valid Avro schema: {error}") from error
 
 
 def parse_avro(schema: Any, named: Mapping[str, Any] | None = None) -> AvroType:
-    """Return the tree of an Avro schema in JSON. ``named`` has the schemas of other types, by their full names.
+    """Parse an Avro schema in JSON. ``named`` has the schemas of referenced types by full name.
 
     Raises:
         SerializationError: it is not a schema, or a type is not defined.
@@ -180,7 +187,7 @@ def parse_avro(schema: Any, named: Mapping[str, Any] | None = None) -> AvroType:
 
 
 def named_schemas(schema: Schema, resolve: Callable[[str, int], Schema]) -> dict[str, Any]:
-    """Return the JSON of all schemas that one refers to, by name, and theirs. ``resolve`` returns a subject's version.
+    """Return the JSON of all schemas referenced by one, transitively, by name. ``resolve`` gets a subject's version.
 
     Each is visited once, so references may share references and form cycles.
     """
@@ -194,7 +201,7 @@ def named_schemas(schema: Schema, resolve: Callable[[str, int], Schema]) -> dict
 
 
 def referenced(schema: Schema, resolve: Callable[[str, int], Schema]) -> Iterator[tuple[str, str]]:
-    """Yield the names and texts of the schemas that one refers to, each once, the innermost first."""
+    """Yield the names and texts of the schemas referenced by one, each once, innermost first."""
     seen: set[tuple[str, int]] = set()
 
     def visit(of: Schema) -> Iterator[tuple[str, str]]:
@@ -218,7 +225,7 @@ def referenced(schema: Schema, resolve: Callable[[str, int], Schema]) -> Iterato
 
 
 def matches(reader: AvroType, writer: AvroType) -> bool:
-    """Return whether a union's branch is to be looked at for a writer's type."""
+    """Return whether a union's branch is a candidate for a writer's type."""
     if reader.kind != writer.kind:
         return reader.kind in PROMOTIONS.get(writer.kind, ())
     if reader.kind in ("enum", "fixed", "record"):
@@ -227,7 +234,7 @@ def matches(reader: AvroType, writer: AvroType) -> bool:
 
 
 def has_name(reader: AvroType, writer: AvroType) -> bool:
-    """Return whether the names are the same; without namespaces, as most implementations do, or by an alias."""
+    """Return whether the names match, ignoring namespaces as most implementations do, or by an alias."""
     last = writer.name.rpartition(".")[2]
     names = (reader.name, *reader.aliases)
     return writer.name in names or any(name.rpartition(".")[2] == last for name in names)
@@ -256,7 +263,7 @@ def branch_for(union: AvroType, writer: AvroType) -> int:
 
 
 def resolution_problems(reader: AvroType, writer: AvroType) -> list[str]:
-    """Return why a reader cannot read all that a writer may have written: the path, and both types. Empty: it can."""
+    """Return why a reader cannot read a writer's data, with the path and both types; empty if it can."""
     problems: list[str] = []
     seen: set[tuple[int, int]] = set()
 

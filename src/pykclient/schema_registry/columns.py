@@ -108,6 +108,8 @@ class AvroColumns:
         if self._fields is not None and not self._fields:
             raise IllegalArgumentError("columns: name at least one field")
         self._given = Schema(schema) if isinstance(schema, str) else schema
+        #: What to do about a row that cannot be decoded, for errors.
+        self.advice = "Seek to offset {next} to skip it, or decode with on_error='keep'"
         self._target: _Target | None = None
         #: The newest schema that records were written with, which is read by if none is given.
         self._newest = -1
@@ -126,7 +128,7 @@ class AvroColumns:
         raw = batch.column(place)
         array, poison = self.decode(raw)
         if poison and self.on_error == "raise":
-            raise _error(batch, name, poison)
+            raise self._error(batch, name, poison)
         batch = batch.set_column(place, name, array)
         if self.on_error == "keep":
             reasons: dict[int, str] = dict(poison)
@@ -138,6 +140,20 @@ class AvroColumns:
                 kept = pa.array([raw[row].as_py() if row in reasons else None for row in rows], pa.binary())
             batch = batch.append_column(f"{name}_error", texts).append_column(f"{name}_bytes", kept)
         return batch
+
+    def arrow_type(self) -> pa.DataType:
+        """Return the type of the column.
+
+        Raises:
+            IllegalArgumentError: no schema is given, or it lacks one of the fields.
+            RuleError: the schema has rules for reading, which are not executed for columns.
+            SchemaRegistryError: the registry does not answer, or does not know a schema that this one refers to.
+            SerializationError: it is no Avro schema, or has a type that contains itself.
+        """
+        target = self._choose(())
+        if target is None:
+            raise IllegalArgumentError("the type of the column is not known before the first record, without a schema")
+        return _array(load("pyarrow", "arrow"), target.shape, target.new_columns()[0]).type
 
     def decode(self, array: pa.Array) -> Decoded:
         """Return the column of an array of bytes.
@@ -269,35 +285,27 @@ class AvroColumns:
                 self._target = _Target(writer, self._fields)
         return self._target
 
+    def _error(self, batch: pa.RecordBatch, name: str, poison: list[Poison]) -> RecordDeserializationError:
+        row, reason = poison[0]
+        text = f"the {name} in row {row} cannot be decoded: {reason}"
+        if not {"topic", "partition", "offset"} <= set(batch.schema.names):
+            return RecordDeserializationError(text, part=name)
+        topic, partition, offset = (batch.column(column)[row].as_py() for column in ("topic", "partition", "offset"))
+        more = f" (and {len(poison) - 1} more)" if len(poison) > 1 else ""
+        return RecordDeserializationError(
+            f"the {name} of the record at offset {offset} of {topic}-{partition} cannot be decoded: {reason}{more}. "
+            f"{self.advice.format(next=offset + 1)}",
+            TopicPartition(topic, partition),
+            offset,
+            name,
+        )
+
     def _step(self, target: _Target, prefix: bytes) -> Step:
         found = target.steps.get(prefix)
         if found is None:
-            schema_id, writer = self._writers[prefix]
-            try:
-                found = Compiler(target.numbers).step(writer, target.reader, target.shape)
-            except SerializationError as error:
-                raise SerializationError(
-                    f"records of schema {schema_id} do not fit into the columns: {error}; give avro_columns() a schema "
-                    "that can read all of them"
-                ) from error
-            target.steps[prefix] = found
+            writer = self._writers[prefix][1]
+            found = target.steps[prefix] = Compiler(target.numbers).step(writer, target.reader, target.shape)
         return found
-
-
-def _error(batch: pa.RecordBatch, name: str, poison: list[Poison]) -> RecordDeserializationError:
-    row, reason = poison[0]
-    text = f"the {name} in row {row} cannot be decoded: {reason}"
-    if not {"topic", "partition", "offset"} <= set(batch.schema.names):
-        return RecordDeserializationError(text, part=name)
-    topic, partition, offset = (batch.column(column)[row].as_py() for column in ("topic", "partition", "offset"))
-    more = f" (and {len(poison) - 1} more)" if len(poison) > 1 else ""
-    return RecordDeserializationError(
-        f"the {name} of the record at offset {offset} of {topic}-{partition} cannot be decoded: {reason}{more}. Seek "
-        f"to offset {offset + 1} to skip it, or decode with on_error='keep'",
-        TopicPartition(topic, partition),
-        offset,
-        name,
-    )
 
 
 def _is_null(bits: memoryview | None, place: int) -> bool:

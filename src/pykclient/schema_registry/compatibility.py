@@ -19,7 +19,7 @@ Resolve = Callable[[str, int], Schema]
 
 
 def problems_between(reader: Schema, writer: Schema, resolve: Resolve) -> list[str]:
-    """Return why data of ``writer`` cannot be read by ``reader``; an empty list if it can.
+    """Return the reasons why ``reader`` cannot read data of ``writer``; an empty list if it can.
 
     ``resolve`` returns the schema of a subject and a version, for references.
     """

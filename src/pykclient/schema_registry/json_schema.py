@@ -7,7 +7,7 @@ network is an error.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,7 @@ from pykclient.errors import ConfigError, SerializationError
 from pykclient.schema_registry.avro_types import referenced
 from pykclient.schema_registry.models import is_model, json_plain, json_schema, maker
 from pykclient.schema_registry.rest import load
-from pykclient.schema_registry.rules import FieldTransform, FieldWalk, RuleRegistry
+from pykclient.schema_registry.rules import FieldTransform, FieldWalk, RuleRegistry, outer_tags
 from pykclient.schema_registry.schemas import Schema
 from pykclient.schema_registry.serde import (
     READING,
@@ -195,9 +195,8 @@ class _Deserializer(BaseDeserializer):
         super().__init__(schema_registry_client, conf, rule_registry, rule_conf)
         self._schema = _given_schema(schema_str)
         if schema_registry_client is None and (self._schema is None or self._schema.references):
-            raise ConfigError(
-                'schema_registry_client must be provided if "schema_str" is not provided, or a Schema with references'
-            )
+            what = "not provided" if self._schema is None else "a Schema instance with references"
+            raise ConfigError(f'schema_registry_client must be provided if "schema_str" is {what}')
         if from_dict is not None and not callable(from_dict):
             raise ConfigError("from_dict must be callable: from_dict(value, SerializationContext)")
         self._from_dict = from_dict
@@ -252,34 +251,49 @@ class AsyncJSONDeserializer(Asynchronous[Any], _Deserializer):
     """``JSONDeserializer`` for asyncio, with an AsyncSchemaRegistryClient."""
 
 
+class _Place(NamedTuple):
+    """A schema that a value is checked against, and what resolves its references."""
+
+    schema: Any
+    resolver: Any
+
+
 def _walker(parsed: _Parsed, schema: Schema | None) -> FieldWalk:
-    outer = schema.metadata.tags.tags if schema and schema.metadata and schema.metadata.tags else {}
-
-    def walk(of: Any, value: Any, path: str, change: FieldTransform, own: frozenset[str]) -> Any:
-        if isinstance(of, dict) and "$ref" in of:
-            of = parsed.validator._resolver.lookup(of["$ref"]).contents
-        if isinstance(of, dict):
+    def all_of(place: _Place, value: Any) -> Iterator[_Place]:
+        """Yield the schemas without alternatives and references that a value fits."""
+        while isinstance(place.schema, dict) and "$ref" in place.schema:
+            found = place.resolver.lookup(place.schema["$ref"])
+            place = _Place(found.contents, found.resolver)
+        if isinstance(place.schema, dict):
+            yield place
             for kind in ("oneOf", "anyOf", "allOf"):
-                for one in of.get(kind, ()):
-                    if parsed.validator.evolve(schema=one).is_valid(value):
-                        return walk(one, value, path, change, own)
-            properties = of.get("properties")
-            if isinstance(value, dict) and properties:
-                changed = dict(value)
-                for name, inner in properties.items():
-                    if name in changed:
-                        place = f"{path}.{name}"
-                        given = inner.get("confluent:tags", ()) if isinstance(inner, dict) else ()
-                        tags = frozenset(given) | frozenset(outer.get(place, ()))
-                        changed[name] = walk(inner, changed[name], place, change, tags)
-                return changed
-            if isinstance(value, list) and "items" in of:
-                return [walk(of["items"], item, path, change, own) for item in value]
-        if path == "$":
-            return value
-        return change(path, own, _TYPES.get(type(value), "RECORD"), value)
+                for one in place.schema.get(kind, ()):
+                    if parsed.validator.evolve(schema=one, _resolver=place.resolver).is_valid(value):
+                        yield from all_of(_Place(one, place.resolver), value)
 
-    return lambda value, change: walk(parsed.contents, value, "$", change, frozenset())
+    def walk(places: list[_Place], value: Any, path: str, change: FieldTransform, own: frozenset[str]) -> Any:
+        flat = [found for place in places for found in all_of(place, value)]
+        if isinstance(value, dict) and any("properties" in place.schema for place in flat):
+            changed = dict(value)
+            for name in value:
+                inner = [
+                    _Place(place.schema["properties"][name], place.resolver)
+                    for place in flat
+                    if name in place.schema.get("properties", ())
+                ]
+                if inner:
+                    where = f"{path}.{name}"
+                    given = [one.schema.get("confluent:tags", ()) for one in inner if isinstance(one.schema, dict)]
+                    tags = frozenset(tag for some in given for tag in some) | outer_tags(schema, where)
+                    changed[name] = walk(inner, value[name], where, change, tags)
+            return changed
+        items = [_Place(place.schema["items"], place.resolver) for place in flat if "items" in place.schema]
+        if isinstance(value, list) and items:
+            return [walk(items, item, path, change, own) for item in value]
+        return value if path == "$" else change(path, own, _TYPES.get(type(value), "RECORD"), value)
+
+    root = _Place(parsed.contents, parsed.validator._resolver)
+    return lambda value, change: walk([root], value, "$", change, frozenset())
 
 
 _TYPES: Final[dict[type, str]] = {bool: "BOOLEAN", int: "INT", float: "DOUBLE", str: "STRING", type(None): "NULL"}

@@ -211,7 +211,7 @@ def plain(value: Any) -> Any:
 
 
 def json_plain(value: Any) -> Any:
-    """Return a model's instance as values that JSON has."""
+    """Return a model's instance as JSON-compatible values."""
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):

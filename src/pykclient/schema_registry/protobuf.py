@@ -7,13 +7,15 @@ are not registered: every reader has them.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping
+import decimal
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from pykclient.config.config_def import ConfigKey, Type
 from pykclient.errors import ConfigError, SerializationError
 from pykclient.schema_registry.rest import load
-from pykclient.schema_registry.rules import RuleRegistry
+from pykclient.schema_registry.rules import FieldTransform, FieldWalk, RuleRegistry, outer_tags
 from pykclient.schema_registry.schemas import Schema, SchemaReference
 from pykclient.schema_registry.serde import (
     READING,
@@ -37,6 +39,13 @@ _WRITING: Final[tuple[ConfigKey, ...]] = (
     setting("skip.known.types", Type.BOOLEAN, True, "Do not register Google's and Confluent's own files."),
     setting("reference.subject.name.strategy", Type.STRING, None, "A function that returns a reference's subject."),
 )
+
+
+def _field(name: str, number: int, kind: str, label: str = "OPTIONAL") -> dict[str, Any]:
+    """Return a field's description; ``kind`` is a type, or the name of a message after a dot."""
+    typed = {"type": "TYPE_MESSAGE", "typeName": kind} if kind.startswith(".") else {"type": f"TYPE_{kind}"}
+    return {"name": name, "number": number, "label": f"LABEL_{label}", **typed}
+
 
 #: Files that every reader has, and the modules of Python that describe them.
 _WELL_KNOWN: Final = (
@@ -77,12 +86,72 @@ _WELL_KNOWN: Final = (
 )
 
 
+#: Confluent's own files, which its serializers do not register either: tags of fields, and decimals.
+_CONFLUENT: Final[tuple[dict[str, Any], ...]] = (
+    {
+        "name": "confluent/meta.proto",
+        "package": "confluent",
+        "syntax": "proto3",
+        "dependency": ["google/protobuf/descriptor.proto"],
+        "messageType": [
+            {
+                "name": "Meta",
+                "field": [
+                    _field("doc", 1, "STRING"),
+                    _field("params", 2, ".confluent.Meta.ParamsEntry", "REPEATED"),
+                    _field("tags", 3, "STRING", "REPEATED"),
+                    _field("rules", 4, ".confluent.Rule", "REPEATED"),
+                ],
+                "nestedType": [
+                    {
+                        "name": "ParamsEntry",
+                        "field": [_field("key", 1, "STRING"), _field("value", 2, "STRING")],
+                        "options": {"mapEntry": True},
+                    }
+                ],
+            },
+            {
+                "name": "Rule",
+                "field": [_field(name, 1 + at, "STRING") for at, name in enumerate(("name", "doc", "expr", "sql"))],
+            },
+        ],
+        "extension": [
+            {**_field(f"{name}_meta", 1088, ".confluent.Meta"), "extendee": f".google.protobuf.{extended}Options"}
+            for name, extended in (
+                ("file", "File"),
+                ("message", "Message"),
+                ("field", "Field"),
+                ("enum", "Enum"),
+                ("enum_value", "EnumValue"),
+            )
+        ],
+    },
+    {
+        "name": "confluent/type/decimal.proto",
+        "package": "confluent.type",
+        "syntax": "proto3",
+        "messageType": [
+            {
+                "name": "Decimal",
+                "field": [_field("value", 1, "BYTES"), _field("precision", 2, "UINT32"), _field("scale", 3, "INT32")],
+            }
+        ],
+    },
+    {
+        "name": "confluent/types/decimal.proto",
+        "syntax": "proto3",
+        "dependency": ["confluent/type/decimal.proto"],
+        "publicDependency": [0],
+    },
+)
+
+
 def _is_built_in(name: str) -> bool:
     return name.startswith(("confluent/", "google/protobuf/", "google/type/"))
 
 
 def index_array(descriptor: Any) -> list[int]:
-    """Return the place of a message in its file: the index of each enclosing message, and its own."""
+    """Return a message's index path in its file: the index of each enclosing message, and its own."""
     found: list[int] = []
     while descriptor.containing_type is not None:
         outer = descriptor.containing_type
@@ -168,6 +237,9 @@ class _Serializer(BaseSerializer):
         made: bytes = value.SerializeToString()
         return made
 
+    def _walk(self, plan: Plan) -> FieldWalk:
+        return _walker(plan.reader)
+
 
 def _without_deprecated(conf: Mapping[str, Any] | None) -> dict[str, Any]:
     given = dict(conf or {})
@@ -177,7 +249,7 @@ def _without_deprecated(conf: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 class ProtobufSerializer(Blocking[bytes | None], _Serializer):
-    """Writes messages with the id of their schema and the place of their type. A serializer of clients.
+    """Writes messages with the id of their schema and the index path of their type. A serializer of clients.
 
     Settings (``conf``): those of AvroSerializer that are not about Avro, skip.known.types and
     reference.subject.name.strategy. Thread: any.
@@ -235,12 +307,9 @@ class _Deserializer(BaseDeserializer):
         Raises:
             SerializationError: the schema is not a file, or has no such message.
         """
-        pools = load("google.protobuf.descriptor_pool", "protobuf")
         factory = load("google.protobuf.message_factory", "protobuf")
-        pool = pools.DescriptorPool()
+        pool = _pool()
         try:
-            for name in _WELL_KNOWN:
-                pool.AddSerializedFile(load(name, "protobuf").DESCRIPTOR.serialized_pb)
             for name, text in self._imports(schema, set()):
                 pool.Add(_file(name, text))
             file = _file("default", schema.schema_str or "")
@@ -263,7 +332,7 @@ class _Deserializer(BaseDeserializer):
             name, subject, version = reference.name, reference.subject, reference.version
             if name is None or subject is None or version is None:
                 raise SerializationError(f"a reference needs a name, a subject and a version, not {reference}")
-            if name in seen or name.startswith(("google/protobuf/", "google/type/")):
+            if name in seen or _is_built_in(name):
                 continue
             seen.add(name)
             target = self._resolve(subject, version)
@@ -288,6 +357,9 @@ class _Deserializer(BaseDeserializer):
         kind = self._msg_class or self._message_class(plan.reader, plan.schema_id.message_indexes or [0])
         return load("google.protobuf.json_format", "protobuf").ParseDict(value, kind(), ignore_unknown_fields=True)
 
+    def _walk(self, plan: Plan) -> FieldWalk:
+        return _walker(plan.reader)
+
     def _mismatch(self, plan: Plan, value: Any) -> str | None:
         name = plan.codec.writer.DESCRIPTOR.full_name if plan.codec.writer is not None else "the expected type"
         return f"{len(value)} bytes are no message of {name}"
@@ -309,6 +381,104 @@ def _file(name: str, text: str) -> Any:
         raise SerializationError(f"the schema of {name!r} is no file of Protobuf") from error
     made.name = name
     return made
+
+
+def _pool() -> Any:
+    """Return a new pool with the files that every reader has."""
+    pool = load("google.protobuf.descriptor_pool", "protobuf").DescriptorPool()
+    for name in _WELL_KNOWN:
+        pool.AddSerializedFile(load(name, "protobuf").DESCRIPTOR.serialized_pb)
+    proto = load("google.protobuf.descriptor_pb2", "protobuf")
+    for described in _CONFLUENT:
+        pool.Add(load("google.protobuf.json_format", "protobuf").ParseDict(described, proto.FileDescriptorProto()))
+    return pool
+
+
+@functools.cache
+def _own_message(name: str) -> Any:
+    """Return the class of a message that every reader has."""
+    return load("google.protobuf.message_factory", "protobuf").GetMessageClass(_own_pool().FindMessageTypeByName(name))
+
+
+@functools.cache
+def _own_pool() -> Any:
+    return _pool()
+
+
+def decimal_to_protobuf(value: decimal.Decimal, scale: int) -> Any:
+    """Return a ``confluent.type.Decimal`` message with ``scale`` digits after the decimal point.
+
+    Raises:
+        ValueError: the value has more digits after the point, or is no number.
+    """
+    if not value.is_finite():
+        raise ValueError("the decimal is not finite")
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    shift = exponent + scale
+    number = int("".join(map(str, digits)))
+    if shift < 0 and number % 10**-shift:
+        raise ValueError("Scale provided does not match the decimal")
+    number = number * 10**shift if shift >= 0 else number // 10**-shift
+    number = -number if sign else number
+    message = _own_message("confluent.type.Decimal")()
+    message.value = number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
+    message.scale = scale
+    return message
+
+
+def protobuf_to_decimal(value: Any) -> decimal.Decimal:
+    """Return the decimal in a message ``confluent.type.Decimal``."""
+    number = int.from_bytes(value.value, "big", signed=True)
+    digits = tuple(map(int, str(abs(number))))
+    return decimal.Decimal((int(number < 0), digits, -value.scale))
+
+
+class _Tags:
+    """The tags of fields: those of Confluent's option ``field_meta``, and those of the schema's metadata."""
+
+    def __init__(self, schema: Schema | None) -> None:
+        self._schema = schema
+
+    def __call__(self, field: Any) -> frozenset[str]:
+        given = _own_message("google.protobuf.FieldOptions")()
+        given.ParseFromString(field.GetOptions().SerializeToString())
+        held = given.Extensions[_own_pool().FindExtensionByName("confluent.field_meta")]
+        return frozenset(held.tags) | outer_tags(self._schema, field.full_name)
+
+
+def _walker(schema: Schema | None) -> FieldWalk:
+    tags_of = _Tags(schema)
+
+    def each(field: Any, value: Any, change: FieldTransform, tags: frozenset[str]) -> Any:
+        if field.message_type is not None:
+            return walk(value, change)
+        name = {1: "DOUBLE", 2: "FLOAT", 8: "BOOLEAN", 9: "STRING", 12: "BYTES", 14: "ENUM"}.get(field.type, "INT")
+        return change(field.full_name, tags, name, value)
+
+    def walk(message: Any, change: FieldTransform) -> Any:
+        changed = type(message)()
+        changed.CopyFrom(message)
+        for field, value in message.ListFields():
+            tags = tags_of(field)
+            held = getattr(changed, field.name)
+            if field.message_type is not None and field.message_type.GetOptions().map_entry:
+                of = field.message_type.fields_by_name["value"]
+                for key in list(value):
+                    if of.message_type is not None:
+                        held[key].CopyFrom(walk(value[key], change))
+                    else:
+                        held[key] = each(of, value[key], lambda _, *rest: change(field.full_name, *rest), tags)  # noqa: B023
+            elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+                del held[:]
+                held.extend([each(field, item, change, tags) for item in value])
+            elif field.message_type is not None:
+                held.CopyFrom(walk(value, change))
+            else:
+                setattr(changed, field.name, each(field, value, change, tags))
+        return changed
+
+    return walk
 
 
 class ProtobufDeserializer(Blocking[Any], _Deserializer):

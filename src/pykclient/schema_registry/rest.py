@@ -23,12 +23,13 @@ from pykclient.config.validators import ValidString, at_least
 from pykclient.errors import ConfigError, KafkaError
 from pykclient.network.authenticator.token_endpoint import (
     ClientCredentials,
+    Deadline,
     EndpointSettings,
+    TimedSocket,
     TokenEndpoint,
 )
-from pykclient.network.authenticator.token_http import Deadline, TimedSocket
-from pykclient.network.connection_failures import shown_text
 from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.network.failures import shown_text
 from pykclient.network.tls.ssl_factory import SslFactory, client_ssl_factory
 from pykclient.schema_registry.schemas import OAuthTokenError, SchemaRegistryError
 from pykclient.version import __version__
@@ -102,6 +103,9 @@ def read_config(*sources: Mapping[str, Any]) -> dict[str, Any]:
     for source in sources:
         found = {name.replace("_", "."): value for name, value in source.items()}
         plain.append({name.removeprefix(_PREFIX): value for name, value in found.items() if value is not None})
+        pools = plain[-1].get("bearer.auth.identity.pool.id")
+        if isinstance(pools, (list, tuple)):
+            plain[-1]["bearer.auth.identity.pool.id"] = ",".join(map(str, pools))
         if plain[-1].get("ssl.ca.location") is False:
             del plain[-1]["ssl.ca.location"]
             plain[-1]["enable.ssl.certificate.verification"] = False
@@ -212,7 +216,7 @@ class Credentials:
         return {**self._fixed, "Authorization": f"Bearer {held[0]}"}
 
     def forget(self) -> None:
-        """Fetch a new token for the next request, as the last one was refused."""
+        """Fetch a new token for the next request, because the last one was rejected."""
         with self._lock:
             self._token = None
 

@@ -8,9 +8,14 @@ cel-python, JSONata (``JSONATA``) jsonata-python; others, such as field encrypti
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import functools
+import re
 import threading
+import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from pykclient.errors import SerializationError
 from pykclient.schema_registry.rest import load
@@ -74,17 +79,26 @@ class RuleExecutor(Protocol):
         """Return the type, as rules name it."""
 
     def transform(self, ctx: RuleContext, message: Any) -> Any:
-        """Return the changed message, or for a condition whether it is met."""
+        """Return the transformed message or, for a condition, whether it is met."""
 
 
 class RuleAction(Protocol):
-    """Done after a rule, as its onSuccess or onFailure says."""
+    """An action to run after a rule, as named by its onSuccess or onFailure."""
 
     def type(self) -> str:
         """Return the name of the action."""
 
     def run(self, ctx: RuleContext, message: Any, ex: Exception | None) -> None:
-        """Act; ``ex`` is the rule's error, if there is one."""
+        """Run the action; ``ex`` is the rule's error, if any."""
+
+
+class RuleOverride(NamedTuple):
+    """Overrides of this process for the rules of a type; None keeps a rule's own value."""
+
+    type: str
+    on_success: str | None = None
+    on_failure: str | None = None
+    disabled: bool | None = None
 
 
 class RuleRegistry:
@@ -93,9 +107,10 @@ class RuleRegistry:
     _global: RuleRegistry | None = None
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards both
+        self._lock = threading.Lock()  # guards the following
         self._executors: dict[str, RuleExecutor] = {}
         self._actions: dict[str, RuleAction] = {}
+        self._overrides: dict[str, RuleOverride] = {}
 
     def register_executor(self, rule_executor: RuleExecutor) -> None:
         """Let an executor run the rules of its type."""
@@ -118,9 +133,26 @@ class RuleRegistry:
         with self._lock:
             return self._actions.get(name)
 
+    def register_override(self, rule_override: RuleOverride) -> None:
+        """Register an override for the rules of a type."""
+        with self._lock:
+            self._overrides[rule_override.type.upper()] = rule_override
+
+    def get_override(self, name: str) -> RuleOverride | None:
+        """Return the override for a type; None if there is none."""
+        with self._lock:
+            return self._overrides.get(name.upper())
+
+    def clear(self) -> None:
+        """Forget all executors, actions and overrides. Built-in executors remain."""
+        with self._lock:
+            self._executors.clear()
+            self._actions.clear()
+            self._overrides.clear()
+
     @staticmethod
     def get_global_instance() -> RuleRegistry:
-        """Return the registry that serializers use without one of their own."""
+        """Return the default registry of serializers."""
         if RuleRegistry._global is None:
             RuleRegistry._global = RuleRegistry()
         return RuleRegistry._global
@@ -134,6 +166,29 @@ class RuleRegistry:
     def register_rule_action(rule_action: RuleAction) -> None:
         """Register an action for all serializers."""
         RuleRegistry.get_global_instance().register_action(rule_action)
+
+    @staticmethod
+    def register_rule_override(rule_override: RuleOverride) -> None:
+        """Register an override for all serializers."""
+        RuleRegistry.get_global_instance().register_override(rule_override)
+
+
+def outer_tags(schema: Schema | None, path: str) -> frozenset[str]:
+    """Return a field's tags in the schema's metadata, by the field's full name.
+
+    A path may have wildcards: ``?`` is a character and ``*`` any number within a name, ``**`` any number.
+    """
+    if schema is None or schema.metadata is None or schema.metadata.tags is None:
+        return frozenset()
+    tags = schema.metadata.tags.tags
+    return frozenset(tag for pattern, given in tags.items() if _wildcards(pattern).fullmatch(path) for tag in given)
+
+
+@functools.lru_cache(1000)
+def _wildcards(pattern: str) -> re.Pattern[str]:
+    known = {"**.*": ".*", "**": ".*", "*": "[^.]*", "?": "[^.]"}
+    parts = re.split(r"(\*\*\.\*|\*\*|\*|\?)", pattern)
+    return re.compile("".join(known.get(part) or re.escape(part) for part in parts), re.DOTALL)
 
 
 class CelExecutor:
@@ -149,8 +204,8 @@ class CelExecutor:
     def transform(self, ctx: RuleContext, message: Any) -> Any:
         expression = ctx.rule.expr or ""
         guard, found, rest = expression.partition(";")
-        if hasattr(message, "DESCRIPTOR"):
-            raise NotImplementedError("CEL is not supported for Protobuf")
+        if hasattr(message, "DESCRIPTOR") and ctx.rule.kind == RuleKind.TRANSFORM:
+            raise NotImplementedError("CEL cannot make messages of Protobuf; use CEL_FIELD")
         variables = {"message": message}
         if found:
             if not self.evaluate(guard, variables):
@@ -161,7 +216,6 @@ class CelExecutor:
     def evaluate(self, expression: str, variables: Mapping[str, Any]) -> Any:
         """Return the value of an expression, in Python's types."""
         celpy = load("celpy", "rules")
-        adapter = load("celpy.adapter", "rules")
         with self._lock:
             program = self._programs.get(expression)
         if program is None:
@@ -170,16 +224,62 @@ class CelExecutor:
             with self._lock:
                 self._programs[expression] = program
         try:
-            found = program.evaluate({name: adapter.json_to_cel(value) for name, value in variables.items()})
+            found = program.evaluate({name: _to_cel(value) for name, value in variables.items()})
         except celpy.CELEvalError as error:
             raise RuleError(f"the expression {expression!r} failed: {type(error).__name__}") from error
         return _plain(found)
+
+
+def _to_cel(value: Any) -> Any:
+    """Return a value of a record as CEL has it: dates are days, times microseconds, UUIDs strings."""
+    types = load("celpy.celtypes", "rules")
+    if isinstance(value, Mapping):
+        return types.MapType({_to_cel(key): _to_cel(item) for key, item in value.items()})
+    if hasattr(value, "DESCRIPTOR"):
+        return _message_to_cel(value, types)
+    if isinstance(value, bool):  # before int, which it is
+        return types.BoolType(value)
+    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        return types.IntType(value.toordinal() - datetime.date(1970, 1, 1).toordinal())
+    if isinstance(value, datetime.time):
+        return types.IntType(((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond)
+    for kind, make in (
+        (int, types.IntType),
+        (float, types.DoubleType),
+        (decimal.Decimal, types.DoubleType),
+        (str, types.StringType),
+        (bytes, types.BytesType),
+        (datetime.datetime, types.TimestampType),
+        (datetime.timedelta, types.DurationType),
+    ):
+        if isinstance(value, kind):
+            return make(value)
+    if isinstance(value, uuid.UUID):
+        return types.StringType(str(value))
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):  # a branch of a union, by its name
+        return _to_cel(value[1])
+    if isinstance(value, (list, tuple, Sequence)):
+        return types.ListType([_to_cel(item) for item in value])
+    return value
+
+
+def _message_to_cel(message: Any, types: Any) -> Any:
+    if message.DESCRIPTOR.full_name in ("google.protobuf.Timestamp", "google.protobuf.Duration"):
+        nanos = message.seconds * 1_000_000_000 + message.nanos
+        delta = datetime.timedelta(microseconds=nanos // 1000)
+        if message.DESCRIPTOR.name == "Duration":
+            return types.DurationType(delta)
+        return types.TimestampType(datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + delta)
+    fields = [field for field in message.DESCRIPTOR.fields if not field.has_presence or message.HasField(field.name)]
+    return types.MapType({types.StringType(field.name): _to_cel(getattr(message, field.name)) for field in fields})
 
 
 def _plain(value: Any) -> Any:
     """Return a value of CEL in Python's own types."""
     if type(value).__name__ == "BoolType":  # which is an int
         return bool(value)
+    if isinstance(value, (datetime.datetime, datetime.timedelta)):
+        return value
     for kind in (int, float, str, bytes):
         if isinstance(value, kind):
             make: Callable[[Any], Any] = kind
@@ -252,8 +352,25 @@ def _built_in(name: str) -> RuleExecutor | None:
     return _made.get(name)
 
 
-def rules_for(phase: RulePhase, mode: RuleMode, source: Schema | None, target: Schema | None) -> list[Rule]:
-    """Return the rules to execute for a step, in order; reads and downgrades undo in reverse."""
+def rules_for(
+    phase: RulePhase,
+    mode: RuleMode,
+    source: Schema | None,
+    target: Schema | None,
+    registry: RuleRegistry | None = None,
+    with_disabled: bool = False,
+) -> list[Rule]:
+    """Return the rules to execute for a step, in order; reads and downgrades undo in reverse.
+
+    With a registry, its overrides decide which rules are disabled. ``with_disabled`` returns these as well.
+    """
+
+    def is_disabled(rule: Rule) -> bool:
+        if with_disabled:
+            return False
+        override = None if registry is None else registry.get_override(rule.type or "")
+        return bool(rule.disabled if override is None or override.disabled is None else override.disabled)
+
     of = source if mode == RuleMode.DOWNGRADE else target
     if of is None or of.rule_set is None:
         return []
@@ -266,7 +383,7 @@ def rules_for(phase: RulePhase, mode: RuleMode, source: Schema | None, target: S
         RulePhase.ENCODING: held.encoding_rules,
     }[phase]
     both = RuleMode.UPDOWN if phase == RulePhase.MIGRATION else RuleMode.WRITEREAD
-    wanted = [rule for rule in rules or () if not rule.disabled and rule.mode in (mode, both)]
+    wanted = [rule for rule in rules or () if not is_disabled(rule) and rule.mode in (mode, both)]
     return wanted[::-1] if mode in (RuleMode.READ, RuleMode.DOWNGRADE) else wanted
 
 
@@ -293,7 +410,8 @@ class RuleRunner:
             RuleError: a rule is of an unknown type, or needs a package that is not installed.
             SerializationError: a rule failed, and its action for failures is to raise.
         """
-        for rule in rules_for(phase, mode, source, target):
+        for rule in rules_for(phase, mode, source, target, self._registry):
+            override = self._registry.get_override(rule.type or "")
             context = RuleContext(rule, mode, subject, ctx, source, target, walk)
             executor = self._registry.get_executor(rule.type or "")
             if executor is None:
@@ -313,9 +431,9 @@ class RuleRunner:
             except (ImportError, NotImplementedError) as error:
                 raise RuleError(f"the rule {rule.name!r} of type {rule.type} cannot be executed: {error}") from error
             except Exception as error:  # noqa: BLE001 - whatever the executor raises is the action's to handle
-                self._act(context, rule.on_failure, "ERROR", message, error)
+                self._act(context, (override and override.on_failure) or rule.on_failure, "ERROR", message, error)
             else:
-                self._act(context, rule.on_success, "NONE", message, None)
+                self._act(context, (override and override.on_success) or rule.on_success, "NONE", message, None)
         return message
 
     def _act(

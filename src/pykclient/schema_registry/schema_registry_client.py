@@ -1,7 +1,7 @@
 """The client of a schema registry (Confluent's REST API, which Apicurio, Karapace and Redpanda have as well).
 
 Answers that cannot change are cached: schemas by id and GUID, and the ids of registered schemas. One request per
-question is in flight at a time, and all threads that ask the same wait for it.
+request is in flight at a time, and all threads with the same request wait for it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.schema_registry.rest import RestClient, read_config
 from pykclient.schema_registry.schemas import (
+    Association,
+    AssociationCreateOrUpdateRequest,
+    AssociationResponse,
     ConfigCompatibilityLevel,
     RegisteredSchema,
     Schema,
@@ -35,7 +38,7 @@ _MOST_THREADS: Final = 8
 
 
 class BoundedCache(Generic[T]):
-    """The answers that were used last, by question, each with an optional time of expiry. Thread: any."""
+    """The most recently used answers by request, each with an optional time of expiry. Thread: any."""
 
     def __init__(self, capacity: int, clock: Clock) -> None:
         self._capacity = capacity
@@ -65,14 +68,14 @@ class BoundedCache(Generic[T]):
                 self._entries.popitem(last=False)
 
     def remove(self, wanted: Callable[[Any], bool] = lambda _: True) -> None:
-        """Forget the answers to the questions for which ``wanted`` is true."""
+        """Forget the answers to requests for which ``wanted`` is true."""
         with self._lock:
             for key in [key for key in self._entries if wanted(key)]:
                 del self._entries[key]
 
 
 class _Flights:
-    """Requests in flight: whoever asks the same waits for the first one's answer. Thread: any."""
+    """Requests in flight: a caller with the same request waits for the answer to the first. Thread: any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards _flights
@@ -124,6 +127,10 @@ class SchemaRegistryClient:
     SchemaRegistryError if the registry refuses or cannot be reached; the error says what was asked of which registry.
     """
 
+    clock: Clock = SYSTEM_CLOCK
+    #: How long the latest version of a subject counts, in seconds; None: for as long as the client lives.
+    latest_ttl_s: float | None = None
+
     def __init__(self, conf: Mapping[str, Any] | None = None, /, *, clock: Clock = SYSTEM_CLOCK, **more: Any) -> None:
         """Check the configuration; nothing is sent yet.
 
@@ -135,8 +142,7 @@ class SchemaRegistryClient:
         self._rest = RestClient(config, clock)
         self.clock = clock
         capacity = config["cache.capacity"]
-        #: How long the latest version of a subject counts, in seconds; None: for as long as the client lives.
-        self.latest_ttl_s: float | None = config["cache.latest.ttl.sec"]
+        self.latest_ttl_s = config["cache.latest.ttl.sec"]
         self._missing_ttl_s: float = config["cache.missing.ttl.sec"]
         attempts = config["max.retries"] + 1
         self._limit_s = attempts * (config["timeout"] + config["retries.max.wait.ms"] / 1000) * 4
@@ -179,7 +185,7 @@ class SchemaRegistryClient:
         fmt: str | None = None,
         reference_format: str | None = None,
     ) -> Schema:
-        """Return the schema of an id. It is cached, and so is for a short time that there is none.
+        """Return the schema with an id. Schemas are cached, and for a short time also missing ids.
 
         ``subject_name`` tells registries with contexts where to look. ``fmt`` is the format of the text, such as
         ``serialized`` for Protobuf.
@@ -412,15 +418,14 @@ class SchemaRegistryClient:
 
     # --- compatibility, configuration, modes --------------------------------------------------------------------------
 
-    def set_compatibility(self, subject_name: str | None = None, level: str | None = None) -> str:
-        """Set the compatibility of a subject, or of all without an own one, and return it."""
+    def set_compatibility(self, subject_name: str | None = None, level: str | None = None) -> dict[str, Any]:
+        """Set the compatibility of a subject, or the registry's default, and return the registry's response."""
         if level is None:
             raise IllegalArgumentError(f"level must be one of {', '.join(ConfigCompatibilityLevel)}")
-        found = self._rest.send("PUT", _config_path(subject_name), body={"compatibility": level.upper()})
-        return str(found["compatibility"])
+        return dict(self._rest.send("PUT", _config_path(subject_name), body={"compatibility": level.upper()}))
 
     def get_compatibility(self, subject_name: str | None = None) -> str:
-        """Return the compatibility of a subject, or the one of all without an own one."""
+        """Return the compatibility of a subject, or the registry's default."""
         return str(self._rest.send("GET", _config_path(subject_name))["compatibilityLevel"])
 
     def test_compatibility(
@@ -442,7 +447,7 @@ class SchemaRegistryClient:
         normalize: bool = False,
         verbose: bool = True,
     ) -> list[str]:
-        """Return what makes a schema incompatible, in the registry's words; an empty list if it is compatible.
+        """Return the registry's reasons why a schema is incompatible; an empty list if it is compatible.
 
         ``version`` None checks all versions that the subject's compatibility covers.
         """
@@ -505,8 +510,8 @@ class SchemaRegistryClient:
         lifecycle: str | None = None,
         offset: int = 0,
         limit: int = -1,
-    ) -> list[dict[str, Any]]:
-        """Return the associations of a topic with subjects, as the registry's JSON."""
+    ) -> list[Association]:
+        """Return the associations of a resource, such as a topic, with subjects."""
         query = {
             "resourceType": resource_type,
             "associationType": list(association_types or ()) or None,
@@ -515,12 +520,31 @@ class SchemaRegistryClient:
             "limit": limit,
         }
         path = f"associations/resources/{_quoted(resource_namespace)}/{_quoted(resource_name)}"
-        return list(self._rest.send("GET", path, query))
+        return [Association.from_dict(row) for row in self._rest.send("GET", path, query)]
+
+    def create_association(self, request: AssociationCreateOrUpdateRequest) -> AssociationResponse:
+        """Associate a resource, such as a topic, with subjects."""
+        return AssociationResponse.from_dict(self._rest.send("POST", "associations", body=request.to_dict()))
+
+    def delete_associations(
+        self,
+        resource_id: str,
+        resource_type: str | None = None,
+        association_types: Iterable[str] | None = None,
+        cascade_lifecycle: bool = False,
+    ) -> None:
+        """Delete the associations of a resource; with ``cascade_lifecycle`` also subjects that exist for it only."""
+        query = {
+            "resourceType": resource_type,
+            "associationType": list(association_types or ()) or None,
+            "cascadeLifecycle": cascade_lifecycle,
+        }
+        self._rest.send("DELETE", f"associations/resources/{_quoted(resource_id)}", query)
 
     # --- caches -------------------------------------------------------------------------------------------------------
 
     def warm_up(self, topics: Iterable[str], fields: Iterable[str] = ("key", "value")) -> list[str]:
-        """Fetch all versions of the topics' subjects, so that reading them asks nothing; return the found subjects.
+        """Fetch all versions of the topics' subjects, so that reading needs no requests; return the subjects found.
 
         Subjects are those of the topic name strategy. A topic without any is left out.
         """
@@ -606,7 +630,7 @@ class AsyncSchemaRegistryClient:
             threads.shutdown(wait=False, cancel_futures=True)
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Return what ``call`` returns in one of the client's threads."""
+        """Run ``call`` on one of the client's threads, and return its result."""
         if self._closed:
             raise IllegalStateError("the client of the schema registry is closed")
         if self._threads is None:
@@ -653,6 +677,8 @@ class AsyncSchemaRegistryClient:
     update_global_mode = _awaitable(SchemaRegistryClient.update_global_mode)
     get_contexts = _awaitable(SchemaRegistryClient.get_contexts)
     get_associations_by_resource_name = _awaitable(SchemaRegistryClient.get_associations_by_resource_name)
+    create_association = _awaitable(SchemaRegistryClient.create_association)
+    delete_associations = _awaitable(SchemaRegistryClient.delete_associations)
     warm_up = _awaitable(SchemaRegistryClient.warm_up)
 
     async def clear_latest_caches(self) -> None:

@@ -17,7 +17,7 @@ from pykclient.errors import KafkaError
 
 
 class SchemaRegistryError(KafkaError):
-    """The schema registry refused a request, or could not be asked.
+    """The schema registry rejected a request, or could not be reached.
 
     ``http_status_code`` is the response's, or -1 if there was none. ``error_code`` is the registry's own, such as 40403
     for an unknown schema; -1 if unknown. ``error_message`` is the registry's text.
@@ -111,7 +111,7 @@ def _list_of(cls: type[_Json]) -> Callable[[Any], Any]:
 
 
 class RuleKind(StrEnum):
-    """The effect of a rule: it checks, or it changes."""
+    """The effect of a rule: a check or a transformation."""
 
     CONDITION = "CONDITION"
     TRANSFORM = "TRANSFORM"
@@ -257,7 +257,7 @@ class SchemaVersion(_Json):
 
 @dataclass(eq=True)
 class SchemaReference(_Json):
-    """A schema that another one uses: the name it is used by, and where it is registered."""
+    """A reference to another schema: the name used for it, its subject and its version."""
 
     name: str | None = None
     subject: str | None = None
@@ -331,3 +331,76 @@ class ServerConfig(_Json):
         "default_rule_set": RuleSet.from_dict,
         "override_rule_set": RuleSet.from_dict,
     }
+
+
+@dataclass(eq=True)
+class Association(_Json):
+    """A resource, such as a topic, and the subject of its keys or values."""
+
+    subject: str | None = None
+    guid: str | None = None
+    resource_name: str | None = None
+    resource_namespace: str | None = None
+    resource_id: str | None = None
+    resource_type: str | None = None
+    association_type: str | None = None
+    frozen: bool = False
+
+    __hash__ = _Json.__hash__
+
+
+@dataclass(eq=True)
+class AssociationInfo(_Json):
+    """One association in a response."""
+
+    subject: str | None = None
+    association_type: str | None = None
+    lifecycle: str | None = None
+    frozen: bool = False
+    schema: Schema | None = None
+
+    __hash__ = _Json.__hash__
+    _makers: ClassVar = {"schema": Schema.from_dict}
+
+
+@dataclass(eq=True)
+class AssociationCreateOrUpdateInfo(_Json):
+    """One association of a request."""
+
+    subject: str | None = None
+    association_type: str | None = None
+    lifecycle: str | None = None
+    frozen: bool | None = None
+    schema: Schema | None = None
+    normalize: bool | None = None
+
+    __hash__ = _Json.__hash__
+    _makers: ClassVar = {"schema": Schema.from_dict}
+
+
+@dataclass(eq=True)
+class AssociationCreateOrUpdateRequest(_Json):
+    """The associations to create for a resource, or to change."""
+
+    resource_name: str | None = None
+    resource_namespace: str | None = None
+    resource_id: str | None = None
+    resource_type: str | None = None
+    associations: list[AssociationCreateOrUpdateInfo] | None = None
+
+    __hash__ = _Json.__hash__
+    _makers: ClassVar = {"associations": _list_of(AssociationCreateOrUpdateInfo)}
+
+
+@dataclass(eq=True)
+class AssociationResponse(_Json):
+    """The associations of a resource that were created or changed."""
+
+    resource_name: str | None = None
+    resource_namespace: str | None = None
+    resource_id: str | None = None
+    resource_type: str | None = None
+    associations: list[AssociationInfo] | None = None
+
+    __hash__ = _Json.__hash__
+    _makers: ClassVar = {"associations": _list_of(AssociationInfo)}

@@ -1,4 +1,4 @@
-"""What the serializers of all formats have in common: settings, subjects, the choice of a schema, rules.
+"""The common base of the serializers of all formats: settings, subjects, the choice of a schema, rules.
 
 Each record needs a plan: the schema's id, the parsed schemas, the rules. Making one may ask the registry. It is made
 once for a topic and field and, on reading, a schema's id. With a plan, a record takes no request, so serializers for
@@ -61,7 +61,7 @@ def record_subject_name_strategy(ctx: SerializationContext | None, record_name: 
 
 
 def reference_subject_name_strategy(ctx: SerializationContext | None, schema_ref: Any) -> str | None:  # noqa: ARG001
-    """Return the name that a schema is referred to by."""
+    """Return the name of a schema reference as the subject."""
     return None if schema_ref is None else str(schema_ref.name)
 
 
@@ -75,8 +75,9 @@ def _needed(ctx: SerializationContext | None, who: str) -> SerializationContext:
 
 
 class SubjectNameStrategyType(StrEnum):
-    """The names of the strategies in configurations. ASSOCIATED asks the registry, and falls back to TOPIC."""
+    """The strategies for configurations. ASSOCIATED asks the registry; NONE is valid only as its fallback."""
 
+    NONE = "NONE"
     TOPIC = "TOPIC"
     RECORD = "RECORD"
     TOPIC_RECORD = "TOPIC_RECORD"
@@ -88,28 +89,72 @@ _STRATEGIES: Final[dict[str, Strategy]] = {
     "RECORD": record_subject_name_strategy,
     "TOPIC_RECORD": topic_record_subject_name_strategy,
 }
+KAFKA_CLUSTER_ID: Final = "subject.name.strategy.kafka.cluster.id"
+FALLBACK_TYPE: Final = "subject.name.strategy.fallback.type"
 
 
-def _associated(registry: SchemaRegistryClient, conf: Mapping[str, Any]) -> Strategy:
-    def subject(ctx: SerializationContext | None, record_name: str | None) -> str | None:
+class AssociatedNameStrategy:
+    """The subject that the registry associates with a topic; without one, the subject of another strategy.
+
+    ``subject.name.strategy.conf`` may name that strategy (``subject.name.strategy.fallback.type``: TOPIC, RECORD,
+    TOPIC_RECORD, or NONE for an error) and the Kafka cluster (``subject.name.strategy.kafka.cluster.id``). Answers
+    are cached. Thread: any.
+    """
+
+    def __init__(self, cache_capacity: int = 1000) -> None:
+        self._subjects: BoundedCache[str] = BoundedCache(cache_capacity, SYSTEM_CLOCK)
+
+    def __call__(
+        self,
+        ctx: SerializationContext | None,
+        record_name: str | None,
+        schema_registry_client: SchemaRegistryClient | None,
+        conf: Mapping[str, Any] | None = None,
+    ) -> str | None:
+        """Return the subject for a record's key or value.
+
+        Raises:
+            ConfigError: the fallback is no strategy.
+            SerializationError: several subjects are associated, or none and the fallback is NONE.
+            SchemaRegistryError: the registry cannot be asked.
+        """
         known = _needed(ctx, "AssociatedNameStrategy")
-        space = conf.get("subject.name.strategy.kafka.cluster.id", "-")
+        if schema_registry_client is None:
+            return topic_subject_name_strategy(ctx, record_name)
+        key = (known.topic, str(known.field), record_name)
+        subject = self._subjects.get(key)
+        if subject is None:
+            subject = self._ask(known, record_name, schema_registry_client, conf or {})
+            if subject is not None:
+                self._subjects.put(key, subject)
+        return subject
+
+    def _ask(
+        self,
+        ctx: SerializationContext,
+        record_name: str | None,
+        registry: SchemaRegistryClient,
+        conf: Mapping[str, Any],
+    ) -> str | None:
+        fallback = str(conf.get(FALLBACK_TYPE) or "TOPIC").upper()
+        if fallback not in _STRATEGIES and fallback != SubjectNameStrategyType.NONE:
+            known = ", ".join(("NONE", *_STRATEGIES))
+            raise ConfigError(f"{FALLBACK_TYPE} = {fallback!r}: it must be one of {known}", key=FALLBACK_TYPE)
         try:
-            found = registry.get_associations_by_resource_name(known.topic, space, "topic", [str(known.field)])
+            found = registry.get_associations_by_resource_name(
+                ctx.topic, conf.get(KAFKA_CLUSTER_ID) or "-", "topic", [str(ctx.field)]
+            )
         except SchemaRegistryError as error:
             if error.http_status_code != _NOT_FOUND:
                 raise
             found = []
         if len(found) > 1:
-            raise SerializationError(f"Multiple associated subjects found for topic {known.topic}")
+            raise SerializationError(f"Multiple associated subjects found for topic {ctx.topic}")
         if found:
-            return str(found[0]["subject"])
-        fallback = str(conf.get("subject.name.strategy.fallback.type", "TOPIC")).upper()
-        if fallback not in _STRATEGIES:
-            raise SerializationError(f"No associated subject found for topic {known.topic}")
+            return found[0].subject
+        if fallback == SubjectNameStrategyType.NONE:
+            raise SerializationError(f"No associated subject found for topic {ctx.topic}")
         return _STRATEGIES[fallback](ctx, record_name)
-
-    return subject
 
 
 # --- settings --------------------------------------------------------------------------------------------------------
@@ -172,7 +217,7 @@ def read_settings(keys: tuple[ConfigKey, ...], conf: Mapping[str, Any] | None) -
 
 
 class NotLoadedError(SerializationError):
-    """A deserializer for asyncio needs an answer of the registry. Await ``load()``, then try again."""
+    """An asyncio deserializer needs the registry's answer. Await ``load()``, then retry."""
 
     def __init__(self, load: Callable[[], Awaitable[None]]) -> None:
         super().__init__("the schema is not loaded yet")
@@ -203,8 +248,9 @@ class Plan:
         self.codec = codec
         self.migrations = migrations
         mode = RuleMode.WRITE if is_writing else RuleMode.READ
-        self.has_rules = bool(rules_for(RulePhase.DOMAIN, mode, None, reader))
-        self.has_encoding_rules = bool(rules_for(RulePhase.ENCODING, mode, None, writer))
+        # An override may enable a rule that is disabled.
+        self.has_rules = bool(rules_for(RulePhase.DOMAIN, mode, None, reader, with_disabled=True))
+        self.has_encoding_rules = bool(rules_for(RulePhase.ENCODING, mode, None, writer, with_disabled=True))
 
 
 class BaseSerde:
@@ -242,11 +288,13 @@ class BaseSerde:
         if own is not None:
             return own
         name = str(self._conf["subject.name.strategy.type"] or "TOPIC").upper()
-        if name == "ASSOCIATED" and self._blocking is not None:
-            return _associated(self._blocking, self._conf["subject.name.strategy.conf"] or {})
+        if name == SubjectNameStrategyType.ASSOCIATED:
+            return AssociatedNameStrategy()
         if name not in _STRATEGIES:
-            known = ", ".join(SubjectNameStrategyType)
-            raise ConfigError(f"subject.name.strategy.type = {name!r}: it must be one of {known}", key=name)
+            known = ", ".join((*_STRATEGIES, "ASSOCIATED"))
+            raise ConfigError(
+                f"subject.name.strategy.type = {name!r}: it must be one of {known}", key="subject.name.strategy.type"
+            )
         return _STRATEGIES[name]
 
     def _subject(self, ctx: SerializationContext | None, record_name: str | None) -> str | None:
@@ -321,7 +369,7 @@ class BaseSerializer(BaseSerde):
         super().__init__(registry, conf, *rest)
         self._write_id = self._conf["schema.id.serializer"] or prefix_schema_id_serializer
 
-    # What each format adds.
+    # Hooks for each format.
 
     def _own_schema(self, ctx: SerializationContext | None) -> Schema | None:
         """Return the schema that the application has given."""
@@ -452,7 +500,7 @@ class BaseDeserializer(BaseSerde):
         super().__init__(registry, conf, *rest)
         self._read_id = self._conf["schema.id.deserializer"] or dual_schema_id_deserializer
 
-    # What each format adds.
+    # Hooks for each format.
 
     def _own_schema(self) -> Schema | None:
         """Return the schema that the application wants to read by."""
@@ -606,6 +654,8 @@ class BaseDeserializer(BaseSerde):
             return None
         schema_id, payload = self._begin(data, ctx)
         plan = self._plans.get(self._plan_key(schema_id, ctx))
+        if plan is None and self._client is None:  # then nothing is asked
+            plan = self._make_plan(schema_id, ctx)
         if plan is None:
             plan = await _async_client(self._client).run(lambda: self._make_plan(schema_id, ctx))
         return self._read(plan, payload, ctx)
@@ -630,7 +680,7 @@ class BoundSerializer:
         self._waits = not isinstance(serde._client, AsyncSchemaRegistryClient)
 
     def serialize(self, topic: str, headers: Headers, data: Any) -> Any:
-        """Return the bytes of ``data``; an awaitable if the registry must be asked and the serializer is asynchronous.
+        """Return the bytes of ``data``; an asynchronous serializer returns an awaitable if it must ask the registry.
 
         Raises:
             SerializationError, SchemaRegistryError: the value does not fit, or there is no schema for it.

@@ -60,7 +60,7 @@ class SchemaId:
         return f"id {self.id}" if self.id is not None else f"GUID {self.guid}"
 
     def from_bytes(self, payload: io.BytesIO) -> io.BytesIO:
-        """Read the id before ``payload``, which is left at the data.
+        """Read the id from ``payload``, and leave it at the data.
 
         Raises:
             SerializationError: the bytes do not begin with an id.

@@ -1,0 +1,183 @@
+"""Run confluent-kafka's own unit tests of its schema registry's client and serializers against this package's.
+
+    python -m tests.schema_registry.confluent_suite CHECKOUT [--theirs] [pytest's arguments]
+
+CHECKOUT is a checkout of confluent-kafka-python. Its tests are not changed: the modules that they import are replaced
+by ones with this package's names, and a name that this package does not have is a class that cannot be made. Two things
+are adapted: ``mock://`` is an embedded registry, empty for each test and without compatibility checks, as
+confluent-kafka's mock has none; and schemas are registered by default. Needs the packages respx and pytest-asyncio.
+``--theirs`` runs the tests against confluent-kafka itself, which also needs its drivers for encryption.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykclient import errors
+from pykclient.schema_registry import (
+    AsyncSchemaRegistryClient,
+    SchemaRegistryClient,
+    avro,
+    json_schema,
+    protobuf,
+    rest,
+    rules,
+    schema_registry_client,
+    schemas,
+    serde,
+    wire,
+)
+from pykclient.testing import EmbeddedSchemaRegistry
+
+_OURS: Any = (schemas, rules, serde, wire, schema_registry_client)
+_PREFIX = "confluent_kafka.schema_registry"
+_MODULES = {
+    "": (importlib.import_module("pykclient.schema_registry"), errors),
+    **dict.fromkeys(("error", "serde", "rule_registry", "schema_registry_client"), _OURS),
+    **dict.fromkeys(("_sync", "_async", "_sync.serde", "_async.serde", "common", "common.serde"), _OURS),
+    **{f"{half}.schema_registry_client": _OURS for half in ("_sync", "_async", "common")},
+    "common._oauthbearer": (),
+    "wildcard_matcher": (),
+    "rules": (rules,),
+    **{name: (module,) for name, module in (("avro", avro), ("json_schema", json_schema), ("protobuf", protobuf))},
+    "common.json_schema": (json_schema,),
+    "_sync.protobuf": (protobuf,),
+    "_async.protobuf": (protobuf,),
+    "rules.cel": (rules,),
+    "rules.cel.cel_executor": (rules,),
+    "rules.cel.cel_field_executor": (rules,),
+    "rules.jsonata": (rules,),
+    "rules.jsonata.jsonata_executor": (rules,),
+    "rules.encryption": (rules,),
+    "rules.encryption.encrypt_executor": (rules,),
+    **{
+        f"rules.encryption.{name}": (rules,)
+        for name in (
+            *("dek_registry", "awskms", "azurekms", "gcpkms", "hcvault", "localkms"),
+            *("dek_registry.dek_registry_client", "awskms.aws_driver", "azurekms.azure_driver", "gcpkms.gcp_driver"),
+            *("hcvault.hcvault_driver", "localkms.local_driver"),
+        )
+    },
+}
+
+
+class _Missing:
+    """Stands for a name that this package does not have."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(f"pykclient.schema_registry has no {type(self).__name__}")
+
+    @classmethod
+    def register(cls) -> None:
+        """Do nothing, so that tests which share a fixture with tests of encryption can run."""
+
+
+class _Module(types.ModuleType):
+    def __init__(self, name: str, sources: tuple[Any, ...]) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
+        self._sources = sources
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        for source in self._sources:
+            try:
+                return getattr(source, name)
+            except AttributeError:
+                continue
+        found = type(name, (_Missing,), {})
+        setattr(self, name, found)
+        return found
+
+
+class _Plugin:
+    """Installs the modules, and gives each test a registry."""
+
+    url = ""
+
+    def pytest_configure(self) -> None:
+        found = importlib.util.find_spec("confluent_kafka")
+        assert found is not None
+        assert found.submodule_search_locations is not None
+        for name, sources in _MODULES.items():
+            full = f"{_PREFIX}.{name}".rstrip(".")
+            sys.modules[full] = _Module(full, sources)
+            parent, _, last = full.rpartition(".")
+            if name:
+                setattr(sys.modules[parent], last, sys.modules[full])
+        # The tests' own messages import Confluent's options of Protobuf, which are generated code.
+        generated = _Module(f"{_PREFIX}.confluent", ())
+        generated.__path__ = [str(Path(found.submodule_search_locations[0]) / "schema_registry" / "confluent")]
+        protobuf._schema_to_str, protobuf._create_index_array = protobuf.schema_text, protobuf.index_array  # type: ignore[attr-defined]
+        sys.modules[f"{_PREFIX}.rule_registry"]._global_instance = rules.RuleRegistry.get_global_instance()  # type: ignore[attr-defined]
+        matcher: Any = sys.modules[f"{_PREFIX}.wildcard_matcher"]
+        matcher.wildcard_match = lambda text, pattern: rules._wildcards(pattern).fullmatch(text) is not None
+        root: Any = sys.modules[_PREFIX]
+        sys.modules[generated.__name__] = root.confluent = generated
+        sys.modules["confluent_kafka.serialization"] = importlib.import_module("pykclient.serialization")
+        importlib.import_module("pykclient.serialization").SerializationError = serde.SerializationError  # type: ignore[attr-defined]
+        executors: Any = (rules.CelExecutor, rules.CelFieldExecutor, rules.JsonataExecutor)
+        for executor in executors:
+            executor.register = lambda: None
+        (key,) = [key for key in serde.WRITING if key.name == "auto.register.schemas"]
+        key.default = True
+        for client in (SchemaRegistryClient, AsyncSchemaRegistryClient):
+            self._adapt(client)
+        rest.RestClient._exchange = _by_httpx(rest.RestClient._exchange)  # type: ignore[method-assign]
+
+    def _adapt(self, client: Any) -> None:
+        make = client.__init__
+
+        def init(this: Any, conf: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+            given = dict(conf or {})
+            if given.get("url") == "mock://":
+                given["url"] = self.url
+            make(this, given, **more)
+
+        client.__init__ = init
+
+    @pytest.fixture(autouse=True)
+    def _registry(self) -> Iterator[None]:
+        with EmbeddedSchemaRegistry() as registry, SchemaRegistryClient({"url": registry.url}) as client:
+            client.set_compatibility(level="NONE")
+            self.url = registry.url
+            yield
+
+
+def _by_httpx(exchange: Any) -> Any:
+    """Send requests for names that do not exist by httpx, whose responses the tests replace."""
+    import httpx
+
+    def send(this: Any, connection: Any, url: Any, method: str, path: str, data: Any, headers: Any) -> Any:
+        if url.host == "127.0.0.1":
+            return exchange(this, connection, url, method, path, data, headers)
+        found = httpx.request(method, f"{url}/{path}", content=data, headers=headers)
+        return found.status_code, found.content
+
+    return send
+
+
+def main(arguments: list[str]) -> int:
+    checkout, *rest_of = arguments
+    sys.path[:] = [checkout, *(path for path in sys.path if Path(path).resolve() != Path.cwd())]
+    for name in [name for name in sys.modules if name == "tests" or name.startswith("tests.")]:
+        del sys.modules[name]  # confluent-kafka's package has the same name
+    plugins = [] if "--theirs" in rest_of else [_Plugin()]
+    given = [one for one in rest_of if one != "--theirs"]
+    if not any(one.startswith(checkout) for one in given):
+        given.append(f"{checkout}/tests/schema_registry")
+    fixed = ["-q", "-c", "/dev/null", f"--rootdir={checkout}", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]
+    return int(pytest.main([*fixed, *given], plugins=plugins))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
