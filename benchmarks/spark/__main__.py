@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import command, report, results
-from benchmarks.spark.cases import CASES, GOALS, SOURCES, TABLES
+from benchmarks.spark.cases import CASES, GOALS, SINKS, SOURCES, TABLES
 from benchmarks.spark.runner import SparkRunner, session
 from tests.kafka.cluster import KafkaCluster
 from tests.spark import session as tested
@@ -41,7 +41,7 @@ def pair(text: str) -> tuple[str, str]:
 def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser = command.new_parser("python -m benchmarks.spark", __doc__, "rows")
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
-    parser.add_argument("--sources", nargs="+", default=list(SOURCES), choices=list(SOURCES))
+    parser.add_argument("--sources", nargs="+", default=list(SOURCES | SINKS), choices=list(SOURCES | SINKS))
     parser.add_argument("--option", type=pair, action="append", default=[], metavar="K=V", help="for our reader")
     parser.add_argument("--unzipped", action="store_true", help="let Spark's Python processes not use pyspark.zip")
     parser.add_argument("--conf", type=pair, action="append", default=[], metavar="K=V", help="for Spark")

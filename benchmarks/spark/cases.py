@@ -13,6 +13,7 @@ from benchmarks.tables import Table, TableRow
 REFERENCE = "built-in"
 TUNED = "built-in-tuned"
 OURS = "pykclient"
+EXACTLY_ONCE = "pykclient-exactly-once"
 
 PARTITIONS = 4
 
@@ -35,6 +36,13 @@ SOURCES = {
     OURS: Source("pykclient", {}, {}),
 }
 
+#: Sources of the case ``sink`` alone, whose reader is ours for all of them.
+SINKS = {
+    REFERENCE: SOURCES[REFERENCE],
+    OURS: SOURCES[OURS],
+    EXACTLY_ONCE: Source("pykclient", {}, {"delivery": "exactly-once", "ledgerTopic": "spark-ledger"}),
+}
+
 
 class SparkCase(NamedTuple):
     """A case. ``bench`` identifies it in results. ``rows`` is the number of rows that are read or written."""
@@ -45,8 +53,8 @@ class SparkCase(NamedTuple):
     sources: Sequence[str] = tuple(SOURCES)
 
 
-def _bench(kind: str, size_bytes: int = 100, codec: str = "none") -> Bench:
-    return Bench(f"spark-{kind}", size_bytes, codec, partitions=PARTITIONS)
+def _bench(kind: str, size_bytes: int = 100, codec: str = "none", partitions: int = PARTITIONS) -> Bench:
+    return Bench(f"spark-{kind}", size_bytes, codec, partitions=partitions)
 
 
 _MANY = 4_000_000
@@ -54,6 +62,13 @@ _UNTUNED = (REFERENCE, OURS)
 
 #: Rows per micro-batch: one of four large ones, and a small one.
 ROWS_PER_TRIGGER = {"stream": _MANY // 4, "triggers": 2000}
+
+#: Streams that catch up, behind a proxy that counts: their rows of a partition in a micro-batch, and micro-batches.
+BACKLOG_ROWS, BACKLOG_TRIGGERS = 1000, 10
+BACKLOGS = ("backlog-16", "backlog-64")
+
+#: Rows of a micro-batch that is written to a topic.
+SINK_ROWS = 100_000
 
 CASES = {
     "read": SparkCase(_bench("read"), _MANY, "batch read, 4 M x 100 B"),
@@ -64,9 +79,25 @@ CASES = {
     "triggers": SparkCase(_bench("triggers"), 40_000, "stream, 20 micro-batches of 2,000 rows"),
     "filter": SparkCase(_bench("filter"), _MANY, "batch read, `timestamp > ...` keeps 1 %", _UNTUNED),
     "write": SparkCase(_bench("write"), 1_000_000, "batch write, 1 M x 100 B"),
+    "sink": SparkCase(
+        _bench("sink"), 10 * SINK_ROWS, "stream into a topic, 10 micro-batches of 100,000 x 100 B", tuple(SINKS)
+    ),
+    **{
+        name: SparkCase(
+            _bench("backlog", 1000, partitions=partitions),
+            partitions * BACKLOG_ROWS * BACKLOG_TRIGGERS,
+            f"stream that catches up, {partitions} partitions, 1,000 rows of 1 KB of each in a micro-batch",
+            _UNTUNED,
+        )
+        for name, partitions in zip(BACKLOGS, (16, 64), strict=True)
+    },
 }
 
+#: Cases that are timed as a whole.
+_TIMED = tuple(name for name in CASES if name not in BACKLOGS and name != "sink")
+
 _TIME, _CPU, _TRIGGER = "wall_s", "cpu_us_per_record", "trigger_ms"
+_FETCHED, _CONNECTIONS = "fetched_ratio", "connections_per_trigger"
 
 
 def _at_most(case: str, what: str, bound: float, figure: str = _TIME, to: str = REFERENCE) -> Comparison:
@@ -91,15 +122,43 @@ GOALS = (
         "spark-cpu",
         [
             _at_most(case, f"CPU of JVM and Python; worst: {CASES[case].what}", 1.0, _CPU)
-            for case in CASES
+            for case in _TIMED
             if case != "triggers"
         ],
+    ),
+    Goal(
+        "spark-exactly-once",
+        [
+            Comparison(
+                f"{what} of exactly once beside at least once", EXACTLY_ONCE, CASES["sink"].bench, figure, 1.3, to=OURS
+            )
+            for what, figure in (("latency of a trigger", _TRIGGER), ("CPU", _CPU))
+        ],
+    ),
+    Goal(
+        "spark-backlog",
+        [
+            Comparison(
+                f"bytes fetched for each byte needed; worst: {CASES[case].what}",
+                OURS,
+                CASES[case].bench,
+                _FETCHED,
+                1.1,
+                to=REFERENCE,
+                unit="bytes",
+            )
+            for case in BACKLOGS
+        ],
+    ),
+    Goal(
+        "spark-backlog-triggers",
+        [_at_most(case, f"latency of a trigger; worst: {CASES[case].what}", 1.0, _TRIGGER) for case in BACKLOGS],
     ),
 )
 
 
 def _table(
-    title: str, caption: str, figure: str, names: Sequence[str] = tuple(CASES), sources: Sequence[str] = tuple(SOURCES)
+    title: str, caption: str, figure: str, names: Sequence[str] = _TIMED, sources: Sequence[str] = tuple(SOURCES)
 ) -> Table:
     rows = [TableRow(CASES[name].what, CASES[name].bench, figure) for name in names]
     return Table(title, caption, sources, rows, reference=REFERENCE)
@@ -109,7 +168,15 @@ _BESIDE = "In parentheses: the ratio to the built-in source in its default confi
 
 TABLES = {
     "spark-time": _table("Spark: seconds", _BESIDE, _TIME),
-    "spark-triggers": _table("Spark: a trigger, ms (median)", _BESIDE, _TRIGGER, ("triggers", "stream")),
+    "spark-triggers": _table("Spark: a trigger, ms (median)", _BESIDE, _TRIGGER, ("triggers", "stream", *BACKLOGS)),
+    "spark-sink": _table(
+        "Spark: a trigger that writes to a topic, ms (median)", _BESIDE, _TRIGGER, ("sink",), tuple(SINKS)
+    ),
+    "spark-sink-cpu": _table("Spark: CPU of that, µs a row", _BESIDE, _CPU, ("sink",), tuple(SINKS)),
+    "spark-fetched": _table("Spark: bytes fetched for each byte needed", "", _FETCHED, BACKLOGS, (REFERENCE, OURS)),
+    "spark-connections": _table(
+        "Spark: new connections in a micro-batch", "", _CONNECTIONS, BACKLOGS, (REFERENCE, OURS)
+    ),
     "spark-cpu": _table("Spark: CPU of JVM and Python, µs a row", _BESIDE, _CPU),
     "spark-jvm": _table("Spark: CPU of the JVM, µs a row", _BESIDE, "jvm_us_per_record"),
     "spark-python": _table("Spark: CPU of Python, µs a row", "", "python_us_per_record", sources=(OURS,)),
@@ -124,4 +191,6 @@ FIGURES = {
     "jvm_us_per_record": "of the JVM",
     "python_us_per_record": "of Python",
     "broker_us_per_record": "of the broker",
+    _FETCHED: "bytes fetched for each needed",
+    _CONNECTIONS: "new connections in a micro-batch",
 }

@@ -12,11 +12,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.results import Line, case_of
 from benchmarks.spark import topics
-from benchmarks.spark.cases import OURS, ROWS_PER_TRIGGER, SOURCES, SparkCase
+from benchmarks.spark.cases import (
+    BACKLOG_ROWS,
+    BACKLOGS,
+    OURS,
+    PARTITIONS,
+    ROWS_PER_TRIGGER,
+    SINK_ROWS,
+    SINKS,
+    SOURCES,
+    SparkCase,
+)
 from benchmarks.spark.processes import cpu
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from benchmarks.cases import Bench
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 
@@ -31,6 +44,9 @@ class Outcome(NamedTuple):
 
     rows: int | None = None
     trigger_ms: float | None = None
+    #: Bytes that the brokers sent, as a multiple of those of the values, and new connections in a micro-batch.
+    fetched_ratio: float | None = None
+    connections_per_trigger: float | None = None
 
 
 def session(folder: Path, settings: Mapping[str, str]) -> SparkSession:
@@ -74,7 +90,7 @@ class SparkRunner:
 
     def measure(self, name: str, case: SparkCase) -> Iterator[Line]:
         """Yield the lines of all rounds of a case, after an uncounted one. Each round starts with another source."""
-        scale = 1 if name == "triggers" else self._scale  # always the same number of triggers
+        scale = 1 if name in ("triggers", "sink", *BACKLOGS) else self._scale  # always the same number of triggers
         rows = int(case.rows * scale) // case.bench.partitions * case.bench.partitions
         topic = self._topic(name, case, rows)
         sources = [source for source in case.sources if source in self._sources]
@@ -91,9 +107,11 @@ class SparkRunner:
     def _topic(self, name: str, case: SparkCase, rows: int) -> str:
         if name == "write":
             return str(self._cluster.create_topic("spark-written", case.bench.partitions))
-        topic = topics.name_of(case.bench) + ("-few" if name == "triggers" else "")
+        topic = topics.name_of(case.bench) + (f"-{name}" if name in ("triggers", "sink") else "")
         if topic not in self._topics:
-            topics.create(self._cluster, case.bench, rows, topic)
+            # Batches of the default size, as ranges of offsets begin and end within one.
+            batch_bytes = {"batch_bytes": 16 << 10} if name in BACKLOGS else {}
+            topics.create(self._cluster, case.bench, rows, topic, **batch_bytes)
             self._topics.add(topic)
         return topic
 
@@ -101,7 +119,7 @@ class SparkRunner:
         """Check that a source returns all rows."""
         from pyspark.sql import functions
 
-        if name == "write":
+        if name in ("write", "sink"):
             return
         found = self._read(name, case, source, topic, rows).agg(
             functions.count("*"), functions.countDistinct("partition"), functions.sum(functions.length("value"))
@@ -132,13 +150,16 @@ class SparkRunner:
             "python_us_per_record": used.python_s / rows * 1e6,
             "broker_us_per_record": used.broker_s / rows * 1e6,
             "trigger_ms": outcome.trigger_ms,
+            "fetched_ratio": outcome.fetched_ratio,
+            "connections_per_trigger": outcome.connections_per_trigger,
         }
-        print(
-            f"  {name}, {source}: {wall_s:.2f} s; CPU {used.jvm_s:.2f} JVM, {used.python_s:.2f} Python, "
-            f"{used.broker_s:.2f} broker" + (f"; {outcome.trigger_ms:.0f} ms a trigger" if outcome.trigger_ms else ""),
-            file=sys.stderr,
-            flush=True,
-        )
+        told = f"{wall_s:.2f} s; CPU {used.jvm_s:.2f} JVM, {used.python_s:.2f} Python, {used.broker_s:.2f} broker"
+        if outcome.trigger_ms:
+            told += f"; {outcome.trigger_ms:.0f} ms a trigger"
+        if outcome.fetched_ratio:
+            told += f"; {outcome.fetched_ratio:.3f} bytes for each needed"
+            told += f", {outcome.connections_per_trigger:.1f} connections"
+        print(f"  {name}, {source}: {told}", file=sys.stderr, flush=True)
         return line
 
     def _work(self, name: str, case: SparkCase, source: str, topic: str, rows: int) -> Outcome:
@@ -147,6 +168,10 @@ class SparkRunner:
             made = _made(self._spark, case, rows).write.format(SOURCES[source].format)
             made.options(topic=topic, **options).mode("append").save()
             return Outcome()
+        if name == "sink":
+            return self._copy(source, topic)
+        if name in BACKLOGS:
+            return self._catch_up(case.bench, source, topic)
         if name in ROWS_PER_TRIGGER:
             return self._stream(name, source, topic)
         self._read(name, case, source, topic, rows).select(*COLUMNS).write.format("noop").mode("overwrite").save()
@@ -179,6 +204,68 @@ class SparkRunner:
             .start()
         )
         query.awaitTermination()
+        return self._outcome(query)
+
+    def _copy(self, source: str, topic: str) -> Outcome:
+        """Copy a topic by micro-batches."""
+        servers = {"kafka.bootstrap.servers": self._cluster.bootstrap_servers}
+        if "spark-copy" not in self._topics:
+            self._topics.add(str(self._cluster.create_topic("spark-copy", PARTITIONS)))
+        options = {**self._options_of(OURS, topic), "maxOffsetsPerTrigger": str(SINK_ROWS)}
+        folder = tempfile.mkdtemp(prefix="checkpoint-", dir=self._folder)
+        sink = SINKS[source]
+        prefix = {"transactionalIdPrefix": folder} if "delivery" in sink.write_options else {}
+        query = (
+            self._spark.readStream.format("pykclient")
+            .options(**options)
+            .load()
+            .select("key", "value")
+            .writeStream.format(sink.format)
+            .options(**servers, **sink.write_options, **prefix, topic="spark-copy", checkpointLocation=folder)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return self._outcome(query)
+
+    def _catch_up(self, bench: Bench, source: str, topic: str) -> Outcome:
+        """Read a backlog through a proxy. The first micro-batches and the last one do not count in what it counts."""
+        counts: list[tuple[int, int]] = []
+        with self._cluster.proxies() as proxies:
+
+            def write(batch: DataFrame, _number: int) -> None:
+                counts.append(
+                    (
+                        sum(proxy.response_bytes for proxy in proxies.values()),
+                        sum(proxy.accepted for proxy in proxies.values()),
+                    )
+                )
+                batch.select(*COLUMNS).write.format("noop").mode("overwrite").save()
+
+            options = {
+                **self._options_of(source, topic),
+                "kafka.bootstrap.servers": self._cluster.proxied_bootstrap_servers,
+                "maxOffsetsPerTrigger": str(BACKLOG_ROWS * bench.partitions),
+            }
+            query = (
+                self._spark.readStream.format(SOURCES[source].format)
+                .options(**options)
+                .load()
+                .writeStream.foreachBatch(write)
+                .option("checkpointLocation", tempfile.mkdtemp(prefix="checkpoint-", dir=self._folder))
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+        (first_bytes, first_accepted), (last_bytes, last_accepted) = counts[_FIRST_TRIGGERS], counts[-1]
+        triggers = len(counts) - 1 - _FIRST_TRIGGERS
+        needed = triggers * BACKLOG_ROWS * bench.partitions * bench.size_bytes
+        return self._outcome(query)._replace(
+            fetched_ratio=(last_bytes - first_bytes) / needed,
+            connections_per_trigger=(last_accepted - first_accepted) / triggers,
+        )
+
+    def _outcome(self, query: StreamingQuery) -> Outcome:
         triggers = [progress for progress in query.recentProgress if progress["numInputRows"]]
         times_ms = [progress["durationMs"]["triggerExecution"] for progress in triggers]
         later_ms = times_ms[_FIRST_TRIGGERS if len(times_ms) > 2 * _FIRST_TRIGGERS else 0 :]

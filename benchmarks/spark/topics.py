@@ -16,10 +16,10 @@ KEPT_OF = 100
 
 def name_of(bench: Bench) -> str:
     """Return the name of the topic for reading, streaming and filtering."""
-    return f"spark-{bench.size_bytes}-{bench.codec}"
+    return f"spark-{bench.size_bytes}-{bench.codec}-{bench.partitions}"
 
 
-def create(cluster: Any, bench: Bench, rows: int, name: str) -> None:
+def create(cluster: Any, bench: Bench, rows: int, name: str, batch_bytes: int = 128 << 10) -> None:
     """Create a topic with ``rows`` records, evenly in all partitions, in batches like those of a busy producer."""
     from confluent_kafka import Producer
 
@@ -29,7 +29,7 @@ def create(cluster: Any, bench: Bench, rows: int, name: str) -> None:
             "bootstrap.servers": cluster.bootstrap_servers,
             "compression.type": bench.codec,
             "linger.ms": 50,
-            "batch.size": 128 << 10,
+            "batch.size": batch_bytes,
             "queue.buffering.max.messages": 200_000,
             "enable.idempotence": True,
         }

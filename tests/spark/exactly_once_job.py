@@ -23,8 +23,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from pykclient.spark import KafkaDataSource
-from pykclient.spark import transactions as rules
+from pykclient.spark import KafkaDataSource, transactions as rules
 from pykclient.spark.options import WriteOptions
 from pykclient.spark.sink_driver import SinkDriver
 from pykclient.spark.transactional_writer import TransactionalStreamWriter, TransactionMessage

@@ -120,7 +120,8 @@ def test_a_task_unpickles_little(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("options", "tasks"),
     [
-        ({}, [[2000], [10, 10]]),
+        ({}, [[10, 2000, 10]]),
+        ({"minRecordsPerTask": 1000}, [[2000], [10, 10]]),
         ({"minRecordsPerTask": 0}, [[10], [2000], [10]]),
         ({"maxRecordsPerPartition": 1000}, [[10], [1000], [1000], [10]]),
         ({"minPartitions": 4}, [[10], [1000], [1000], [10]]),

@@ -152,7 +152,7 @@ def test_a_repeated_task_gets_a_new_consumer(pool: ConsumerPool) -> None:
     assert len(pool) == 1
 
 
-def test_nobody_gets_one_that_was_discarded(pool: ConsumerPool) -> None:
+def test_discarded_consumer_is_not_reused(pool: ConsumerPool) -> None:
     first = pool.acquire(CONFIG, {TP0: ID})
     pool.discard(first)
     assert is_closed(first)
@@ -174,7 +174,7 @@ def test_one_that_fails_when_it_is_brought_back_is_closed(
     assert len(pool) == 0
 
 
-def test_those_that_wait_for_long_are_closed(pool: ConsumerPool, clock: MockClock) -> None:
+def test_idle_consumers_are_closed(pool: ConsumerPool, clock: MockClock) -> None:
     first, second = pool.acquire(CONFIG, {TP0: ID}), pool.acquire(CONFIG, {TP0: ID})
     pool.release(first)
     clock.sleep_ms(IDLE_TIMEOUT_MS - 1)

@@ -62,7 +62,7 @@ def test_the_schema_has_the_columns_that_were_asked_for(options: dict[str, str],
 
 
 @pytest.mark.parametrize("options", [{"startingOffsets": "latest"}, {"endingOffsets": "latest"}])
-def test_what_only_a_stream_or_only_a_batch_may_have_passes_load(options: dict[str, str]) -> None:
+def test_options_of_only_a_stream_or_only_a_batch_pass_load(options: dict[str, str]) -> None:
     assert KafkaDataSource({**BASIC, **options}).schema()
 
 

@@ -46,7 +46,7 @@ def test_each_option_is_in_the_table_once() -> None:
     assert sorted(named) == sorted({*options._READ_OPTIONS, *options._WRITE_OPTIONS})
 
 
-def test_what_is_refused_of_kafkas_keys_is_in_the_table() -> None:
+def test_refused_keys_are_in_the_table() -> None:
     (row,) = [row for row in rows("same") if "kafka.auto.offset.reset" in row[0]]
     assert {name.removeprefix("kafka.") for name in NAME.findall(row[0])} == {*options._REFUSED_IN_SOURCE}
     assert {name.removeprefix("kafka.") for name in NAME.findall(row[3])} == {*options._REFUSED_IN_SINK}
@@ -136,8 +136,9 @@ def test_the_pages_writing(page: Page, topic: str) -> None:
     )
     page.python("foreachPartition(send)")
     assert [row.records for row in page.names["written"] if row.records] == [1]
+    page.python("send_in_transaction")
     rows = page.sql("CREATE TEMPORARY VIEW")
-    assert len(rows) == 6
+    assert len(rows) == 7
     assert {row[1].amount for row in rows} == {1.5, 2.5, None}
 
 

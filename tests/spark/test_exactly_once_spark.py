@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,6 +79,88 @@ def test_killed_workers_and_drivers_commit_each_row_once(kafka: AnyKafka, topic:
 @pytest.mark.timeout(1800)
 def test_every_point_at_which_a_driver_can_die(kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
     check_killed(kafka, topic, tmp_path, ["opened", "deciding", "decided", "ended", "done", "zombie"])
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+@pytest.fixture
+def standalone_cluster(tmp_path: Path) -> Iterator[str]:
+    """A cluster with two executors of one core, on two addresses: Spark never repeats a task on the same one."""
+    import pyspark
+
+    home = Path(pyspark.__path__[0])
+    port = free_port()
+    deploy, master = "org.apache.spark.deploy", f"spark://127.0.0.1:{port}"
+    worker = [
+        "--port",
+        "0",
+        "--webui-port",
+        "0",
+        "--cores",
+        "1",
+        "--memory",
+        "600m",
+        "--work-dir",
+        str(tmp_path),
+        master,
+    ]
+    commands = [
+        ("127.0.0.1", [f"{deploy}.master.Master", "--port", str(port), "--webui-port", "0"]),
+        ("127.0.0.2", [f"{deploy}.worker.Worker", *worker]),
+        ("127.0.0.3", [f"{deploy}.worker.Worker", *worker]),
+    ]
+    running = []
+    try:
+        for address, (main, *rest) in commands:
+            with (tmp_path / f"{address}.log").open("wb") as log:
+                process = subprocess.Popen(
+                    [home / "bin" / "spark-class", main, "--host", address, *rest],
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, **session.environment(), "SPARK_HOME": str(home), "SPARK_LOCAL_IP": address},
+                    start_new_session=True,
+                )
+            running.append(process)
+        yield master
+    finally:
+        for process in reversed(running):
+            process.terminate()
+        for process in running:
+            process.wait(60)
+
+
+@needs_read_limits
+@pytest.mark.spark
+@pytest.mark.exhaustive
+@pytest.mark.timeout(600)
+def test_speculative_attempts_commit_each_row_once(
+    kafka: AnyKafka, topic: str, tmp_path: Path, standalone_cluster: str
+) -> None:
+    """The first attempt has written all rows of its task, too, when Spark takes the speculative one."""
+    source, target = f"{topic}-source", f"{topic}-target"
+    kafka.create_topic(source, 3)
+    kafka.create_topic(target, 2)
+    produce(kafka, source, {number: numbers(100 * number, 100) for number in range(3)})
+    command = [sys.executable, "-m", "tests.spark.speculative_job", str(tmp_path), standalone_cluster]
+    done = subprocess.run(
+        [*command, kafka.bootstrap_servers, source, target],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+        env={**os.environ, **session.environment()},
+    )
+    assert done.returncode == 0, done.stderr[-6000:]
+    assert (tmp_path / "slow").exists()
+    assert (tmp_path / "fast").exists()
+    expected = sorted(text.encode() for text in numbers(0, 300))
+    assert sorted(committed_values(kafka.bootstrap_servers, target, 300)) == expected
+    with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        assert admin.list_transactions(states=["Ongoing"], transactional_id_pattern=f"{target}.*") == []
 
 
 @needs_read_limits

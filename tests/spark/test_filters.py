@@ -9,8 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pyspark.sql.datasource import (
     EqualNullSafe,
     EqualTo,
@@ -220,7 +219,7 @@ class TestPartitions:
         ]
 
 
-def test_what_bounds_nothing_allows_everything() -> None:
+def test_empty_bounds_allow_everything() -> None:
     bounds = Bounds.of([])
     ranges = [OffsetRange(TopicPartition("t", 0), 3, 9)]
     assert bounds == Bounds()

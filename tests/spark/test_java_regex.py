@@ -6,8 +6,7 @@ import contextlib
 import warnings
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.spark.java_regex import compile_java_regex
 

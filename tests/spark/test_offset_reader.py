@@ -217,8 +217,7 @@ class TestOnCluster:
         assert filled.batch(subscribePattern=f"^{filled.name}-x") == []
 
     def test_kafkas_own_topics_are_not_read(self, filled: Topic, any_kafka: AnyKafka) -> None:
-        from confluent_kafka import Consumer
-        from confluent_kafka import TopicPartition as Partition
+        from confluent_kafka import Consumer, TopicPartition as Partition
 
         consumer = Consumer({"bootstrap.servers": any_kafka.bootstrap_servers, "group.id": filled.name})
         consumer.commit(offsets=[Partition(filled.name, 0, 1)], asynchronous=False)  # creates __consumer_offsets
@@ -328,7 +327,7 @@ class TestAskingAgain:
         assert [consumer.closed for consumer in made] == [True, False]
         assert clock.now_ms() - start_ms == 1_000
 
-    def test_as_often_as_the_option_says_and_then_tells(self) -> None:
+    def test_num_retries_bounds_attempts_and_the_error_says_so(self) -> None:
         ends: Ends = [KafkaTimeoutError(f"no answer {n}") for n in range(4)]
         reader, made, _ = answering([*ends, {T0: 1}], fetchOffset__numRetries="4", fetchOffset__retryIntervalMs="10ms")
         with pytest.raises(
@@ -359,7 +358,7 @@ class TestAskingAgain:
         assert len(made) == 1
         assert made[0].closed
 
-    def test_when_no_name_is_found(self) -> None:
+    def test_unresolved_bootstrap_names_are_retried(self) -> None:
         """Brokers may be starting, or the name service may be unavailable for a moment."""
         answers: list[Any] = [ConfigError("no such name"), Answers([{T0: 5}, KafkaTimeoutError("no answer")])]
         answers += [ConfigError("no such name"), Answers([{T0: 6}])]
@@ -448,7 +447,7 @@ class TestStreamRanges:
             reader.stream_ranges(start, end)
 
     @pytest.mark.parametrize(("start", "end", "begins", "loss", "left"), LOSSES)
-    def test_or_are_warned_of(
+    def test_fail_on_data_loss_false_warns(
         self,
         start: Offsets,
         end: Offsets,
@@ -492,7 +491,7 @@ class TestTopicsThatAreCreatedAgain:
                 reader.latest_offsets({T0: 100})
 
     @pytest.mark.parametrize("end", [30, 100, 150], ids=["smaller", "of the same size", "larger"])
-    def test_or_are_read_from_their_beginning(
+    def test_recreated_topics_are_read_from_their_beginning(
         self, monkeypatch: pytest.MonkeyPatch, end: int, caplog: pytest.LogCaptureFixture
     ) -> None:
         reader = self.lost(monkeypatch, [{T0: end}, {T0: end + 5}], failOnDataLoss="false")
@@ -551,7 +550,7 @@ def test_ends_are_asked_for_before_times() -> None:
 
 
 @pytest.mark.parametrize("found", [{}, {T0: 12}])
-def test_what_comes_while_a_batch_is_planned_is_behind_its_end(found: Offsets) -> None:
+def test_records_that_arrive_while_a_batch_is_planned_are_behind_its_end(found: Offsets) -> None:
     """And it does not move the start behind the end, whether or not its timestamp is late enough."""
     consumer: Any = Answers([{T0: 10}, {T0: 13}], times=found)
     make: Callable[[Mapping[str, object]], Any] = lambda _: consumer  # noqa: E731

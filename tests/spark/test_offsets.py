@@ -6,8 +6,7 @@ import json
 import pickle
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.errors import ConfigError
 from pykclient.spark.offsets import (
@@ -42,7 +41,7 @@ class TestCheckpoints:
         assert text == f'{{"a": {inside}, "a-b": {inside}, "b": {inside}}}'
 
     @given(OFFSETS, st.randoms())
-    def test_there_and_back_and_always_the_same_text(self, offsets: Offsets, rng: object) -> None:
+    def test_json_round_trip_is_deterministic(self, offsets: Offsets, rng: object) -> None:
         text = json.dumps(offsets_to_json(offsets))
         assert offsets_from_json(text) == offsets
         assert offsets_from_json(json.loads(text)) == offsets
@@ -50,7 +49,7 @@ class TestCheckpoints:
         rng.shuffle(items)  # type: ignore[attr-defined]
         assert json.dumps(offsets_to_json(dict(items))) == text
 
-    def test_what_spark_wrote(self) -> None:
+    def test_checkpoints_of_spark_are_read(self) -> None:
         """Spark's JSON has the order of a hash table."""
         written = '{"orders-2":{"8":4,"2":9223372036854775807,"0":0},"orders":{"1":17}}'
         assert offsets_from_json(written) == {
@@ -61,7 +60,7 @@ class TestCheckpoints:
         }
 
     @pytest.mark.parametrize("value", ["", "[]", "null", '{"t":3}', '{"t":{"0":-1}}', '{"t":{"x":1}}'])
-    def test_what_nobody_wrote(self, value: str) -> None:
+    def test_malformed_checkpoints_are_refused(self, value: str) -> None:
         with pytest.raises(ConfigError, match="the offsets of the checkpoint: expected JSON such as"):
             offsets_from_json(value)
 

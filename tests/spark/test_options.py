@@ -6,8 +6,7 @@ import contextlib
 import pickle
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.errors import ConfigError
@@ -170,7 +169,7 @@ class TestLimits:
             ),
         ],
     )
-    def test_what_a_batch_cannot_have(self, options: dict[str, str], text: str) -> None:
+    def test_offsets_that_a_batch_cannot_have_are_refused(self, options: dict[str, str], text: str) -> None:
         with pytest.raises(ConfigError, match=text):
             batch(**options)
 
@@ -183,7 +182,7 @@ class TestLimits:
             {"startingOffsets": '{"t":{"0":5}}', "endingTimestamp": "1"},
         ],
     )
-    def test_what_is_not_known_yet_is_not_compared(self, options: dict[str, str]) -> None:
+    def test_unknown_offsets_are_not_compared(self, options: dict[str, str]) -> None:
         assert batch(**options).starting != EARLIEST
 
     @pytest.mark.parametrize(
@@ -211,7 +210,7 @@ class TestRates:
         assert (options.max_offsets_per_trigger, options.min_offsets_per_trigger) == (None, None)
         assert options.max_trigger_delay_ms == 15 * 60 * 1_000
         assert (options.min_partitions, options.max_records_per_partition) == (None, None)
-        assert options.records_per_task == 1_000
+        assert options.records_per_task == 4_000
         assert options.poll_timeout_ms == 120_000
         assert (options.num_retries, options.retry_interval_ms) == (3, 1_000)
         assert options.fail_on_data_loss is True
@@ -250,7 +249,7 @@ class TestRates:
         ):
             stream(**{name: str(most + 1)})
 
-    def test_who_says_how_many_tasks_there_are_gets_them(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_number_of_tasks_wins_over_records_per_task(self, caplog: pytest.LogCaptureFixture) -> None:
         assert batch(minPartitions="8").records_per_task == 0
         assert batch(maxRecordsPerPartition="80").records_per_task == 0
         assert not caplog.records
@@ -382,7 +381,7 @@ class TestNames:
         assert text in str(caught.value)
 
     @pytest.mark.parametrize("name", ["path", "checkpointLocation", "queryName", "serialization.format"])
-    def test_what_spark_adds_is_no_concern(self, name: str) -> None:
+    def test_options_that_spark_adds_are_ignored(self, name: str) -> None:
         assert batch(**{name: "x"}).driver_config() == batch().driver_config()
 
 
@@ -442,7 +441,7 @@ class TestKafkasSettings:
         with pytest.raises(ConfigError, match=r"is given twice, as kafka\.client_id and as kafka\.client\.id$"):
             ReadOptions.parse(given, streaming=False)
 
-    def test_of_the_driver(self) -> None:
+    def test_driver_config(self) -> None:
         config = batch(kafka__isolation__level="read_committed").driver_config()
         assert config == {
             "bootstrap.servers": "a:9092,b:9092",
@@ -453,7 +452,7 @@ class TestKafkasSettings:
         }
         ConsumerConfig(config)
 
-    def test_of_executors_read_in_bulk_unless_told_otherwise(self) -> None:
+    def test_executors_fetch_in_bulk_by_default(self) -> None:
         config = batch().executor_config()
         assert config["auto.offset.reset"] == "none"
         assert config["enable.auto.commit"] is False
@@ -551,18 +550,18 @@ class TestWriting:
             ("kafka.partitioner.class", "json.nothing", "has no attribute 'nothing'"),
         ],
     )
-    def test_what_is_wrong(self, name: str, value: str, text: str) -> None:
+    def test_wrong_options_are_explained(self, name: str, value: str, text: str) -> None:
         with pytest.raises(ConfigError) as caught:
             WriteOptions.parse({**SERVERS, name: value}, streaming=True)
         assert text in str(caught.value)
 
-    def test_what_spark_adds_is_no_concern(self) -> None:
+    def test_options_that_spark_adds_are_ignored(self) -> None:
         added = {"checkpointLocation": "/c", "queryName": "q", "path": "/p", "outputMode": "append"}
         assert WriteOptions.parse({**SERVERS, **added}, streaming=True).topic is None
 
 
 @given(st.dictionaries(st.text(max_size=20), st.text(max_size=30), max_size=4), st.booleans())
-def test_whatever_is_given_only_errors_of_configuration_are_raised(options: dict[str, str], streaming: bool) -> None:
+def test_any_options_raise_only_errors_of_configuration(options: dict[str, str], streaming: bool) -> None:
     try:
         parsed = ReadOptions.parse({**SERVERS, "subscribe": "t", **options}, streaming=streaming)
     except ConfigError:

@@ -38,7 +38,7 @@ def test_everything_that_a_log_can_have(spark: SparkSession, kafka: KafkaCluster
     assert {row[6] for row in rows if row[2] == kinds.appended} == {1}
 
 
-def test_what_was_committed(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds) -> None:
+def test_read_committed_ends_at_open_transaction(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds) -> None:
     """Up to the open transaction, in small tasks. Some contain only markers and aborted records."""
     topics = f"{kinds.transactional},{kinds.compacted},{kinds.timed}"
     options = {"kafka.isolation.level": "read_committed", "minPartitions": 16, "maxRecordsPerPartition": 25}

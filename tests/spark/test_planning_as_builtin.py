@@ -221,7 +221,7 @@ def test_options_are_taken_and_refused_alike(oracle: Oracle, options: dict[str, 
         ({**SUBSCRIBE, "maxOffsetsPerTrigger": "0"}, True),
     ],
 )
-def test_what_only_we_refuse(oracle: Oracle, options: dict[str, str], streaming: bool) -> None:
+def test_mistakes_that_spark_accepts_are_refused(oracle: Oracle, options: dict[str, str], streaming: bool) -> None:
     """All are mistakes; see the docstring of ``options``. Fails once Spark refuses them, too."""
     assert oracle.refusal(options, streaming=streaming) is None
     with pytest.raises(ConfigError):

@@ -400,7 +400,7 @@ def test_tasks_share_a_producer_with_objects_in_its_settings(
 
 
 @pytest.mark.parametrize("serializer", [lambda data: data.encode(), Upper(), Coding("utf-8")])
-def test_so_do_the_calls_of_a_driver(serializer: Any, cluster: EmbeddedCluster, pool: ProducerPool) -> None:
+def test_driver_calls_share_one_producer(serializer: Any, cluster: EmbeddedCluster, pool: ProducerPool) -> None:
     """As in a ``foreachBatch`` that calls ``shared_producer`` each time, with objects of its closure."""
     for _ in range(2):
         with shared_producer(bootstrap_servers=cluster.bootstrap_servers, value_serializer=serializer) as p:
@@ -408,7 +408,7 @@ def test_so_do_the_calls_of_a_driver(serializer: Any, cluster: EmbeddedCluster, 
     assert len(pool) == 1
 
 
-def test_what_a_lambda_refers_to_may_change_between_jobs(cluster: EmbeddedCluster) -> None:
+def test_lambda_sees_changed_values_between_jobs(cluster: EmbeddedCluster) -> None:
     mark = "old"
     producer = shared_producer(
         bootstrap_servers=cluster.bootstrap_servers, value_serializer=lambda data: (data + mark).encode()

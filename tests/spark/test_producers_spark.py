@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
+from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
 from pykclient.errors import TopicAuthorizationError
 from pykclient.spark import KafkaDataSource, shared_producer, write_arrow
 from pykclient.testing import EmbeddedCluster
@@ -86,6 +87,53 @@ def test_a_worker_keeps_its_producer(spark: SparkSession, cluster: EmbeddedClust
     workers = {key for key, _, _ in records}
     assert len(cluster.requests_of("InitProducerId")) == len(workers)
     assert len(workers) < 8  # two for eight tasks, unless one had to be replaced
+
+
+def test_a_transaction_for_each_partition_writes_all_rows_of_a_task_or_none(
+    spark: SparkSession, any_kafka: AnyKafka, topic: str
+) -> None:
+    any_kafka.create_topic(topic)
+    servers = any_kafka.bootstrap_servers
+
+    def written(failing: int | None) -> set[int]:
+        """Write 40 rows in four tasks, one of which may fail halfway; return the rows that readers see."""
+
+        def write(rows: Iterator[Row]) -> None:
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            assert context is not None
+            number = context.partitionId()
+            with KafkaProducer[bytes, bytes](
+                bootstrap_servers=servers, transactional_id=f"{topic}-{number}"
+            ) as producer:
+                producer.init_transactions()
+                with producer.transaction():
+                    for place, row in enumerate(rows):
+                        producer.send(topic, b"%d" % row.id).get(30)
+                        if number == failing and place == 4:
+                            raise OSError("the task fails")
+
+        if failing is None:
+            spark.range(0, 40, 1, 4).foreachPartition(write)
+        else:
+            with pytest.raises(PySparkException, match="the task fails"):
+                spark.range(0, 40, 1, 4).foreachPartition(write)
+        with KafkaConsumer[bytes, bytes](
+            bootstrap_servers=servers, auto_offset_reset="earliest", isolation_level="read_committed"
+        ) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            end = consumer.end_offsets([TopicPartition(topic, 0)])[TopicPartition(topic, 0)]
+            seen: list[int] = []
+            while consumer.position(TopicPartition(topic, 0)) < end:
+                for records in consumer.poll(1_000).values():
+                    seen += [int(record.value or b"") for record in records]
+        assert not seen or len(seen) % 10 == 0
+        return set(seen)
+
+    first = written(failing=2)
+    assert not first & set(range(20, 30))
+    assert written(failing=None) == set(range(40))
 
 
 def test_a_function_of_the_users_that_fails(spark: SparkSession, cluster: EmbeddedCluster) -> None:

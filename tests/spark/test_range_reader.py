@@ -247,20 +247,12 @@ def test_large_records_that_another_worker_read_are_not_fetched(
     assert pooled.bytes_and_records_read()[0] - before < 4_000_000
 
 
-def test_what_another_worker_read_may_be_gone(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+def test_ranges_before_may_be_deleted(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     filled(any_kafka, topic, 1000)
     task = new_task(any_kafka, config={"max.partition.fetch.bytes": 500})
     assert rows(read_ranges(task, of(topic, (0, 0, 100)), run="run", pool=pool)) == expected((0, 0, 100))
     delete_records(any_kafka, topic, 0, before=800)
     assert rows(read_ranges(task, of(topic, (0, 900, 1000)), run="run", pool=pool)) == expected((0, 900, 1000))
-
-
-def test_small_ranges_are_fetched_in_small_bits(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
-    filled(any_kafka, topic, 2000)
-    for size, run, fetch_bytes in ((100, None, 1 << 20), (2000, None, 8 << 20), (100, "run", 8 << 20)):
-        task = new_task(any_kafka, config={"max.partition.fetch.bytes": 8 << 20})
-        assert len(rows(read_ranges(task, of(topic, (0, 0, size)), run, pool))) == size
-        assert pool._idle[-1].config["max.partition.fetch.bytes"] == fetch_bytes
 
 
 def test_a_stream_that_catches_up_fetches_what_it_reads(
@@ -301,7 +293,7 @@ def test_a_stream_that_catches_up_fetches_what_it_reads(
         for pool in pools:
             pool.close()
     needed = partitions * per_batch * batches * size
-    assert received < 1.7 * needed  # a fetch more for each range would be 1.6
+    assert received < 1.17 * needed  # of batches of 10 KB; ranges of 200 KB begin and end within one
 
 
 def test_a_batch_leaves_connections_only(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.spark.ranges import OffsetRange, new_records, rate_limit, share_tasks, split_ranges
 from pykclient.types import TopicPartition
@@ -52,7 +51,7 @@ class TestSplitting:
     )
 
     @pytest.mark.parametrize(("sizes", "min_partitions", "max_records", "expected"), SPARKS)
-    def test_as_spark_does(
+    def test_result_equals_sparks(
         self, sizes: list[int], min_partitions: int | None, max_records: int | None, expected: list[list[int]]
     ) -> None:
         pieces = split_ranges(ranges_of(sizes), min_partitions, max_records)
@@ -125,7 +124,7 @@ class TestSharingTasks:
         small = sum(size for size in sizes if size < records_per_task)
         assert sum(1 for task in tasks if task[0].size < records_per_task) <= max(1, small // max(records_per_task, 1))
 
-    def test_which_ranges_are_together_does_not_hang_on_their_sizes(self) -> None:
+    def test_ranges_share_tasks_whatever_their_sizes(self) -> None:
         """Ranges stay together when their sizes change, because a worker's consumer has read its partitions before."""
         one = share_tasks(ranges_of([500, 480, 510, 620]), 1000)
         other = share_tasks(ranges_of([530, 610, 420, 470]), 1000)
@@ -154,7 +153,7 @@ class TestRateLimit:
             ([10, -5], 6, [6, -5]),
         ],
     )
-    def test_as_spark_does(self, sizes: list[int], limit: int, expected: list[int]) -> None:
+    def test_result_equals_sparks(self, sizes: list[int], limit: int, expected: list[int]) -> None:
         start = {tp(n): 10 * n + 7 for n in range(len(sizes))}
         until = {tp(n): 10 * n + 7 + size for n, size in enumerate(sizes)}
         end = rate_limit(limit, start, until, {})

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 from pykclient.errors import KafkaError
 from pykclient.record import arrow
 from pykclient.spark.options import ReadOptions
-from pykclient.spark.schema import COLUMNS, SparkBatches, arrow_schema, column_names, ddl
+from pykclient.spark.schema import COLUMNS, SparkBatches, arrow_schema, ddl
 
 TYPES: dict[str, Any] = {
     "key": BinaryType(),
@@ -69,7 +69,7 @@ def test_the_ddl_names_sparks_types() -> None:
 def test_the_columns_of_a_read(options: dict[str, str], expected: list[str]) -> None:
     given = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t", **options}
     parsed = ReadOptions.parse(given, streaming=False)
-    assert list(column_names(parsed.columns, parsed.include_headers)) == expected
+    assert list(parsed.column_names) == expected
 
 
 def polled(rows: list[dict[str, Any]]) -> pa.RecordBatch:

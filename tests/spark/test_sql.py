@@ -65,7 +65,7 @@ def test_a_view_has_what_was_there_when_it_was_first_read(shop: Shop) -> None:
 
 
 @on_embedded
-def test_what_load_returned_is_planned_once(shop: Shop) -> None:
+def test_loaded_frame_is_planned_once(shop: Shop) -> None:
     """Unlike Spark's own source, which looks up offsets in every query."""
 
     def load(format: str) -> DataFrame:

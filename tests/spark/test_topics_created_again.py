@@ -105,7 +105,7 @@ def test_a_running_query_fails(spark: SparkSession, kafka: AnyKafka, topic: str,
 
 
 @pytest.mark.parametrize("size", [100, 1_500], ids=["smaller", "larger"])
-def test_or_reads_the_new_topic_from_its_beginning(
+def test_recreated_topic_is_read_from_its_beginning(
     spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path, size: int
 ) -> None:
     create(kafka, topic, OLD[:1_000])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -44,9 +45,16 @@ class Query:
     def writer(self) -> TransactionalStreamWriter:
         return TransactionalStreamWriter(WriteOptions.parse(self.options, streaming=True), SCHEMA, False)
 
+    @staticmethod
+    def forget() -> None:
+        """Close what Spark's processes on the driver keep, as their end does."""
+        for kept in transactional_writer._kept.values():
+            kept.driver.close()
+        transactional_writer._kept.clear()
+
     def planned(self) -> bytes:
         """Return the writer as Spark sends it to the tasks, after a restart of the process that plans."""
-        self.monkeypatch.setattr(transactional_writer, "_opened_last", {})
+        self.forget()
         return pickle.dumps(self.writer())
 
     def task(self, planned: bytes, batch: int, partition: int, values: list[bytes], attempt: int = 0) -> Any:
@@ -162,9 +170,11 @@ def test_transactions_that_timed_out_before_the_decision_commit_nothing(query: Q
     assert committed(query, 2) == [b"a", b"b"]
 
 
-def decided(query: Query, monkeypatch: pytest.MonkeyPatch) -> list[TransactionMessage]:
-    """Run batch 0 up to its decision, and no further."""
-    messages = query.tasks(0, [b"a"], [b"b"])
+def decided(
+    query: Query, monkeypatch: pytest.MonkeyPatch, batch: int = 0, values: Sequence[list[bytes]] = ([b"a"], [b"b"])
+) -> list[TransactionMessage]:
+    """Run a batch up to its decision, and no further."""
+    messages = query.tasks(batch, *values)
 
     def die(*_: Any, **__: Any) -> Any:
         raise KafkaError("killed")
@@ -172,7 +182,7 @@ def decided(query: Query, monkeypatch: pytest.MonkeyPatch) -> list[TransactionMe
     with monkeypatch.context() as patch:
         patch.setattr(Admin, "end_transactions", die)
         with pytest.raises(KafkaError, match="killed"):
-            query.writer().commit(messages, 0)
+            query.writer().commit(messages, batch)
     return messages
 
 

@@ -8,8 +8,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pykclient.errors import IllegalStateError, KafkaError, ProducerFencedError
 from pykclient.spark import transactions as rules
@@ -347,6 +346,49 @@ def test_entries_survive_the_ledger(
 ) -> None:
     entry = Entry(state, Owner(checkpoint, query), batch, batch, 5, opened, tuple(found))
     assert Entry.from_bytes(entry.as_bytes()) == entry
+
+
+def many_ranges(count: int) -> Entry:
+    offsets = {"a": {str(number): [5, 7] for number in range(count)}}
+    two = tuple(Transaction(f"p-{each}-0", Producer(1, 1), 3 * count, offsets) for each in range(2))
+    return Entry(DECIDED, Owner(CHECKPOINT, QUERY), 4, 3, transactions=two)
+
+
+def test_an_entry_with_very_many_ranges_keeps_one_of_each_transaction() -> None:
+    assert Entry.from_bytes(many_ranges(2_500).as_bytes()) == many_ranges(2_500)
+    found = Entry.from_bytes(many_ranges(2_501).as_bytes())
+    assert [each.offsets for each in found.transactions] == [{"a": {"0": [5, 7]}}] * 2
+    assert str(found.transactions[1]) == (
+        "p-1-0 (7503 rows: a-0 from offset 5 to 7, and in partitions that the ledger does not name)"
+    )
+
+
+@pytest.mark.parametrize(("taken_for", "state"), [(rules.ENDED, DONE), (rules.LOST, TORN)])
+def test_people_settle_what_nobody_can_tell_any_more(taken_for: str, state: str) -> None:
+    entry = many_ranges(1)
+    written: list[Entry] = []
+
+    def settled(forgotten: str | None) -> None:
+        steps = rules.settle(entry, True, forgotten)
+        answers = {
+            rules.Fence: Producer(0, 1),
+            rules.Read: entry,
+            rules.End: {"p-0-0": rules.ENDED, "p-1-0": rules.FORGOTTEN},
+            rules.Write: Producer(0, 2),
+            rules.AbortOpen: 0,
+        }
+        request = next(steps)
+        while True:
+            if isinstance(request, rules.Write):
+                written.append(request.entry)
+            request = steps.send(answers[type(request)])
+
+    with pytest.raises(KafkaError, match=r"1 of its 2 transactions.*p-1-0 .*--deleted-rows"):
+        settled(None)
+    assert written == []
+    with pytest.raises(KafkaError if state == TORN else StopIteration):
+        settled(taken_for)
+    assert [each.state for each in written] == [state]
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b'{"version": 2}', b"[]", b'{"version": 1, "state": "odd"}', b"\xff"])

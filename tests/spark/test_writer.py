@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kafka.partitioner.default import murmur2
 from pyspark.sql.types import (
     ArrayType,
@@ -165,7 +164,7 @@ def test_writers_pickle_and_keep_secrets() -> None:
         assert "hush" not in repr(writer)
 
 
-def test_what_is_told_of_tasks(caplog: pytest.LogCaptureFixture) -> None:
+def test_commit_and_abort_log_numbers_of_tasks_and_records(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     messages = [KafkaWriterCommitMessage(0, 0, 10), None, KafkaWriterCommitMessage(1, 2, 20)]
     batch = KafkaWriter(options(topic="orders"), columns(value=STRING), False)

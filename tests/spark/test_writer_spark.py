@@ -93,7 +93,7 @@ def test_a_batch_with_all_columns(spark: SparkSession, any_kafka: AnyKafka, topi
     assert seen == set(range(90))
 
 
-def test_what_cannot_be_written(spark: SparkSession, cluster: EmbeddedCluster) -> None:
+def test_rows_that_cannot_be_written_are_explained_without_data(spark: SparkSession, cluster: EmbeddedCluster) -> None:
     """On the driver if possible, in one line with advice and without data."""
     cluster.create_topic("refused")
     cases: list[tuple[list[str], dict[str, str], str]] = [

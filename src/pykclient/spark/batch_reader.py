@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pykclient.errors import ConfigError
-from pykclient.spark.ranges import are_small, share_tasks, split_ranges
+from pykclient.spark.ranges import share_tasks, split_ranges
 from pykclient.spark.schema import COLUMNS
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pykclient.spark.filters import Bounds
+    from pykclient.spark.formats import Formats
     from pykclient.spark.options import ReadOptions
     from pykclient.spark.range_reader import ReadTask
     from pykclient.spark.ranges import OffsetRange
@@ -84,13 +85,14 @@ class KafkaBatchReader(RangesReader, DataSourceReader):
     Thread: owner.
     """
 
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...], formats: Formats | None = None) -> None:
         self._options = options
         self._columns = columns
+        self._formats = formats
         self._bounds: Bounds | None = None
 
     def _new_task(self) -> ReadTask:
-        return new_read_task(self._options, self._columns, self._bounds)
+        return new_read_task(self._options, self._columns, self._bounds, self._formats)
 
     def partitions(self) -> list[InputPartition]:
         """Return one partition per task.
@@ -136,23 +138,23 @@ def keeps_filters_apart() -> bool:
     return hasattr(DataSourceReader, "pushLimit")
 
 
-def checked_columns(schema: StructType) -> tuple[str, ...]:
+def checked_columns(schema: StructType, types: Mapping[str, str] = COLUMNS) -> tuple[str, ...]:
     """Return the names of the columns of ``schema``, in its order.
 
     Raises:
         ConfigError: There are no columns, or one differs from the format's in name, type or nullability.
     """
     if not schema.fields:
-        raise ConfigError(f"The schema has no columns; leave it out or choose from: {', '.join(COLUMNS)}")
+        raise ConfigError(f"The schema has no columns; leave it out or choose from: {', '.join(types)}")
     for field in schema.fields:
-        wanted = COLUMNS.get(field.name)
+        wanted = types.get(field.name)
         if wanted is None:
             raise ConfigError(
                 f"The format pykclient has no column {field.name!r}, which the schema names; leave the schema out or "
-                f"choose from: {', '.join(COLUMNS)}"
+                f"choose from: {', '.join(types)}"
             )
         given = field.dataType.simpleString()
-        if given != wanted.replace(" ", ""):
+        if given != wanted.replace(" ", "").replace("`", ""):
             raise ConfigError(
                 f"The column {field.name!r} has the type {wanted} in the format pykclient, but {given} in the schema; "
                 "leave the schema out, and cast the column once it is read"
@@ -164,7 +166,32 @@ def checked_columns(schema: StructType) -> tuple[str, ...]:
     return tuple(schema.fieldNames())
 
 
-def new_read_task(options: ReadOptions, columns: tuple[str, ...], bounds: Bounds | None = None) -> ReadTask:
+def checked_formats(
+    schema: StructType, options: ReadOptions, formats: Formats | None
+) -> tuple[tuple[str, ...], Formats | None]:
+    """Return the names of the columns of ``schema``, and the formats with only the fields that it has.
+
+    ``formats`` are those that ``DataSource.schema`` has resolved. Spark does not call it if the user gives a schema.
+
+    Raises:
+        ConfigError: A column differs from the format's, or an option of a format is wrong.
+        KafkaError: The registry does not answer, or its schema cannot be columns.
+    """
+    if not options.formats:
+        return checked_columns(schema), None
+    from pykclient.spark.formats import column_formats, column_types
+
+    found = dict(column_formats(options) if formats is None else formats)
+    for field in schema.fields:
+        names = getattr(field.dataType, "names", None)
+        if field.name in found and names and set(names) < set(found[field.name].field_names):
+            found[field.name] = found[field.name].only(tuple(names))
+    return checked_columns(schema, {**COLUMNS, **column_types(found)}), found
+
+
+def new_read_task(
+    options: ReadOptions, columns: tuple[str, ...], bounds: Bounds | None = None, formats: Formats | None = None
+) -> ReadTask:
     """Return the settings that all tasks of a query with these options share."""
     from pykclient.spark.range_reader import ReadTask
 
@@ -175,6 +202,7 @@ def new_read_task(options: ReadOptions, columns: tuple[str, ...], bounds: Bounds
         fail_on_data_loss=options.fail_on_data_loss,
         bounds=bounds,
         freeze_heap=options.freeze_heap,
+        formats=formats,
     )
 
 
@@ -186,7 +214,7 @@ def input_partitions(
 ) -> list[InputPartition]:
     """Distribute ``ranges`` over tasks: large ranges are split, small ones share a task.
 
-    ``latest`` are the ends of the logs, for a stream: a task of small ranges with a backlog does not read ahead.
+    ``latest`` are the ends of the logs, for a stream: a task with a backlog does not read ahead.
 
     A task costs Spark about 28 ms, more than fetching a thousand records, so few tasks are faster where there is little
     to read. If the user sets the number or size of tasks, ranges do not share tasks (see ``ReadOptions``).
@@ -194,7 +222,7 @@ def input_partitions(
     split = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
     ends = latest or {}
     return [
-        KafkaInputPartition(shared, run, ahead=not are_small(shared) or not _have_backlog(shared, ends))
+        KafkaInputPartition(shared, run, ahead=not _have_backlog(shared, ends))
         for shared in share_tasks(split, options.records_per_task)
     ]
 

@@ -181,7 +181,7 @@ class ConsumerPool:
         return found or PooledConsumer(dict(config), self._new_consumer(config))
 
     def release(self, pooled: PooledConsumer, *, run: str | None = None) -> None:
-        """Keep ``pooled`` for another task: warm for tasks of ``run``, or without an assignment for any task.
+        """Return ``pooled`` to the pool: with its assignment for tasks of ``run``, or without one for any task.
 
         No error of the consumer is raised: it must not fail the task that has just read its ranges.
         """

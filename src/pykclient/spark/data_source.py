@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource
 
 from pykclient.errors import ConfigError
 from pykclient.spark.options import EXACTLY_ONCE, ReadOptions, WriteOptions
-from pykclient.spark.schema import COLUMNS, column_names, ddl
+from pykclient.spark.schema import COLUMNS, ddl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         DataSourceStreamReader,
     )
     from pyspark.sql.types import StructType
+
+    from pykclient.spark.formats import Formats
 
 #: Spark's worker that pushes filters. It is loaded only if filter pushdown is enabled.
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -41,6 +43,9 @@ class KafkaDataSource(DataSource):
     Thread: owner.
     """
 
+    #: The formats of the columns that are decoded, as resolved by ``schema``. Spark pickles them with the instance.
+    _formats: Formats | None = None
+
     @classmethod
     def name(cls) -> str:
         """Return the name of the format. ``kafka`` is reserved for Spark's own source, installed or not."""
@@ -55,12 +60,18 @@ class KafkaDataSource(DataSource):
 
         Raises:
             ConfigError: An option is unknown, missing or wrong; the text names it.
+            KafkaError: A schema registry does not answer, or its schema cannot be columns.
         """
         options: Mapping[str, str] = self.options
         if _PROVIDER in options and not (options := _options_of_table(options)):
             return ddl([name for name in COLUMNS if name != "headers"])
         parsed = _parse_for_either(options)
-        return ddl(column_names(parsed.columns, parsed.include_headers))
+        if not parsed.formats:
+            return ddl(parsed.column_names)
+        from pykclient.spark.formats import column_formats, column_types
+
+        self._formats = column_formats(parsed)
+        return ddl(parsed.column_names, {**COLUMNS, **column_types(self._formats)})
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader for one batch query.
@@ -71,15 +82,16 @@ class KafkaDataSource(DataSource):
         from pykclient.spark.batch_reader import (
             KafkaBatchReader,
             KafkaBatchReaderWithPushdown,
-            checked_columns,
+            checked_formats,
             keeps_filters_apart,
         )
 
-        options, columns = ReadOptions.parse(self.options, streaming=False), checked_columns(schema)
+        options = ReadOptions.parse(self.options, streaming=False)
+        columns, formats = checked_formats(schema, options, self._formats)
         pushes = keeps_filters_apart() if options.push_filters is None else options.push_filters
         # Spark refuses a reader with pushFilters if pushdown is disabled, which is the default.
         kind = KafkaBatchReaderWithPushdown if pushes and _PUSHING in sys.modules else KafkaBatchReader
-        return kind(options, columns)
+        return kind(options, columns, formats)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader for one streaming query. Errors in options and schema are raised on its first use.
@@ -88,7 +100,7 @@ class KafkaDataSource(DataSource):
         """
         from pykclient.spark.stream_reader import KafkaStreamReader
 
-        return KafkaStreamReader(self.options, schema)
+        return KafkaStreamReader(self.options, schema, formats=self._formats)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return a writer for one batch query.

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 #: The prefix of Kafka's own keys.
 KAFKA_PREFIX = "kafka."
+#: The prefix of the keys of a schema registry's client.
+REGISTRY_PREFIX = "schema.registry."
+REGISTRY_OPTIONS = REGISTRY_PREFIX + "*"
 
 #: Options that Spark, its SQL and its streaming writers add to those of a source or sink. They are ignored.
 _SPARKS_OPTIONS = frozenset(
@@ -41,7 +44,7 @@ _TIME_UNITS_US = {
 
 
 class GivenOptions:
-    """The given options by lower-case name, with Kafka's keys apart and without those of Spark.
+    """The given options by lower-case name, with the keys of Kafka and the registry apart and without those of Spark.
 
     ``names`` are the valid options, ``others`` those that are valid elsewhere, as ``use`` says. ``definition`` has
     Kafka's keys. Thread: owner.
@@ -62,6 +65,7 @@ class GivenOptions:
         self._spelling = {name.lower(): name for name in names}
         self.values: dict[str, str] = {}
         self.kafka: dict[str, str] = {}
+        self.registry: dict[str, str] = {}
         given: dict[str, str] = {}
         for name, value in options.items():
             lower = name.lower()
@@ -72,6 +76,8 @@ class GivenOptions:
                 continue
             if lower.startswith(KAFKA_PREFIX):
                 self.kafka[lower.removeprefix(KAFKA_PREFIX)] = str(value)
+            elif lower.startswith(REGISTRY_PREFIX) and REGISTRY_OPTIONS in self._spelling:
+                self.registry[lower.removeprefix(REGISTRY_PREFIX)] = str(value)
             elif lower in self._spelling:
                 self.values[lower] = str(value)
             elif lower not in _SPARKS_OPTIONS:
@@ -79,7 +85,7 @@ class GivenOptions:
 
     def _unknown(self, name: str, others: tuple[str, ...], use: str) -> ConfigError:
         lower = name.lower()
-        if lower in {other.lower() for other in others}:
+        if lower in {other.lower() for other in others} or lower.startswith(REGISTRY_PREFIX):
             return ConfigError(f"option {name!r} has no meaning {use}", key=name)
         if (key := lower.replace("_", ".")) in self.definition.keys:
             return ConfigError(f"unknown option {name!r}; did you mean {KAFKA_PREFIX + key!r}?", key=name)

@@ -8,7 +8,7 @@ are those of Spark's ``KafkaSourceProvider``, with these exceptions:
 - duplicates in JSON, fractions and negative timestamps are refused;
 - consumers have a ``group.id`` only if ``groupIdPrefix`` or ``kafka.group.id`` sets one, as none joins a group.
 
-``columns``, ``filterPushdown``, ``gcFreeze`` and ``minRecordsPerTask`` exist only here.
+``columns``, ``filterPushdown``, ``gcFreeze``, ``minRecordsPerTask`` and those of a schema registry exist only here.
 
 This module is independent of pyspark and of any cluster.
 """
@@ -19,7 +19,7 @@ import contextlib
 import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.config.producer_config import ProducerConfig
@@ -39,8 +39,8 @@ from pykclient.spark.offsets import (
     partition_list,
     partition_numbers,
 )
-from pykclient.spark.option_values import KAFKA_PREFIX, GivenOptions, whole_number
-from pykclient.spark.schema import COLUMNS
+from pykclient.spark.option_values import KAFKA_PREFIX, REGISTRY_OPTIONS, REGISTRY_PREFIX, GivenOptions, whole_number
+from pykclient.spark.schema import BYTES_SUFFIX, COLUMNS, ERROR_SUFFIX
 from pykclient.spark.subscription import Assign, Subscribe, SubscribePattern, Topics
 
 _logger = logging.getLogger(__name__)
@@ -52,9 +52,14 @@ DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60_000
 DEFAULT_NUM_RETRIES = 3
 #: As in Spark's code (KafkaOffsetReaderAdmin); its guide says 10.
 DEFAULT_RETRY_INTERVAL_MS = 1_000
-DEFAULT_RECORDS_PER_TASK = 1_000
+DEFAULT_RECORDS_PER_TASK = 4_000
 
 _TOPIC_OPTIONS = ("assign", "subscribe", "subscribePattern")
+#: The columns that can have a format, and the options of a column's format.
+_FORMATTED = ("key", "value")
+_FORMAT_OPTIONS = ("format", "schema", "subject", "fields")
+_MODES = ("FAILFAST", "PERMISSIVE")
+
 _READ_OPTIONS = (
     *_TOPIC_OPTIONS,
     "startingTimestamp",
@@ -79,6 +84,9 @@ _READ_OPTIONS = (
     "filterPushdown",
     "gcFreeze",
     "minRecordsPerTask",
+    *(f"{column}.{name}" for column in _FORMATTED for name in _FORMAT_OPTIONS),
+    "mode",
+    REGISTRY_OPTIONS,
 )
 _WRITE_OPTIONS = (
     "topic",
@@ -92,7 +100,7 @@ _WRITE_OPTIONS = (
 
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 
-#: The options that only the delivery ``exactly-once`` has.
+#: Options that need ``delivery=exactly-once``.
 _EXACTLY_ONCE_OPTIONS = ("transactionalIdPrefix", "ledgerTopic", "restartBudget")
 
 DEFAULT_LEDGER_TOPIC = "pykclient-spark-ledger"
@@ -129,6 +137,14 @@ _IGNORED = {"auto.include.jmx.reporter": "there is no JMX here, and Kafka 4.0 ha
 _IDLE, _REQUEST_TIMEOUT = "connections.max.idle.ms", "request.timeout.ms"
 
 
+class FormatOptions(NamedTuple):
+    """The options of a column's format: the schema to read by, or its subject, and the fields to decode."""
+
+    schema: str | None
+    subject: str | None
+    fields: tuple[str, ...] | None
+
+
 class ReadOptions:
     """The options of a query that reads. Pickles. Its ``repr`` shows no settings of Kafka, as some are secrets.
 
@@ -140,9 +156,11 @@ class ReadOptions:
         "columns",
         "ending",
         "fail_on_data_loss",
+        "formats",
         "freeze_heap",
         "group_id",
         "include_headers",
+        "is_permissive",
         "max_offsets_per_trigger",
         "max_records_per_partition",
         "max_trigger_delay_ms",
@@ -153,6 +171,7 @@ class ReadOptions:
         "poll_timeout_ms",
         "push_filters",
         "records_per_task",
+        "registry",
         "retry_interval_ms",
         "starting",
         "streaming",
@@ -178,6 +197,7 @@ class ReadOptions:
         self.topics = _topics(given)
         self._read_limits(given)
         self._read_rates(given)
+        self._read_formats(given)
         self._read_columns(given)
         self.fail_on_data_loss: bool = given.boolean("failOnDataLoss", True)
         self.poll_timeout_ms: int = given.time_ms("kafkaConsumer.pollTimeoutMs", DEFAULT_POLL_TIMEOUT_MS)
@@ -239,7 +259,7 @@ class ReadOptions:
         text = given.get("columns")
         if text is None:
             return
-        self.columns = _columns(text)
+        self.columns = _columns(text, (*COLUMNS, *self.added_columns))
         if "includeHeaders" in given and self.include_headers != (_HEADERS in self.columns):
             raise ConfigError(
                 f"includeHeaders is {str(self.include_headers).lower()}, but columns is {', '.join(self.columns)}; "
@@ -247,6 +267,40 @@ class ReadOptions:
                 key="columns",
             )
         self.include_headers = _HEADERS in self.columns
+
+    def _read_formats(self, given: GivenOptions) -> None:
+        """Parse the formats of key and value."""
+        self.registry: dict[str, str] = given.registry
+        self.formats = {column: _format(given, column) for column in _FORMATTED if f"{column}.format" in given}
+        mode = (given.get("mode") or _MODES[0]).strip().upper()
+        if mode not in _MODES:
+            raise ConfigError(f"option mode must be {' or '.join(_MODES)}, not {mode!r}", key="mode")
+        #: True if records that cannot be decoded are null.
+        self.is_permissive = mode == _MODES[1]
+        if not self.formats:
+            others = (f"{column}.{name}" for column in _FORMATTED for name in _FORMAT_OPTIONS)
+            for name in (*others, "mode", *(REGISTRY_PREFIX + key for key in given.registry)):
+                if name in given or name.startswith(REGISTRY_PREFIX):
+                    raise ConfigError(f"option {name} needs value.format or key.format", key=name)
+        elif "url" not in given.registry:
+            raise ConfigError(
+                f"option {REGISTRY_PREFIX}url must be set to the registry's address, such as http://localhost:8081",
+                key=REGISTRY_PREFIX + "url",
+            )
+
+    @property
+    def added_columns(self) -> tuple[str, ...]:
+        """The columns for records that cannot be decoded, with the reason and the bytes."""
+        suffixes = (ERROR_SUFFIX, BYTES_SUFFIX) if self.is_permissive else ()
+        return tuple(name + suffix for name in self.formats for suffix in suffixes)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns to read: the chosen ones, or all, ``headers`` only with ``includeHeaders``."""
+        if self.columns is not None:
+            return self.columns
+        names = tuple(name for name in COLUMNS if name != _HEADERS or self.include_headers)
+        return names + self.added_columns
 
     def log_notes(self) -> None:
         """Log warnings about these options. Call it once per query: options are parsed in several processes."""
@@ -390,14 +444,31 @@ class WriteOptions:
 # --- columns, topics, limits ---------------------------------------------------------------------------------------
 
 
-def _columns(text: str) -> tuple[str, ...]:
-    spelling = {name.lower(): name for name in COLUMNS}
+def _format(given: GivenOptions, column: str) -> FormatOptions:
+    """Return the options of a column's format."""
+    name = f"{column}.format"
+    if (format := (given.get(name) or "").strip().lower()) != "avro":
+        raise ConfigError(
+            f"option {name} must be avro, not {format!r}; decode other formats with DataFrame operations", key=name
+        )
+    schema, subject = given.get(f"{column}.schema"), given.get(f"{column}.subject")
+    if schema is not None and subject is not None:
+        raise ConfigError(f"give one of the options {column}.schema and {column}.subject", key=f"{column}.schema")
+    text = given.get(f"{column}.fields")
+    fields = None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+    if fields == ():
+        raise ConfigError(f"option {column}.fields names no field", key=f"{column}.fields")
+    return FormatOptions(schema, subject, fields)
+
+
+def _columns(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    spelling = {name.lower(): name for name in known}
     names: list[str] = []
     for part in text.split(","):
         name = part.strip()
         if name.lower() not in spelling:
             raise ConfigError(
-                f"option columns must be a comma-separated list of {', '.join(COLUMNS)}; there is no column {name!r}",
+                f"option columns must be a comma-separated list of {', '.join(known)}; there is no column {name!r}",
                 key="columns",
             )
         if spelling[name.lower()] in names:

@@ -7,7 +7,7 @@ transactions leave, are skipped. Lost records are detected.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pykclient.clock import SYSTEM_CLOCK, Clock, Timer
@@ -21,7 +21,6 @@ from pykclient.errors import (
 )
 from pykclient.spark import consumer_pool
 from pykclient.spark.consumer_pool import AnyConsumer, ConsumerPool, PooledConsumer
-from pykclient.spark.ranges import are_small
 from pykclient.spark.schema import SparkBatches
 from pykclient.spark.worker import freeze_heap_once, task_context
 from pykclient.types import TopicPartition
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pykclient.spark.filters import Bounds
+    from pykclient.spark.formats import Formats
     from pykclient.spark.ranges import OffsetRange
 
 _logger = logging.getLogger(__name__)
@@ -43,11 +43,6 @@ MAX_BYTES = 8 * 1024 * 1024
 #: The time limit for skipping records that were fetched here and read by another worker.
 _CATCH_UP_MS = 1000
 
-#: The bytes of each partition in a fetch for small ranges: what lies beyond their ends is dropped.
-_SMALL_FETCH_BYTES = 1024 * 1024
-#: The same in a stream that catches up, whose next micro-batch would fetch the rest again.
-_BACKLOG_FETCH_BYTES = 128 * 1024
-
 #: The time limit for finding the reason why no records arrive.
 _DIAGNOSIS_MS = 10_000
 
@@ -57,12 +52,21 @@ class ReadTask:
 
     ``columns`` are Spark's names in the order of the schema. A task fails if no records arrive for ``poll_timeout_ms``.
     It fails on lost records, too, unless ``fail_on_data_loss`` is off: then it logs a warning and continues after them.
-    Rows with timestamps outside ``bounds`` are left out. ``freeze_heap``: see ``freeze_heap_once``.
+    Rows with timestamps outside ``bounds`` are left out. ``formats`` are those of the columns that are decoded.
+    ``freeze_heap``: see ``freeze_heap_once``.
 
     Thread: any (immutable).
     """
 
-    __slots__ = ("bounds", "columns", "consumer_config", "fail_on_data_loss", "freeze_heap", "poll_timeout_ms")
+    __slots__ = (
+        "bounds",
+        "columns",
+        "consumer_config",
+        "fail_on_data_loss",
+        "formats",
+        "freeze_heap",
+        "poll_timeout_ms",
+    )
 
     def __init__(
         self,
@@ -72,6 +76,7 @@ class ReadTask:
         fail_on_data_loss: bool = True,
         bounds: Bounds | None = None,
         freeze_heap: bool = True,
+        formats: Formats | None = None,
     ) -> None:
         self.consumer_config = dict(consumer_config)
         self.columns = tuple(columns)
@@ -79,6 +84,7 @@ class ReadTask:
         self.fail_on_data_loss = fail_on_data_loss
         self.bounds = bounds
         self.freeze_heap = freeze_heap
+        self.formats = formats
 
     def __repr__(self) -> str:
         return f"ReadTask(columns={','.join(self.columns)})"  # the configuration may contain secrets
@@ -97,8 +103,8 @@ def read_ranges(
 
     ``run`` names the run of a streaming query. After its ranges the consumer continues to fetch for the next
     micro-batch of that run. In a batch (None), and without ``ahead``, it does not, and only keeps its connections. A
-    stream that catches up with small ranges does without: Spark gives partitions to other workers in each micro-batch,
-    and a fetch is many times larger than what the next one reads.
+    stream that catches up does without, because Spark gives partitions to other workers in each micro-batch. The sizes
+    of fetches are estimated so that they end with the ranges (``FetchSizes``).
 
     Raises:
         IllegalStateError: Records of a range are lost, and ``fail_on_data_loss`` is on.
@@ -111,8 +117,7 @@ def read_ranges(
     keeps = run if ahead else None
     for part in _disjoint(ranges):
         partitions = {tp: each.topic_id for tp, each in part.items()}
-        config = _consumer_config(task, part.values(), run, ahead)
-        pooled = pool.acquire(config, partitions, run=keeps, fresh=_is_retry())
+        pooled = pool.acquire(task.consumer_config, partitions, run=keeps, fresh=_is_retry())
         is_reusable = False
         try:
             yield from _RangeReader(task, run, pooled, part, clock).read()
@@ -126,22 +131,6 @@ def read_ranges(
                 pool.release(pooled, run=keeps)
             else:
                 pool.discard(pooled)
-
-
-def _consumer_config(
-    task: ReadTask, ranges: Collection[OffsetRange], run: str | None, ahead: bool
-) -> dict[str, object]:
-    """Return the task's configuration, with smaller fetches for small ranges.
-
-    In a stream that reads ahead, fetches may be larger than the ranges: the rest is for the next micro-batch.
-    """
-    config = task.consumer_config
-    size_bytes = config.get("max.partition.fetch.bytes")
-    small_bytes = _SMALL_FETCH_BYTES if run is None else _BACKLOG_FETCH_BYTES
-    reads_ahead = run is not None and ahead
-    if reads_ahead or not are_small(ranges) or not isinstance(size_bytes, int) or size_bytes <= small_bytes:
-        return config
-    return {**config, "max.partition.fetch.bytes": small_bytes}
 
 
 def _disjoint(ranges: Sequence[OffsetRange]) -> list[dict[TopicPartition, OffsetRange]]:
@@ -198,7 +187,9 @@ class _RangeReader:
         self._ends = {tp: each.end for tp, each in ranges.items()}
         #: Partitions whose records are lost up to the end of the range, which the consumer so has not reached.
         self._skipped: set[TopicPartition] = set()
-        self._spark_batches = SparkBatches(task.columns)
+        self._spark_batches = SparkBatches(
+            task.columns, {name: format.decoder() for name, format in (task.formats or {}).items()}
+        )
         self._columns = self._spark_batches.source_columns
         self._bounds = None if task.bounds is None or not _has_times(task.bounds) else task.bounds
         if self._bounds is not None and "timestamp" not in self._columns:

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
-#: The most offsets of a small range.
-_SMALL_RANGE = 1000
-
-
 class OffsetRange(NamedTuple):
     """The records of one partition with offsets from ``start`` up to, but not including, ``end``. A log may have gaps.
 
@@ -40,11 +36,6 @@ class OffsetRange(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic_partition} [{self.start}, {self.end})"
-
-
-def are_small(ranges: Iterable[OffsetRange]) -> bool:
-    """Return True if each range has so few offsets that a fetch of the usual size would mostly bring other records."""
-    return all(each.size <= _SMALL_RANGE for each in ranges)
 
 
 def split_ranges(

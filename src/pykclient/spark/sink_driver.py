@@ -27,7 +27,18 @@ from pykclient.errors import (
 )
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.spark import transactions as rules
-from pykclient.spark.transactions import ENDED, LOST, UNKNOWN, Entry, Producer, Request, Steps, T, Transaction
+from pykclient.spark.transactions import (
+    ENDED,
+    FORGOTTEN,
+    LOST,
+    UNKNOWN,
+    Entry,
+    Producer,
+    Request,
+    Steps,
+    T,
+    Transaction,
+)
 from pykclient.types import TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -38,14 +49,23 @@ _LEDGER_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20), "
 #: The time within which the ledger's producer completes a transaction of its own.
 _LEDGER_TIMEOUT_MS = 60_000
 
+#: The time to close the ledger's producer, which has nothing left to send.
+_CLOSE_S = 5.0
+
 #: The largest entry, in bytes.
 _MOST_BYTES = 8 << 20
 
 #: The number of records of the ledger that are read at first; then 16 times as many, and so on.
 _FIRST_WINDOW = 64
 
+#: The longest that a fetch waits for records, which are there already.
+_FETCH_WAIT_MS = 10
+
 #: The bound of one wait for the ledger.
 _WAIT_MS = 60_000
+
+#: The bound of the wait for brokers to tell their settings. One may be down while a query starts.
+_LIMITS_MS = 10_000
 
 #: Settings of brokers.
 _TWO_PHASE = "transaction.two.phase.commit.enable"
@@ -67,9 +87,10 @@ class BrokerLimits(NamedTuple):
 
 
 class SinkDriver:
-    """The clients of the driver for one opening, commit or command.
+    """The clients of the driver, for openings, commits and commands.
 
-    ``config`` is the producer's. Thread: owner.
+    ``config`` is the producer's. Each opening, commit or command fences earlier ones, so ``end`` closes the ledger's
+    producer after it. The other clients can be kept for the next one. Thread: owner.
     """
 
     def __init__(self, config: Mapping[str, Any], prefix: str, ledger: str) -> None:
@@ -123,7 +144,7 @@ class SinkDriver:
                 "max.request.size": _MOST_BYTES,
                 "compression.type": "gzip",
             }
-            self._producer = self._clients.enter_context(KafkaProducer[Any, Any](settings))
+            self._producer = KafkaProducer[Any, Any](settings)
             self._producer.init_transactions()
         return Producer(*self._producer.producer_id_and_epoch)
 
@@ -152,7 +173,9 @@ class SinkDriver:
         for each in request.transactions:
             if isinstance(results.failed.get(each.id), _ENDED_BADLY):
                 is_committed = self._is_committed(each)
-                if is_committed is not None:
+                if is_committed is None:
+                    outcomes[each.id] = FORGOTTEN
+                else:
                     outcomes[each.id] = ENDED if is_committed == request.commit else LOST
         return outcomes
 
@@ -215,16 +238,20 @@ class SinkDriver:
             "allow.auto.create.topics": False,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
+            # Other requests wait for a fetch in flight, such as the one that follows the last record.
+            "fetch.max.wait.ms": _FETCH_WAIT_MS,
         }
 
     def broker_limits(self) -> BrokerLimits:
-        """Return what the brokers allow. The principal may lack the permission to ask; then little is known."""
+        """Return what the brokers that respond allow. Little is known if the principal may not ask."""
         brokers = [ConfigResource("broker", str(node.id)) for node in self.admin.describe_cluster().nodes]
-        try:
-            found = self.admin.describe_configs(brokers).all().values()
-        except AuthorizationError:
+        found = self.admin.describe_configs(brokers, timeout_ms=_LIMITS_MS)
+        for error in found.failed.values():
+            if not isinstance(error, (AuthorizationError, KafkaTimeoutError)):
+                raise error
+        if any(isinstance(error, AuthorizationError) for error in found.failed.values()):
             return BrokerLimits(False, None)
-        values = [{key: config.value for key, config in configs.items()} for configs in found]
+        values = [{key: config.value for key, config in configs.items()} for configs in found.succeeded.values()]
         return BrokerLimits(
             bool(values) and all(each.get(_TWO_PHASE) == "true" for each in values),
             min((int(each[_MAX_TIMEOUT] or 0) for each in values if _MAX_TIMEOUT in each), default=None),
@@ -298,7 +325,7 @@ class SinkDriver:
         return not self.admin.describe_topics([self._ledger.topic]).failed
 
     def _create_ledger(self) -> None:
-        if self._producer is not None or self._has_ledger():
+        if self._producer is not None or self._consumer is not None or self._has_ledger():
             return
         created = self.admin.create_topics(
             {self._ledger.topic: {"num_partitions": 1, "replication_factor": -1, "configs": _LEDGER_CONFIG}}
@@ -318,7 +345,20 @@ class SinkDriver:
     def __exit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._clients.close()
+        self.close()
+
+    def end(self) -> None:
+        """Close the ledger's producer, so that the next opening or commit gets a new epoch."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close(_CLOSE_S)
+
+    def close(self) -> None:
+        """Close all clients."""
+        try:
+            self.end()
+        finally:
+            self._clients.close()
 
 
 def _is_open(wanted: Transaction, found: TransactionDescription | None) -> bool:

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.errors import ConfigError, IllegalStateError
-from pykclient.spark.batch_reader import RangesReader, checked_columns, input_partitions, new_read_task
+from pykclient.spark.batch_reader import RangesReader, checked_formats, input_partitions, new_read_task
 from pykclient.spark.offsets import (
     LATEST,
     LATEST_OFFSET,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pykclient.clock import Clock
+    from pykclient.spark.formats import Formats
     from pykclient.spark.offset_reader import KafkaOffsetReader
     from pykclient.spark.offsets import Offsets
     from pykclient.spark.range_reader import ReadTask
@@ -74,9 +75,16 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
     Pickles as what tasks need. Thread: owner, Spark's process for this run of the query.
     """
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        schema: StructType,
+        clock: Clock = SYSTEM_CLOCK,
+        formats: Formats | None = None,
+    ) -> None:
         self._given = options
         self._schema = schema
+        self._formats = formats
         self._clock = clock
         self._run = uuid4().hex  # Spark creates the reader that plans once per run of the query
         self._checked_options: ReadOptions | None = None
@@ -197,7 +205,8 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
     # --- tasks
 
     def _new_task(self) -> ReadTask:
-        return new_read_task(self._options, checked_columns(self._schema))
+        columns, formats = checked_formats(self._schema, self._options, self._formats)
+        return new_read_task(self._options, columns, formats=formats)
 
     # --- parts
 

@@ -7,6 +7,7 @@ what was found. A batch query pickles its only writer.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -39,11 +40,26 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-#: The ledger's producer when this process opened its last batch, by the ledger and the prefix.
-_opened_last: dict[tuple[str, str, str], Producer] = {}
+#: The most queries whose clients a process keeps.
+_MOST_KEPT = 8
 
-#: The limits of the brokers, by the same.
-_limits: dict[tuple[str, str, str], BrokerLimits] = {}
+
+class _Kept:
+    """The state that one of Spark's processes on the driver keeps for the next micro-batch of a query. Thread: owner.
+
+    ``opened`` is the ledger's producer when this process opened its last batch.
+    """
+
+    __slots__ = ("driver", "limits", "opened")
+
+    def __init__(self, driver: SinkDriver) -> None:
+        self.driver = driver
+        self.limits: BrokerLimits | None = None
+        self.opened: Producer | None = None
+
+
+#: By the ledger, the prefix and the configuration; the one that was used last comes last.
+_kept: dict[tuple[str, ...], _Kept] = {}
 
 
 class TransactionMessage(WriterCommitMessage):
@@ -72,19 +88,14 @@ class _ExactlyOnce(Writing):
     def __getstate__(self) -> dict[str, Any]:
         """Open the batch: Spark pickles the writer for the tasks. Raises KafkaError if that is not possible."""
         if self._opened is None:
-            options = self._options
-            place = (str(self._config["bootstrap.servers"]), options.ledger_topic, options.transactional_id_prefix)
-            with self._driver() as driver:
-                if place not in _limits:
-                    _limits[place] = driver.broker_limits()
-                limits = _limits[place]
-                self._two_phase = limits.two_phase_commit
-                _check_timeout(
-                    self._config, options.restart_budget_ms, limits.transaction_max_timeout_ms, self._two_phase
-                )
-                self._opened = driver.run(open_batch(self._owner(None), _opened_last.get(place)))
-            if self._opened.producer is not None:
-                _opened_last[place] = self._opened.producer
+            budget_ms = self._options.restart_budget_ms
+            with self._clients() as kept:
+                if kept.limits is None:
+                    kept.limits = kept.driver.broker_limits()
+                self._two_phase = kept.limits.two_phase_commit
+                _check_timeout(self._config, budget_ms, kept.limits.transaction_max_timeout_ms, self._two_phase)
+                self._opened = kept.driver.run(open_batch(self._owner(None), kept.opened))
+                kept.opened = self._opened.producer
         return self.__dict__
 
     def _owner(self, query: str | None) -> Owner:
@@ -92,6 +103,23 @@ class _ExactlyOnce(Writing):
 
     def _driver(self) -> SinkDriver:
         return SinkDriver(self._config, self._options.transactional_id_prefix, self._options.ledger_topic)
+
+    @contextlib.contextmanager
+    def _clients(self) -> Iterator[_Kept]:
+        """Yield the clients of the query's last micro-batch in this process, or new ones. After an error close them."""
+        options = self._options
+        settings = (f"{key}={value}" for key, value in sorted(self._config.items()))
+        place = (options.ledger_topic, options.transactional_id_prefix, options.checkpoint, *settings)
+        kept = _kept.pop(place, None) or _Kept(self._driver())
+        try:
+            yield kept
+            kept.driver.end()
+        except BaseException:
+            kept.driver.close()
+            raise
+        _kept[place] = kept
+        while len(_kept) > _MOST_KEPT:
+            _kept.pop(next(iter(_kept))).driver.close()
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> TransactionMessage:
         opened, attempt, options = self._opened, task_attempt(), self._options
@@ -120,17 +148,17 @@ class _ExactlyOnce(Writing):
         number = opened.entry.done + 1 if batch is None else batch
         transactions = [result.transaction for result in results if result.transaction is not None]
         repeated = [result.repeated for result in results if result.repeated is not None]
-        with self._driver() as driver:
+        with self._clients() as kept:
             owner = self._owner(results[0].query)
-            driver.run(commit_batch(opened, owner, number, transactions, sum(repeated) if repeated else None))
+            kept.driver.run(commit_batch(opened, owner, number, transactions, sum(repeated) if repeated else None))
         rows = sum(transaction.rows for transaction in transactions)
         _logger.info("Batch %d to Kafka is committed: %d rows by %d tasks", number, rows, len(transactions))
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         results = [message for message in messages if isinstance(message, TransactionMessage)]
         transactions = [result.transaction for result in results if result.transaction is not None]
-        with self._driver() as driver:
-            driver.run(abort_batch(transactions, begun=len(results) == len(messages)))
+        with self._clients() as kept:
+            kept.driver.run(abort_batch(transactions, begun=len(results) == len(messages)))
 
 
 class TransactionalWriter(_ExactlyOnce, DataSourceArrowWriter):

@@ -52,7 +52,8 @@ MOVES: Final[Mapping[str | None, frozenset[str]]] = {
 #: Text that ends errors after which a person must decide.
 _FORGET = "`pykclient spark-transactions forget` removes the entry of a query that is gone for good"
 
-#: The most ranges of offsets in an entry. Records of a topic are limited in size.
+#: The most ranges of offsets in an entry, as records of a topic are limited in size. Beyond it, each transaction keeps
+#: one range, which suffices to find out later whether it was committed.
 _MOST_RANGES = 5_000
 
 #: The most transactions that an error names.
@@ -84,7 +85,18 @@ class Transaction(NamedTuple):
             for topic, partitions in self.offsets.items()
             for partition, (first, last) in partitions.items()
         ]
+        known = sum(last - first + 1 for partitions in self.offsets.values() for first, last in partitions.values())
+        if places and known < self.rows:
+            places.append("and in partitions that the ledger does not name")
         return f"{self.id} ({self.rows} rows{': ' if places else ''}{', '.join(places)})"
+
+
+def _all_ranges(offsets: Mapping[str, Mapping[str, Sequence[int]]]) -> Mapping[str, Mapping[str, Sequence[int]]]:
+    return offsets
+
+
+def _first_range(offsets: Mapping[str, Mapping[str, Sequence[int]]]) -> Mapping[str, Mapping[str, Sequence[int]]]:
+    return {topic: dict([next(iter(partitions.items()))]) for topic, partitions in list(offsets.items())[:1]}
 
 
 class Owner(NamedTuple):
@@ -114,7 +126,7 @@ class Entry(NamedTuple):
     transactions: tuple[Transaction, ...] = ()
 
     def move(self, state: str, **changes: Any) -> Entry:
-        """Return the entry that follows. Raises IllegalStateError if the table of moves does not have it."""
+        """Return the next entry. Raises IllegalStateError if the table of moves does not allow it."""
         if state not in MOVES[self.state]:
             raise IllegalStateError(f"the ledger cannot go from {self.state} to {state}")
         return self._replace(state=state, **changes)
@@ -122,6 +134,7 @@ class Entry(NamedTuple):
     def as_bytes(self) -> bytes:
         """Return the value of the ledger's record."""
         ranges = sum(len(partitions) for one in self.transactions for partitions in one.offsets.values())
+        kept = _all_ranges if ranges <= _MOST_RANGES else _first_range
         return json.dumps(
             {
                 "version": 1,
@@ -133,15 +146,14 @@ class Entry(NamedTuple):
                 "rows": self.rows,
                 "opened": self.opened,
                 "transactions": [
-                    [each.id, *each.producer, each.rows, each.offsets if ranges <= _MOST_RANGES else {}]
-                    for each in self.transactions
+                    [each.id, *each.producer, each.rows, kept(each.offsets)] for each in self.transactions
                 ],
             }
         ).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes) -> Entry:
-        """Parse the value of a record. Raises KafkaError if it has another form, as that of a later version."""
+        """Parse the value of a record. Raises KafkaError if it is malformed or of a later version."""
         try:
             found = json.loads(value)
             if found["version"] != 1 or found["state"] not in MOVES:
@@ -168,25 +180,25 @@ class Entry(NamedTuple):
 
 
 class Request:
-    """Base of what the driver asks for."""
+    """Base class of the driver's requests."""
 
     __slots__ = ()
 
 
 class Fence(Request):
-    """Get a new epoch for the ledger's producer, which fences all earlier ones. Answer: Producer."""
+    """Get a new epoch for the ledger's producer, which fences all earlier ones. Result: Producer."""
 
     __slots__ = ()
 
 
 class Read(Request):
-    """Read the query's last entry. Answer: Entry or None."""
+    """Read the query's last entry. Result: Entry or None."""
 
     __slots__ = ()
 
 
 class Write(Request):
-    """Write an entry, with the producer that ``Fence`` has started. Answer: its Producer from now on."""
+    """Write an entry with the producer that ``Fence`` has started. Result: the Producer for later writes."""
 
     __slots__ = ("entry",)
 
@@ -195,7 +207,7 @@ class Write(Request):
 
 
 class End(Request):
-    """Commit or abort transactions. Answer: one of the outcomes below for each transactional id."""
+    """Commit or abort transactions. Result: one of the outcomes below for each transactional id."""
 
     __slots__ = ("commit", "transactions")
 
@@ -205,7 +217,7 @@ class End(Request):
 
 
 class FindEnded(Request):
-    """Find the transactions that are not open any more. Answer: the set of their transactional ids."""
+    """Find the transactions that are no longer open. Result: the set of their transactional ids."""
 
     __slots__ = ("transactions",)
 
@@ -214,15 +226,17 @@ class FindEnded(Request):
 
 
 class AbortOpen(Request):
-    """Abort all open transactions of the query's tasks. Answer: the number of them."""
+    """Abort all open transactions of the query's tasks. Result: their number."""
 
     __slots__ = ()
 
 
-#: Outcomes of ``End``: it has ended in this way, now or before; it was ended in the other way; that is not known.
+#: Outcomes of ``End``: it has ended in this way, now or before; it was ended in the other way; that is not known now;
+#: or cannot be known any more, as neither its coordinator nor its first row is there to tell.
 ENDED: Final = "ended"
 LOST: Final = "lost"
 UNKNOWN: Final = "unknown"
+FORGOTTEN: Final = "forgotten"
 
 
 # --- the driver ------------------------------------------------------------------------------------------------------
@@ -238,13 +252,15 @@ class Opened(NamedTuple):
 def open_batch(owner: Owner, clean_since: Producer | None = None) -> Steps[Opened]:
     """Prepare the ledger for the tasks of a batch.
 
-    ``clean_since`` is the producer that this process opened its last batch with. If that batch is done, nothing was
-    opened since, so that there is nothing to abort.
+    ``clean_since`` is the producer that this process opened its last batch with; None in a restart. If that batch is
+    done, nothing was opened since, so that there is nothing to abort.
 
     Raises:
         KafkaError: The prefix belongs to another query, or an earlier batch is torn or cannot be finished now.
     """
-    entry: Entry | None = yield Read()
+    entry: Entry | None = None
+    if clean_since is None:
+        entry = yield Read()  # first, so that another query is not fenced
     if entry is not None and entry.owner.checkpoint != owner.checkpoint:
         if not entry.owner.query or not owner.checkpoint or not entry.owner.checkpoint:
             raise _taken(entry)
@@ -261,6 +277,8 @@ def open_batch(owner: Owner, clean_since: Producer | None = None) -> Steps[Opene
     if entry is None:
         entry = Entry(CLAIMED, owner)
         producer = yield Write(entry)
+    elif entry.owner.checkpoint != owner.checkpoint:
+        raise _taken(entry)
     elif entry.state == TORN:
         raise _torn(entry)
     elif entry.state == DECIDED:
@@ -270,16 +288,26 @@ def open_batch(owner: Owner, clean_since: Producer | None = None) -> Steps[Opene
     return Opened(producer, entry)
 
 
-def finish(entry: Entry) -> Steps[tuple[Entry, Producer]]:
-    """Commit a decided batch, and return the entry and the producer that follow.
+def finish(entry: Entry, forgotten: str | None = None) -> Steps[tuple[Entry, Producer]]:
+    """Commit a decided batch, and return the next entry and producer.
 
-    The entry is DONE; or REVERTED, if all of its transactions were aborted, because they had timed out.
+    The entry is DONE; or REVERTED, if all of its transactions were aborted, because they had timed out. ``forgotten``
+    is what a person takes FORGOTTEN transactions for: ENDED or LOST.
 
     Raises:
         KafkaError: Some transactions could not be ended now, so that this must be repeated; or some were committed and
             others aborted, which is recorded.
     """
     outcomes: Mapping[str, str] = yield End(entry.transactions, True)
+    if forgotten is not None:
+        outcomes = {id: forgotten if outcome == FORGOTTEN else outcome for id, outcome in outcomes.items()}
+    gone = [each for each in entry.transactions if outcomes[each.id] == FORGOTTEN]
+    if gone:
+        raise KafkaError(
+            f"batch {entry.batch} is decided, but nobody can tell whether {len(gone)} of its {len(entry.transactions)} "
+            f"transactions were committed, because their rows were deleted since: {_named(gone)}. `pykclient "
+            "spark-transactions commit --deleted-rows committed` (or aborted) goes on as you say"
+        )
     unknown = [each for each in entry.transactions if outcomes[each.id] == UNKNOWN]
     lost = [each for each in entry.transactions if outcomes[each.id] == LOST]
     if unknown:
@@ -323,11 +351,12 @@ def commit_batch(
             f"another driver has opened a batch with the same transactionalIdPrefix since batch {batch} was opened. "
             "Nothing of this batch is committed. Run the query only once"
         )
-    entry: Entry | None = yield Read()
-    if entry is None or entry != opened.entry:
+    # If this producer follows the one that opened the batch, nobody has written to the ledger in between.
+    if opened.producer is None and (yield Read()) != opened.entry:
         raise KafkaError(
             f"the ledger has changed since batch {batch} was opened, so another driver runs. Nothing of it is committed"
         )
+    entry = opened.entry
     ended: set[str] = yield FindEnded(transactions)
     if ended:
         rest = [each for each in transactions if each.id not in ended]
@@ -359,11 +388,11 @@ def abort_batch(transactions: Sequence[Transaction], *, begun: bool) -> Steps[No
         yield End(transactions, False)
 
 
-def settle(entry: Entry, commit: bool) -> Steps[Entry]:
-    """End what a driver has left behind, at the request of a person, and return the last entry.
+def settle(entry: Entry, commit: bool, forgotten: str | None = None) -> Steps[Entry]:
+    """Settle the transactions that a dead driver has left, and return the last entry. For operators.
 
     A decided batch can only be committed. A torn one becomes done (``commit``), or is repeated, and its other
-    transactions are then written twice.
+    transactions are then written twice. ``forgotten``: see ``finish``.
 
     Raises:
         KafkaError: The batch is decided, and was to be aborted.
@@ -378,7 +407,7 @@ def settle(entry: Entry, commit: bool) -> Steps[Entry]:
     if found is None or found != entry:
         raise KafkaError("the ledger has changed in the meantime, so the query runs. Stop it first")
     if entry.state == DECIDED:
-        entry, _ = yield from finish(entry)
+        entry, _ = yield from finish(entry, forgotten)
     elif entry.state == TORN:
         done = entry.batch if commit else entry.done
         entry = entry.move(DONE if commit else REVERTED, done=done, rows=0, transactions=())
@@ -405,15 +434,18 @@ def _taken(entry: Entry) -> KafkaError:
 
 
 def _torn(entry: Entry) -> KafkaError:
-    named = "; ".join(str(each) for each in entry.transactions[:_MOST_NAMED])
-    more = len(entry.transactions) - _MOST_NAMED
     return KafkaError(
         f"batch {entry.batch} is committed in part: its transactions were aborted by the brokers, after "
         "transaction.timeout.ms, before all of them could be committed. Missing are the rows of "
-        f"{named}{f'; and {more} more' if more > 0 else ''}, which consumers with read_uncommitted still see. "
+        f"{_named(entry.transactions)}, which consumers with read_uncommitted still see. "
         "`pykclient spark-transactions list` shows them all. Write them again, and have the query go on after the "
         "batch (`spark-transactions commit`), or have it repeat the whole batch (`spark-transactions abort`)"
     )
+
+
+def _named(transactions: Sequence[Transaction]) -> str:
+    more = len(transactions) - _MOST_NAMED
+    return "; ".join(map(str, transactions[:_MOST_NAMED])) + (f"; and {more} more" if more > 0 else "")
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------
@@ -423,7 +455,7 @@ REPEATS: Final = "repeats"
 
 
 def task_role(opened: Opened, query: str | None, batch: int) -> str:
-    """Return whether the task of a micro-batch WRITES its rows, or REPEATS a batch that is done.
+    """Return whether a task of a micro-batch WRITES its rows, or REPEATS a completed batch.
 
     Raises:
         KafkaError: The prefix belongs to another query, or the checkpoint is older than the ledger.

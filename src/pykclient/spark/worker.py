@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 def task_context() -> tuple[int, int]:
-    """Return partition and attempt of the current task, both counted from 0; (0, 0) outside of tasks."""
+    """Return the partition and attempt of the current task, both counted from 0; (0, 0) outside of tasks."""
     module = sys.modules.get("pyspark.taskcontext")
     context = None if module is None else module.TaskContext.get()
     return (0, 0) if context is None else (context.partitionId(), context.attemptNumber())

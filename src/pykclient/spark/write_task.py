@@ -109,7 +109,7 @@ class KafkaWriteTask:
 
 
 def by_topic(batch: pa.RecordBatch, rows_before: int = 0) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield each topic in the column of that name with its rows, in order, without columns that are not written.
+    """Yield each topic with its rows, in order, without columns that are not written.
 
     ``rows_before`` is the number of rows before the batch, for the error.
 

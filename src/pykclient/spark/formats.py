@@ -1,0 +1,191 @@
+"""Keys and values that a schema registry has schemas of, as typed columns.
+
+The driver resolves the schema to read by, once per ``load()``. Tasks ask the registry for the schemas that records were
+written with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from pykclient.errors import ConfigError, SerializationError
+from pykclient.schema_registry.columns import avro_columns
+from pykclient.schema_registry.schema_registry_client import SchemaRegistryClient
+from pykclient.schema_registry.schemas import Schema
+from pykclient.spark.option_values import REGISTRY_PREFIX
+from pykclient.spark.schema import BYTES_SUFFIX, ERROR_SUFFIX, ColumnDecoder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pykclient.spark.options import FormatOptions, ReadOptions
+
+#: The workers of a machine mostly use one registry.
+_MOST_CLIENTS = 8
+
+Registry = tuple[tuple[str, str], ...]
+
+
+class ColumnFormat(NamedTuple):
+    """The decoding of a column of bytes. Pickles. Its ``repr`` shows no settings of the registry.
+
+    ``type`` is Spark's Arrow type of the column. ``fields`` are those to decode; None means all.
+    """
+
+    schema: Schema
+    fields: tuple[str, ...] | None
+    type: pa.DataType
+    is_permissive: bool
+    registry: Registry
+
+    def __repr__(self) -> str:
+        return f"ColumnFormat({self.type})"
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """The names of the fields, if it is a record."""
+        import pyarrow as pa
+
+        return tuple(field.name for field in self.type) if pa.types.is_struct(self.type) else ()
+
+    def only(self, names: tuple[str, ...]) -> ColumnFormat:
+        """Return the format that decodes only these fields of the ones that it decodes."""
+        import pyarrow as pa
+
+        type = pa.struct([field for field in self.type if field.name in names])
+        return self._replace(fields=names, type=type)
+
+    def decoder(self) -> ColumnDecoder:
+        """Return a decoder for one task."""
+        mode = "keep" if self.is_permissive else "raise"
+        found = avro_columns(_client(self.registry), self.schema, self.fields, mode)
+        found.advice = "Set the option mode to PERMISSIVE to get null instead of it"
+        return ColumnDecoder(found, self.type)
+
+
+Formats = Mapping[str, ColumnFormat]
+
+
+@lru_cache(maxsize=_MOST_CLIENTS)
+def _client(settings: Registry) -> SchemaRegistryClient:
+    """Return the client of this process for a registry, with the schemas that it has read so far."""
+    return _new_client(settings)
+
+
+def _new_client(settings: Registry) -> SchemaRegistryClient:
+    try:
+        return SchemaRegistryClient(dict(settings))
+    except ConfigError as error:
+        raise ConfigError(f"a {REGISTRY_PREFIX}* option is wrong: {error}", key=error.key) from None
+
+
+def column_formats(options: ReadOptions) -> dict[str, ColumnFormat]:
+    """Return the formats of the columns that the options name.
+
+    Raises:
+        ConfigError: The subject of a column is not known, or the settings of the registry are wrong.
+        SchemaRegistryError: The registry does not answer, or does not know the subject.
+        SerializationError: It is no Avro schema, or cannot be columns.
+    """
+    settings = tuple(sorted(options.registry.items()))
+    with _new_client(settings) as registry:  # a client that has no subject's latest schema yet
+        return {
+            column: _column_format(options, column, given, registry, settings)
+            for column, given in options.formats.items()
+        }
+
+
+def _column_format(
+    options: ReadOptions, column: str, given: FormatOptions, registry: SchemaRegistryClient, settings: Registry
+) -> ColumnFormat:
+    if given.schema is not None:
+        schema = Schema(given.schema)
+    else:
+        subject = given.subject or _subject(options, column)
+        schema = registry.get_latest_version(subject).schema
+        if (schema.schema_type or "AVRO") != "AVRO":
+            raise SerializationError(
+                f"the latest schema of the subject {subject} is of type {schema.schema_type}, and the option "
+                f"{column}.format is avro"
+            )
+    type = _spark_type(avro_columns(registry, schema, given.fields).arrow_type())
+    return ColumnFormat(schema, given.fields, type, options.is_permissive, settings)
+
+
+def _subject(options: ReadOptions, column: str) -> str:
+    """Return the subject of the topic that is read. Raises ConfigError if there may be several topics."""
+    names: tuple[str, ...] = getattr(options.topics, "names", ())
+    if len(names) != 1:
+        raise ConfigError(
+            f"the option {column}.format needs {column}.subject or {column}.schema, as the query may read several "
+            f"topics ({options.topics.description})",
+            key=f"{column}.subject",
+        )
+    return f"{names[0]}-{column}"
+
+
+def _spark_type(of: pa.DataType) -> pa.DataType:
+    """Return the type in Spark's Arrow batches of a type of ``AvroColumns``: that of Spark's own ``from_avro``.
+
+    Only unions of several types differ: their fields have the names that ``AvroColumns`` gives them.
+    """
+    import pyarrow as pa
+
+    kinds = pa.types
+    if kinds.is_struct(of):
+        return pa.struct([pa.field(field.name, _spark_type(field.type)) for field in of])
+    if kinds.is_list(of):
+        return pa.list_(pa.field("element", _spark_type(of.value_type)))
+    if kinds.is_map(of):
+        return pa.map_(pa.string(), _spark_type(of.item_type))
+    if kinds.is_dictionary(of):
+        return pa.string()
+    if kinds.is_fixed_size_binary(of):
+        return pa.binary()
+    if kinds.is_time(of):
+        return pa.int32() if kinds.is_time32(of) else pa.int64()
+    if kinds.is_timestamp(of):
+        return pa.int64() if of.unit == "ns" else pa.timestamp("us", of.tz)
+    return of
+
+
+_NAMES = {
+    "bool": "boolean",
+    "int32": "int",
+    "int64": "bigint",
+    "float": "float",
+    "double": "double",
+    "binary": "binary",
+    "string": "string",
+    "date32[day]": "date",
+    "timestamp[us, tz=UTC]": "timestamp",
+    "timestamp[us]": "timestamp_ntz",
+    "null": "void",
+}
+
+
+def type_ddl(of: pa.DataType) -> str:
+    """Return the DDL of a type that ``_spark_type`` returns."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(of):
+        return f"struct<{', '.join(f'`{field.name}`: {type_ddl(field.type)}' for field in of)}>"
+    if pa.types.is_list(of):
+        return f"array<{type_ddl(of.value_type)}>"
+    if pa.types.is_map(of):
+        return f"map<string, {type_ddl(of.item_type)}>"
+    if pa.types.is_decimal(of):
+        return f"decimal({of.precision},{of.scale})"
+    return _NAMES[str(of)]
+
+
+def column_types(formats: Formats) -> dict[str, str]:
+    """Return the DDL of the columns that formats change or add."""
+    types: dict[str, str] = {}
+    for name, format in formats.items():
+        types[name] = type_ddl(format.type)
+        if format.is_permissive:
+            types[name + ERROR_SUFFIX], types[name + BYTES_SUFFIX] = "string", "binary"
+    return types
