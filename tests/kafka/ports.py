@@ -36,6 +36,15 @@ class PortReservations:
                 return candidate
         raise OSError(f"no free port of 127.0.0.1 among 200 between {_RANGE.start} and {_RANGE.stop}")
 
+    def take_two(self) -> int:
+        """Reserve two neighbouring free ports; return the first. Raises OSError if all that were tried are in use."""
+        for candidate in random.sample(_RANGE[:-1], 200):
+            if self._try(candidate):
+                if self._try(candidate + 1):
+                    return candidate
+                self._locks.pop().close()
+        raise OSError("no two neighbouring ports of 127.0.0.1 are free among 200 that were tried")
+
     def _try(self, port: int) -> bool:
         file = Path(self._folder, str(port)).open("w")  # noqa: SIM115 - held until close()
         try:

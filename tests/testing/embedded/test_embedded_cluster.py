@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -10,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
-from pykclient import testing as public
+from pykclient import KafkaConsumer, KafkaProducer, TopicPartition, testing as public
 from pykclient.errors import (
     ConfigError,
     IllegalArgumentError,
@@ -52,7 +52,7 @@ def values(cluster: EmbeddedCluster, topic_partition: TopicPartition = ORDERS) -
 # --- life -------------------------------------------------------------------------------------------------------------
 
 
-def test_it_leaves_nothing_behind() -> None:
+def test_closed_clusters_leave_no_threads_or_files() -> None:
     def open_files() -> int:
         return len(list(Path("/proc/self/fd").iterdir())) if os.path.isdir("/proc/self/fd") else 0
 
@@ -81,7 +81,7 @@ def test_many_at_a_time_know_nothing_of_each_other() -> None:
             cluster.close()
 
 
-def test_it_starts_once_and_can_be_closed_twice() -> None:
+def test_cluster_starts_once_and_closes_twice() -> None:
     cluster = EmbeddedCluster()
     assert repr(cluster) == "<EmbeddedCluster not running>"
     with pytest.raises(IllegalStateError, match="does not run; use it in a with statement"):
@@ -99,9 +99,8 @@ def test_it_starts_once_and_can_be_closed_twice() -> None:
 
 def test_ports_in_a_row() -> None:
     ports = PortReservations()
-    first = ports.take()
-    ports.close()
-    with EmbeddedCluster(2, port=first) as cluster:
+    first = ports.take_two()  # other test processes stay away from both until the end
+    with contextlib.closing(ports), EmbeddedCluster(2, port=first) as cluster:
         assert cluster.bootstrap_servers == f"127.0.0.1:{first},127.0.0.1:{first + 1}"
         with (
             pytest.raises(OSError, match=rf"cannot listen at 127\.0\.0\.1:{first}: .*in use"),
