@@ -14,7 +14,15 @@ import examples
 from tests.support.any_kafka import AnyKafka
 
 FOLDER = Path(examples.__file__).parent
-TESTED_ELSEWHERE = {"fastapi_orders", "health", "exactly_once", "flights", "service", "two_phase_commit"}
+TESTED_ELSEWHERE = {
+    "fastapi_orders",
+    "faststream_orders",
+    "health",
+    "exactly_once",
+    "flights",
+    "service",
+    "two_phase_commit",
+}
 NO_EXAMPLES = {"__init__", "clusters", "options"}
 
 WARNS = {"callbacks_and_errors"}  # logs warnings about an invalid topic

@@ -41,7 +41,7 @@ def flight(number: int, carrier: str = "UA", aircraft: str = "N1", delay: int | 
     return Flight(number, carrier, aircraft, delay, "2013-01-01T10:00:00Z")
 
 
-def test_what_two_readers_tally_is_what_one_would() -> None:
+def test_merged_tallies_equal_the_tally_of_one_reader() -> None:
     merged = tally(flight(0), flight(2, delay=None))
     merged.merge(tally(flight(1, "AA", "N2", -4)))
     merged.check(tally(flight(0), flight(1, "AA", "N2", -4), flight(2, delay=None)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import prometheus_client
 import pytest
 
 import examples
-import pykclient
 from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.config.producer_config import ProducerConfig
@@ -90,24 +88,6 @@ def test_prometheus_gets_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     with EmbeddedCluster() as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         producer.send("t", b"value").get(10)
         assert b"kafka_producer_record_send_total{client_id=" in prometheus_client.generate_latest(registry)
-
-
-def test_opentelemetry_traces_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    with EmbeddedCluster() as cluster:
-        settings = {"bootstrap_servers": cluster.bootstrap_servers}
-        monkeypatch.setattr(pykclient, "KafkaProducer", partial(KafkaProducer, **settings))
-        monkeypatch.setattr(
-            pykclient, "KafkaConsumer", partial(KafkaConsumer, auto_offset_reset="earliest", **settings)
-        )
-        names: dict[str, Any] = {}
-        exec(snippet("KafkaInstruments"), names)
-        with names["producer"] as producer, names["consumer"] as consumer:
-            producer.send("orders", b"value", headers=[("own", b"1")]).get(10)
-            while not (records := consumer.poll(100)):
-                pass
-        ((record,),) = records.values()
-        assert ("own", b"1") in record.headers
-        names["context_of"](record.headers)
 
 
 def test_the_loop_ends_on_sigterm() -> None:

@@ -1,0 +1,58 @@
+"""examples/faststream_orders.py runs on FastStream, with this package in the place of aiokafka."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import examples
+from pykclient import KafkaConsumer, KafkaProducer
+from pykclient.testing import EmbeddedCluster
+
+pytest.importorskip("faststream")
+
+
+def test_a_faststream_service_writes_a_shipment_for_each_order() -> None:
+    with EmbeddedCluster() as cluster:
+        for topic in ("orders", "shipments"):
+            cluster.create_topic(topic, partitions=1)
+        program = (
+            "-m",
+            "pykclient.alias",
+            "aiokafka",
+            "--",
+            "-m",
+            "faststream",
+            "run",
+            "examples.faststream_orders:app",
+        )
+        service = subprocess.Popen(
+            [sys.executable, *program],
+            cwd=Path(examples.__file__).parents[1],
+            env={**os.environ, "BOOTSTRAP_SERVERS": cluster.bootstrap_servers},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+                producer.send("orders", b'{"id": 7, "address": "London"}').get(10)
+            with KafkaConsumer(
+                "shipments",
+                bootstrap_servers=cluster.bootstrap_servers,
+                auto_offset_reset="earliest",
+                consumer_timeout_ms=20_000,
+            ) as consumer:
+                record = next(consumer, None)
+            clients = {request.client_id for request in cluster.requests_of("JoinGroup")}
+        finally:
+            service.terminate()
+            output, _ = service.communicate(timeout=30)
+        assert record is not None, output
+        assert json.loads(record.value or b"") == {"order": 7, "to": "London"}
+        assert len(clients) == 1, output
