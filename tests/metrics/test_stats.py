@@ -19,6 +19,7 @@ from pykclient.metrics.stats import (
     Min,
     Rate,
     SampledStat,
+    SampledTally,
     SimpleRate,
     Tally,
     Value,
@@ -137,3 +138,30 @@ def test_stats_equal_javas() -> None:
     assert len(java) == len(expected) > 400
     for ours, theirs in zip(expected, java, strict=True):
         assert ours == pytest.approx(theirs, nan_ok=True, rel=1e-12)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2_500), st.integers(-5, 5)), max_size=20),
+    st.integers(0, 4_000),
+    st.integers(1, 3),
+    st.sampled_from([3, 1 << 62]),
+)
+def test_sampled_tally_equals_average_and_extremes_of_sampled_stats(
+    steps: list[tuple[int, int]], later_ms: int, samples: int, event_window: int
+) -> None:
+    config = MetricConfig(samples=samples, time_window_ms=1_000, event_window=event_window)
+    average, largest, smallest, sampled = Avg(), Max(), Min(), SampledTally()
+    now_ms = 0
+    for pause_ms, value in steps:
+        now_ms += pause_ms
+        sampled.record(config, value, now_ms)
+        for stat in (average, largest, smallest):
+            stat.record(config, Tally.of(value), now_ms)
+    now_ms += later_ms
+    tally = sampled.tally(config, now_ms)
+    if tally.count:
+        assert average.measure(config, now_ms) == pytest.approx(tally.total / tally.count)
+        assert (largest.measure(config, now_ms), smallest.measure(config, now_ms)) == (tally.largest, tally.smallest)
+    else:
+        assert math.isnan(average.measure(config, now_ms))
+    assert sampled.tally(config, now_ms).count == tally.count  # reading changes nothing

@@ -145,7 +145,7 @@ class ConsumerComponents:
         )
         self.metadata = metadata or ConsumerMetadata(config, self.subscriptions, self.log_context, rng=rng)
         self.api_versions = api_versions = ApiVersions()
-        fetch_metrics = FetchMetricsManager(self.metrics)
+        fetch_metrics = FetchMetricsManager(self.metrics, isolation_level=fetch_config.isolation_level)
         if kafka_client is None:
             kafka_client = consumer_network_client(
                 config,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pykclient import errors
@@ -218,8 +217,8 @@ class FetchCollector:
             self._last_taken = completed
             if self._sampled_ms is None:
                 self._sampled_ms = self._clock.now_ms()
-            lag_and_lead = partial(subscriptions.lag_and_lead, tp, self._config.isolation_level)
-            self._metrics_manager.record_partition(tp, lag_and_lead, self._sampled_ms)
+            lag, lead = subscriptions.lag_and_lead(tp, self._config.isolation_level)
+            self._metrics_manager.record_partition(tp, lag, lead, self._sampled_ms)
         return True
 
     def initialize(self, completed: CompletedFetch) -> CompletedFetch | None:

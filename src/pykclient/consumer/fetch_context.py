@@ -5,14 +5,17 @@ Java: FetchUtils, FetchMetricsManager, FetchMetricsAggregator, FetchMetricsRegis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from pykclient.consumer.fetch_config import READ_UNCOMMITTED
 from pykclient.metrics import Metrics, Sensor
-from pykclient.metrics.kafka_metric import MetricName
-from pykclient.metrics.stats import Avg, Max, MeasurableStat, Meter, Min, Tally, WindowedCount
+from pykclient.metrics.kafka_metric import KafkaMetric, MetricConfig, MetricName
+from pykclient.metrics.stats import Avg, Max, Meter, Min, SampledTally, Tally, WindowedCount
+from pykclient.reentry import HERE
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -152,26 +155,137 @@ _DESCRIPTIONS = {
     "records-lead-avg": "Average lead of the partition, in records",
     "preferred-read-replica": "Id of the replica that the partition is fetched from, or -1 for its leader",
 }
-_PARTITION_METRICS = (
-    "records-lag",
-    "records-lag-max",
-    "records-lag-avg",
-    "records-lead",
-    "records-lead-min",
-    "records-lead-avg",
-    "preferred-read-replica",
-)
+_NAN: Final = float("nan")
 
 
-class _PartitionMetrics:
-    """The name of a partition's first metric, and its sensors once there are samples. Thread: application."""
+class _PartitionSamples:
+    """The samples of a partition's lag and lead; None before the first one. Thread: owner."""
 
-    __slots__ = ("lag_sensor", "lead_sensor", "name")
+    __slots__ = ("lag", "lead")
 
-    def __init__(self, name: MetricName) -> None:
-        self.name = name
-        self.lag_sensor: Sensor | None = None
-        self.lead_sensor: Sensor | None = None
+    def __init__(self) -> None:
+        self.lag: SampledTally | None = None
+        self.lead: SampledTally | None = None
+
+
+class PartitionMetrics:
+    """The metrics of each assigned partition: its lag, its lead, and the replica that it is fetched from.
+
+    Thread: application to record, any to read.
+    """
+
+    def __init__(self, metrics: Metrics, group: str, isolation_level: int) -> None:
+        self._metrics = metrics
+        self._group = group
+        self._isolation_level = isolation_level
+        self._subscriptions: SubscriptionState | None = None
+        # guards: _partitions, and the samples in it
+        self._lock = threading.Lock()
+        self._partitions: dict[TopicPartition, _PartitionSamples] = {}
+        metrics.add_source(self)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._names().values()))
+
+    def metrics(self) -> Iterator[KafkaMetric]:
+        """Yield the metrics of all partitions."""
+        for tp, names in self._names().items():
+            yield from self._metrics_of(tp, names)
+
+    def metric(self, metric_name: MetricName) -> KafkaMetric | None:
+        """Return the metric of this name, if it is a partition's."""
+        tags = metric_name.tags
+        if metric_name.group != self._group or "topic" not in tags or not tags.get("partition", "").isdecimal():
+            return None
+        tp = TopicPartition(tags["topic"], int(tags["partition"]))
+        with HERE.mark, self._lock:
+            samples = self._partitions.get(tp)
+            names = [] if samples is None else _names_of(samples)
+        return next((metric for metric in self._metrics_of(tp, names) if metric.metric_name == metric_name), None)
+
+    def _names(self) -> dict[TopicPartition, list[str]]:
+        with HERE.mark, self._lock:
+            return {tp: _names_of(samples) for tp, samples in self._partitions.items()}
+
+    def _metrics_of(self, tp: TopicPartition, names: Iterable[str]) -> Iterator[KafkaMetric]:
+        metrics = self._metrics
+        first = metrics.metric_name("", self._group, "", {"topic": tp.topic, "partition": str(tp.partition)})
+        for name in names:
+            metric_name = first.sibling(name, _DESCRIPTIONS[name])
+            yield KafkaMetric(metric_name, partial(self._measure, tp, name), metrics.config, metrics.clock)
+
+    def _measure(self, tp: TopicPartition, name: str, config: MetricConfig, now_ms: int) -> float:
+        """Return the present value of a metric; NaN if it is unknown."""
+        subscriptions = self._subscriptions
+        if subscriptions is None:
+            return _NAN
+        if name == "preferred-read-replica":
+            node_id = subscriptions.preferred_read_replica(tp)
+            return -1 if node_id is None else node_id
+        if name in ("records-lag", "records-lead"):
+            lag, lead = subscriptions.lag_and_lead(tp, self._isolation_level)
+            present = lag if name == "records-lag" else lead
+            return _NAN if present is None else present
+        with HERE.mark, self._lock:
+            samples = self._partitions.get(tp)
+            sampled = None if samples is None else samples.lag if name.startswith("records-lag") else samples.lead
+            tally = Tally() if sampled is None else sampled.tally(config, now_ms)
+        if not tally.count:
+            return _NAN
+        if name.endswith("-avg"):
+            return tally.total / tally.count
+        return tally.largest if name.endswith("-max") else tally.smallest
+
+    def record(self, tp: TopicPartition, lag: int | None, lead: int | None, now_ms: int) -> None:
+        """Record a sample of a partition, as far as it is known."""
+        config = self._metrics.config
+        new: list[str] = []
+        with HERE.mark, self._lock:
+            samples = self._partitions.get(tp)
+            if samples is None:
+                samples = self._partitions[tp] = _PartitionSamples()
+                new += _names_of(samples)
+            if lag is not None:
+                if samples.lag is None:
+                    samples.lag = SampledTally()
+                    new += _LAG_METRICS
+                samples.lag.record(config, lag, now_ms)
+            if lead is not None:
+                if samples.lead is None:
+                    samples.lead = SampledTally()
+                    new += _LEAD_METRICS
+                samples.lead.record(config, lead, now_ms)
+        if new and self._metrics.has_reporters:
+            self._metrics.announce(added=self._metrics_of(tp, new))
+
+    def update_assignment(self, subscriptions: SubscriptionState) -> None:
+        """Remove the metrics of revoked partitions, and add those of new ones."""
+        self._subscriptions = subscriptions
+        assigned = frozenset(subscriptions.assigned_partitions())
+        with HERE.mark, self._lock:
+            removed = {tp: samples for tp, samples in self._partitions.items() if tp not in assigned}
+            added = [tp for tp in assigned if tp not in self._partitions]
+            self._partitions = {tp: samples for tp, samples in self._partitions.items() if tp in assigned} | {
+                tp: _PartitionSamples() for tp in added
+            }
+        if self._metrics.has_reporters:
+            for tp, samples in removed.items():
+                self._metrics.announce(removed=self._metrics_of(tp, _names_of(samples)))
+            for tp in added:
+                self._metrics.announce(added=self._metrics_of(tp, ["preferred-read-replica"]))
+
+
+_LAG_METRICS = ("records-lag", "records-lag-max", "records-lag-avg")
+_LEAD_METRICS = ("records-lead", "records-lead-min", "records-lead-avg")
+
+
+def _names_of(samples: _PartitionSamples) -> list[str]:
+    """Return the names of the metrics that a partition has by now."""
+    return [
+        "preferred-read-replica",
+        *(_LAG_METRICS if samples.lag is not None else ()),
+        *(_LEAD_METRICS if samples.lead is not None else ()),
+    ]
 
 
 class FetchMetricsManager:
@@ -180,12 +294,13 @@ class FetchMetricsManager:
     Thread: application.
     """
 
-    def __init__(self, metrics: Metrics, group_prefix: str = "consumer") -> None:
+    def __init__(
+        self, metrics: Metrics, group_prefix: str = "consumer", isolation_level: int = READ_UNCOMMITTED
+    ) -> None:
         self._metrics = metrics
         self._group = group_prefix + _GROUP_SUFFIX
         #: The assignment of which there are metrics; see ``SubscriptionState.assignment_id``.
         self.assignment_id = 0
-        self._assigned: frozenset[TopicPartition] = frozenset()
         self.throttle_time_sensor = metrics.sensor("fetch-throttle-time")
         self.throttle_time_sensor.add(self._name("fetch-throttle-time-avg"), Avg())
         self.throttle_time_sensor.add(self._name("fetch-throttle-time-max"), Max())
@@ -201,7 +316,7 @@ class FetchMetricsManager:
         self._lead.add(self._name("records-lead-min"), Min())
         self._lag_max: int | None = None
         self._lead_min: int | None = None
-        self._partitions: dict[TopicPartition, _PartitionMetrics] = {}
+        self._partitions = PartitionMetrics(metrics, self._group, isolation_level)
         self._topics: dict[str, tuple[Sensor, Sensor]] = {}  # of bytes and records
 
     def _name(self, name: str, tags: Mapping[str, str] | None = None) -> MetricName:
@@ -253,56 +368,16 @@ class FetchMetricsManager:
             self._add_records(self._metrics.sensor(f"topic.{topic}.records-fetched"), tags),
         )
 
-    def record_partition(
-        self, tp: TopicPartition, lag_and_lead: Callable[[], tuple[int | None, int | None]], now_ms: int
-    ) -> None:
+    def record_partition(self, tp: TopicPartition, lag: int | None, lead: int | None, now_ms: int) -> None:
         """Record a sample of a partition's lag and lead, as far as they are known.
 
-        Maximum, minimum and average are those of the samples. The present values are asked for when they are read, by
-        any thread.
+        Maximum, minimum and average are those of the samples. The present values are looked up when they are read.
         """
-        partition = self._partition(tp)
-        lag, lead = lag_and_lead()
-        if lag is not None:
-            if self._lag_max is None or lag > self._lag_max:
-                self._lag_max = lag
-            if partition.lag_sensor is None:
-                present = partial(_present, lag_and_lead, 0)
-                partition.lag_sensor = self._add_sensor(tp, "records-lag", present, "max", Max())
-            partition.lag_sensor.record(lag, now_ms)
-        if lead is not None:
-            if self._lead_min is None or lead < self._lead_min:
-                self._lead_min = lead
-            if partition.lead_sensor is None:
-                present = partial(_present, lag_and_lead, 1)
-                partition.lead_sensor = self._add_sensor(tp, "records-lead", present, "min", Min())
-            partition.lead_sensor.record(lead, now_ms)
-
-    def _partition(self, tp: TopicPartition) -> _PartitionMetrics:
-        partition = self._partitions.get(tp)
-        if partition is None:
-            partition = self._partitions[tp] = _PartitionMetrics(self._name("preferred-read-replica", _tags(tp)))
-        return partition
-
-    def _add_sensor(
-        self, tp: TopicPartition, name: str, present: Callable[..., float], extreme: str, stat: MeasurableStat
-    ) -> Sensor:
-        first = self._partition(tp).name  # all of a partition's names share its tags
-        # A previous attempt may have been interrupted here by an exception of a signal handler.
-        self._metrics.add_metric_if_absent(first.sibling(name, _DESCRIPTIONS[name]), present)
-        sensor = self._metrics.sensor(f"{tp}.{name}")
-        for derived, computed_by in ((f"{name}-{extreme}", stat), (f"{name}-avg", Avg())):
-            sensor.add(first.sibling(derived, _DESCRIPTIONS[derived]), computed_by)
-        return sensor
-
-    def _remove_partition(self, tp: TopicPartition) -> None:
-        # Remove all by name, present or not: if a signal handler raises in here, the next call repeats it.
-        for name in ("records-lag", "records-lead"):
-            self._metrics.remove_sensor(f"{tp}.{name}")
-        tags = _tags(tp)
-        for name in _PARTITION_METRICS:
-            self._metrics.remove_metric(self._name(name, tags))
-        self._partitions.pop(tp, None)
+        if lag is not None and (self._lag_max is None or lag > self._lag_max):
+            self._lag_max = lag
+        if lead is not None and (self._lead_min is None or lead < self._lead_min):
+            self._lead_min = lead
+        self._partitions.record(tp, lag, lead, now_ms)
 
     def record_extremes(self, now_ms: int) -> None:
         """Record the largest lag and the smallest lead since the last call.
@@ -319,13 +394,7 @@ class FetchMetricsManager:
     def update_assignment(self, subscriptions: SubscriptionState) -> None:
         """Remove the metrics of revoked partitions, and add those of new ones."""
         assignment_id = subscriptions.assignment_id
-        assigned = frozenset(subscriptions.assigned_partitions())
-        for tp in self._assigned - assigned:
-            self._remove_partition(tp)
-        for tp in assigned - self._assigned:
-            preferred = partial(_preferred_read_replica, subscriptions, tp)
-            self._metrics.add_metric_if_absent(self._partition(tp).name, preferred)
-        self._assigned = assigned
+        self._partitions.update_assignment(subscriptions)
         self.assignment_id = assignment_id
 
 
@@ -346,17 +415,3 @@ class FetchMetricsAggregator:
         self._unrecorded.discard(tp)
         if not self._unrecorded:
             self._manager.record_response(self._by_topic)
-
-
-def _tags(tp: TopicPartition) -> dict[str, str]:
-    return {"topic": tp.topic, "partition": str(tp.partition)}
-
-
-def _present(lag_and_lead: Callable[[], tuple[int | None, int | None]], index: int, *_: object) -> float:
-    value = lag_and_lead()[index]
-    return float("nan") if value is None else value
-
-
-def _preferred_read_replica(subscriptions: SubscriptionState, tp: TopicPartition, *_: object) -> int:
-    node_id = subscriptions.preferred_read_replica(tp)
-    return -1 if node_id is None else node_id

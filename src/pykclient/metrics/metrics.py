@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pykclient.argument_values import checked_flag
 from pykclient.clock import SYSTEM_CLOCK, Clock
@@ -51,6 +51,22 @@ class MetricsReporter:
         """Release resources, as the client is closing."""
 
 
+class MetricSource(Protocol):
+    """Metrics that exist while somebody reads them: objects for those of thousands of partitions take megabytes.
+
+    A source announces each metric that is added or removed to the registry. Thread: any.
+    """
+
+    def __len__(self) -> int:
+        """Return the number of metrics."""
+
+    def metrics(self) -> Iterable[KafkaMetric]:
+        """Return all metrics, as new objects."""
+
+    def metric(self, metric_name: MetricName) -> KafkaMetric | None:
+        """Return the metric of this name, if it is one of this source's."""
+
+
 _logger = logging.getLogger(__name__)
 #: The minimum interval between searches for expired sensors.
 _SWEEP_INTERVAL_MS = 30_000
@@ -68,9 +84,10 @@ class Metrics:
     ) -> None:
         self.config = MetricConfig() if config is None else config
         self.clock = clock
-        # guards: _metrics, _of_application, _sensors, _children, _reporters, _labels, _next_sweep_ms
+        # guards: _metrics, _sources, _of_application, _sensors, _children, _reporters, _labels, _next_sweep_ms
         self._lock = threading.RLock()
         self._metrics: dict[MetricName, KafkaMetric] = {}
+        self._sources: tuple[MetricSource, ...] = ()
         self._of_application: dict[MetricName, KafkaMetric] = {}
         self._labels: dict[str, str] = {}
         self._sensors: dict[str, Sensor] = {}
@@ -80,7 +97,7 @@ class Metrics:
         for reporter in reporters:
             self.add_reporter(reporter)
         count_name = self.metric_name("count", "kafka-metrics-count", "How many metrics there are")
-        self.add_metric(count_name, lambda _config, _now_ms: len(self._metrics))
+        self.add_metric(count_name, lambda _config, _now_ms: len(self._metrics) + sum(map(len, self._sources)))
 
     def metric_name(
         self, name: str, group: str, description: str = "", tags: Mapping[str, str] | None = None
@@ -189,14 +206,38 @@ class Metrics:
         return metric
 
     def metric(self, metric_name: MetricName) -> KafkaMetric | None:
-        return self._metrics.get(metric_name)
+        """Return the metric of this name, if there is one."""
+        metric = self._metrics.get(metric_name)
+        if metric is not None:
+            return metric
+        return next((found for source in self._sources if (found := source.metric(metric_name)) is not None), None)
 
     @property
     def metrics(self) -> dict[MetricName, KafkaMetric]:
         """Return a copy of all metrics by name."""
         self._sweep()
         with self._lock:
-            return dict(self._metrics)
+            metrics = dict(self._metrics)
+        for source in self._sources:
+            metrics.update((metric.metric_name, metric) for metric in source.metrics())
+        return metrics
+
+    def add_source(self, source: MetricSource) -> None:
+        """Add metrics that are made when they are read. The source has none yet."""
+        with self._lock:
+            self._sources = (*self._sources, source)
+
+    @property
+    def has_reporters(self) -> bool:
+        """Return whether somebody wants to know of added and removed metrics."""
+        return bool(self._reporters)
+
+    def announce(self, added: Iterable[KafkaMetric] = (), removed: Iterable[KafkaMetric] = ()) -> None:
+        """Tell the reporters of metrics that a source has, or has no more."""
+        for method, metrics in (("metric_change", added), ("metric_removal", removed)):
+            for metric in metrics:
+                for reporter in self.reporters:
+                    _tell(reporter, method, metric)
 
     def by_group(self) -> dict[str, dict[str, Any]]:
         """Return all values as ``{group: {name: value}}``, like kafka-python.
@@ -217,9 +258,9 @@ class Metrics:
 
         Return False, and change nothing, if the client has a metric of this name.
         """
+        if self.metric(metric.metric_name) is not None:
+            return False
         with self._lock:
-            if metric.metric_name in self._metrics:
-                return False
             self._of_application[metric.metric_name] = metric
             return True
 
@@ -256,6 +297,7 @@ class Metrics:
         with self._lock:
             existing = list(self._metrics.values())
             self._reporters.append(reporter)
+        existing += [metric for source in self._sources for metric in source.metrics()]
         if callable(getattr(reporter, "context_change", None)):
             reporter.context_change(MetricsContext(self.config.context))
         reporter.init(existing)

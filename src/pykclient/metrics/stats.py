@@ -158,6 +158,58 @@ class SampledStat:
         raise NotImplementedError
 
 
+class SampledTally:
+    """The number, sum and extremes of the values of the last few windows. Thread: owner.
+
+    It counts what an Avg, a Max and a Min would, in windows of the same bounds, and takes a tenth of the memory of a
+    sensor with these stats.
+    """
+
+    __slots__ = ("_count", "_largest", "_last_ms", "_older", "_smallest", "_start_ms", "_total")
+
+    def __init__(self) -> None:
+        self._older: tuple[tuple[int, Tally], ...] = ()  # the times of their last values, and their values
+        self._last_ms = 0
+        self._start_window(0)
+
+    def _start_window(self, now_ms: int) -> None:
+        self._start_ms = now_ms
+        self._count = 0
+        self._total: float = 0
+        self._largest = -_INFINITY
+        self._smallest = _INFINITY
+
+    def record(self, config: MetricConfig, value: float, now_ms: int) -> None:
+        """Record a value as of ``now_ms``."""
+        is_over = now_ms - self._start_ms >= config.time_window_ms or self._count >= config.event_window
+        if self._count and is_over:
+            self._older = (*self._older, (self._last_ms, self._current()))[-config.samples :]
+        if is_over or not self._count:
+            self._start_window(now_ms)
+        self._count += 1
+        self._total += value
+        self._largest = max(self._largest, value)
+        self._smallest = min(self._smallest, value)
+        self._last_ms = now_ms
+
+    def _current(self) -> Tally:
+        tally = Tally()
+        tally.count = self._count
+        tally.total = self._total
+        tally.largest = self._largest
+        tally.smallest = self._smallest
+        return tally
+
+    def tally(self, config: MetricConfig, now_ms: int) -> Tally:
+        """Return the values of the windows that are not too old, without the last value."""
+        oldest_ms = now_ms - config.samples * config.time_window_ms
+        tally = Tally()
+        for last_ms, window in (*self._older, (self._last_ms, self._current())) if self._count else ():
+            if last_ms > oldest_ms:
+                tally.add(window)
+        return tally
+
+
 class Avg(SampledStat):
     """The mean of the values; NaN without any. Thread: owner."""
 
