@@ -1,10 +1,11 @@
 """CPU of ``pykclient produce`` and ``consume`` beside kcat: ``python -m benchmarks.cli [--rounds 9]``.
 
-A million lines of 100 bytes go from a file to a topic of one partition of a real Kafka, and back to a file. The
-commands take turns, each in a process of its own, whose start is included. The first of a million records alone, read
-and written, shows what the start costs. Both sides run with their own defaults: batches of up to 1 MB on either side,
-fetches of up to 4 MB of a partition here and of 1 MB in kcat. Needs kcat (a package of Debian). A run of nine rounds or
-more updates docs/performance.md; a shorter one goes to build/benchmarks/.
+A million lines of 100 bytes go from a file to a topic of one partition of a real Kafka, and back to a file: as they
+are, as JSON, and as eight fields. So do 200,000 lines of 1 KB. The commands take turns, each in a process of its own,
+whose start is included. The first of a million records alone, read and written, shows what the start costs. Both sides
+run with their own defaults: batches of up to 1 MB on either side, fetches of up to 4 MB of a partition here and of 1 MB
+in kcat. Needs kcat (a package of Debian). A run of nine rounds or more updates docs/performance.md; a shorter one goes
+to build/benchmarks/.
 """
 
 from __future__ import annotations
@@ -24,8 +25,13 @@ from benchmarks import command, report, results
 from benchmarks.cases import Bench
 from benchmarks.cli_cases import (
     CONSUME,
+    CONSUME_LARGE,
     FIGURE,
+    FORMAT,
+    FORMAT_LARGE,
     GOALS,
+    JSON,
+    JSON_LARGE,
     KCAT,
     OURS,
     PRODUCE,
@@ -34,26 +40,44 @@ from benchmarks.cli_cases import (
     TABLES,
 )
 
-RECORDS = 1_000_000
-_TOPIC = "lines"
+#: How many lines there are of each size in bytes.
+RECORDS = {100: 1_000_000, 1000: 200_000}
+_FIELDS = r"%t %p %o %k %s %S %K %T\n"
 #: The rounds of a run that updates the page.
 _FULL_ROUNDS = 9
 
 
 def commands(servers: str, folder: Path) -> Mapping[tuple[str, Bench], str]:
     """Return the command of each client and case."""
-    lines, ours = folder / "lines.txt", f"{sys.executable} -m pykclient"
-    kcat_reads = f"kcat -b {servers} -C -q -e -t {_TOPIC} -p 0 -o beginning"
-    return {
-        (KCAT, START_OF_PRODUCE): f"head -1 {lines} | kcat -b {servers} -P -t {_TOPIC} -p 0",
-        (OURS, START_OF_PRODUCE): f"head -1 {lines} | {ours} produce {_TOPIC} -p 0 -b {servers}",
-        (KCAT, START_OF_CONSUME): f"{kcat_reads} -c 1 > {folder / 'one'}",
-        (OURS, START_OF_CONSUME): f"{ours} consume {_TOPIC} -c 1 -b {servers} > {folder / 'one'}",
-        (KCAT, PRODUCE): f"kcat -b {servers} -P -t {_TOPIC} -p 0 -l {lines}",
-        (OURS, PRODUCE): f"{ours} produce {_TOPIC} {lines} -p 0 -b {servers}",
-        (KCAT, CONSUME): f"{kcat_reads} -c {RECORDS} > {folder / KCAT}",
-        (OURS, CONSUME): f"{ours} consume {_TOPIC} -c {RECORDS} -b {servers} > {folder / OURS}",
-    }
+    pykclient = f"{sys.executable} -m pykclient"
+    rows: dict[tuple[str, Bench], str] = {}
+
+    def reads(bench: Bench, kcat_options: str = "", options: str = "", count: int | None = None) -> None:
+        topic, most = topic_of(bench.size_bytes), count or RECORDS[bench.size_bytes]
+        of_kcat = f"kcat -b {servers} -C -q -e -t {topic} -p 0 -o beginning -c {most} {kcat_options}"
+        rows[KCAT, bench] = f"{of_kcat} > {folder / KCAT}-{bench.kind}"
+        rows[OURS, bench] = (
+            f"{pykclient} consume {topic} -c {most} -b {servers} {options} > {folder / OURS}-{bench.kind}"
+        )
+
+    lines, topic = folder / "100", topic_of(100)
+    rows[KCAT, START_OF_PRODUCE] = f"head -1 {lines} | kcat -b {servers} -P -t {topic} -p 0"
+    rows[OURS, START_OF_PRODUCE] = f"head -1 {lines} | {pykclient} produce {topic} -p 0 -b {servers}"
+    rows[KCAT, PRODUCE] = f"kcat -b {servers} -P -t {topic} -p 0 -l {lines}"
+    rows[OURS, PRODUCE] = f"{pykclient} produce {topic} {lines} -p 0 -b {servers}"
+    reads(START_OF_CONSUME, count=1)
+    for size in (CONSUME, CONSUME_LARGE):
+        reads(size)
+    for size in (JSON, JSON_LARGE):
+        reads(size, "-J", "--json")
+    for size in (FORMAT, FORMAT_LARGE):
+        reads(size, f"-f '{_FIELDS}'", f"--format '{_FIELDS}'")
+    return rows
+
+
+def topic_of(size_bytes: int) -> str:
+    """Return the topic that has lines of this size."""
+    return f"lines-{size_bytes}"
 
 
 def cpu_s(command: str) -> float:
@@ -71,8 +95,12 @@ def measure(rounds: int) -> Iterator[results.Line]:
 
     with tempfile.TemporaryDirectory() as name, KafkaCluster(brokers=1) as cluster:
         folder = Path(name)
-        (folder / "lines.txt").write_bytes(b"".join(b"%099d\n" % number for number in range(RECORDS)))
-        cluster.create_topic(_TOPIC, 1)
+        for size_bytes, records in RECORDS.items():
+            lines = b"".join(b"%0*d\n" % (size_bytes - 1, number) for number in range(records))
+            (folder / str(size_bytes)).write_bytes(lines)
+            cluster.create_topic(topic_of(size_bytes), 1)
+        fill = f"kcat -b {cluster.bootstrap_servers} -P -t {topic_of(1000)} -p 0 -l {folder / '1000'}"
+        subprocess.run(fill, shell=True, check=True, timeout=120)
         rows = commands(cluster.bootstrap_servers, folder)
         for turn in range(-1, rounds):  # the first one is to warm up
             for (client, bench), text in rows.items():
@@ -80,7 +108,8 @@ def measure(rounds: int) -> Iterator[results.Line]:
                 if turn >= 0:
                     yield {"round": turn, "client": client, **results.case_of(bench), FIGURE: seconds}
             print(f"{turn + 1}/{rounds}", file=sys.stderr, flush=True)
-        assert (folder / KCAT).read_bytes() == (folder / OURS).read_bytes()
+        for kind in (CONSUME.kind, FORMAT.kind):
+            assert Path(f"{folder / KCAT}-{kind}").read_bytes() == Path(f"{folder / OURS}-{kind}").read_bytes()
 
 
 def about(rounds: int) -> dict[str, Any]:

@@ -40,6 +40,6 @@ def test_the_page_compares_with_kcat() -> None:
     assert "| `pykclient consume` of a million lines, CPU: ≤ 0.5 of kcat | 0.400 (0.400 to 0.400) | met |" in texts[""]
     assert "CPU: ≤ 0.5 of kcat | 0.600 (0.600 to 0.600) | **not met** |" in texts[""]
     assert "What bounds it." in texts[""]
-    assert "| from a topic to a file | 0.200 (0.400) | 0.500 |" in texts[""]
+    assert "| 100 B lines, from a topic to a file | 0.200 (0.400) | 0.500 |" in texts[""]
     assert "| kcat | 0.500 (0.500 to 0.500) |" in texts["figures.md"]
     assert "Not measured" in report.pages(Results(ABOUT, []), "{{cli-cpu}}", "")[""]
