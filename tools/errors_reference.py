@@ -150,7 +150,9 @@ _ADVICE = {
     "AuthorizationError": _AUTHORIZATION,
     "BufferExhaustedError": "send less, raise `buffer.memory`, or see in `producer.explain()` why brokers are slow",
     "CommitFailedError": "other members read these records again; poll more often or raise `max.poll.interval.ms`",
-    "ConcurrentModificationError": "use one consumer per thread; only `wakeup()` may be called from another one",
+    "ConcurrentModificationError": (
+        "use one consumer per thread; other threads may call only `wakeup()`, `explain()` and `metrics()`"
+    ),
     "ConfigError": "correct the key that the message names",
     "CorruptRecordError": "after an error of a consumer, `seek` past the batch or restore it from a replica",
     "FencedInstanceIdError": "give each running consumer its own `group.instance.id`, then create a new one",

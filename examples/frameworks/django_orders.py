@@ -1,7 +1,7 @@
 """A Django view that stores an order in its database, and announces it once that transaction is committed.
 
-    python examples/frameworks/django_orders.py runserver
-    python examples/frameworks/django_orders.py follow   # the consumer: a process of its own, like a management command
+    python -m examples.frameworks.django_orders runserver
+    python -m examples.frameworks.django_orders follow   # the consumer: a process of its own, like a management command
 
 A process that dies between the commit and the announcement announces nothing. If that must not happen, write an outbox
 table in the same transaction (docs/recipes.md has the program that empties it).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -93,6 +94,43 @@ app.conf.broker_transport_options = {{
         code = ended(process)
     assert code == 0
     assert {record.key for record in cluster.log(ORDERS)} == {b"%d" % number for number in range(10)}
+
+
+def test_commands_of_the_django_program_run(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    pytest.importorskip("django")
+    text = (Path(worker_producer.__file__).parent / "django_orders.py").read_text(encoding="utf-8")
+    commands = re.findall(r"^    python (-m \S+ \w+)", text, re.MULTILINE)
+    assert [command.split()[-1] for command in commands] == ["runserver", "follow"]
+    environment = os.environ | {
+        "BOOTSTRAP_SERVERS": cluster.bootstrap_servers,
+        "DATABASE": str(tmp_path / "orders.db"),
+        "PYTHONUNBUFFERED": "1",
+    }
+    port = free_port()
+    words = [*commands[0].split(), f"127.0.0.1:{port}", "--noreload"]
+    web = subprocess.Popen([sys.executable, *words], env=environment, stderr=subprocess.DEVNULL)
+    follower = subprocess.Popen(
+        [sys.executable, *commands[1].split()], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    try:
+
+        def status() -> int:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            try:
+                connection.request("POST", "/orders/7", b"tea")
+                return connection.getresponse().status
+            except ConnectionRefusedError:
+                return 0
+            finally:
+                connection.close()
+
+        eventually(lambda: status() == 202, 60.0, "Django accepts an order")
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == b"7 tea\n"
+        follower.stdout.close()
+    finally:
+        for process in (web, follower):
+            ended(process)
 
 
 def test_django_announces_committed_orders_only(

@@ -50,8 +50,9 @@ class KafkaShareConsumer(ConsumerFace[K, V]):
 
     Once the consumer is closed, its methods raise IllegalStateError.
 
-    Thread: one at a time; a second one gets ConcurrentModificationError. ``wakeup`` may be called from any thread. In a
-    forked child process every call raises UseAfterForkError, except ``close``, which does nothing.
+    Thread: one at a time; a second one gets ConcurrentModificationError. ``wakeup``, ``explain`` and ``metrics`` may be
+    called from any thread. In a forked child process every call raises UseAfterForkError, except ``close``, which does
+    nothing.
     """
 
     _consumer: ShareConsumer
