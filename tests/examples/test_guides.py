@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -128,6 +130,96 @@ def test_reference_has_every_public_name(package: str, site: Path) -> None:
     anchors = known | {name.rpartition(".")[2] for name in known}
     public = set(importlib.import_module(package).__all__) - {"__version__", "errors"}
     assert not public - anchors
+
+
+#: What readers search for, and the page that answers it.
+FIRST = {
+    "aiokafka": "migrating",
+    "alerts": "alerts",
+    "asyncio": "asyncio",
+    "avro spark": "spark",
+    "commit after processing": "recipes",
+    "consumer group": "groups",
+    "dashboard": "alerts",
+    "dead letter": "recipes",
+    "defaults differ": "migrating",
+    "exactly once spark": "spark",
+    "fastapi": "tutorials/fastapi",
+    "fork": "faq",
+    "group protocol": "groups",
+    "install": "quickstart",
+    "kafka-python": "migrating",
+    "KafkaConsumer": "api/consumer",
+    "KafkaProducer": "api/producer",
+    "license": "faq",
+    "linger.ms": "configuration",
+    "liveness probe": "kubernetes",
+    "maintainer": "faq",
+    "opentelemetry": "opentelemetry",
+    "outbox": "recipes",
+    "performance": "performance",
+    "produce key": "producing",
+    "python versions": "faq",
+    "rebalance": "consuming",
+    "replay": "consuming",
+    "retry topics": "recipes",
+    "rotation": "recipes",
+    "schema registry": "schemas",
+    "scram": "security",
+    "seek time": "consuming",
+    "seek to a time": "consuming",
+    "share groups": "share-groups",
+    "sigterm": "kubernetes",
+    "sizing": "production",
+    "spark options": "spark",
+    "tls": "security",
+    "upgrade": "compatibility",
+}
+#: The same, where another page may come before it.
+AMONG_THREE = {
+    "api reference": "api",
+    "avro": "schemas",
+    "certificates": "security",
+    "commit": "consuming",
+    "confluent-kafka": "from-confluent",
+    "gunicorn": "recipes",
+    "hangs": "troubleshooting",
+    "kafka": "migrating",
+    "lag": "troubleshooting",
+    "logging": "production",
+    "memory": "troubleshooting",
+    "multiprocessing": "recipes",
+    "password environment": "security",
+    "prometheus": "alerts",
+    "pytest": "testing",
+    "record size": "performance",
+    "retriable errors": "api/errors",
+    "secrets": "security",
+    "shutdown": "production",
+    "spark install": "spark",
+    "threads": "consuming",
+    "without docker": "testing",
+}
+
+
+@pytest.mark.timeout(300)
+def test_search_answers_the_questions_of_readers(site: Path) -> None:
+    """The script that browsers run finds these pages. If it cannot read a term of its index, it finds nothing."""
+    if shutil.which("node") is None:
+        pytest.skip("needs node, which runs the search of the site")
+    queries = {**FIRST, **AMONG_THREE}
+    command = ["node", str(Path(__file__).with_name("search_worker.js")), str(site)]
+    searched = subprocess.run(
+        command, input="\n".join(queries), capture_output=True, text=True, timeout=120, check=True
+    )
+    assert not searched.stderr
+    found = {
+        query: [page.strip("/") for page in json.loads(line)]
+        for query, line in zip(queries, searched.stdout.splitlines(), strict=True)
+    }
+    wrong = {query: found[query][:3] for query, page in FIRST.items() if found[query][:1] != [page]}
+    wrong |= {query: found[query][:3] for query, page in AMONG_THREE.items() if page not in found[query][:3]}
+    assert not wrong
 
 
 @pytest.mark.timeout(300)
