@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-import asyncio
 import builtins
-import inspect
+import contextlib
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -40,7 +38,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 def printed_by(program: str, cluster: EmbeddedCluster) -> list[tuple[object, ...]]:
-    """Run a program, which may await, with the cluster's address; return the arguments of its calls of print."""
+    """Run a program with the cluster's address; return the arguments of its calls of print."""
     printed: list[tuple[object, ...]] = []
 
     def print_(*values: object) -> None:
@@ -50,15 +48,9 @@ def printed_by(program: str, cluster: EmbeddedCluster) -> list[tuple[object, ...
 
     assert "localhost:9092" in program
     text = program.replace("localhost:9092", cluster.bootstrap_servers.split(",")[0])
-    text = text.replace('group_id="tower"', 'group_id="tower", auto_offset_reset="earliest"', "await" in text)
-    code = compile(text, "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     names: dict[str, Any] = {"__name__": "__main__", "__builtins__": {**vars(builtins), "print": print_}}
-    try:
-        result = eval(code, names)
-        if inspect.iscoroutine(result):
-            asyncio.run(asyncio.wait_for(result, 60))
-    except EnoughError:
-        pass
+    with contextlib.suppress(EnoughError):
+        exec(compile(text, "README.md", "exec"), names)
     return printed
 
 
@@ -91,11 +83,11 @@ def test_test_of_an_application_passes(cluster: EmbeddedCluster) -> None:
 
 
 def test_each_program_is_run_here_or_by_the_tests_of_spark() -> None:
+    """The program with Spark runs in ``tests/examples/test_spark_examples.py``."""
     words = ('compression_type="lz4"', "for record in consumer:", "async with", "poll_arrow", "pykclient_cluster")
     others = [program for program in PROGRAMS if not any(word in program for word in words)]
     assert len(others) == 1
     assert "pykclient.spark" in others[0]
-    compile(others[0], "README.md", "exec")
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------

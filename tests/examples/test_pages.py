@@ -1,7 +1,8 @@
-"""The Python code of the guides and recipes runs as it is printed, from top to bottom of each page."""
+"""The Python code of the pages runs as it is printed, from top to bottom of each page."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +16,64 @@ from pykclient.testing import EmbeddedCluster
 
 DOCS = Path(examples.__file__).parents[1] / "docs"
 PAGES = (
+    "index.md",
     "producing.md",
     "consuming.md",
     "serializers.md",
     "recipes.md",
     "opentelemetry.md",
+    "transactions.md",
+    "groups.md",
+    "from-confluent.md",
+    "protocol.md",
     "tutorials/order-service.md",
 )
+#: How many lines a page prints whose last loop does not end.
+ENDLESS = {"index.md": 2}
+#: Code before a block that is an excerpt, by page and number of the block.
+BEFORE = {
+    ("transactions.md", 2): """
+from pykclient import KafkaConsumer
+
+producer = KafkaProducer(bootstrap_servers="localhost:9092", transactional_id="booking-1")
+producer.init_transactions()
+consumer = KafkaConsumer(
+    "orders",
+    bootstrap_servers="localhost:9092",
+    group_id="books",
+    auto_offset_reset="earliest",
+    enable_auto_commit=False,
+)
+while not (polled := consumer.poll(timeout_ms=1000)):
+    pass
+book = bytes.upper
+""",
+    ("transactions.md", 5): """
+import sqlite3
+
+with sqlite3.connect("orders.db") as database:
+    database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, published INTEGER)")
+    database.executemany("INSERT INTO orders VALUES (?, 0)", [(1,), (2,)])
+""",
+    ("protocol.md", 1): """
+from pykclient.protocol.headers import encode_response
+from pykclient.protocol.messages.metadata import MetadataResponse
+
+frame = b"".join(encode_response(MetadataResponse(), 12, 1).buffers())[4:]
+""",
+}
+#: Code after a block: what the block has done.
+AFTER = {
+    ("transactions.md", 2): """
+producer.close()
+assert consumer.committed(*consumer.assignment()) == 1
+consumer.close()
+""",
+    ("transactions.md", 5): """
+assert [order for (order,) in database.execute("SELECT published FROM orders")] == [1, 1]
+""",
+    ("protocol.md", 1): "assert isinstance(response, MetadataResponse) and correlation_id == 1",
+}
 #: Pages whose code is that of a program, which has tests of its own.
 EXCERPTS = {
     "kubernetes.md": ["kubernetes/settings.py"],
@@ -35,7 +87,8 @@ pytest_plugins = ["pytester"]
 
 @pytest.fixture
 def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1) as cluster:
+    allowed = {"unstable.api.versions.enable": True, "transaction.two.phase.commit.enable": True}
+    with EmbeddedCluster(brokers=1, config=allowed) as cluster:
         yield cluster
 
 
@@ -45,24 +98,36 @@ def snippets(page: str) -> list[str]:
     return re.findall(r"^```python.*?\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
+class EnoughError(Exception):
+    """An endless loop has printed enough."""
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_a_page_runs_from_top_to_bottom(
     page: str, cluster: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found = snippets(page)
-    assert len(found) > 1
     printed: list[tuple[Any, ...]] = []
-    names: dict[str, Any] = {"__name__": "page", "print": lambda *args, **_: printed.append(args)}
+
+    def print_(*args: Any, **_: Any) -> None:
+        printed.append(args)
+        if len(printed) == ENDLESS.get(page):
+            raise EnoughError
+
+    names: dict[str, Any] = {"__name__": "page", "print": print_}
     try:
         for number, snippet in enumerate(found, 1):
-            code = snippet.replace("localhost:9092", cluster.bootstrap_servers)
-            exec(compile(code, f"{page}, block {number}", "exec"), names)
+            code = BEFORE.get((page, number), "") + snippet + AFTER.get((page, number), "")
+            code = code.replace("localhost:9092", cluster.bootstrap_servers)
+            with contextlib.nullcontext() if number < len(found) or page not in ENDLESS else pytest.raises(EnoughError):
+                exec(compile(code, f"{page}, block {number}", "exec"), names)
     finally:
         for value in list(names.values()):
             if isinstance(value, (KafkaProducer, KafkaConsumer)):
                 value.close()
-    assert printed
+    assert found
+    assert bool(printed) == any("print(" in snippet for snippet in found)
 
 
 @pytest.mark.parametrize("page", EXCERPTS)

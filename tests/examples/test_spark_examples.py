@@ -8,11 +8,13 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import examples
+from pykclient import KafkaProducer
+from pykclient.testing import EmbeddedCluster
 from tests.support.any_kafka import AnyKafka
 
 if TYPE_CHECKING:
@@ -58,6 +60,23 @@ def test_a_spark_example(
     # A new session keeps the example's settings and views from the other tests.
     import_module(f"examples.{name}").main(spark.newSession(), any_kafka.bootstrap_servers, topic)
     check(name, capsys.readouterr().out.splitlines())
+
+
+def test_program_of_the_readme_reads_a_topic(spark: SparkSession, topic: str) -> None:
+    text = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
+    (program,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "pykclient.spark" in block]
+    with EmbeddedCluster() as cluster:
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            for number in range(3):
+                producer.send("flights", b"%d" % number)
+        names: dict[str, Any] = {}
+        exec(program.replace("localhost:9092", cluster.bootstrap_servers), names)
+        assert names["spark"].sparkContext is spark.sparkContext
+        read = names["flights"].writeStream.format("memory").queryName(topic.replace("-", "_"))
+        started = read.trigger(availableNow=True).start()
+        assert started.awaitTermination(120)
+    assert started.exception() is None
+    assert names["flights"].columns[:5] == ["key", "value", "topic", "partition", "offset"]
 
 
 @pytest.mark.slow
