@@ -1,10 +1,12 @@
-"""A hook of mkdocs: links to files outside of docs/ lead to the repository, and the search prefers guides."""
+"""A hook of mkdocs: links lead to pages or to the repository, and the search prefers guides."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
+_ROOT = Path(__file__).resolve().parents[1]
 _REPOSITORY = "https://github.com/pykclient/pykclient/blob/main/"
 
 #: Pages that are looked up, not read: long tables whose words would outweigh the guides' in the search.
@@ -13,6 +15,18 @@ _LOOKED_UP += ("semantics", "verification")
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Return the text of a page with its links to ``../`` made absolute; tell the search how much the page weighs."""
+    """Return the text of a page with links that lead somewhere; tell the search how much the page weighs.
+
+    A page that is only a file of the repository becomes its text, with its links as seen from ``docs/``.
+    """
     page.meta.setdefault("search", {"boost": 1 if page.file.src_uri.startswith(_LOOKED_UP) else 3})
+    if file := re.fullmatch(r'--8<-- "(\w+\.md)"\s*', markdown):
+        text = (_ROOT / file[1]).read_text(encoding="utf-8")
+        markdown = re.sub(r"\]\((?!https?:|#)(?:docs/)?([^)\s]+)\)", _as_seen_from_docs, text)
     return re.sub(r"\]\((?:\.\./)+(?!docs/)([^)\s]+)\)", rf"]({_REPOSITORY}\1)", markdown)
+
+
+def _as_seen_from_docs(link: re.Match[str]) -> str:
+    """Return the link of a file in the repository's root: to a page of the site, or else to a file beside ``docs/``."""
+    target = "changelog.md" if link[1] == "CHANGELOG.md" else link[1]
+    return f"]({target})" if (_ROOT / "docs" / target.partition("#")[0]).exists() else f"](../{target})"

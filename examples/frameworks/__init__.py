@@ -1,1 +1,1 @@
-"""A producer in gunicorn, Celery and Django: one for each worker process, created after its fork, closed at its end."""
+"""Clients in gunicorn, Celery, Django and multiprocessing: created in each worker process, closed at its end."""

@@ -1,4 +1,4 @@
-"""examples/frameworks: gunicorn's and Celery's workers have a producer each; Django announces what it has committed."""
+"""examples/frameworks: each worker process has clients of its own; Django announces what it has committed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from examples.frameworks import worker_producer
-from pykclient import KafkaConsumer, TopicPartition
+from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
+from pykclient.admin import Admin
 from pykclient.testing import EmbeddedCluster
 from tests.support.wait import eventually
 
@@ -94,6 +95,29 @@ app.conf.broker_transport_options = {{
         code = ended(process)
     assert code == 0
     assert {record.key for record in cluster.log(ORDERS)} == {b"%d" % number for number in range(10)}
+
+
+def test_processes_of_multiprocessing_share_a_group_until_sigterm(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("packed", partitions=1)
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for number in range(20):
+            producer.send("orders", key=b"%d" % number, value=b"tea")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "examples.frameworks.multiprocessing_orders", "2"],
+        env=os.environ | {"BOOTSTRAP_SERVERS": cluster.bootstrap_servers},
+    )
+    packed = TopicPartition("packed", 0)
+    try:
+        eventually(lambda: len(cluster.log(packed)) == 20, 60.0, "all orders are packed")
+    finally:
+        code = ended(process)
+    assert code == 0
+    assert {record.key for record in cluster.log(packed)} == {b"%d" % number for number in range(20)}
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        assert not admin.describe_groups(["packers"])["packers"].members  # both have left
+        (committed,) = admin.list_group_offsets("packers")["packers"].values()
+        assert committed is not None
+        assert committed.offset == 20
 
 
 def test_commands_of_the_django_program_run(cluster: EmbeddedCluster, tmp_path: Path) -> None:

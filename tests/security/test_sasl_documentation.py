@@ -63,8 +63,15 @@ def test_page_has_configurations() -> None:
 
 @pytest.mark.parametrize("code", LOCAL)
 def test_each_configuration_connects(
-    code: str, cluster: EmbeddedCluster, authority: CertificateAuthority, provider: TokenServer, tmp_path: Path
+    code: str,
+    cluster: EmbeddedCluster,
+    authority: CertificateAuthority,
+    provider: TokenServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("KAFKA_USER", "alice")
+    monkeypatch.setenv("KAFKA_PASSWORD", "alice-secret")
     (tmp_path / "ca.pem").write_text(authority.certificate_pem)
     (tmp_path / "token").write_text(unsecured_token("alice", 3600))
     address = cluster.client_config()["bootstrap.servers"]
