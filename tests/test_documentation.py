@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import builtins
+import importlib.util
+import itertools
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from pykclient import errors
+from pykclient import __version__, errors
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -48,6 +51,41 @@ def test_the_tests_behind_the_semantics_exist() -> None:
 
 def test_sentences_of_the_semantics_name_no_tests() -> None:
     assert "test_" not in SEMANTICS.split("## The tests behind each statement")[0]
+
+
+def test_picture_of_the_layers_shows_them_in_their_order() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    picture = text.split("## Layers")[1].split("```mermaid\n")[1].split("```")[0]
+    groups = dict(re.findall(r"subgraph (\w+).*?\n\s+(.+)\n", picture))
+    order = [groups.get(name, name) for name in re.findall(r"\w+", picture.splitlines()[-1])]
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    (layers,) = [found["layers"] for found in contracts if found["type"] == "layers"]
+    height = {name: number for number, layer in enumerate(layers) for name in re.findall(r"\w+", layer)}
+    rows = [[height[name] for name in re.findall(r"\w+", row)] for row in order]
+    assert len(rows) == 8
+    assert all(max(above) < min(below) for above, below in itertools.pairwise(rows))
+
+
+def test_versions_of_new_names_are_after_the_first_and_not_ahead() -> None:
+    """``New in 0.2.`` in a docstring is a line of its own, which tools/docs_docstrings.py renders."""
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
+    found = {tuple(map(int, it.split("."))) for text in texts for it in re.findall(r"\bNew in (\d+\.\d+)\b", text)}
+    whole = {
+        tuple(map(int, it.split("."))) for text in texts for it in re.findall(r"^ +New in (\d+\.\d+)\.$", text, re.M)
+    }
+    assert found == whole
+    assert all((0, 1) < version <= tuple(map(int, __version__.split(".")[:2])) for version in found)
+
+
+def test_forms_of_docstrings_become_markdown() -> None:
+    pytest.importorskip("griffe")
+    spec = importlib.util.spec_from_file_location("docs_docstrings", ROOT / "tools" / "docs_docstrings.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.markdown_of("Seek::\n\n    x\n\nNew in 0.2.\n") == "Seek:\n\n    x\n\n**New in 0.2**\n"
 
 
 #: Errors of other packages that docstrings name.
