@@ -183,10 +183,12 @@ def _run(results: Results) -> str:
         f"cores as the client, {about['system']} {about['machine']}, Python {about['python']}, "
         f"Java {about['java']}; {names}."
     )
-    for later, benches in results.later:
-        cases = "; ".join(map(str, benches))
-        text += f" Measured on {later['date']} in a run of {later['rounds']} rounds: {cases}."
-    return text
+    if not results.later:
+        return text
+    lines = [
+        f"| {later['date']} | {later['rounds']} | {'; '.join(map(str, benches))} |" for later, benches in results.later
+    ]
+    return "\n".join([f"{text} Later runs:", "", "| measured on | rounds | cases |", "| --- | ---: | --- |", *lines])
 
 
 def _verdict(verdict: goals.Verdict) -> tuple[str, str, str]:

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from mkdocs.utils import get_relative_url
+
 _ROOT = Path(__file__).resolve().parents[1]
 _REPOSITORY = "https://github.com/pykclient/pykclient/blob/main/"
 
@@ -24,6 +26,16 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         text = (_ROOT / file[1]).read_text(encoding="utf-8")
         markdown = re.sub(r"\]\((?!https?:|#)(?:docs/)?([^)\s]+)\)", _as_seen_from_docs, text)
     return re.sub(r"\]\((?:\.\./)+(?!docs/)([^)\s]+)\)", rf"]({_REPOSITORY}\1)", markdown)
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Return the HTML of a page, in which names of errors lead to the page of errors."""
+    errors = get_relative_url("api/errors/", page.url)
+    return re.sub(
+        r'<autoref[^>]* identifier="pykclient\.errors\.(\w+)"[^>]*>(.*?)</autoref>',
+        rf'<a href="{errors}#\1">\2</a>',
+        html,
+    )
 
 
 def _as_seen_from_docs(link: re.Match[str]) -> str:

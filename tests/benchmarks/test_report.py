@@ -102,7 +102,7 @@ def test_a_later_run_replaces_the_cases_that_it_repeats(tmp_path: Path, canned: 
     found = [read.figure("pykclient", bench, "p50_ms") for bench in (PRODUCE, CONSUME, LATENCY)]
     assert [spread.median for spread in found if spread] == [3.0, 1.0, 4.0]
     text = report.pages(read, "{{run}}", "")[""]
-    assert "Measured on 2026-02-04 in a run of 3 rounds: latency, 100 B, none." in text
+    assert "\n| 2026-02-04 | 3 | latency, 100 B, none |" in text
     assert [path] == list(tmp_path.iterdir())
 
 

@@ -249,6 +249,18 @@ def test_search_answers_the_questions_of_readers(site: Path) -> None:
 
 
 @pytest.mark.timeout(300)
+def test_names_of_errors_lead_to_the_page_of_errors(site: Path) -> None:
+    known = set(re.findall(r"id='?\"?(\w+)", (site / "api" / "errors" / "index.html").read_text(encoding="utf-8")))
+    linked = {
+        name
+        for page in (site / "api").rglob("index.html")
+        for name in re.findall(r'href="\.\./errors/#(\w+)"', page.read_text(encoding="utf-8"))
+    }
+    assert {"ConfigError", "IllegalStateError", "KafkaTimeoutError"} <= linked
+    assert linked <= known
+
+
+@pytest.mark.timeout(300)
 def test_reference_has_every_error(site: Path) -> None:
     page = (site / "api" / "errors" / "index.html").read_text(encoding="utf-8")
     assert [
