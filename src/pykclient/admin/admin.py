@@ -64,7 +64,7 @@ K = TypeVar("K")
 
 
 class Admin(AdminBase):
-    """The typed face of the admin client.
+    """An admin client with typed results.
 
     Methods with many items return ``Results``: a value or an error for each item. Methods with one answer return it,
     or raise its error. ``timeout_ms`` is the time for the whole call in milliseconds, by default
@@ -311,7 +311,7 @@ class Admin(AdminBase):
     ) -> Results[TopicPartitionReplica, ReplicaLogDirInfo]:
         """Return the log directories of replicas, and those to which replicas are being moved.
 
-        A replica that its broker does not have is a success without a directory.
+        A replica that its broker does not have has a result without a directory, not an error.
         """
         wanted = cluster.replicas_to_describe(replicas)
         return self._run(
@@ -526,7 +526,7 @@ class Admin(AdminBase):
         return self._run("describe_acls", timeout_ms, lambda it: access.describe_acls(it, wanted))
 
     def create_acls(self, acls: Iterable[ACL], *, timeout_ms: int | None = None) -> Results[ACL, None]:
-        """Create ACLs. One that exists already is a success."""
+        """Create ACLs. Creating one that exists already succeeds."""
         wanted = access.acl_arguments(acls, ACL, "acls")
         return self._run("create_acls", timeout_ms, lambda it: access.create_acls(it, wanted))
 

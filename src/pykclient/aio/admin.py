@@ -322,7 +322,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
     ) -> Results[TopicPartitionReplica, ReplicaLogDirInfo]:
         """Return the log directories of replicas, and those to which replicas are being moved.
 
-        A replica that its broker does not have is a success without a directory.
+        A replica that its broker does not have has a result without a directory, not an error.
         """
         wanted = cluster.replicas_to_describe(replicas)
         return await self._run(
@@ -539,7 +539,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         return await self._run("describe_acls", timeout_ms, lambda it: access.describe_acls(it, wanted))
 
     async def create_acls(self, acls: Iterable[ACL], *, timeout_ms: int | None = None) -> Results[ACL, None]:
-        """Create ACLs. One that exists already is a success."""
+        """Create ACLs. Creating one that exists already succeeds."""
         wanted = access.acl_arguments(acls, ACL, "acls")
         return await self._run("create_acls", timeout_ms, lambda it: access.create_acls(it, wanted))
 

@@ -330,6 +330,7 @@ class EmbeddedFaults:
         self._tell(broker, lambda it: it.metadata_cache.freeze())
 
     def thaw_metadata(self, broker: int) -> None:
+        """Let a broker learn of changes again after ``freeze_metadata``."""
         self._tell(broker, lambda it: it.metadata_cache.thaw())
 
     def expire_session(self, broker: int) -> None:
@@ -751,6 +752,7 @@ class EmbeddedCluster:
         self._call(lambda cluster: cluster.pause_broker(broker))
 
     def resume(self, broker: int) -> None:
+        """Resume a paused broker, as SIGCONT does: it responds to the requests that have arrived meanwhile."""
         self._call(lambda cluster: cluster.resume_broker(broker))
 
     # --- metrics of clients ------------------------------------------------------------------------------------------
