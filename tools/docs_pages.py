@@ -12,8 +12,18 @@ _ROOT = Path(__file__).resolve().parents[1]
 _REPOSITORY = "https://github.com/pykclient/pykclient/blob/main/"
 
 #: Pages that are looked up, not read: long tables whose words would outweigh the guides' in the search.
-_LOOKED_UP = ("api/", "architecture", "changelog", "configuration", "kips", "metrics", "performance/", "protocol")
-_LOOKED_UP += ("semantics", "verification")
+_LOOKED_UP = (
+    "api/",
+    "architecture",
+    "changelog",
+    "configuration",
+    "kips",
+    "metrics",
+    "performance/",
+    "protocol",
+    "semantics",
+    "verification",
+)
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

@@ -13,7 +13,7 @@ import pytest
 import examples
 from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
 from pykclient.admin import Admin, UserScramCredentialDeletion, UserScramCredentialUpsertion
-from pykclient.consumer import kafka_consumer
+from pykclient.consumer import consumer_face
 from pykclient.errors import AuthenticationError, ConcurrentModificationError, WakeupError
 from pykclient.exporters.prometheus import KafkaCollector
 from pykclient.testing import EmbeddedCluster, Security
@@ -39,9 +39,9 @@ def cluster() -> Iterator[EmbeddedCluster]:
 def test_close_of_a_consumer_waits_for_a_silent_coordinator_as_long_as_the_page_says(
     cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert kafka_consumer.DEFAULT_CLOSE_TIMEOUT_MS == 30_000
+    assert consumer_face.DEFAULT_CLOSE_TIMEOUT_MS == 30_000
     assert "leaving the group, at most 30 s; `close(timeout_ms=5000)` waits less" in text_of("troubleshooting.md")
-    monkeypatch.setattr(kafka_consumer, "DEFAULT_CLOSE_TIMEOUT_MS", 500)
+    monkeypatch.setattr(f"{KafkaConsumer.__module__}.DEFAULT_CLOSE_TIMEOUT_MS", 500)
     consumer = KafkaConsumer("orders", bootstrap_servers=cluster.bootstrap_servers, group_id="billing")
     while not consumer.assignment():
         consumer.poll(timeout_ms=1000)
@@ -59,11 +59,13 @@ def test_three_methods_of_a_consumer_may_be_called_by_a_second_thread(cluster: E
 
         def call_all() -> None:
             eventually(lambda: "poll(" in consumer.explain(), 20.0, "the consumer polls")
-            for method in (consumer.explain, consumer.metrics, consumer.position, consumer.wakeup):
-                try:
-                    results[method.__name__] = method(*[ORDERS] if method == consumer.position else [])  # type: ignore[operator]
-                except ConcurrentModificationError as error:
-                    results[method.__name__] = error
+            results["explain"] = consumer.explain()
+            results["metrics"] = consumer.metrics()
+            try:
+                consumer.position(ORDERS)
+            except ConcurrentModificationError as error:
+                results["position"] = error
+            consumer.wakeup()
 
         second = threading.Thread(target=call_all)
         second.start()
@@ -72,8 +74,15 @@ def test_three_methods_of_a_consumer_may_be_called_by_a_second_thread(cluster: E
         second.join()
     assert "poll(" in results["explain"]
     assert "consumer-metrics" in results["metrics"]
-    assert isinstance(results["position"], ConcurrentModificationError)
-    assert results["wakeup"] is None
+    assert "another thread may call only wakeup(), explain() and metrics()" in str(results["position"])
+
+
+def test_calls_of_an_admin_client_look_for_a_new_topic_in_five_attempts(cluster: EmbeddedCluster) -> None:
+    assert "look for it in five attempts" in text_of("admin.md")
+    with Admin(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=10) as admin:
+        assert admin.list_offsets({TopicPartition("new", 0): 0}).failed
+    asked = [request.body for request in cluster.requests_of("Metadata")]
+    assert sum("new" in [topic.name for topic in body.topics or ()] for body in asked) == 5
 
 
 # --- rotation of passwords -------------------------------------------------------------------------------------------
@@ -82,7 +91,7 @@ def test_three_methods_of_a_consumer_may_be_called_by_a_second_thread(cluster: E
 @pytest.fixture
 def secure() -> Iterator[EmbeddedCluster]:
     mechanisms = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
-    security = {
+    security: dict[str, str | Security] = {
         "OUTSIDE": Security("SASL_PLAINTEXT", mechanisms=mechanisms, users={"orders": "old"}),
         "INSIDE": "PLAINTEXT",
     }

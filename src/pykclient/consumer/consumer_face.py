@@ -243,7 +243,7 @@ class ThreadGuard:
     def _concurrent(self, thread_id: int, holder_id: int) -> ConcurrentModificationError:
         return ConcurrentModificationError(
             f"{self.name} is not safe for use by several threads: {_thread_name(thread_id)} called it while "
-            f"{_thread_name(holder_id)} is inside; only wakeup() may be called from another thread"
+            f"{_thread_name(holder_id)} is inside; another thread may call only wakeup(), explain() and metrics()"
         )
 
     def _interrupting(self, holder: _Entry) -> IllegalStateError:
