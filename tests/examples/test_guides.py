@@ -260,6 +260,16 @@ def test_names_of_errors_lead_to_the_page_of_errors(site: Path) -> None:
     assert linked <= known
 
 
+@pytest.mark.parametrize("name", ["Producer", "Consumer", "ShareConsumer"])
+def test_reference_of_confluent_has_the_methods_of_confluent_kafka(name: str) -> None:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    text = (DOCS / "api" / "confluent.md").read_text(encoding="utf-8")
+    listed = re.search(rf"^::: pykclient\.confluent\.{name}\n.*\n.*\n((?: +- \w+\n)+)", text, re.MULTILINE)
+    assert listed is not None
+    theirs = {method for method in dir(getattr(confluent_kafka, name)) if not method.startswith("_")}
+    assert set(re.findall(r"\w+", listed[1])) == theirs
+
+
 @pytest.mark.timeout(300)
 def test_reference_has_every_error(site: Path) -> None:
     page = (site / "api" / "errors" / "index.html").read_text(encoding="utf-8")
