@@ -16,6 +16,7 @@ from pykclient.admin import Admin, UserScramCredentialDeletion, UserScramCredent
 from pykclient.consumer import consumer_face
 from pykclient.errors import AuthenticationError, ConcurrentModificationError, WakeupError
 from pykclient.exporters.prometheus import KafkaCollector
+from pykclient.protocol.messages.metadata import MetadataRequest
 from pykclient.testing import EmbeddedCluster, Security
 from tests.support.wait import eventually
 
@@ -82,7 +83,8 @@ def test_calls_of_an_admin_client_look_for_a_new_topic_in_five_attempts(cluster:
     with Admin(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=10) as admin:
         assert admin.list_offsets({TopicPartition("new", 0): 0}).failed
     asked = [request.body for request in cluster.requests_of("Metadata")]
-    assert sum("new" in [topic.name for topic in body.topics or ()] for body in asked) == 5
+    lists = [body.topics or [] for body in asked if isinstance(body, MetadataRequest)]
+    assert sum("new" in [topic.name for topic in topics] for topics in lists) == 5
 
 
 # --- rotation of passwords -------------------------------------------------------------------------------------------
