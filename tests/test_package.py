@@ -27,9 +27,11 @@ def test_links_work_outside_of_the_repository() -> None:
             assert (ROOT / match[1]).exists(), link
 
 
-def test_urls_lead_to_files_of_the_repository() -> None:
-    urls = DECLARED["project"]["urls"]
+def test_urls_lead_to_the_site_and_to_files_of_the_repository() -> None:
+    urls = dict(DECLARED["project"]["urls"])
     assert {"Homepage", "Documentation", "Changelog", "Issues", "Source"} == urls.keys()
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert [urls.pop("Documentation")] == re.findall(r"^site_url: (\S+)$", settings, re.MULTILINE)
     for url in urls.values():
         assert url.startswith(REPOSITORY)
         if match := re.fullmatch(rf"{REPOSITORY}/(?:blob|tree)/main/(.+)", url):
