@@ -258,8 +258,9 @@ _KEYS = (
         60_000,
         None,
         LOW,
-        "The maximum duration of a transaction in milliseconds, after which the coordinator aborts it and fences the "
-        "producer. At most transaction.max.timeout.ms of the brokers (15 minutes by default).",
+        "The maximum duration of a transaction in milliseconds, after which the coordinator aborts it, and in the "
+        "first generation of transactions also fences the producer. At most transaction.max.timeout.ms of the brokers "
+        "(15 minutes by default).",
     ),
     ConfigKey(
         "transaction.two.phase.commit.enable",
