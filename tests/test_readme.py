@@ -68,7 +68,7 @@ def program_with(word: str) -> str:
         pytest.param("poll_arrow", 1, marks=pytest.mark.skipif(find_spec("pyarrow") is None, reason="needs pyarrow")),
     ],
 )
-def test_programs_run(cluster: EmbeddedCluster, word: str, lines: int) -> None:
+def test_program_of_the_readme_prints(cluster: EmbeddedCluster, word: str, lines: int) -> None:
     program = program_with(word) if word != "for record in consumer:\n        print" else PROGRAMS[1]
     assert len(printed_by(program, cluster)) == lines
 

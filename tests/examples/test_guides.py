@@ -49,7 +49,7 @@ def read(cluster: EmbeddedCluster, topic: str) -> list[bytes | None]:
     return [record.value for record in cluster.log(TopicPartition(topic, 0))]
 
 
-def test_the_quick_start(cluster: EmbeddedCluster) -> None:
+def test_programs_of_the_quick_start_run(cluster: EmbeddedCluster) -> None:
     printed: list[tuple[Any, ...]] = []
     run("quickstart.md", cluster, printed)
     assert printed[0] == (0, 10)  # the place of the record in JSON
@@ -57,7 +57,7 @@ def test_the_quick_start(cluster: EmbeddedCluster) -> None:
     assert printed[-1] == (0, 10, b"customer-7", b'{"number": 10}')
 
 
-def test_the_commands_of_the_quick_start_exist() -> None:
+def test_options_of_the_quick_starts_commands_exist() -> None:
     text = (DOCS / "quickstart.md").read_text(encoding="utf-8")
     commands = re.findall(r"\bpykclient (embedded|doctor)((?: -+\w+ \S+)*)", text)
     assert len(commands) == 2
@@ -67,7 +67,7 @@ def test_the_commands_of_the_quick_start_exist() -> None:
         assert all(option in shown for option in arguments[::2])
 
 
-def test_columns(cluster: EmbeddedCluster) -> None:
+def test_programs_of_the_columns_page_run(cluster: EmbeddedCluster) -> None:
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         for number in range(5):
             producer.send("flights", b"%d" % number)
@@ -78,7 +78,7 @@ def test_columns(cluster: EmbeddedCluster) -> None:
     assert len(read(cluster, "copies")) == 7
 
 
-def test_the_first_errors_read_as_the_quick_start_says() -> None:
+def test_errors_have_the_texts_of_the_quick_start() -> None:
     text = (DOCS / "quickstart.md").read_text(encoding="utf-8")
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]

@@ -103,7 +103,7 @@ class EnoughError(Exception):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_code_of_a_page_runs_from_top_to_bottom(
+def test_code_of_a_page_runs_from_top_to_bottom(
     page: str, cluster: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -131,7 +131,7 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(
 
 
 @pytest.mark.parametrize("page", EXCERPTS)
-def test_excerpts_stand_in_the_program(page: str) -> None:
+def test_excerpts_are_in_the_program(page: str) -> None:
     programs = "".join((DOCS.parent / "examples" / name).read_text(encoding="utf-8") for name in EXCERPTS[page])
     found = snippets(page)
     assert found
@@ -139,7 +139,7 @@ def test_excerpts_stand_in_the_program(page: str) -> None:
         assert snippet in programs
 
 
-def test_the_tests_of_the_tutorial_pass(pytester: pytest.Pytester) -> None:
+def test_tests_of_the_tutorial_pass(pytester: pytest.Pytester) -> None:
     text = (DOCS / "tutorials" / "kill-a-broker.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python title=\"(\w+\.py)\"\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     files: dict[str, str] = {}
