@@ -19,6 +19,16 @@ _REFUSED_PRODUCERS: list[dict[Any, Any]] = [
     {"foo": "1"},
     {"linger.ms": "abc"},
     {"linger.ms": -1},
+    {"linger.ms": "-1.5"},
+    {"linger.ms": ""},
+    {"linger.ms": True},
+    {"linger.ms": "inf"},
+    {"linger.ms": 900001},
+    {"retries": ""},
+    {"retries": "x5"},
+    {"enable.idempotence": ""},
+    {"compression.type": ""},
+    {"message.timeout.ms": 1, "linger.ms": 1.5},
     {"acks": "7000"},
     {"compression.type": "x"},
     {"acks": "all", "enable.idempotence": True, "max.in.flight": 10},
@@ -68,6 +78,42 @@ def test_producer_refuses_a_configuration_with_librdkafkas_error(config: dict[An
 def test_consumer_refuses_a_configuration_with_librdkafkas_error(config: dict[Any, Any]) -> None:
     given = {**_NOWHERE, "group.id": "g", **config}
     assert _failure(ours.Consumer, given) == _failure(theirs.Consumer, given)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("linger.ms", 0.5, 0.5),
+        ("linger.ms", "0.5", 0.5),
+        ("linger.ms", 5.0, 5.0),
+        ("queue.buffering.max.ms", "1e2", 100.0),
+        ("linger.ms", " .5 ", 0.5),
+        ("linger.ms", "0x10", 16.0),
+        ("linger.ms", "5ms", 5.0),
+        ("retries", "5.0", 5),
+        ("retries", "0x10", 16),
+        ("retries", "010", 8),
+        ("retries", "09", 0),
+        ("retries", "+7 times", 7),
+        ("acks", "ALL", -1),
+    ],
+)
+def test_numbers_are_read_as_librdkafka_reads_them(name: str, value: object, expected: float) -> None:
+    config = {**_NOWHERE, name: value}
+    theirs.Producer(config)
+    ours.Producer(config).close()
+    assert Configuration(PRODUCER, (config,), {}).value(name) == expected
+
+
+@pytest.mark.parametrize(("given", "linger_ms"), [(0.5, 1), ("0.0", 0), (1.5, 2), (5.0, 5)])
+def test_linger_below_a_millisecond_is_rounded_up(given: object, linger_ms: int) -> None:
+    assert Configuration(PRODUCER, ({"linger.ms": given},), {}).native()["linger.ms"] == linger_ms
+
+
+def test_message_timeout_may_be_just_above_linger() -> None:
+    config = {**_NOWHERE, "message.timeout.ms": 1, "linger.ms": 0.5}
+    theirs.Producer(config)
+    ours.Producer(config).close()
 
 
 def test_consumer_needs_a_group_id() -> None:

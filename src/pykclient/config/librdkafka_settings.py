@@ -342,6 +342,8 @@ _ROWS = (
     _S("offset_commit_cb", "C", "global", "", "", HONOURED, "on_commit"),
     _S("enable.partition.eof", "C", "global", "true, false", "false", HONOURED, "done by pykclient.confluent"),
     _S("check.crcs", "C", "global", "true, false", "false", HONOURED, "check.crcs"),
+    _S("client.software.name", "*", "global", "", "", IGNORED, "brokers are told this package's name"),
+    _S("client.software.version", "*", "global", "", "", IGNORED, "brokers are told this package's version"),
     _S("client.rack", "*", "global", "", "", HONOURED, "client.rack"),
     _S("max.poll.records", "C", "global", "1 .. 2147483647", "500", HONOURED, "max.poll.records"),
     _S("share.acknowledgement.mode", "C", "global", "", "implicit", HONOURED, "share.acknowledgement.mode"),
@@ -409,5 +411,5 @@ PYTHON_SETTINGS = {
     "on_commit": "function (KafkaError or None, [TopicPartition])",
     "on_delivery": "function (KafkaError or None, Message) for every message without a callback",
     "stats_cb": "function (JSON text)",
-    "throttle_cb": "function (ThrottleEvent); never called",
+    "throttle_cb": "function (ThrottleEvent)",
 }

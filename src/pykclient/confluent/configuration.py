@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -71,6 +73,11 @@ _BY_FUNCTION = frozenset(
 _NOT_SETTABLE = frozenset(("ssl_key", "ssl_certificate", "ssl_ca"))
 
 _SETS = frozenset(("builtin.features", "debug"))
+#: The properties that may have fractions; the others that are numbers are integers.
+_FLOATS = frozenset(("queue.buffering.max.ms",))
+#: What C's strtol and strtod, which librdkafka calls, read of a text. They ignore what follows.
+_INTEGER = re.compile(r"\s*([+-]?)(?:0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([0-9]+))")
+_FLOAT = re.compile(r"\s*([+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf))", re.IGNORECASE)
 _RESETS = {
     "smallest": "earliest",
     "earliest": "earliest",
@@ -235,7 +242,7 @@ class Configuration:
             if self.is_set("retries") and self.number("retries") < 1:
                 raise self._refusal("`retries` must be set >= 1 when `enable.idempotence` is true")
         timeout_ms = self.number("message.timeout.ms")
-        if timeout_ms and self.is_set("linger.ms") and timeout_ms <= self.number("linger.ms"):
+        if timeout_ms and self.is_set("linger.ms") and timeout_ms <= self.value("linger.ms"):
             raise self._refusal("`message.timeout.ms` must be greater than `linger.ms`")
 
     def _check_consumer(self) -> None:
@@ -385,7 +392,7 @@ class Configuration:
             settings["sasl.jaas.config"] = _unsecured_login(self.text("sasl.oauthbearer.config"))
 
     def _of_producer(self, settings: dict[str, Any]) -> None:
-        linger_ms = self.number("linger.ms")
+        linger_ms = math.ceil(self.value("linger.ms"))
         timeout_ms = self.number("message.timeout.ms") or _INT_MAX
         if linger_ms >= timeout_ms:
             linger_ms = max(0, timeout_ms - 1)
@@ -467,6 +474,8 @@ def _parsed(name: str, text: str) -> Any:
     values = SETTINGS[name].values
     if values == "true, false":
         lowered = text.lower()
+        if not text:
+            raise failure(KafkaError._INVALID_ARG, f'Bool configuration property "{name}" cannot be set to empty value')
         if lowered in {"true", "t", "1"}:
             return True
         if lowered in {"false", "f", "0"}:
@@ -474,25 +483,45 @@ def _parsed(name: str, text: str) -> Any:
         raise failure(KafkaError._INVALID_ARG, f'Expected bool value for "{name}": true or false')
     if " .. " in values:
         low, high = map(int, values.split(" .. "))
-        if name == "request.required.acks" and text in _ACKS:
-            return _ACKS[text]
-        try:
-            number = int(text, 0)
-        except ValueError:
-            raise failure(KafkaError._INVALID_ARG, f'Invalid value for configuration property "{name}"') from None
+        if name == "request.required.acks" and text.lower() in _ACKS:
+            return _ACKS[text.lower()]
+        number = _number(name, text)
         if not low <= number <= high:
+            shown = f"{number:g}" if name in _FLOATS else number
             raise failure(
                 KafkaError._INVALID_ARG,
-                f'Configuration property "{name}" value {number} is outside allowed range {low}..{high}\n',
+                f'Configuration property "{name}" value {shown} is outside allowed range {low}..{high}\n',
             )
         return number
     if values:
+        if not text:
+            raise failure(KafkaError._INVALID_ARG, f'Configuration property "{name}" cannot be set to empty value')
         allowed = values.split(", ")
         parts = [part.strip() for part in text.split(",")] if name in _SETS else [text]
         if not all(part.lower() in allowed for part in parts):
             raise failure(KafkaError._INVALID_ARG, f'Invalid value "{text}" for configuration property "{name}"')
         return text.lower()
     return text
+
+
+def _number(name: str, text: str) -> float:
+    """Return the number at the beginning of ``text``: an int, or a float if the property may have a fraction."""
+    if not text:
+        kind = "Float" if name in _FLOATS else "Integer"
+        raise failure(KafkaError._INVALID_ARG, f'{kind} configuration property "{name}" cannot be set to empty value')
+    found = _INTEGER.match(text)
+    integer = None
+    if found is not None:
+        sign, hexadecimal, octal, decimal = found.groups()
+        magnitude = int(hexadecimal, 16) if hexadecimal else int(octal, 8) if octal else int(decimal)
+        integer = -magnitude if sign == "-" else magnitude
+    if name in _FLOATS and (found is None or not found[2]):
+        found = _FLOAT.match(text)
+        if found is not None:
+            return float(found[1])
+    if integer is None:
+        raise failure(KafkaError._INVALID_ARG, f'Invalid value for configuration property "{name}"')
+    return integer
 
 
 def _servers(text: str) -> list[str]:
