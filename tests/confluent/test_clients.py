@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -619,3 +621,35 @@ def test_share_consumer_refuses_what_confluent_kafka_refuses() -> None:
     consumer.close()
     with pytest.raises(IllegalStateException, match="Share consumer closed"):
         consumer.subscribe(["t"])
+
+
+# --- the end of the process -------------------------------------------------------------------------------------------
+
+_CLIENTS = """
+import pykclient.confluent as ck
+from pykclient.confluent.admin import AdminClient
+conf = {{"bootstrap.servers": {address!r}}}
+producer = ck.Producer(conf)
+producer.produce("t", b"x")
+consumer = ck.Consumer({{**conf, "group.id": "exit"}})
+consumer.subscribe(["t"])
+consumer.poll(1)
+share_consumer = ck.ShareConsumer({{**conf, "group.id": "exit-shared"}})
+share_consumer.subscribe(["t"])
+share_consumer.poll(0.1)
+admin = AdminClient(conf)
+admin.list_topics(timeout=10)
+"""
+_CYCLE = """
+def show():
+    return clients
+
+clients = [producer, consumer, share_consumer, admin, show]
+"""
+
+
+@pytest.mark.parametrize("rest", ["", "def show():\n    return producer\n", _CYCLE], ids=["flat", "function", "cycle"])
+def test_exit_with_unclosed_clients_prints_nothing(cluster: EmbeddedCluster, rest: str) -> None:
+    program = _CLIENTS.format(address=cluster.bootstrap_servers) + rest
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -107,12 +107,12 @@ def test_a_message_can_be_pickled_compared_and_changed() -> None:
 def make_result(forms: bool, count: int, error: Exception | None = None) -> tuple[Any, list[Any], ProduceRequestResult]:
     """Return reports, their deliveries, and a batch's result with these as its listeners."""
     choose: Any = python_form if forms else (lambda form: form)
-    reports = choose(Reports)(10, False, lambda: None, delivery_error)
+    reports = choose(Reports)(10, 100, False, lambda: None, delivery_error)
     result = ProduceRequestResult(Native("t", 2))
     result.set(100, -1, None if error is None else lambda _: error)
     deliveries = []
     for index in range(count):
-        assert reports.admit()
+        assert reports.admit(b"%d" % index)
         delivery = choose(Delivery)(reports, "t", b"%d" % index, None, None, -1, 0, None)
         deliveries.append(delivery)
         result.listeners.append((FutureRecordMetadata(result, index, 7, -1, 1), delivery, True))
@@ -169,10 +169,16 @@ def test_an_exception_of_a_callback_leaves_the_rest_for_later(in_python: bool) -
 @pytest.mark.parametrize("in_python", [False, True])
 def test_reports_admit_up_to_the_limit(in_python: bool) -> None:
     form: Any = python_form(Reports) if in_python else Reports
-    reports = form(2, False, lambda: None, delivery_error)
-    assert [reports.admit() for _ in range(3)] == [True, True, False]
-    reports.forget()
-    assert reports.admit()
+    reports = form(2, 5, False, lambda: None, delivery_error)
+    assert [reports.admit(None) for _ in range(3)] == [True, True, False]
+    reports.forget(None)
+    assert not reports.admit(b"123456")
+    assert reports.admit(b"12345")
+    assert (reports.unreported(), reports.unreported_bytes()) == (2, 5)
+    reports.forget(None)
+    assert not reports.admit(b"1")
+    reports.forget(b"12345")
+    assert reports.admit(b"1")
 
 
 def test_a_delivery_that_was_purged_keeps_its_error() -> None:

@@ -356,7 +356,7 @@ _ROWS = (
     _S("queue.buffering.max.messages", "P", "global", "0 .. 2147483647", "100000",
        HONOURED, "done by pykclient.confluent"),
     _S("queue.buffering.max.kbytes", "P", "global", "1 .. 2147483647", "1048576",
-       HONOURED, "buffer.memory, in units of 1,024 bytes"),
+       HONOURED, "done by pykclient.confluent"),
     _S("queue.buffering.max.ms", "P", "global", "0 .. 900000", "5", HONOURED, "linger.ms"),
     _S("linger.ms", "P", "global", "0 .. 900000", "5", HONOURED, "linger.ms"),
     _S("message.send.max.retries", "P", "global", "0 .. 2147483647", "2147483647", HONOURED, "retries"),

@@ -222,7 +222,8 @@ cdef class ConsumingState:
 cdef class Delivery:
     """A message that is being sent. It lives until it is reported, so a reference cycle through it ends by itself."""
 
-    cdef public object callback, topic, value, key, headers, error, partition
+    cdef public object callback, topic, key, headers, error, partition
+    cdef public bytes value
     cdef public Reports reports
     cdef public int64_t started_ms, latency_ms, offset, timestamp_ms
 
@@ -327,33 +328,47 @@ cdef bint settle(
 cdef class Reports:
     cdef public object error_of
     cdef object _queue, _wake
-    cdef int64_t _limit, _counted, _served
+    cdef int64_t _limit, _limit_bytes, _counted, _served, _unreported_bytes
     cdef bint _errors_only
 
-    def __init__(self, limit, errors_only, wake, error_of):
+    def __init__(self, limit, limit_bytes, errors_only, wake, error_of):
         self._limit = limit
+        self._limit_bytes = limit_bytes
         self._errors_only = errors_only
         self._wake = wake
         self.error_of = error_of
         self._queue = deque()
 
-    cdef bint count_one(self) except -1:
+    cdef bint count_one(self, object value) except -1:
         cdef bint admitted
+        cdef Py_ssize_t size = 0 if value is None else PyBytes_GET_SIZE(value)
         with cython.critical_section(self):  # nothing with a GIL
-            admitted = self._counted - self._served < self._limit
+            admitted = (
+                self._counted - self._served < self._limit and self._unreported_bytes + size <= self._limit_bytes
+            )
             if admitted:
                 self._counted += 1
+                self._unreported_bytes += size
         return admitted
 
-    def admit(self):
-        return self.count_one()
+    def admit(self, bytes value):
+        return self.count_one(value)
 
-    cpdef forget(self):
+    def forget(self, bytes value):
+        self.uncount_one(value)
+
+    cdef int uncount_one(self, object value) except -1:
+        cdef Py_ssize_t size = 0 if value is None else PyBytes_GET_SIZE(value)
         with cython.critical_section(self):
             self._served += 1
+            self._unreported_bytes -= size
+        return 0
 
     def unreported(self):
         return self._counted - self._served
+
+    def unreported_bytes(self):
+        return self._unreported_bytes
 
     cpdef add(self, list settled):
         if settled:
@@ -383,7 +398,7 @@ cdef class Reports:
             while at < count:
                 delivery = <Delivery?>settled[at]
                 at += 1
-                self.forget()
+                self.uncount_one(delivery.value)
                 callback = delivery.callback
                 delivery.callback = None
                 if callback is not None and not (self._errors_only and delivery.error is None):
@@ -430,7 +445,7 @@ cdef class ProducingState:
         if key is not None:
             size += PyBytes_GET_SIZE(key)
         partitions = self._counts.get(topic)
-        if size > self._max_size or partitions is None or not self._reports.count_one():
+        if size > self._max_size or partitions is None or not self._reports.count_one(value):
             return produce_python(self, topic, value, key, partition, callback, on_delivery, timestamp, headers)
         delivery = Delivery.__new__(Delivery)
         delivery.reports = self._reports

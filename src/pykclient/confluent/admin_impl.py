@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from pykclient import errors
 from pykclient.admin.values import (
@@ -635,16 +634,7 @@ class AdminClientImpl(Client):
     def __bool__(self) -> bool:
         return True
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        self.close()
-        return None
-
-    def __del__(self) -> None:
+    def _abandon(self) -> None:
         if getattr(self, "_is_open", False):
             self._is_open = False
             self._pool.shutdown(wait=False)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
+import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pykclient import errors
 from pykclient.config.config_def import Password
@@ -53,6 +56,8 @@ class Client:
     """Base class of the clients: their events, statistics, errors, and metadata of the cluster."""
 
     _kind: str
+    #: The client that does the work, None once this one is closed.
+    _inner: Any = None
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
@@ -193,6 +198,28 @@ class Client:
     def close(self) -> object:
         """Release all resources."""
         raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        self.close()
+        return None
+
+    def __del__(self, _is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # At the interpreter's end modules are gone, and connections end with the process.
+        if not _is_finalizing():
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Release the resources of a client that was not closed, without a warning: confluent-kafka gives none."""
+        inner, self._inner = self._inner, None
+        if inner is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)
+                inner.__del__()
 
     def ensure_open(self) -> None:
         """Raise RuntimeError if the client is closed."""

@@ -16,6 +16,8 @@ _logger = logging.getLogger(__name__)
 PRODUCER, CONSUMER, ADMIN = "P", "C", "A"
 
 _INT_MAX = 2**31 - 1
+#: The least memory for a producer's batches, which is librdkafka's default limit of messages, in bytes.
+_LEAST_MEMORY = 1 << 30
 
 #: Two names of one property, and the name of which librdkafka's messages speak.
 _CANONICAL = {
@@ -396,13 +398,16 @@ class Configuration:
         timeout_ms = self.number("message.timeout.ms") or _INT_MAX
         if linger_ms >= timeout_ms:
             linger_ms = max(0, timeout_ms - 1)
+        queue_bytes = self.number("queue.buffering.max.kbytes") * 1024
         settings |= {
             "linger.ms": linger_ms,
             "delivery.timeout.ms": timeout_ms,
             "request.timeout.ms": max(1, min(self.number("request.timeout.ms"), timeout_ms - linger_ms)),
-            "batch.size": min(self.number("batch.size"), self.number("message.max.bytes")),
+            "batch.size": min(self.number("batch.size"), self.number("message.max.bytes"), queue_bytes),
             "max.request.size": self.number("message.max.bytes") + 1024,
-            "buffer.memory": self.number("queue.buffering.max.kbytes") * 1024,
+            # librdkafka's limit is one of messages, which Reports counts. The memory for batches must not be the
+            # narrower one: each partition has a batch of its own, however few messages there are.
+            "buffer.memory": max(queue_bytes, _LEAST_MEMORY),
             "acks": self.number("acks"),
             "compression.type": self.text("compression.codec"),
             "enable.idempotence": self.is_idempotent,

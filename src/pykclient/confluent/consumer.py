@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pykclient import errors
 from pykclient.confluent.client import Client, built
@@ -940,23 +938,6 @@ class Consumer(ConsumingState, Client):
             self._drop_all()
             self.release()
         self._raise_callback_error()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        self.close()
-        return None
-
-    def __del__(self) -> None:
-        inner = getattr(self, "_inner", None)
-        if inner is not None:
-            self._inner = None
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ResourceWarning)
-                inner.__del__()
 
     def inner(self) -> KafkaConsumer[Any, Any]:
         """Return the consumer that does the work.

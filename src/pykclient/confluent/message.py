@@ -401,17 +401,34 @@ def delivery_error(error: Exception) -> KafkaError:
 
 
 class Reports:
-    """The messages of a producer that are not reported yet: their number, and those whose fate is known.
+    """The messages of a producer that are not reported yet: their number and bytes, and those whose fate is known.
 
-    Thread: any.
+    As in librdkafka, the bytes of a message are those of its value. Thread: any.
     """
 
-    __slots__ = ("_counted", "_errors_only", "_limit", "_lock", "_queue", "_served", "_wake", "error_of")
+    __slots__ = (
+        "_counted",
+        "_errors_only",
+        "_limit",
+        "_limit_bytes",
+        "_lock",
+        "_queue",
+        "_served",
+        "_unreported_bytes",
+        "_wake",
+        "error_of",
+    )
 
     def __init__(
-        self, limit: int, errors_only: bool, wake: Callable[[], object], error_of: Callable[[Exception], KafkaError]
+        self,
+        limit: int,
+        limit_bytes: int,
+        errors_only: bool,
+        wake: Callable[[], object],
+        error_of: Callable[[Exception], KafkaError],
     ) -> None:
         self._limit = limit
+        self._limit_bytes = limit_bytes
         self._errors_only = errors_only
         self._wake = wake
         self.error_of = error_of
@@ -419,24 +436,33 @@ class Reports:
         self._queue: deque[list[Delivery]] = deque()
         self._counted = 0
         self._served = 0
-        self._lock = Lock()  # guards: _counted, _served
+        self._unreported_bytes = 0
+        self._lock = Lock()  # guards: _counted, _served, _unreported_bytes
 
-    def admit(self) -> bool:
-        """Count a message; return False if there are too many."""
+    def admit(self, value: bytes | None) -> bool:
+        """Count a message with this value; return False if there are too many messages or bytes."""
+        size = 0 if value is None else len(value)
         with self._lock:
-            if self._counted - self._served >= self._limit:
+            if self._counted - self._served >= self._limit or self._unreported_bytes + size > self._limit_bytes:
                 return False
             self._counted += 1
+            self._unreported_bytes += size
             return True
 
-    def forget(self) -> None:
+    def forget(self, value: bytes | None) -> None:
         """Do not count a message that is not sent after all, or was reported."""
         with self._lock:
             self._served += 1
+            if value is not None:
+                self._unreported_bytes -= len(value)
 
     def unreported(self) -> int:
         """Return the number of messages that were not reported yet."""
         return self._counted - self._served
+
+    def unreported_bytes(self) -> int:
+        """Return the bytes of the messages that were not reported yet."""
+        return self._unreported_bytes
 
     def add(self, settled: list[Delivery]) -> None:
         """Add messages whose fate is known."""
@@ -468,7 +494,7 @@ class Reports:
             while at < count:
                 delivery = settled[at]
                 at += 1
-                self.forget()
+                self.forget(delivery.value)
                 callback, delivery.callback = delivery.callback, None
                 if callback is not None and not (self._errors_only and delivery.error is None):
                     callback(delivery.error, delivery.message())
@@ -512,7 +538,7 @@ class ProducingState:
         ``timestamp`` is in milliseconds since the epoch; 0 means now. ``headers`` is a dict or a list of pairs.
 
         Raises:
-            BufferError: the queue is full (``queue.buffering.max.messages``): call ``poll`` and try again.
+            BufferError: the queue is full (``queue.buffering.max.messages`` or ``.kbytes``): call ``poll`` and try again.
             KafkaException: the message is too large, or cannot be part of a transaction now.
             TypeError: an argument has the wrong type.
             RuntimeError: the producer is closed.
@@ -534,7 +560,7 @@ class ProducingState:
         size = (0 if value is None else len(value)) + (0 if key is None else len(key))
         if size > self._max_size:
             raise failure(KafkaError.MSG_SIZE_TOO_LARGE, f"{UNABLE_TO_PRODUCE}Broker: Message size too large")
-        if not self._reports.admit():
+        if not self._reports.admit(value):
             raise BufferError("Local: Queue full")
         called = callback or on_delivery or self._default_callback
         delivery = Delivery(self._reports, topic, value, key, pairs, partition, timestamp, called)

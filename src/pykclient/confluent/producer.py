@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from pykclient import errors, topic_names
 from pykclient.clock import SYSTEM_CLOCK
@@ -73,6 +71,7 @@ class Producer(ProducingState, Client):
         self._lock = threading.Lock()  # guards: the backlog
         self._reports = Reports(
             configuration.number("queue.buffering.max.messages") or 2**62,
+            configuration.number("queue.buffering.max.kbytes") * 1024,
             configuration.flag("delivery.report.only.error"),
             self.events.wake,
             delivery_error,
@@ -101,7 +100,7 @@ class Producer(ProducingState, Client):
             self._counts.pop(delivery.topic, None)
             self._produce_to_unknown(delivery)
             return
-        self._reports.forget()
+        self._reports.forget(delivery.value)
         if isinstance(error, errors.BufferExhaustedError):
             raise BufferError("Local: Queue full") from error  # noqa: TRY004 - confluent-kafka's
         if not isinstance(error, errors.KafkaError):
@@ -116,13 +115,13 @@ class Producer(ProducingState, Client):
         try:
             topic_names.validate(topic)
         except errors.InvalidTopicError as error:
-            self._reports.forget()
+            self._reports.forget(delivery.value)
             raise failure(
                 KafkaError._INVALID_ARG, f"{UNABLE_TO_PRODUCE}Local: Invalid argument or configuration"
             ) from error
         with self._lock:
             if self._inner is None:
-                self._reports.forget()
+                self._reports.forget(delivery.value)
                 raise RuntimeError(PRODUCER_CLOSED)
             waiting = self._backlog.get(topic)
             partitions = self._counts.get(topic)
@@ -298,6 +297,10 @@ class Producer(ProducingState, Client):
             if left <= 0:
                 self._serve()
                 return len(self)
+
+    def unreported_bytes(self) -> int:
+        """Return the bytes of the values of all messages that were not reported yet."""
+        return self._reports.unreported_bytes()
 
     def has_backlog(self) -> bool:
         """Return whether messages wait for the metadata of their topic."""
@@ -480,23 +483,6 @@ class Producer(ProducingState, Client):
             inner.close()
             self.release()
         return True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        self.close()
-        return None
-
-    def __del__(self) -> None:
-        inner = getattr(self, "_inner", None)
-        if inner is not None:
-            self._inner = self._send = None
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ResourceWarning)
-                inner.__del__()
 
 
 def _check_batched(index: int, message: Any) -> None:

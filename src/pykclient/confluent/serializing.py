@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pykclient.confluent.consumer import Consumer
@@ -294,9 +293,3 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
         super().close()
         built, self._built = self._built, []
         close_serdes(built)
-
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        self.close()
-        return None

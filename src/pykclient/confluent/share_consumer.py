@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from pykclient import errors
 from pykclient.confluent.client import Client, built
@@ -278,23 +276,6 @@ class ShareConsumer(Client):
             self._inner = None
             self.release()
         self._raise_callback_error()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        self.close()
-        return None
-
-    def __del__(self) -> None:
-        inner = getattr(self, "_inner", None)
-        if inner is not None:
-            self._inner = None
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ResourceWarning)
-                inner.__del__()
 
     def _raise_callback_error(self) -> None:
         error, self._raised = self._raised, None

@@ -31,7 +31,7 @@ def of_producer(producer: Any) -> str:
     own = metrics.get("producer-metrics", {})
     page = _head(producer, "producer", own)
     page["msg_cnt"] = len(producer)
-    page["msg_size"] = _whole(own.get("buffer-total-bytes", 0)) - _whole(own.get("buffer-available-bytes", 0))
+    page["msg_size"] = producer.unreported_bytes()
     page["msg_max"] = producer.configuration.number("queue.buffering.max.messages")
     page["msg_size_max"] = producer.configuration.number("queue.buffering.max.kbytes") * 1024
     page["txmsgs"] = _whole(own.get("record-send-total", 0))
