@@ -86,6 +86,17 @@ _HOME = {
     "version": "constants",
 }
 
+#: Modules below this one that confluent-kafka loads with its package, so programs use them without an import.
+_MODULES = {
+    "_model": "model",
+    "cimpl": "cimpl",
+    "deserializing_consumer": "deserializing_consumer",
+    "deserializing_share_consumer": "deserializing_share_consumer",
+    "error": "error",
+    "serialization": "serialization",
+    "serializing_producer": "serializing_producer",
+}
+
 __all__ = [
     "AcknowledgeType",
     "ConcurrentModificationException",
@@ -134,8 +145,10 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
             value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
             globals()[name] = value
             return value
+        if name in _MODULES:
+            return importlib.import_module(f"{__name__}.{_MODULES[name]}")
         if name == "__version__":
-            return importlib.import_module(f"{__name__}.versions").version()
+            return importlib.import_module(f"{__name__}.constants").version()
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

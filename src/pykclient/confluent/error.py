@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pykclient.confluent.kafka_error import KafkaError, KafkaException
+from pykclient.confluent.message import Message
 from pykclient.serde import SerializationError
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "KafkaException",
     "KeyDeserializationError",
     "KeySerializationError",
+    "Message",
     "ProduceError",
     "SerializationError",
     "ValueDeserializationError",
@@ -23,7 +25,12 @@ __all__ = [
 class _KafkaClientError(KafkaException):
     """An error with the exception that caused it and the message it is about."""
 
-    def __init__(self, kafka_error: KafkaError, exception: Exception | None = None, kafka_message: Any = None) -> None:
+    def __init__(
+        self,
+        kafka_error: KafkaError,
+        exception: Exception | None = None,
+        kafka_message: Message[Any, Any] | None = None,
+    ) -> None:
         super().__init__(kafka_error)
         self.exception = exception
         self.kafka_message = kafka_message
@@ -46,14 +53,14 @@ class ConsumeError(_KafkaClientError):
 class KeyDeserializationError(ConsumeError, SerializationError):
     """A key that the deserializer refused."""
 
-    def __init__(self, exception: Exception | None = None, kafka_message: Any = None) -> None:
+    def __init__(self, exception: Exception | None = None, kafka_message: Message[Any, Any] | None = None) -> None:
         super().__init__(KafkaError(KafkaError._KEY_DESERIALIZATION, str(exception)), exception, kafka_message)
 
 
 class ValueDeserializationError(ConsumeError, SerializationError):
     """A value that the deserializer refused."""
 
-    def __init__(self, exception: Exception | None = None, kafka_message: Any = None) -> None:
+    def __init__(self, exception: Exception | None = None, kafka_message: Message[Any, Any] | None = None) -> None:
         super().__init__(KafkaError(KafkaError._VALUE_DESERIALIZATION, str(exception)), exception, kafka_message)
 
 

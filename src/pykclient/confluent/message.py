@@ -538,7 +538,7 @@ class ProducingState:
         ``timestamp`` is in milliseconds since the epoch; 0 means now. ``headers`` is a dict or a list of pairs.
 
         Raises:
-            BufferError: the queue is full (``queue.buffering.max.messages`` or ``.kbytes``): call ``poll`` and try again.
+            BufferError: the queue is full (``queue.buffering.max.messages`` or ``max.kbytes``): call ``poll`` first.
             KafkaException: the message is too large, or cannot be part of a transaction now.
             TypeError: an argument has the wrong type.
             RuntimeError: the producer is closed.

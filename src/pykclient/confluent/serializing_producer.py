@@ -1,0 +1,5 @@
+"""SerializingProducer under confluent-kafka's module name."""
+
+from __future__ import annotations
+
+from pykclient.confluent.serializing import SerializingProducer as SerializingProducer
