@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
 from types import ModuleType
 from typing import Any
 
@@ -59,11 +61,272 @@ def test_kbytes_limit_the_values_of_all_messages(
 
 @pytest.mark.parametrize("kbytes", [512, 16384])
 def test_small_queues_admit_messages_for_many_partitions(ck: Any, cluster: EmbeddedCluster, kbytes: int) -> None:
-    failed: list[Any] = []
+    reports: list[Any] = []
     with ck.Producer(_settings(cluster, **{"queue.buffering.max.kbytes": kbytes})) as producer:
         for number in range(300):
             producer.produce(
-                "hundred", bytes(100), partition=number % 100, on_delivery=lambda e, _: e and failed.append(e)
+                "hundred", bytes(100), partition=number % 100, on_delivery=lambda error, _: reports.append(error)
             )
         assert producer.flush(_PATIENCE_S) == 0
-    assert not failed
+    assert reports == [None] * 300
+
+
+@pytest.mark.parametrize("topic", ["", "a b!", ".", "x" * 300])
+def test_invalid_topic_is_reported_by_on_delivery(ck: Any, cluster: EmbeddedCluster, topic: str) -> None:
+    reports: list[Any] = []
+    with ck.Producer(_settings(cluster)) as producer:
+        producer.produce(topic, b"x", on_delivery=lambda *report: reports.append(report))
+        assert producer.flush(_PATIENCE_S) == 0
+    ((error, message),) = reports
+    assert (error, error.str()) == (ck.KafkaError.TOPIC_EXCEPTION, "Broker: Invalid topic")
+    assert (message.topic(), message.partition(), message.offset()) == (topic, None, None)
+
+
+def test_topic_that_cannot_be_encoded_is_refused(ck: Any, cluster: EmbeddedCluster) -> None:
+    with ck.Producer(_settings(cluster)) as producer:
+        with pytest.raises(ValueError, match="embedded null character"):
+            producer.produce("a\0b", b"x")
+        with pytest.raises(UnicodeEncodeError):
+            producer.produce("\ud800", b"x")
+        assert len(producer) == 0
+
+
+def test_negative_partition_does_not_exist(ck: Any, cluster: EmbeddedCluster) -> None:
+    reports: list[Any] = []
+    with ck.Producer(_settings(cluster)) as producer:
+        producer.produce("two", b"x")
+        assert producer.flush(_PATIENCE_S) == 0
+        with pytest.raises(ck.KafkaException) as raised:
+            producer.produce("two", b"x", partition=-5)
+        assert raised.value.args[0] == ck.KafkaError._UNKNOWN_PARTITION
+        assert raised.value.args[0].str() == "Unable to produce message: Local: Unknown partition"
+    with ck.Producer(_settings(cluster)) as producer:  # to a topic that it does not know yet
+        producer.produce("two", b"x", partition=-5, on_delivery=lambda error, _: reports.append(error))
+        assert producer.flush(_PATIENCE_S) == 0
+    assert reports == [ck.KafkaError._UNKNOWN_PARTITION]
+
+
+def test_names_of_headers_may_be_bytes(ck: Any, cluster: EmbeddedCluster) -> None:
+    with ck.Producer(_settings(cluster)) as producer:
+        producer.produce("two", b"x", headers=[(b"name", b"value")], partition=0)
+        assert producer.flush(_PATIENCE_S) == 0
+
+
+@pytest.mark.parametrize("topic", ["two", "never-made"])
+def test_transactional_messages_need_a_transaction(ck: Any, cluster: EmbeddedCluster, topic: str) -> None:
+    def refused() -> None:
+        with pytest.raises(ck.KafkaException) as raised:
+            producer.produce(topic, b"x")
+        assert raised.value.args[0] == ck.KafkaError._STATE
+        assert raised.value.args[0].str().startswith("Unable to produce message: ")
+
+    with ck.Producer(_settings(cluster, **{"transactional.id": f"{ck.__name__}-{topic}"})) as producer:
+        refused()
+        producer.init_transactions(_PATIENCE_S)
+        refused()
+        producer.begin_transaction()
+        producer.produce(topic, b"x")
+        producer.abort_transaction(_PATIENCE_S)
+        refused()
+
+
+# --- consumer ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filled(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
+    """A topic with three partitions: five messages, five messages, none."""
+    topic = f"filled-{abs(hash(request.node.nodeid))}"
+    cluster.create_topic(topic, 3)
+    with ours.Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+        for number in range(10):
+            producer.produce(topic, b"%d" % number, partition=number % 2)
+    return topic
+
+
+@contextmanager
+def _consumer(ck: Any, cluster: EmbeddedCluster, group: str, **settings: Any) -> Iterator[Any]:
+    conf = {"group.id": f"{ck.__name__}-{group}", "auto.offset.reset": "earliest"}
+    consumer = ck.Consumer(_settings(cluster, **{**conf, **settings}))
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def _until(consumer: Any, done: Callable[[list[Any]], bool]) -> list[Any]:
+    """Poll until ``done`` is true of the messages and errors found; return them."""
+    found: list[Any] = []
+    deadline = monotonic() + _PATIENCE_S
+    while not done(found):
+        assert monotonic() < deadline, found
+        message = consumer.poll(0.1)
+        if message is not None:
+            found.append(message)
+    return found
+
+
+def _errors(messages: list[Any]) -> list[Any]:
+    return [message for message in messages if message.error() is not None]
+
+
+def test_missing_topics_of_a_subscription_are_reported_once(ck: Any, cluster: EmbeddedCluster, filled: str) -> None:
+    with _consumer(ck, cluster, filled) as consumer:
+        consumer.subscribe([filled, "missing-a", "missing-b"])
+        found = _until(consumer, lambda found: len(_errors(found)) == 2 and len(found) == 12)
+        for message, topic in zip(_errors(found), ("missing-a", "missing-b"), strict=True):
+            text = f"Subscribed topic not available: {topic}: Broker: Unknown topic or partition"
+            assert (message.error(), message.error().str()) == (ck.KafkaError.UNKNOWN_TOPIC_OR_PART, text)
+            assert (message.topic(), message.partition(), message.offset()) == (topic, 0, None)
+            assert (message.value(), message.key(), message.timestamp()) == (text.encode(), None, (0, -1))
+        consumer.subscribe([filled, "missing-b", "missing-c"])
+        found = _until(consumer, lambda found: bool(_errors(found)))
+        assert [message.topic() for message in _errors(found)] == ["missing-c"]
+
+
+def test_pattern_without_a_topic_is_reported(ck: Any, cluster: EmbeddedCluster) -> None:
+    with _consumer(ck, cluster, "pattern") as consumer:
+        consumer.subscribe(["^nothing-like-.*"])
+        (message,) = _until(consumer, bool)
+        assert message.error() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART
+        assert message.topic() == "^nothing-like-.*"
+
+
+def test_partition_without_an_offset_is_reported_once(ck: Any, cluster: EmbeddedCluster, filled: str) -> None:
+    with _consumer(ck, cluster, filled, **{"auto.offset.reset": "error"}) as consumer:
+        consumer.assign([ck.TopicPartition(filled, 0), ck.TopicPartition(filled, 1)])
+        found = _until(consumer, lambda found: len(found) == 2)
+        assert {message.partition() for message in found} == {0, 1}
+        assert {message.error().code() for message in found} == {ck.KafkaError._AUTO_OFFSET_RESET}
+        assert all(message.value() == message.error().str().encode() for message in found)
+        assert consumer.poll(0.5) is None
+
+
+def test_position_out_of_range_is_reported_once(ck: Any, cluster: EmbeddedCluster, filled: str) -> None:
+    with _consumer(ck, cluster, filled, **{"auto.offset.reset": "error"}) as consumer:
+        consumer.assign([ck.TopicPartition(filled, 0, 500)])
+        (message,) = _until(consumer, bool)
+        assert message.error() == ck.KafkaError._AUTO_OFFSET_RESET
+        assert (message.topic(), message.partition(), message.offset()) == (filled, 0, 500)
+        assert consumer.poll(0.5) is None
+        consumer.assign([ck.TopicPartition(filled, 0, 4)])
+        (message,) = _until(consumer, bool)
+        assert (message.error(), message.offset()) == (None, 4)
+
+
+def test_end_of_a_partition_has_its_text_as_value(ck: Any, cluster: EmbeddedCluster, filled: str) -> None:
+    with _consumer(ck, cluster, filled, **{"enable.partition.eof": True}) as consumer:
+        consumer.assign([ck.TopicPartition(filled, 0, 4)])
+        message, end = _until(consumer, lambda found: len(found) == 2)
+        assert message.offset() == 4
+        assert (end.partition(), end.offset()) == (0, 5)
+        assert end.value() == end.error().str().encode()
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_on_assign_may_take_a_part(ck: Any, cluster: EmbeddedCluster, filled: str, strategy: str) -> None:
+    inside: list[Any] = []
+
+    def on_assign(consumer: Any, partitions: list[Any]) -> None:
+        part = [each for each in partitions if each.partition == 0]
+        for each in part:
+            each.offset = 3
+        (consumer.assign if strategy == "range" else consumer.incremental_assign)(part)
+        inside.extend((each.partition, each.offset) for each in consumer.assignment())
+
+    with _consumer(ck, cluster, filled, **{"partition.assignment.strategy": strategy}) as consumer:
+        consumer.subscribe([filled], on_assign=on_assign)
+        found = _until(consumer, lambda found: len(found) == 2)
+        assert [(message.partition(), message.offset()) for message in found] == [(0, 3), (0, 4)]
+        assert consumer.poll(0.5) is None
+        assert inside == [(0, 3)]
+        assert [(each.partition, each.offset) for each in consumer.assignment()] == [(0, 3)]
+        change = consumer.incremental_assign if strategy == "range" else consumer.assign
+        with pytest.raises(ck.KafkaException) as raised:
+            change([ck.TopicPartition(filled, 1)])
+        assert raised.value.args[0] == ck.KafkaError._STATE
+
+
+def test_on_assign_that_assigns_nothing_leaves_nothing(ck: Any, cluster: EmbeddedCluster, filled: str) -> None:
+    calls: list[Any] = []
+
+    def on_assign(consumer: Any, partitions: list[Any]) -> None:
+        calls.append(partitions)
+        consumer.assign([])
+
+    with _consumer(ck, cluster, filled) as consumer:
+        consumer.subscribe([filled], on_assign=on_assign)
+        _until(consumer, lambda _: bool(calls))
+        assert consumer.poll(0.5) is None
+        assert consumer.assignment() == []
+
+
+def test_assignment_has_the_offsets_that_were_assigned(ck: Any, cluster: EmbeddedCluster, filled: str) -> None:
+    with _consumer(ck, cluster, filled) as consumer:
+        given = [
+            ck.TopicPartition(filled, 0, 2),
+            ck.TopicPartition(filled, 1, ck.OFFSET_END),
+            ck.TopicPartition(filled, 2),
+        ]
+        consumer.assign(given)
+        _until(consumer, lambda found: len(found) == 3)
+        assert [each.offset for each in consumer.assignment()] == [2, ck.OFFSET_END, ck.OFFSET_STORED]
+        for wrong in (given[:1] * 2, [ck.TopicPartition(filled, 0, -77)]):
+            with pytest.raises(ck.KafkaException) as raised:
+                consumer.assign(wrong)
+            assert raised.value.args[0] == ck.KafkaError._INVALID_ARG
+
+
+def test_offsets_have_leader_epochs_and_watermarks_are_cached(ck: Any, cluster: EmbeddedCluster, filled: str) -> None:
+    with _consumer(ck, cluster, filled) as consumer:
+        partitions = [ck.TopicPartition(filled, number) for number in range(3)]
+        consumer.subscribe([filled])
+        _until(consumer, lambda found: len(found) == 10)
+        shown = [(each.offset, each.leader_epoch) for each in consumer.position(partitions)]
+        assert shown == [(5, 0), (5, 0), (ck.OFFSET_INVALID, None)]
+        assert consumer.get_watermark_offsets(partitions[0], cached=True) == (0, 5)
+        unknown = ck.TopicPartition("nowhere", 0)
+        assert consumer.get_watermark_offsets(unknown, cached=True) == (ck.OFFSET_INVALID, ck.OFFSET_INVALID)
+        consumer.commit(asynchronous=False)
+        committed = consumer.committed(partitions, timeout=_PATIENCE_S)
+        assert [(each.offset, each.metadata) for each in committed[:2]] == [(5, None), (5, None)]
+
+
+def test_times_of_unknown_partitions_are_errors_at_once(ck: Any, cluster: EmbeddedCluster, filled: str) -> None:
+    with _consumer(ck, cluster, filled) as consumer:
+        with pytest.raises(ck.KafkaException) as raised:
+            consumer.offsets_for_times([ck.TopicPartition("nowhere", 0, 0)], timeout=_PATIENCE_S)
+        assert raised.value.args[0] == ck.KafkaError._UNKNOWN_PARTITION
+        with pytest.raises(ck.KafkaException) as raised:
+            consumer.offsets_for_times([], timeout=_PATIENCE_S)
+        assert raised.value.args[0] == ck.KafkaError._INVALID_ARG
+        wanted = [ck.TopicPartition(filled, 9, 0), ck.TopicPartition(filled, 0, 0), ck.TopicPartition(filled, 1, 2**42)]
+        found = consumer.offsets_for_times(wanted, timeout=_PATIENCE_S)
+        shown = [(each.offset, each.leader_epoch, each.error) for each in found]
+        assert shown == [(0, None, ck.KafkaError._UNKNOWN_PARTITION), (0, 0, None), (ck.OFFSET_END, None, None)]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_assignment_grows_and_shrinks_with_the_group(
+    ck: Any, cluster: EmbeddedCluster, filled: str, protocol: str
+) -> None:
+    settings = {"group.protocol": protocol}
+    if protocol == "classic":
+        settings["partition.assignment.strategy"] = "cooperative-sticky"
+    with _consumer(ck, cluster, filled, **settings) as first:
+        first.subscribe([filled])
+        _until(first, lambda _: len(first.assignment()) == 3)
+        with _consumer(ck, cluster, filled, **settings) as second:
+            second.subscribe([filled])
+            deadline = monotonic() + _PATIENCE_S
+            while not (second.assignment() and len(first.assignment()) + len(second.assignment()) == 3):
+                assert monotonic() < deadline
+                first.poll(0.05)
+                second.poll(0.05)
+        _until(first, lambda _: len(first.assignment()) == 3)
+
+
+def test_members_of_the_consumer_protocol_are_not_told_of_missing_topics(ck: Any, cluster: EmbeddedCluster) -> None:
+    with _consumer(ck, cluster, "missing", **{"group.protocol": "consumer"}) as consumer:
+        consumer.subscribe(["missing-d"])
+        assert consumer.poll(1.5) is None

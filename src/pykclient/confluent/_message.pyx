@@ -487,7 +487,7 @@ cdef class ProducingState:
 
 cdef int hand_over(ProducingState state, Delivery delivery, object partitions) except -1:
     cdef object chosen = None
-    if state._send is None or delivery.partition >= partitions:
+    if state._send is None or delivery.partition >= partitions or delivery.partition < -1:
         hand_over_python(state, delivery, partitions)
         return 0
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from pykclient import errors
@@ -42,6 +42,9 @@ _TEND_MS = 100
 _COMMIT_MS = 10_000
 #: The timestamp of errors and events.
 _NO_TIME = (0, -1)
+_EAGER_ONLY = "Changes to the current assignment must be made using assign() when rebalance protocol type is EAGER"
+#: An unknown position.
+_NOWHERE = OffsetAndMetadata(OFFSET_INVALID, "", -1)
 #: librdkafka's offsets before the end: -2000 - n is n messages before it.
 _TAIL = -2000
 
@@ -105,7 +108,9 @@ class Consumer(ConsumingState, Client):
         self._commit_interval_ms = configuration.number("auto.commit.interval.ms")
         self._reports_eof = configuration.flag("enable.partition.eof")
         self._poll_interval_ms = configuration.number("max.poll.interval.ms")
-        self._cooperative = "cooperative-sticky" in configuration.strategies
+        is_classic = configuration.text("group.protocol") == "classic"
+        self._reports_missing = is_classic
+        self._cooperative = not is_classic or "cooperative-sticky" in configuration.strategies
         self._on_commit = configuration.callbacks.get("on_commit")
         self._on_assign: Callable[..., object] | None = None
         self._on_revoke: Callable[..., object] | None = None
@@ -115,14 +120,26 @@ class Consumer(ConsumingState, Client):
         self._current_partition: Native | None = None
         self._records, self._at, self._settled_at = [], 0, 0
         #: The next offset of each partition that a message was handed out of, and the offsets to commit.
-        self._positions: dict[Native, int] = {}
+        self._positions: dict[Native, OffsetAndMetadata] = {}
         self._stored: dict[Native, OffsetAndMetadata] = {}
         self._committed: dict[Native, OffsetAndMetadata] = {}
         self._eof: dict[Native, int] = {}
         self._subscribed = False
+        #: The names and patterns of the subscription; those that were reported as missing; those that the metadata of
+        #: ``_checked_ms`` lacked.
+        self._names: list[str] = []
+        self._reported_missing: set[str] = set()
+        self._missing: set[str] = set()
+        self._checked_ms = 0
+        #: Errors that wait for the application, and the partitions whose error it was told.
+        self._errors: deque[Message[bytes, bytes]] = deque()
+        self._failed: set[Native] = set()
         self._assigned: set[Native] = set()
+        #: The offsets that partitions were assigned with, and the partitions of a new assignment about which
+        #: ``on_assign`` has not decided yet.
+        self._starts: dict[Native, int] = {}
+        self._undecided: set[Native] = set()
         self._in_callback = False
-        self._decided = False
         self._raised: BaseException | None = None
         now_ms = monotonic_ms()
         self._last_poll_ms = now_ms
@@ -181,6 +198,9 @@ class Consumer(ConsumingState, Client):
                 self._call(inner.unsubscribe, prefix=prefix)  # the subscription was a pattern
                 self._call(lambda: inner.subscribe(names, listener=listener), prefix=prefix)
         self._subscribed = True
+        self._names = names
+        self._reported_missing.intersection_update(names)
+        self._missing.clear()
 
     def unsubscribe(self) -> None:
         """Leave the group, and give up all partitions.
@@ -192,23 +212,26 @@ class Consumer(ConsumingState, Client):
         self._settle()
         self._call(inner.unsubscribe)
         self._subscribed = False
+        self._names = []
+        self._reported_missing.clear()
         self._drop_all()
         self._raise_callback_error()
 
     def on_assigned(self, partitions: set[Native]) -> None:
         """Handle partitions that the group has assigned. Called by the inner consumer."""
-        if self._cooperative:
-            self._assigned |= partitions
-        else:
-            self._assigned = set(partitions)
+        self._assigned = self._assigned | partitions if self._cooperative else set(partitions)
         if self._cooperative and not partitions:
             return
         self._forget(partitions)
         if self._on_assign is None:
             return
-        self._decided = False
+        # Without a call of assign in the callback, librdkafka assigns all of them.
+        self._undecided = set(partitions)
         shown = [TopicPartition(each.topic, each.partition) for each in sorted(partitions)]
-        self._run_callback(self._on_assign, shown)
+        try:
+            self._run_callback(self._on_assign, shown)
+        finally:
+            self._undecided = set()
 
     def on_revoked(self, partitions: set[Native], lost: bool) -> None:
         """Handle partitions that the group takes back. Called by the inner consumer."""
@@ -216,7 +239,7 @@ class Consumer(ConsumingState, Client):
         if not partitions and self._cooperative:
             return
         shown = [
-            TopicPartition(each.topic, each.partition, self._positions.get(each, OFFSET_INVALID))
+            TopicPartition(each.topic, each.partition, self._positions.get(each, _NOWHERE).offset)
             for each in sorted(partitions)
         ]
         callback = self._on_lost if lost and self._on_lost is not None else self._on_revoke
@@ -258,18 +281,21 @@ class Consumer(ConsumingState, Client):
 
         Raises:
             TypeError: ``partitions`` is not a list of TopicPartition.
-            KafkaException: an offset is invalid.
+            KafkaException: an offset is invalid, a partition is there twice, or the group's assignor is cooperative.
             RuntimeError: the consumer is closed.
         """
         inner = self.inner()
         wanted = _checked(partitions)
+        natives = [_native(each) for each in wanted]
+        if len(set(natives)) < len(natives) or any(not _is_start(each.offset) for each in wanted):
+            raise failure(KafkaError._INVALID_ARG, "Failed to set assignment: Local: Invalid argument or configuration")
         if self._subscribed:
-            self._accept(inner, wanted)
+            self._check_protocol(inner, True, "Failed to set assignment: Local: Erroneous state")
+            self._accept(inner, wanted, set(natives))
             return
         self._settle()
         self._call(inner.unsubscribe)
         self._drop_all()
-        natives = [_native(each) for each in wanted]
         if natives:
             self._call(lambda: inner.assign(natives), prefix="Failed to set assignment: ")
         self._assigned = set(natives)
@@ -283,7 +309,8 @@ class Consumer(ConsumingState, Client):
         """
         inner = self.inner()
         if self._subscribed:
-            self._accept(inner, [])
+            self._check_protocol(inner, True, "Failed to remove assignment: Local: Erroneous state")
+            self._accept(inner, [], set())
             return
         self._settle()
         self._call(inner.unsubscribe)
@@ -300,11 +327,11 @@ class Consumer(ConsumingState, Client):
         """
         inner = self.inner()
         wanted = _checked(partitions)
-        if self._subscribed:
-            self._seek_all(inner, [each for each in wanted if _native(each) in inner.assignment()])
-            self._resume_given(inner, {_native(each) for each in wanted})
-            return
         natives = {_native(each) for each in wanted}
+        if self._subscribed:
+            self._check_protocol(inner, False, _EAGER_ONLY)
+            self._accept(inner, wanted, self._assigned - self._undecided | natives)
+            return
         for each in sorted(natives & self._assigned):
             raise failure(
                 KafkaError._CONFLICT, f"{each.topic} [{each.partition}] is already part of the current assignment"
@@ -323,6 +350,8 @@ class Consumer(ConsumingState, Client):
         """
         inner = self.inner()
         natives = {_native(each) for each in _checked(partitions)}
+        if self._subscribed:
+            self._check_protocol(inner, False, _EAGER_ONLY)
         for each in sorted(natives - self._assigned):
             raise failure(
                 KafkaError._INVALID_ARG,
@@ -330,6 +359,7 @@ class Consumer(ConsumingState, Client):
             )
         self._settle()
         if self._subscribed:
+            self._assigned -= natives
             self._forget(natives)
             if not self._in_callback:
                 self._call(lambda: inner.pause(*natives))
@@ -340,16 +370,21 @@ class Consumer(ConsumingState, Client):
         self._call(lambda: inner.assign(self._assigned))
         self._forget(natives)
 
-    def _accept(self, inner: KafkaConsumer[Any, Any], wanted: list[TopicPartition]) -> None:
-        """Apply ``assign`` to the group's assignment: offsets to start at, and partitions that are left out."""
+    def _check_protocol(self, inner: KafkaConsumer[Any, Any], eager: bool, refusal: str) -> None:
+        """Raise _STATE if the group's assignment cannot be changed in this way: as a whole if it is ``eager``."""
+        if self._cooperative is eager and (self._in_callback or inner.assignment()):
+            raise failure(KafkaError._STATE, refusal)
+
+    def _accept(self, inner: KafkaConsumer[Any, Any], wanted: list[TopicPartition], kept: set[Native]) -> None:
+        """Let the assignment be ``kept``, of what the group has assigned, and seek to the offsets of ``wanted``."""
         own = inner.assignment()
-        natives = {_native(each) for each in wanted}
+        self._undecided = set()
         self._seek_all(inner, [each for each in wanted if _native(each) in own])
-        self._resume_given(inner, natives & own)
-        if own - natives:
-            self._drop(own - natives)
-            self._call(lambda: inner.pause(*(own - natives)))
-        self._assigned = natives & own if not self._in_callback else own
+        self._resume_given(inner, kept & own)
+        if own - kept:
+            self._drop(own - kept)
+            self._call(lambda: inner.pause(*(own - kept)))
+        self._assigned = kept & own
 
     def _resume_given(self, inner: KafkaConsumer[Any, Any], natives: set[Native]) -> None:
         paused = natives & inner.paused()
@@ -358,6 +393,7 @@ class Consumer(ConsumingState, Client):
 
     def _seek_all(self, inner: KafkaConsumer[Any, Any], partitions: Iterable[TopicPartition]) -> None:
         for each in partitions:
+            self._starts[_native(each)] = OFFSET_STORED if each.offset == OFFSET_INVALID else each.offset
             if each.offset not in {OFFSET_INVALID, OFFSET_STORED}:
                 self._seek(inner, each)
 
@@ -366,6 +402,7 @@ class Consumer(ConsumingState, Client):
         self._drop({native})
         self._positions.pop(native, None)
         self._eof.pop(native, None)
+        self._failed.discard(native)
         if offset >= 0:
             epoch = -1 if target.leader_epoch is None else target.leader_epoch
             place = OffsetAndMetadata(offset, "", epoch)
@@ -382,13 +419,17 @@ class Consumer(ConsumingState, Client):
             raise failure(KafkaError._INVALID_ARG, f"Invalid offset {offset}")
 
     def assignment(self) -> list[TopicPartition]:
-        """Return the assigned partitions.
+        """Return the assigned partitions with the offsets of their assignment; OFFSET_STORED where none was given.
 
         Raises:
             RuntimeError: the consumer is closed.
         """
         self.inner()
-        return [TopicPartition(each.topic, each.partition) for each in sorted(self._assigned)]
+        starts = self._starts
+        return [
+            TopicPartition(each.topic, each.partition, starts.get(each, OFFSET_STORED))
+            for each in sorted(self._assigned)
+        ]
 
     # --- messages --------------------------------------------------------------------------------------------------
 
@@ -470,13 +511,8 @@ class Consumer(ConsumingState, Client):
         if late_ms <= 0 or not self._subscribed:
             return None
         self._last_poll_ms = now_ms
-        return Message(
-            timestamp=_NO_TIME,
-            error=KafkaError(
-                KafkaError._MAX_POLL_EXCEEDED,
-                f"Application maximum poll interval ({self._poll_interval_ms}ms) exceeded by {late_ms}ms",
-            ),
-        )
+        text = f"Application maximum poll interval ({self._poll_interval_ms}ms) exceeded by {late_ms}ms"
+        return _error_message(KafkaError(KafkaError._MAX_POLL_EXCEEDED, text))
 
     def _fetch(self, wait_s: float, wanted: int) -> Message[bytes, bytes] | None:
         """Poll the inner consumer; return an error as a message."""
@@ -495,15 +531,9 @@ class Consumer(ConsumingState, Client):
             self.events.wait(wait_s)
             return None
         except errors.NoOffsetForPartitionError as error:
-            tp = min(error.partitions, default=None)
-            return Message(
-                topic=None if tp is None else tp.topic,
-                partition=-1 if tp is None else tp.partition,
-                timestamp=_NO_TIME,
-                error=error_of(error, KafkaError._AUTO_OFFSET_RESET),
-            )
+            return self._reset_error(error, dict.fromkeys(error.partitions), wait_s)
         except errors.OffsetOutOfRangeError as error:
-            return Message(timestamp=_NO_TIME, error=error_of(error, KafkaError._AUTO_OFFSET_RESET))
+            return self._reset_error(error, error.offset_out_of_range_partitions, wait_s)
         except errors.WakeupError:
             return None
         except errors.KafkaError as error:
@@ -512,11 +542,49 @@ class Consumer(ConsumingState, Client):
             found = error_of(error)
             if found.fatal():
                 raise KafkaException(found) from error
-            return Message(timestamp=_NO_TIME, error=found)
+            return _error_message(found)
+        if self._reports_missing and self._names and not polled:
+            self._look_for_topics(inner)
         chunks = self._chunks
         for item in polled.items():
             chunks.append(item)
+        return self._errors.popleft() if self._errors else None
+
+    def _reset_error(
+        self, error: Exception, partitions: Mapping[Native, int | None], wait_s: float
+    ) -> Message[bytes, bytes] | None:
+        """Return the error of a partition that has no offset to start at: once for each, until a seek."""
+        for native in sorted(partitions.keys() - self._failed):
+            self._failed.add(native)
+            offset = partitions[native]
+            place = (native.topic, native.partition, OFFSET_INVALID if offset is None else offset)
+            self._errors.append(_error_message(error_of(error, KafkaError._AUTO_OFFSET_RESET), *place))
+        if self._errors:
+            return self._errors.popleft()
+        self.events.wait(wait_s)  # the inner consumer raises it again at once
         return None
+
+    def _look_for_topics(self, inner: KafkaConsumer[Any, Any]) -> None:
+        """Add errors for topics of the subscription that the cluster does not have, once for each."""
+        metadata = inner._consumer.components.metadata
+        updated_ms = metadata.last_successful_update
+        if updated_ms == self._checked_ms:
+            return
+        self._checked_ms = updated_ms
+        topics = metadata.fetch().topics
+        missing = {
+            name
+            for name in self._names
+            if (not any(map(re.compile(name).match, topics)) if name.startswith("^") else name not in topics)
+        }
+        self._reported_missing &= missing
+        # While another update is requested, this one may have been requested before subscribe().
+        sure = missing & self._missing if metadata.update_requested else missing
+        for name in sorted(sure - self._reported_missing):
+            self._reported_missing.add(name)
+            text = f"Subscribed topic not available: {name}: Broker: Unknown topic or partition"
+            self._errors.append(_error_message(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, text), name))
+        self._missing = missing
 
     def _tend(self, now_ms: int) -> None:
         """Perform the work that is due: the group's work while messages are buffered, automatic commits, statistics."""
@@ -562,16 +630,9 @@ class Consumer(ConsumingState, Client):
                 continue
             if lag == 0 or position >= high:
                 self._eof[native] = high
-                return Message(
-                    native.topic,
-                    native.partition,
-                    position,
-                    timestamp=_NO_TIME,
-                    error=KafkaError(
-                        KafkaError._PARTITION_EOF,
-                        f"Fetch from broker reached end of partition at offset {position} (HighwaterMark {high})",
-                    ),
-                )
+                text = f"Fetch from broker reached end of partition at offset {position} (HighwaterMark {high})"
+                error = KafkaError(KafkaError._PARTITION_EOF, text)
+                return _error_message(error, native.topic, native.partition, position)
         return None
 
     # --- buffered messages -----------------------------------------------------------------------------------------
@@ -587,10 +648,10 @@ class Consumer(ConsumingState, Client):
             return
         self._settled_at = self._at
         last = self._records[self._at - 1]
-        self._positions[native] = last.offset + 1
+        epoch = -1 if last.leader_epoch is None else last.leader_epoch
+        place = self._positions[native] = OffsetAndMetadata(last.offset + 1, "", epoch)
         if self._stores:
-            epoch = -1 if last.leader_epoch is None else last.leader_epoch
-            self._stored[native] = OffsetAndMetadata(last.offset + 1, "", epoch)
+            self._stored[native] = place
 
     def _uncommitted(self) -> dict[Native, OffsetAndMetadata]:
         self._settle()
@@ -615,16 +676,19 @@ class Consumer(ConsumingState, Client):
     def _forget(self, partitions: set[Native]) -> None:
         """Drop all that is known of partitions that this consumer no longer has."""
         self._drop(partitions)
-        for table in (self._positions, self._stored, self._committed, self._eof):
+        for table in (self._positions, self._stored, self._committed, self._eof, self._starts):
             for native in partitions:
                 table.pop(native, None)
+        self._failed -= partitions
 
     def _drop_all(self) -> None:
         self._settle()
         self._chunks.clear()
         self._go_on_with(None, [])
-        for table in (self._positions, self._stored, self._committed, self._eof):
+        for table in (self._positions, self._stored, self._committed, self._eof, self._starts):
             table.clear()
+        self._failed.clear()
+        self._errors.clear()
 
     # --- offsets ---------------------------------------------------------------------------------------------------
 
@@ -733,7 +797,7 @@ class Consumer(ConsumingState, Client):
             place = found.get(_native(each))
             made = TopicPartition(each.topic, each.partition)
             if place is not None:
-                made.offset, made.metadata = place.offset, place.metadata
+                made.offset, made.metadata = place.offset, place.metadata or None
                 made.leader_epoch = place.leader_epoch if place.leader_epoch >= 0 else None
             result.append(made)
         return result
@@ -746,10 +810,11 @@ class Consumer(ConsumingState, Client):
         """
         self.inner()
         self._settle()
-        return [
-            TopicPartition(each.topic, each.partition, self._positions.get(_native(each), OFFSET_INVALID))
-            for each in _checked(partitions)
-        ]
+        found = []
+        for each in _checked(partitions):
+            place = self._positions.get(_native(each), _NOWHERE)
+            found.append(TopicPartition(each.topic, each.partition, place.offset, leader_epoch=place.leader_epoch))
+        return found
 
     def seek(self, partition: TopicPartition) -> None:
         """Go to the offset of ``partition``.
@@ -788,9 +853,9 @@ class Consumer(ConsumingState, Client):
                 self._at = self._settled_at = begin  # they are still at hand
             else:
                 self._seek(inner, TopicPartition(native.topic, native.partition, offset))
-            self._positions[native] = offset
+            self._positions[native] = OffsetAndMetadata(offset, "", -1)
             if self._stores and native in self._stored:
-                self._stored[native] = OffsetAndMetadata(offset, "", -1)
+                self._stored[native] = self._positions[native]
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Return no messages of these partitions until ``resume``.
@@ -822,7 +887,7 @@ class Consumer(ConsumingState, Client):
     ) -> tuple[int, int]:
         """Return the first offset of ``partition`` and the one after its last message.
 
-        With ``cached`` it is what the last fetch told, and OFFSET_INVALID if there was none.
+        With ``cached`` they are those of the last fetch, and OFFSET_INVALID if there was none.
 
         Raises:
             TypeError: this is no TopicPartition.
@@ -834,12 +899,13 @@ class Consumer(ConsumingState, Client):
             raise TypeError("expected confluent_kafka.TopicPartition")
         native = _native(partition)
         if cached:
-            high = inner.highwater(native) if native in inner.assignment() else None
-            return OFFSET_INVALID, OFFSET_INVALID if high is None else high
+            if native not in inner.assignment():
+                return OFFSET_INVALID, OFFSET_INVALID
+            start, end = inner._consumer.components.subscriptions.log_start_offset(native), inner.highwater(native)
+            return OFFSET_INVALID if start is None else start, OFFSET_INVALID if end is None else end
         prefix = "Failed to get watermark offsets: "
         limit = limit_ms(timeout)
-        infos = self._call(lambda: inner.partitions_for(native.topic, timeout_ms=limit), prefix=prefix)
-        if native.partition not in {info.partition for info in infos}:
+        if not self._existing(inner, {native}, limit, prefix):
             raise failure(KafkaError._UNKNOWN_PARTITION, f"{prefix}Local: Unknown partition")
         low = self._call(lambda: inner.beginning_offsets([native], timeout_ms=limit), prefix=prefix)[native]
         high = self._call(lambda: inner.end_offsets([native], timeout_ms=limit), prefix=prefix)[native]
@@ -848,22 +914,46 @@ class Consumer(ConsumingState, Client):
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """Return the first offsets at or after the times that the partitions have as offsets, in milliseconds.
 
-        A partition without one gets OFFSET_END.
+        A partition without one gets OFFSET_END, and one that does not exist an ``error``.
 
         Raises:
-            KafkaException: the offsets did not arrive within ``timeout`` seconds.
+            KafkaException: none of the partitions exists, or the offsets did not arrive within ``timeout`` seconds.
             RuntimeError: the consumer is closed.
         """
         inner = self.inner()
         wanted = _checked(partitions)
-        times = {_native(each): each.offset for each in wanted}
         prefix = "Failed to get offsets: "
-        found = self._call(lambda: inner.offsets_for_times(times, timeout_ms=limit_ms(timeout)), prefix=prefix)
+        if not wanted:
+            raise failure(KafkaError._INVALID_ARG, f"{prefix}Local: Invalid argument or configuration")
+        limit = limit_ms(timeout)
+        existing = self._existing(inner, {_native(each) for each in wanted}, limit, prefix)
+        if not existing:
+            raise failure(KafkaError._UNKNOWN_PARTITION, f"{prefix}Local: Unknown partition")
+        times = {_native(each): each.offset for each in wanted if _native(each) in existing}
+        found = self._call(lambda: inner.offsets_for_times(times, timeout_ms=limit), prefix=prefix)
         result = []
         for each in wanted:
+            made = TopicPartition(each.topic, each.partition, each.offset)
             place = found.get(_native(each))
-            result.append(TopicPartition(each.topic, each.partition, OFFSET_END if place is None else place.offset))
+            if _native(each) not in existing:
+                made.error = KafkaError(KafkaError._UNKNOWN_PARTITION)
+            elif place is None:
+                made.offset = OFFSET_END
+            else:
+                made.offset = place.offset
+                made.leader_epoch = place.leader_epoch if place.leader_epoch >= 0 else None
+            result.append(made)
         return result
+
+    def _existing(
+        self, inner: KafkaConsumer[Any, Any], natives: set[Native], timeout_ms: float | None, prefix: str
+    ) -> set[Native]:
+        """Return those of ``natives`` that the cluster has."""
+        existing = set()
+        for topic in {native.topic for native in natives}:
+            infos = self._call(lambda topic=topic: inner.partitions_for(topic, timeout_ms=timeout_ms), prefix=prefix)  # type: ignore[misc]
+            existing |= {Native(topic, info.partition) for info in infos}
+        return existing & natives
 
     # --- the group, the cluster and the end ------------------------------------------------------------------------
 
@@ -899,7 +989,7 @@ class Consumer(ConsumingState, Client):
                     native.topic,
                     native.partition,
                     at_hand.get(native, 0),
-                    self._positions.get(native, OFFSET_INVALID),
+                    self._positions.get(native, _NOWHERE).offset,
                     OFFSET_INVALID if stored is None else stored.offset,
                     OFFSET_INVALID if committed is None else committed.offset,
                     OFFSET_INVALID if high is None else high,
@@ -965,6 +1055,17 @@ class Consumer(ConsumingState, Client):
             if self._raised is not None:
                 self._raise_callback_error()
             raise KafkaException(error_of(error, prefix=prefix)) from error
+
+
+def _error_message(
+    error: KafkaError, topic: str | None = None, partition: int = 0, offset: int = OFFSET_INVALID
+) -> Message[bytes, bytes]:
+    """Return an error or event as a message, whose value is its text."""
+    return Message(topic, partition, offset, value=error.str().encode(), timestamp=_NO_TIME, error=error)
+
+
+def _is_start(offset: int) -> bool:
+    return offset >= 0 or offset <= _TAIL or offset in {OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED}
 
 
 def _native(partition: TopicPartition) -> Native:

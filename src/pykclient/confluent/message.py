@@ -577,10 +577,10 @@ class ProducingState:
             if send is None:
                 raise RuntimeError(PRODUCER_CLOSED)
             chosen: int | None = delivery.partition
-            if delivery.partition < 0:
+            if delivery.partition == NO_PARTITION:
                 keyless = delivery.key is None and self._keyless_stick
                 chosen = None if keyless else self._partitioner(delivery.key, partitions)
-            elif delivery.partition >= partitions:
+            elif not 0 <= delivery.partition < partitions:
                 raise failure(KafkaError._UNKNOWN_PARTITION, f"{UNABLE_TO_PRODUCE}Local: Unknown partition")
             timestamp = timestamp_ms if timestamp_ms > 0 else None
             send(delivery.topic, delivery.value, delivery.key, delivery.headers, chosen, timestamp, delivery)
@@ -653,6 +653,7 @@ def header_pairs(headers: Any) -> list[tuple[str, bytes | None]]:
 
     Raises:
         TypeError: they are neither, or a header is no pair of these types.
+        UnicodeDecodeError: a name of bytes is not UTF-8.
     """
     if isinstance(headers, dict):
         pairs: Iterable[Any] = headers.items()
@@ -665,7 +666,9 @@ def header_pairs(headers: Any) -> list[tuple[str, bytes | None]]:
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise TypeError("Headers are expected to be a list of (key, value) tuples")
         name, value = pair
-        if not isinstance(name, str):
+        if isinstance(name, bytes):
+            name = name.decode()
+        elif not isinstance(name, str):
             raise TypeError(f"expected header key to be a unicode string, not {type(name).__name__}")
         if isinstance(value, str):
             value = value.encode()

@@ -14,6 +14,7 @@ from pykclient.confluent.configuration import PRODUCER, Configuration
 from pykclient.confluent.events import deadline_of, monotonic, remaining
 from pykclient.confluent.kafka_error import KafkaError, KafkaException, code_of, error_of, failure
 from pykclient.confluent.message import (
+    NO_PARTITION,
     PRODUCER_CLOSED,
     UNABLE_TO_PRODUCE,
     Delivery,
@@ -84,6 +85,7 @@ class Producer(ProducingState, Client):
         self._keyless_stick = configuration.text("partitioner") in KEYLESS_STICK
         self._initializing = False
         self._transactional = bool(configuration.text("transactional.id"))
+        self._in_transaction = False
         self._counts = {}
         self._next_counts_ms = self._next_tend_ms = 0
         #: Messages of topics without metadata, in order; the thread that resolves them.
@@ -112,13 +114,14 @@ class Producer(ProducingState, Client):
     def _produce_to_unknown(self, delivery: Delivery) -> None:
         """Send the message if its topic is known by now; otherwise add it to the backlog."""
         topic = delivery.topic
-        try:
-            topic_names.validate(topic)
-        except errors.InvalidTopicError as error:
+        refusal = self._refusal(topic)
+        if refusal is not None:
             self._reports.forget(delivery.value)
-            raise failure(
-                KafkaError._INVALID_ARG, f"{UNABLE_TO_PRODUCE}Local: Invalid argument or configuration"
-            ) from error
+            raise refusal
+        if not topic_names.is_valid(topic):
+            delivery.error = KafkaError(KafkaError.TOPIC_EXCEPTION)
+            self._reports.add([delivery])
+            return
         with self._lock:
             if self._inner is None:
                 self._reports.forget(delivery.value)
@@ -134,6 +137,16 @@ class Producer(ProducingState, Client):
                     self._resolver.start()
                 return
         self._hand_over(delivery, partitions)
+
+    def _refusal(self, topic: str) -> Exception | None:
+        """Return the error of a topic that ``produce`` cannot take, or takes only in a transaction."""
+        if self._transactional and not self._in_transaction:
+            return failure(KafkaError._STATE, f"{UNABLE_TO_PRODUCE}Local: Erroneous state")
+        try:
+            topic.encode()
+        except UnicodeEncodeError as error:
+            return error
+        return ValueError("embedded null character") if "\0" in topic else None
 
     def _resolve(self) -> None:
         """Ask for the metadata of the topics of the backlog until there is none. Thread: the resolver's."""
@@ -187,9 +200,9 @@ class Producer(ProducingState, Client):
 
     def _send_resolved(self, inner: KafkaProducer[Any, Any], delivery: Delivery, partitions: int) -> None:
         partition: int | None = delivery.partition
-        if delivery.partition < 0:
+        if delivery.partition == NO_PARTITION:
             partition = self._partitioner(delivery.key, partitions)
-        elif delivery.partition >= partitions:
+        elif not 0 <= delivery.partition < partitions:
             raise failure(KafkaError._UNKNOWN_PARTITION)
         timestamp_ms = delivery.timestamp_ms
         if timestamp_ms <= 0:
@@ -382,6 +395,7 @@ class Producer(ProducingState, Client):
             RuntimeError: the producer is closed.
         """
         self._transactional_call(lambda inner, _: inner.begin_transaction(), -1)
+        self._in_transaction = True
 
     def commit_transaction(self, timeout: float = -1) -> None:
         """Send the remaining messages, and commit the transaction.
@@ -393,6 +407,7 @@ class Producer(ProducingState, Client):
         deadline = deadline_of(timeout)
         while self._backlog and remaining(deadline) > 0:
             self.events.wait(0.01, self._reports)
+        self._in_transaction = False
         self._transactional_call(lambda inner, limit: inner.commit_transaction(limit), timeout)
 
     def abort_transaction(self, timeout: float = -1) -> None:
@@ -402,6 +417,7 @@ class Producer(ProducingState, Client):
             KafkaException: see ``init_transactions``.
             RuntimeError: the producer is closed.
         """
+        self._in_transaction = False
         self._purge_backlog()
         self._transactional_call(lambda inner, limit: inner.abort_transaction(limit), timeout)
 

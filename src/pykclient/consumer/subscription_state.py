@@ -769,6 +769,10 @@ class SubscriptionState:
         state = self._assigned(tp)
         return state.last_stable_offset if isolation_level == READ_COMMITTED else state.high_watermark
 
+    def log_start_offset(self, tp: TopicPartition) -> int | None:
+        """Return the first offset of the log as of the last fetch; None before the first."""
+        return self._assigned(tp).log_start_offset
+
     def last_fetch_ms(self, tp: TopicPartition) -> int | None:
         """Return when the end offsets were fetched last, in milliseconds since the epoch; None before the first."""
         return self._assigned(tp).last_fetch_ms
