@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
@@ -330,3 +331,47 @@ def test_members_of_the_consumer_protocol_are_not_told_of_missing_topics(ck: Any
     with _consumer(ck, cluster, "missing", **{"group.protocol": "consumer"}) as consumer:
         consumer.subscribe(["missing-d"])
         assert consumer.poll(1.5) is None
+
+
+# --- statistics -------------------------------------------------------------------------------------------------------
+
+
+def _keys(value: Any, path: str = "") -> set[str]:
+    """Return the paths of all keys, with "*" for those that are addresses or names of topics and requests."""
+    if not isinstance(value, dict):
+        return set()
+    found = set()
+    for key, below in value.items():
+        name = f"{path}/{'*' if path.rpartition('/')[2] in {'brokers', 'topics', 'req', 'toppars'} else key}"
+        found |= {name} | _keys(below, name)
+    return found
+
+
+def _statistics(ck: Any, cluster: EmbeddedCluster, topic: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    pages: list[dict[str, Any]] = []
+    settings = {"stats_cb": lambda text: pages.append(json.loads(text)), "statistics.interval.ms": 100}
+    with ck.Producer(_settings(cluster, **settings, **{"enable.idempotence": True})) as producer:
+        producer.produce(topic, b"x", partition=0)
+        deadline = monotonic() + _PATIENCE_S
+        while not (pages and pages[-1]["txmsgs"] and pages[-1]["topics"]):
+            assert monotonic() < deadline
+            producer.poll(0.1)
+        produced = pages[-1]
+    pages.clear()
+    with _consumer(ck, cluster, topic, **settings) as consumer:
+        consumer.subscribe([topic])
+        _until(consumer, lambda found: len(found) > 5)
+        pages.clear()
+        _until(consumer, lambda _: bool(pages))
+        return produced, pages[-1]
+
+
+def test_statistics_have_all_keys_of_librdkafkas(cluster: EmbeddedCluster, filled: str) -> None:
+    for here, there in zip(_statistics(ours, cluster, filled), _statistics(theirs, cluster, filled), strict=True):
+        assert not _keys(there) - _keys(here) - {"/brokers/*/req/*"}
+        partition = next(iter(there["topics"][filled]["partitions"].values()))
+        assert set(here["topics"][filled]["partitions"]["-1"]) == set(partition)
+        assert here["topics"][filled]["partitions"]["0"]["consumer_lag"] == -1  # nothing was committed
+        assert here["brokers"].values()
+        shown = {name for broker in here["brokers"].values() for name in broker["toppars"]}
+        assert f"{filled}-0" in shown

@@ -56,8 +56,9 @@ class Progress(NamedTuple):
     partition: int
     at_hand: int
     position: int
-    stored: int
-    committed: int
+    stored: OffsetAndMetadata
+    committed: OffsetAndMetadata
+    low: int
     high: int
 
 
@@ -899,10 +900,7 @@ class Consumer(ConsumingState, Client):
             raise TypeError("expected confluent_kafka.TopicPartition")
         native = _native(partition)
         if cached:
-            if native not in inner.assignment():
-                return OFFSET_INVALID, OFFSET_INVALID
-            start, end = inner._consumer.components.subscriptions.log_start_offset(native), inner.highwater(native)
-            return OFFSET_INVALID if start is None else start, OFFSET_INVALID if end is None else end
+            return self._cached_watermarks(inner, native)
         prefix = "Failed to get watermark offsets: "
         limit = limit_ms(timeout)
         if not self._existing(inner, {native}, limit, prefix):
@@ -910,6 +908,12 @@ class Consumer(ConsumingState, Client):
         low = self._call(lambda: inner.beginning_offsets([native], timeout_ms=limit), prefix=prefix)[native]
         high = self._call(lambda: inner.end_offsets([native], timeout_ms=limit), prefix=prefix)[native]
         return low, high
+
+    def _cached_watermarks(self, inner: KafkaConsumer[Any, Any], native: Native) -> tuple[int, int]:
+        if native not in inner.assignment():
+            return OFFSET_INVALID, OFFSET_INVALID
+        start, end = inner._consumer.components.subscriptions.log_start_offset(native), inner.highwater(native)
+        return OFFSET_INVALID if start is None else start, OFFSET_INVALID if end is None else end
 
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """Return the first offsets at or after the times that the partitions have as offsets, in milliseconds.
@@ -983,16 +987,17 @@ class Consumer(ConsumingState, Client):
             at_hand[native] = at_hand.get(native, 0) + len(records)
         rows = []
         for native in sorted(self._assigned & inner.assignment()):
-            stored, committed, high = self._stored.get(native), self._committed.get(native), inner.highwater(native)
+            low, high = self._cached_watermarks(inner, native)
             rows.append(
                 Progress(
                     native.topic,
                     native.partition,
                     at_hand.get(native, 0),
                     self._positions.get(native, _NOWHERE).offset,
-                    OFFSET_INVALID if stored is None else stored.offset,
-                    OFFSET_INVALID if committed is None else committed.offset,
-                    OFFSET_INVALID if high is None else high,
+                    self._stored.get(native, _NOWHERE),
+                    self._committed.get(native, _NOWHERE),
+                    low,
+                    high,
                 )
             )
         return rows

@@ -33,7 +33,7 @@ class _KafkaClientError(KafkaException):
     ) -> None:
         super().__init__(kafka_error)
         self.exception = exception
-        self.kafka_message = kafka_message
+        self.kafka_message: Any = kafka_message
 
     @property
     def code(self) -> int:

@@ -84,7 +84,7 @@ class Producer(ProducingState, Client):
         self._partitioner = PARTITIONERS[configuration.text("partitioner")]
         self._keyless_stick = configuration.text("partitioner") in KEYLESS_STICK
         self._initializing = False
-        self._transactional = bool(configuration.text("transactional.id"))
+        self.is_transactional = bool(configuration.text("transactional.id"))
         self._in_transaction = False
         self._counts = {}
         self._next_counts_ms = self._next_tend_ms = 0
@@ -140,7 +140,7 @@ class Producer(ProducingState, Client):
 
     def _refusal(self, topic: str) -> Exception | None:
         """Return the error of a topic that ``produce`` cannot take, or takes only in a transaction."""
-        if self._transactional and not self._in_transaction:
+        if self.is_transactional and not self._in_transaction:
             return failure(KafkaError._STATE, f"{UNABLE_TO_PRODUCE}Local: Erroneous state")
         try:
             topic.encode()
@@ -445,7 +445,7 @@ class Producer(ProducingState, Client):
         inner = self._inner
         if inner is None:
             raise RuntimeError(PRODUCER_CLOSED)
-        if not self._transactional:
+        if not self.is_transactional:
             raise failure(
                 KafkaError._NOT_CONFIGURED, "The Transactional API requires transactional.id to be configured"
             )
