@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -621,6 +624,169 @@ def test_share_consumer_refuses_what_confluent_kafka_refuses() -> None:
     consumer.close()
     with pytest.raises(IllegalStateException, match="Share consumer closed"):
         consumer.subscribe(["t"])
+
+
+# --- the application's callbacks, threads, signals and processes ------------------------------------------------------
+
+
+def test_member_that_polls_too_late_is_told_and_joins_again() -> None:
+    with EmbeddedCluster(config={"group.min.session.timeout.ms": 1}) as cluster:
+        cluster.create_topic("t", 1)
+        settings = {"max.poll.interval.ms": 500, "session.timeout.ms": 500}
+        with _producer(cluster) as producer, _consumer(cluster, **settings) as consumer:
+            producer.produce("t", "1")
+            assert producer.flush(_PATIENCE_S) == 0
+            consumer.subscribe(["t"])
+            _read(consumer, 1)
+            cluster.wait_for(lambda: cluster.requests_of("LeaveGroup"))
+            message = consumer.poll(_PATIENCE_S)
+            assert message is not None
+            error = message.error()
+            assert error == KafkaError._MAX_POLL_EXCEEDED
+            assert error.str().startswith("Application maximum poll interval (500ms) exceeded by ")
+            assert message.value() == error.str().encode()
+            producer.produce("t", "2")
+            assert producer.flush(_PATIENCE_S) == 0
+            while True:  # what was not committed is read again
+                if _read(consumer, 1)[0].value() == b"2":
+                    break
+
+
+def _interrupt(call: Callable[[], object]) -> None:
+    """Call, and press Ctrl-C soon."""
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def interrupted() -> None:  # wherever the signal arrives
+        threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT)).start()
+        call()
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no pthread_kill")
+def test_ctrl_c_ends_poll_and_flush_and_the_clients_go_on(cluster: EmbeddedCluster) -> None:
+    with _producer(cluster) as producer, _consumer(cluster) as consumer:
+        consumer.subscribe(["t"])
+        _until(consumer, lambda: len(consumer.assignment()) == 2)
+        for call in (producer.poll, consumer.poll, lambda: consumer.consume(5, 60)):
+            _interrupt(call)
+        held = cluster.faults.hold("Produce")
+        producer.produce("t", "1")
+        _interrupt(producer.flush)
+        assert len(producer) == 1
+        cluster.wait_for(lambda: held.hits)
+        cluster.faults.clear()
+        assert producer.flush(_PATIENCE_S) == 0
+        assert _read(consumer, 1)[0].value() == b"1"
+
+
+_FORK = """
+import os, sys
+import pykclient.confluent as ck
+conf = {{"bootstrap.servers": {address!r}}}
+producer = ck.Producer(conf)
+producer.produce("t", b"before")
+assert producer.flush(30) == 0
+child = os.fork()
+if child == 0:
+    other = ck.Producer(conf)
+    other.produce("t", b"child")
+    assert other.flush(30) == 0
+    try:
+        producer.produce("t", b"refused")
+    except ck.KafkaException as error:
+        print(error.args[0].str(), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+producer.produce("t", b"after")
+assert producer.flush(30) == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_forked_child_needs_a_producer_of_its_own(cluster: EmbeddedCluster) -> None:
+    program = _FORK.format(address=cluster.bootstrap_servers)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "fork" in done.stdout
+    with _consumer(cluster) as consumer:
+        consumer.subscribe(["t"])
+        assert sorted(message.value() for message in _read(consumer, 3)) == [b"after", b"before", b"child"]
+
+
+def _failing_once() -> Callable[..., None]:
+    calls: list[object] = []
+
+    def fail(*_: object) -> None:
+        calls.append(_)
+        if len(calls) == 1:
+            raise LookupError("mine")
+
+    return fail
+
+
+def test_poll_raises_what_any_callback_raises_and_goes_on(cluster: EmbeddedCluster) -> None:
+    for settings in (
+        {"stats_cb": _failing_once(), "statistics.interval.ms": 1},
+        {"error_cb": _failing_once(), "bootstrap.servers": _NOWHERE},
+    ):
+        with _producer(cluster, **settings) as producer:
+            with pytest.raises(LookupError, match="mine"):
+                producer.poll(_PATIENCE_S)
+            producer.poll(0)
+    _fill(cluster, 1)
+    with _consumer(cluster, on_commit=_failing_once()) as consumer:
+        consumer.subscribe(["t"])
+        consumer.commit(_read(consumer, 1)[0])
+        with pytest.raises(LookupError, match="mine"):
+            _until(consumer, lambda: False)
+        consumer.commit(offsets=[TopicPartition("t", 0, 1)], asynchronous=False)
+        assert consumer.committed([TopicPartition("t", 0)], _PATIENCE_S)[0].offset == 1
+
+
+def test_producer_may_be_closed_by_a_delivery_callback(cluster: EmbeddedCluster) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    producer.produce("t", "1", callback=lambda _error, _message: producer.close())
+    assert producer.flush(_PATIENCE_S) == 0
+    with pytest.raises(RuntimeError, match="Producer has been closed"):
+        producer.poll(0)
+
+
+def test_consumer_closed_by_on_commit_is_closed(cluster: EmbeddedCluster) -> None:
+    _fill(cluster, 1)
+    with _consumer(cluster, on_commit=lambda _error, _partitions: consumer.close()) as consumer:
+        consumer.subscribe(["t"])
+        consumer.commit(_read(consumer, 1)[0])
+        with pytest.raises(RuntimeError, match="Consumer closed"):
+            _until(consumer, lambda: False)
+
+
+def test_consumer_cannot_be_closed_by_on_assign(cluster: EmbeddedCluster) -> None:
+    with _consumer(cluster) as consumer:
+        consumer.subscribe(["t"], on_assign=lambda consumer, _: consumer.close())
+        with pytest.raises(KafkaException, match=r"when poll\(\) has returned"):
+            _until(consumer, lambda: False)
+
+
+def test_values_can_be_pickled_and_clients_cannot(cluster: EmbeddedCluster) -> None:
+    delivered: list[Message[bytes, bytes]] = []
+    with _producer(cluster) as producer, _consumer(cluster) as consumer:
+        producer.produce("t", "v", "k", headers={"a": "b"}, callback=lambda _, message: delivered.append(message))
+        producer.flush(_PATIENCE_S)
+        consumer.subscribe(["t"])
+        message = _read(consumer, 1)[0]
+        for each in (delivered[0], message):
+            copy = pickle.loads(pickle.dumps(each))
+            assert (copy, copy.latency(), copy.headers()) == (each, each.latency(), [("a", b"b")])
+        for client in (producer, consumer):
+            with pytest.raises(TypeError, match="cannot pickle"):
+                pickle.dumps(client)
+    error = KafkaException(KafkaError(KafkaError._TIMED_OUT, "late", retriable=True))
+    assert repr(pickle.loads(pickle.dumps(error)).args[0]) == repr(error.args[0])
 
 
 # --- the end of the process -------------------------------------------------------------------------------------------
