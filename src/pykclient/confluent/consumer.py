@@ -1018,6 +1018,10 @@ class Consumer(ConsumingState, Client):
         """Commit what was consumed if commits are automatic, leave the group, and release all resources.
 
         The callback for revoked partitions is called. A second call does nothing.
+
+        Raises:
+            KafkaException: a rebalance callback calls this. Nothing is closed.
+            ConcurrentModificationException: another thread uses the consumer. Nothing is closed.
         """
         inner = self._inner
         if inner is None:
@@ -1029,9 +1033,10 @@ class Consumer(ConsumingState, Client):
             self._call(lambda: inner.close(autocommit=False))
             self.events.serve()
         finally:
-            self._inner = None
-            self._drop_all()
-            self.release()
+            if inner._guard.closed:  # not in a callback, or while another thread polls
+                self._inner = None
+                self._drop_all()
+                self.release()
         self._raise_callback_error()
 
     def inner(self) -> KafkaConsumer[Any, Any]:

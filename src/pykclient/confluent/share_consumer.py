@@ -265,7 +265,12 @@ class ShareConsumer(Client):
         self.inner()
 
     def close(self) -> None:
-        """Send the acknowledgements, leave the group, and release all resources. A second call does nothing."""
+        """Send the acknowledgements, leave the group, and release all resources. A second call does nothing.
+
+        Raises:
+            IllegalStateException: the callback for acknowledgements calls this. Nothing is closed.
+            ConcurrentModificationException: another thread uses the consumer. Nothing is closed.
+        """
         inner = self._inner
         if inner is None:
             return
@@ -273,8 +278,9 @@ class ShareConsumer(Client):
             self._call(inner.close)
             self.events.serve()
         finally:
-            self._inner = None
-            self.release()
+            if inner._guard.closed:  # not in a callback, or while another thread polls
+                self._inner = None
+                self.release()
         self._raise_callback_error()
 
     def _raise_callback_error(self) -> None:
