@@ -13,19 +13,29 @@ from pykclient._consumer_record cimport RecordObject
 from pykclient.producer._outbox cimport FutureState, ResultState
 
 from collections import deque
-from time import monotonic_ns as _monotonic_ns
 from types import GenericAlias
 
 from pykclient.confluent import message as python
 from pykclient.consumer_record import ConsumerRecord as record_class
 
 cdef extern from *:
+    """
+    /* The clock of time.monotonic_ns(), without a call and an int for each message. */
+    static inline int64_t monotonic_clock_ms(void) {
+    #if PY_VERSION_HEX >= 0x030D0000
+        PyTime_t now;
+        return PyTime_MonotonicRaw(&now) < 0 ? 0 : now / 1000000;
+    #else
+        return _PyTime_GetMonotonicClock() / 1000000;
+    #endif
+    }
+    """
+    int64_t monotonic_clock_ms() nogil
     bint PyObject_IS_GC(object value)
     bint PyObject_GC_IsTracked(object value)
     void PyObject_GC_Track(object value)
     void PyObject_GC_UnTrack(object value)
 
-cdef object monotonic_ns = _monotonic_ns
 cdef object consumed_python = python.consumed, init_python = python.Message.__init__
 cdef object compared_python = python.Message._compared, reduce_python = python.Message.__reduce__
 cdef object call_python = python.Delivery.__call__
@@ -35,10 +45,6 @@ cdef type record_type = record_class
 cdef tuple timestamp_types = python.TIMESTAMP_TYPES
 cdef int64_t no_offset = python.NO_OFFSET
 cdef object create_time = python.TIMESTAMP_CREATE_TIME
-
-
-cdef inline int64_t monotonic_ms() except -1:
-    return <int64_t>monotonic_ns() // 1_000_000
 
 
 cdef inline int track(object message, object value) except -1:
@@ -188,7 +194,7 @@ cdef class ConsumingState:
     cdef public bint _in_callback
 
     def poll(self, timeout=-1):
-        cdef int64_t now_ms = monotonic_ms()
+        cdef int64_t now_ms = monotonic_clock_ms()
         cdef Py_ssize_t at
         cdef object record = None
         with cython.critical_section(self):  # nothing with a GIL
@@ -238,7 +244,7 @@ cdef class Delivery:
         self.partition = partition
         self.timestamp_ms = timestamp_ms
         self.callback = callback
-        self.started_ms = monotonic_ms()
+        self.started_ms = monotonic_clock_ms()
         self.latency_ms = -1
         self.offset = no_offset
 
@@ -249,7 +255,7 @@ cdef class Delivery:
         return call_python(self, error, metadata)
 
     def take_batch(self, list listeners not None):
-        cdef int64_t now_ms = monotonic_ms()
+        cdef int64_t now_ms = monotonic_clock_ms()
         cdef list settled = []
         cdef tuple entry
         cdef FutureState future
@@ -304,8 +310,10 @@ cdef Message message_of(Delivery delivery):
     message._timestamp_type = create_time
     message._timestamp = delivery.timestamp_ms
     message._latency = None if delivery.latency_ms < 0 else delivery.latency_ms / 1000.0
-    message.set_headers(delivery.headers)
-    message.set_error(delivery.error)
+    if delivery.headers is not None:
+        message.set_headers(delivery.headers)
+    if delivery.error is not None:
+        message.set_error(delivery.error)
     return message
 
 
@@ -460,7 +468,7 @@ cdef class ProducingState:
             delivery.callback = on_delivery
         else:
             delivery.callback = self._default_callback
-        delivery.started_ms = monotonic_ms()
+        delivery.started_ms = monotonic_clock_ms()
         delivery.latency_ms = -1
         delivery.offset = no_offset
         hand_over(self, delivery, partitions)
@@ -474,7 +482,7 @@ cdef class ProducingState:
             (type(timeout) is int or type(timeout) is float)
             and self._inner is not None
             and not self._event_queue
-            and monotonic_ms() < self._next_tend_ms
+            and monotonic_clock_ms() < self._next_tend_ms
         ):
             served = self._reports.serve()
             if served or not timeout:
