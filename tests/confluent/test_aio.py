@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
-from pykclient.confluent import KafkaError, KafkaException, Message, TopicPartition
+from pykclient.confluent import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from pykclient.confluent.aio import AIOConsumer, AIOProducer, AsyncDeserializingConsumer, AsyncSerializingProducer
 from pykclient.confluent.error import ConsumeError, KeySerializationError, ValueDeserializationError
 from pykclient.confluent.serialization import IntegerDeserializer, StringSerializer
@@ -269,7 +270,7 @@ def test_close_runs_the_revoke_callback_which_may_commit(cluster: EmbeddedCluste
         committed: list[Any] = []
 
         async def on_revoke(consumer: AIOConsumer, _partitions: list[TopicPartition]) -> None:
-            committed.extend(await consumer.commit(asynchronous=False))
+            committed.extend(await consumer.commit(asynchronous=False) or ())
 
         consumer = AIOConsumer(_group(cluster, **{"enable.auto.commit": False}))
         await consumer.subscribe(["t"], on_revoke=on_revoke)
@@ -451,3 +452,15 @@ def test_failed_start_closes_what_was_built() -> None:
             await AsyncDeserializingConsumer({"key.deserializer": builder, "key.deserializer.builder": builder})
 
     _run(program)
+
+
+def test_calls_that_are_passed_on_show_their_arguments() -> None:
+    for face, client in ((AIOConsumer, Consumer), (AIOProducer, Producer)):
+        for name, method in vars(face).items():
+            if name.startswith("_") or not inspect.iscoroutinefunction(method) or not hasattr(client, name):
+                continue
+            if name not in {"subscribe", "poll", "produce", "consume", "close"}:  # these have more to do
+                shown, expected = inspect.signature(method), inspect.signature(getattr(client, name))
+                assert list(shown.parameters) == list(expected.parameters), name
+    assert "offsets" in inspect.signature(AIOConsumer.commit).parameters
+    assert inspect.iscoroutinefunction(AIOConsumer.seek)

@@ -345,6 +345,25 @@ def test_transaction_commits_messages_and_offsets(cluster: EmbeddedCluster) -> N
         assert _read(consumer, 1)[0].value() == b"out"
 
 
+def test_commit_waits_for_messages_to_topics_that_do_not_exist_yet() -> None:
+    delivered: list[Any] = []
+    with (
+        EmbeddedCluster(config={"auto.create.topics.enable": "false"}) as cluster,
+        _producer(cluster, **{"transactional.id": "x"}) as producer,
+    ):
+        producer.init_transactions(_PATIENCE_S)
+        producer.begin_transaction()
+        producer.produce("later", "v", callback=lambda error, _: delivered.append(error))
+        with pytest.raises(KafkaException) as raised:
+            producer.commit_transaction(0.2)
+        assert raised.value.args[0] == KafkaError._TIMED_OUT
+        assert raised.value.args[0].retriable()
+        cluster.create_topic("later", 1)
+        producer.commit_transaction(_PATIENCE_S)
+        assert producer.flush(_PATIENCE_S) == 0
+    assert delivered == [None]
+
+
 def test_transactional_call_without_an_id_is_not_configured() -> None:
     with Producer({"bootstrap.servers": _NOWHERE}) as producer:
         with pytest.raises(KafkaException) as raised:
@@ -759,7 +778,9 @@ def test_producer_may_be_closed_by_a_delivery_callback(cluster: EmbeddedCluster)
 
 def test_consumer_closed_by_on_commit_is_closed(cluster: EmbeddedCluster) -> None:
     _fill(cluster, 1)
-    with _consumer(cluster, on_commit=lambda _error, _partitions: consumer.close()) as consumer:
+    closing: list[Consumer] = []
+    with _consumer(cluster, on_commit=lambda _error, _partitions: closing[0].close()) as consumer:
+        closing.append(consumer)
         consumer.subscribe(["t"])
         consumer.commit(_read(consumer, 1)[0])
         with pytest.raises(RuntimeError, match="Consumer closed"):

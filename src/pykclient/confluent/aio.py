@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
-from functools import partial
+from functools import partial, wraps
 from inspect import isawaitable
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from pykclient.confluent.consumer import Consumer
 from pykclient.confluent.error import (
@@ -36,6 +36,7 @@ from pykclient.serde import MessageField, SerializationContext
 K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
+P = ParamSpec("P")
 
 __all__ = ["AIOConsumer", "AIOProducer", "AsyncDeserializingConsumer", "AsyncSerializingProducer"]
 
@@ -47,6 +48,20 @@ _TICK_S = 0.1
 _SLICE_S = 0.2
 #: How often a thread that waits for a callback checks that the event loop still runs.
 _LOOP_CHECK_S = 1.0
+
+
+def _forwarded(
+    client: str, method: Callable[Concatenate[Any, P], T]
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return a coroutine method that calls ``method`` of the attribute ``client``; its signature is the method's."""
+    name = method.__name__
+
+    @wraps(method)
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = await self._call(getattr(getattr(self, client), name), *args, **kwargs)
+        return result
+
+    return call
 
 
 class _NotBlockingProducer(Producer):
@@ -304,42 +319,30 @@ class AIOProducer:
 
     # --- transactions ----------------------------------------------------------------------------------------------
 
-    async def init_transactions(self, *args: Any, **kwargs: Any) -> None:
-        """Call ``Producer.init_transactions``."""
-        await self._call(self._producer.init_transactions, *args, **kwargs)
+    init_transactions = _forwarded("_producer", Producer.init_transactions)
 
     async def begin_transaction(self) -> None:
         """Flush, and begin a transaction."""
         await self.flush()
         await self._call(self._producer.begin_transaction)
 
-    async def send_offsets_to_transaction(self, *args: Any, **kwargs: Any) -> None:
-        """Call ``Producer.send_offsets_to_transaction``."""
-        await self._call(self._producer.send_offsets_to_transaction, *args, **kwargs)
+    send_offsets_to_transaction = _forwarded("_producer", Producer.send_offsets_to_transaction)
 
-    async def commit_transaction(self, *args: Any, **kwargs: Any) -> None:
+    async def commit_transaction(self, timeout: float = -1) -> None:
         """Flush, and commit the transaction."""
         await self.flush()
-        await self._call(self._producer.commit_transaction, *args, **kwargs)
+        await self._call(self._producer.commit_transaction, timeout)
 
-    async def abort_transaction(self, *args: Any, **kwargs: Any) -> None:
+    async def abort_transaction(self, timeout: float = -1) -> None:
         """Flush, and abort the transaction."""
         await self.flush()
-        await self._call(self._producer.abort_transaction, *args, **kwargs)
+        await self._call(self._producer.abort_transaction, timeout)
 
     # --- the cluster -----------------------------------------------------------------------------------------------
 
-    async def list_topics(self, *args: Any, **kwargs: Any) -> Any:
-        """Call ``Producer.list_topics``."""
-        return await self._call(self._producer.list_topics, *args, **kwargs)
-
-    async def cluster_id(self, *args: Any, **kwargs: Any) -> str:
-        """Call ``Producer.cluster_id``."""
-        return await self._call(self._producer.cluster_id, *args, **kwargs)
-
-    async def set_sasl_credentials(self, *args: Any, **kwargs: Any) -> None:
-        """Call ``Producer.set_sasl_credentials``."""
-        await self._call(self._producer.set_sasl_credentials, *args, **kwargs)
+    list_topics = _forwarded("_producer", Producer.list_topics)
+    cluster_id = _forwarded("_producer", Producer.cluster_id)
+    set_sasl_credentials = _forwarded("_producer", Producer.set_sasl_credentials)
 
     async def _call(self, blocking_task: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Return the result of a call that blocks, made in the executor."""
@@ -543,81 +546,25 @@ class AIOConsumer:
         }
         await self._call(self._consumer.subscribe, topics, **wrapped)
 
-    async def unsubscribe(self, *args: Any, **kwargs: Any) -> None:
-        """Call ``Consumer.unsubscribe``."""
-        await self._call(self._consumer.unsubscribe, *args, **kwargs)
-
-    async def assign(self, *args: Any, **kwargs: Any) -> None:
-        """Call ``Consumer.assign``."""
-        await self._call(self._consumer.assign, *args, **kwargs)
-
-    async def unassign(self, *args: Any, **kwargs: Any) -> None:
-        """Call ``Consumer.unassign``."""
-        await self._call(self._consumer.unassign, *args, **kwargs)
-
-    async def incremental_assign(self, *args: Any, **kwargs: Any) -> None:
-        """Call ``Consumer.incremental_assign``."""
-        await self._call(self._consumer.incremental_assign, *args, **kwargs)
-
-    async def incremental_unassign(self, *args: Any, **kwargs: Any) -> None:
-        """Call ``Consumer.incremental_unassign``."""
-        await self._call(self._consumer.incremental_unassign, *args, **kwargs)
-
-    async def assignment(self, *args: Any, **kwargs: Any) -> Any:
-        """Call ``Consumer.assignment``."""
-        return await self._call(self._consumer.assignment, *args, **kwargs)
-
-    async def commit(self, *args: Any, **kwargs: Any) -> Any:
-        """Call ``Consumer.commit``."""
-        return await self._call(self._consumer.commit, *args, **kwargs)
-
-    async def committed(self, *args: Any, **kwargs: Any) -> Any:
-        """Call ``Consumer.committed``."""
-        return await self._call(self._consumer.committed, *args, **kwargs)
-
-    async def store_offsets(self, *args: Any, **kwargs: Any) -> None:
-        """Call ``Consumer.store_offsets``."""
-        await self._call(self._consumer.store_offsets, *args, **kwargs)
-
-    async def position(self, *args: Any, **kwargs: Any) -> Any:
-        """Call ``Consumer.position``."""
-        return await self._call(self._consumer.position, *args, **kwargs)
-
-    async def seek(self, *args: Any, **kwargs: Any) -> None:
-        """Call ``Consumer.seek``."""
-        await self._call(self._consumer.seek, *args, **kwargs)
-
-    async def pause(self, *args: Any, **kwargs: Any) -> None:
-        """Call ``Consumer.pause``."""
-        await self._call(self._consumer.pause, *args, **kwargs)
-
-    async def resume(self, *args: Any, **kwargs: Any) -> None:
-        """Call ``Consumer.resume``."""
-        await self._call(self._consumer.resume, *args, **kwargs)
-
-    async def get_watermark_offsets(self, *args: Any, **kwargs: Any) -> Any:
-        """Call ``Consumer.get_watermark_offsets``."""
-        return await self._call(self._consumer.get_watermark_offsets, *args, **kwargs)
-
-    async def offsets_for_times(self, *args: Any, **kwargs: Any) -> Any:
-        """Call ``Consumer.offsets_for_times``."""
-        return await self._call(self._consumer.offsets_for_times, *args, **kwargs)
-
-    async def consumer_group_metadata(self, *args: Any, **kwargs: Any) -> Any:
-        """Call ``Consumer.consumer_group_metadata``."""
-        return await self._call(self._consumer.consumer_group_metadata, *args, **kwargs)
-
-    async def list_topics(self, *args: Any, **kwargs: Any) -> Any:
-        """Call ``Consumer.list_topics``."""
-        return await self._call(self._consumer.list_topics, *args, **kwargs)
-
-    async def cluster_id(self, *args: Any, **kwargs: Any) -> str:
-        """Call ``Consumer.cluster_id``."""
-        return await self._call(self._consumer.cluster_id, *args, **kwargs)
-
-    async def set_sasl_credentials(self, *args: Any, **kwargs: Any) -> None:
-        """Call ``Consumer.set_sasl_credentials``."""
-        await self._call(self._consumer.set_sasl_credentials, *args, **kwargs)
+    unsubscribe = _forwarded("_consumer", Consumer.unsubscribe)
+    assign = _forwarded("_consumer", Consumer.assign)
+    unassign = _forwarded("_consumer", Consumer.unassign)
+    incremental_assign = _forwarded("_consumer", Consumer.incremental_assign)
+    incremental_unassign = _forwarded("_consumer", Consumer.incremental_unassign)
+    assignment = _forwarded("_consumer", Consumer.assignment)
+    commit = _forwarded("_consumer", Consumer.commit)  # type: ignore[arg-type]  # **kwargs might have a self
+    committed = _forwarded("_consumer", Consumer.committed)
+    store_offsets = _forwarded("_consumer", Consumer.store_offsets)
+    position = _forwarded("_consumer", Consumer.position)
+    seek = _forwarded("_consumer", Consumer.seek)
+    pause = _forwarded("_consumer", Consumer.pause)
+    resume = _forwarded("_consumer", Consumer.resume)
+    get_watermark_offsets = _forwarded("_consumer", Consumer.get_watermark_offsets)
+    offsets_for_times = _forwarded("_consumer", Consumer.offsets_for_times)
+    consumer_group_metadata = _forwarded("_consumer", Consumer.consumer_group_metadata)
+    list_topics = _forwarded("_consumer", Consumer.list_topics)
+    cluster_id = _forwarded("_consumer", Consumer.cluster_id)
+    set_sasl_credentials = _forwarded("_consumer", Consumer.set_sasl_credentials)
 
     async def close(self) -> None:
         """Leave the group, and release all resources. A second call does nothing.

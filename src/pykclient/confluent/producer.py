@@ -169,7 +169,7 @@ class Producer(ProducingState, Client):
             partitions = len(inner.partitions_for(topic))
             self._refused = ""
         except errors.KafkaTimeoutError:
-            pass  # the topic may still be created: its messages wait until their own time is up
+            pass  # no error of the messages: the topic may still be created, until their own time is up
         except errors.AuthenticationError as error:
             # As with librdkafka, messages wait for other credentials until their time is up.
             if self._refused != str(error):
@@ -328,7 +328,7 @@ class Producer(ProducingState, Client):
         try:
             self.inner().flush(timeout)
         except errors.KafkaTimeoutError:
-            pass  # the caller looks at the messages that are left
+            pass  # flush() returns the number of messages that are left instead of raising
         except errors.IllegalStateError as error:
             raise RuntimeError(PRODUCER_CLOSED) from error
 
@@ -353,7 +353,7 @@ class Producer(ProducingState, Client):
             )
         )
         if blocking:
-            signal.wait(_PURGE_MS)
+            signal.wait(_PURGE_MS)  # a sender that is slower than that sets the errors later; purge() reports none
 
     def _purge_backlog(self) -> None:
         """Give up the messages whose topic is not known yet."""
@@ -405,10 +405,18 @@ class Producer(ProducingState, Client):
             RuntimeError: the producer is closed.
         """
         deadline = deadline_of(timeout)
-        while self._backlog and remaining(deadline) > 0:
+        while self._backlog:
+            if remaining(deadline) <= 0:
+                raise failure(
+                    KafkaError._TIMED_OUT,
+                    f"commit_transaction: messages still wait for metadata of their topics after {timeout} s: "
+                    f"{', '.join(sorted(self._backlog))}",
+                    retriable=True,
+                )
             self.events.wait(0.01, self._reports)
         self._in_transaction = False
-        self._transactional_call(lambda inner, limit: inner.commit_transaction(limit), timeout)
+        left = -1 if deadline is None else max(0.0, deadline - monotonic())
+        self._transactional_call(lambda inner, limit: inner.commit_transaction(limit), left)
 
     def abort_transaction(self, timeout: float = -1) -> None:
         """Abort the transaction.
