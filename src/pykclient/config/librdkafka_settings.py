@@ -1,6 +1,6 @@
 """The settings of librdkafka, and the treatment that ``pykclient.confluent`` gives each of them.
 
-``SETTINGS`` has the properties of librdkafka's CONFIGURATION.md. ``docs/from-confluent.md`` shows them as a table.
+``SETTINGS`` has the properties of librdkafka's CONFIGURATION.md, and two that it does not list.
 
 Advice about keys that only librdkafka (confluent-kafka) has.
 
