@@ -32,6 +32,7 @@ TRANSLATED = "build/cython"
 HOT = {
     "_append_state",
     "_avro_decoder",
+    "_avro_writing",
     "_awaited_records",
     "_columns",
     "_message",

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from pykclient.config.client_settings import AIOProducerSettings
     from pykclient.config.producer_config import ProducerConfig
-    from pykclient.producer.columns import BatchFuture
+    from pykclient.producer.columns import BatchFuture, ColumnSender, Part
     from pykclient.producer.transactions.transaction_manager import TransactionManager
     from pykclient.serialization import AsyncSerializerOf, SerializerOf
     from pykclient.types import MadeK, MadeV
@@ -577,39 +577,49 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
         if producer.interceptors is not None:
             raise IllegalStateError("interceptors do not see columns: use send(), or no interceptor.classes")
         clock, metrics = producer.components.clock, producer.components.producer_metrics
-        given = BatchInput(data, value, key, headers, timestamp, partition)
+        given = BatchInput(topic, data, value, key, headers, timestamp, partition)
         await self._await_topic(producer, topic, None, clock.now_ms() + producer.max_block_ms)
-        parts = given.parts(clock.wall_ms())
+        in_thread = partial(asyncio.get_running_loop().run_in_executor, None) if given.has_encoder else None
+        parts = given.parts(clock.wall_ms()) if in_thread is None else await in_thread(given.parts, clock.wall_ms())
         if isinstance(parts, list):  # otherwise it is a stream, which is read later
+            in_thread = None
             highest = max(
                 (part.highest_partition for part in parts if part.highest_partition is not None), default=None
             )
             await self._await_topic(producer, topic, highest, clock.now_ms() + producer.max_block_ms)
         sender = ColumnSender(topic, producer.column_sender_context(topic))
-        steps = sender.steps(parts)
+        left = iter(parts)
+        try:
+            # An encoder may ask a registry, which must not block the event loop.
+            while part := next(left, None) if in_thread is None else await in_thread(next, left, None):
+                await self._send_part(producer, sender, part)
+        except KafkaError as error:
+            metrics.record_error()
+            producer.note_failure(error)
+            raise
+        finally:
+            self._driver.wake()  # rows may be in batches that the driver was not woken for
+        if sender.refused:
+            producer.note_failure(sender.refused[0].error)
+            metrics.record_error(sum(len(refused.rows) for refused in sender.refused))
+        return BatchFuture(topic, sender.num_rows, sender.sent, sender.refused, clock)
+
+    async def _send_part(self, producer: ThreadlessProducer, sender: ColumnSender, part: Part) -> None:
+        steps = sender.steps((part,))
         exhausted = None
         try:
             while True:
                 try:
                     size = next(steps) if exhausted is None else steps.throw(exhausted)
                 except StopIteration:
-                    break
+                    return
                 exhausted = None
                 if not size:
                     await one_iteration()
                 elif await self._memory.attempt(bool, size, producer.max_block_ms) is None:
                     exhausted = producer.components.buffer_pool.exhausted(size, 0, producer.max_block_ms)
-        except KafkaError as error:
-            metrics.record_error()
-            producer.note_failure(error)
-            raise
         finally:
             steps.close()
-            self._driver.wake()  # rows may be in batches that the driver was not woken for
-        if sender.refused:
-            producer.note_failure(sender.refused[0].error)
-            metrics.record_error(sum(len(refused.rows) for refused in sender.refused))
-        return BatchFuture(topic, sender.num_rows, sender.sent, sender.refused, clock)
 
     # --- the rest of the surface -----------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from pykclient.argument_values import check_callable, shown, whole_number
 from pykclient.clock import Clock
@@ -59,14 +59,27 @@ class Part(NamedTuple):
     highest_partition: int | None
 
 
+@runtime_checkable
+class ColumnEncoder(Protocol):
+    """Makes the bytes of keys or values out of columns of the data, as ``avro_encoder`` does."""
+
+    def encode_rows(
+        self, batch: pa.RecordBatch, topic: str, part: str, others: frozenset[str], first_row: int = 0
+    ) -> BytesColumn:
+        """Return a row's bytes for each row. ``others`` are the columns that other arguments name."""
+
+
 class BatchInput:
-    """The arguments of ``send_batch`` except the topic.
+    """The arguments of ``send_batch``.
 
     Raises:
         IllegalArgumentError: an argument has the wrong type or value.
     """
 
-    def __init__(self, data: Any, value: Any, key: Any, headers: Any, timestamp: Any, partition: Any) -> None:
+    def __init__(
+        self, topic: str, data: Any, value: Any, key: Any, headers: Any, timestamp: Any, partition: Any
+    ) -> None:
+        self._topic = topic
         self._data = data
         self._value = value
         self._key = key
@@ -82,6 +95,10 @@ class BatchInput:
             ("partition", self._partition),
         ):
             _check_column(given, name)
+        #: The columns that arguments name, and those that encode others.
+        named = (value, key, self._headers, self._timestamp, self._partition)
+        self._named = frozenset(given for given in named if isinstance(given, str))
+        self.has_encoder = isinstance(value, ColumnEncoder) or isinstance(key, ColumnEncoder)
 
     def parts(self, now_ms: int) -> Iterable[Part]:
         """Yield the rows in parts; the parts of a stream are read on demand.
@@ -120,7 +137,12 @@ class BatchInput:
         begun = 0
         for batch in batches:
             count = batch.num_rows
-            columns = {name: _of_rows(batch, given, name, begun, count) for name, given in whole.items()}
+            columns = {
+                name: given.encode_rows(batch, self._topic, name, self._named, begun)
+                if isinstance(given, ColumnEncoder)
+                else _of_rows(batch, given, name, begun, count)
+                for name, given in whole.items()
+            }
             if self._value is None:
                 columns["value"] = _values_of(batch)
             yield _part(count, columns, now_ms)
@@ -133,6 +155,8 @@ class BatchInput:
             raise IllegalArgumentError(
                 f"data is {type(self._data).__name__}; it must be in Arrow's format or a sequence of bytes"
             )
+        if self.has_encoder:
+            raise IllegalArgumentError("an encoder needs data with named columns, such as a table")
         if self._value is not None:
             raise IllegalArgumentError("value names a column of data, which has none: it is the values itself")
         columns = {"value": values}
@@ -175,6 +199,8 @@ def _check_column(given: Any, name: str) -> None:
     Raises:
         IllegalArgumentError: it is none of these.
     """
+    if name in ("value", "key") and isinstance(given, ColumnEncoder):
+        return
     if given is None or isinstance(given, (str, int)) or arrow.is_arrow(given):
         if not isinstance(given, int) or name in ("timestamp", "partition"):
             return
@@ -197,7 +223,7 @@ def _is_shared_headers(given: Any) -> bool:
 
 
 def _is_column(given: Any, name: str) -> bool:
-    if given is None or isinstance(given, (str, int)):
+    if given is None or isinstance(given, (str, int, ColumnEncoder)):
         return False
     return not (name == "headers" and _is_shared_headers(given))
 

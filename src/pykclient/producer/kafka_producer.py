@@ -197,7 +197,8 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V]):
 
         ``value``, ``key``, ``headers``, ``timestamp`` and ``partition`` are names of columns of the table, or columns
         themselves with as many rows. ``value`` may be omitted if the table has one column, or a column named "value".
-        Keys and values are of any binary or string type, and are sent as bytes; serializers are not called. A row's
+        Keys and values are of any binary or string type, and are sent as bytes; serializers are not called. ``value``
+        and ``key`` may also be encoders of typed columns, such as ``pykclient.schema_registry.avro_encoder``. A row's
         headers are a list of structs of a name and bytes, or a map; or, for all rows, pairs as in ``send``. Timestamps
         are Arrow timestamps, integers in milliseconds, or one value for all rows; null means now. Partitions are
         integers, or one integer for all rows; where it is null, the partitioner chooses.
@@ -216,6 +217,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V]):
             IllegalStateError: the producer has interceptors, which would not be called; or it is closed.
             KafkaTimeoutError: no metadata arrived within ``max.block.ms``.
             BufferExhaustedError: no memory became free within ``max.block.ms``.
+            SerializationError: an encoder cannot encode a row; of a table in memory, no row is sent then.
             KafkaError: the producer hit a fatal error, or was closed during the call.
         """
         from pykclient.producer.columns import BatchFuture, BatchInput, ColumnSender
@@ -227,7 +229,8 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V]):
             raise IllegalStateError("interceptors do not see columns: use send(), or no interceptor.classes")
         sender = ColumnSender(topic, self._column_sender_context(topic))
         try:
-            sender.send(BatchInput(data, value, key, headers, timestamp, partition).parts(self._clock.wall_ms()))
+            given = BatchInput(topic, data, value, key, headers, timestamp, partition)
+            sender.send(given.parts(self._clock.wall_ms()))
         except KafkaError as error:
             self._components.producer_metrics.record_error()
             self._note_in_transaction(error)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any
 
+    from pykclient.schema_registry.column_encoder import avro_encoder as avro_encoder
     from pykclient.schema_registry.columns import avro_columns as avro_columns
     from pykclient.schema_registry.schema_registry_client import (
         AsyncSchemaRegistryClient as AsyncSchemaRegistryClient,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
 #: Public names, by the modules that they live in.
 _NAMES = {
+    "pykclient.schema_registry.column_encoder": ("avro_encoder",),
     "pykclient.schema_registry.columns": ("avro_columns",),
     "pykclient.schema_registry.schema_registry_client": ("AsyncSchemaRegistryClient", "SchemaRegistryClient"),
     "pykclient.schema_registry.schemas": (

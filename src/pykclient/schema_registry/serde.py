@@ -475,7 +475,7 @@ class BaseSerializer(BaseSerde):
         if obj is None:
             return None
         self._check_object(obj)
-        return self._write(self._known_plan(ctx) or self._make_plan(ctx), obj, ctx)
+        return self._write(self.plan(ctx), obj, ctx)
 
     async def _call_async(self, obj: Any, ctx: SerializationContext | None) -> bytes | None:
         if obj is None:
@@ -485,6 +485,20 @@ class BaseSerializer(BaseSerde):
         if plan is None:
             plan = await _async_client(self._client).run(lambda: self._make_plan(ctx))
         return self._write(plan, obj, ctx)
+
+    def plan(self, ctx: SerializationContext | None) -> Plan:
+        """Return the plan for records of a topic and field, which is made once.
+
+        Raises:
+            SchemaRegistryError: the schema is not registered, or not compatible, or the registry does not answer.
+        """
+        return self._known_plan(ctx) or self._make_plan(ctx)
+
+    def prefix(self, plan: Plan, ctx: SerializationContext | None) -> bytes:
+        """Return the bytes with the schema's id that come before each value."""
+        assert plan.schema_id is not None
+        written: bytes = self._write_id(b"", ctx, plan.schema_id)
+        return written
 
     def for_field(self, field: MessageField) -> BoundSerializer:
         """Return the serializer of a client's keys or values."""

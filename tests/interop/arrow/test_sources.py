@@ -47,7 +47,7 @@ def rows_of(data: Any, **columns: Any) -> list[Row]:
     given = {"value": None, "key": None, "headers": None, "timestamp": None, "partition": None, **columns}
     return [
         Row(part.rows.key(row), part.rows.value(row), part.rows.timestamp(row))
-        for part in BatchInput(data, **given).parts(NOW_MS)
+        for part in BatchInput("t", data, **given).parts(NOW_MS)
         for row in range(part.rows.count)
     ]
 

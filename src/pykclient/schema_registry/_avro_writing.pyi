@@ -1,0 +1,1 @@
+from pykclient.schema_registry.avro_writing import encode as encode
