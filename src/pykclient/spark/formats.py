@@ -1,16 +1,18 @@
 """Keys and values that a schema registry has schemas of, as typed columns.
 
-The driver resolves the schema to read by, once per ``load()``. Tasks ask the registry for the schemas that records were
-written with.
+The driver resolves the schema to read by, once per ``load()``, and the schema to write with, once per batch. Tasks ask
+the registry for the schemas that records were written with, and for the one to write with by its id.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from inspect import signature
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pykclient.errors import ConfigError, SerializationError
+from pykclient.errors import ConfigError, IllegalArgumentError, SerializationError
+from pykclient.schema_registry.column_encoder import AvroEncoder, avro_encoder
 from pykclient.schema_registry.columns import avro_columns
 from pykclient.schema_registry.schema_registry_client import SchemaRegistryClient
 from pykclient.schema_registry.schemas import Schema
@@ -19,13 +21,74 @@ from pykclient.spark.schema import BYTES_SUFFIX, ERROR_SUFFIX, ColumnDecoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
-    from pykclient.spark.options import FormatOptions, ReadOptions
+    from pykclient.spark.options import FormatOptions, ReadOptions, WriteOptions
 
 #: The workers of a machine mostly use one registry.
 _MOST_CLIENTS = 8
 
 Registry = tuple[tuple[str, str], ...]
+
+
+class WrittenFormat(NamedTuple):
+    """The encoding of a column by a schema. Pickles. Its ``repr`` shows no settings of the registry."""
+
+    schema_id: int
+    registry: Registry
+
+    def __repr__(self) -> str:
+        return f"WrittenFormat({self.schema_id})"
+
+    def encoder(self, column: str) -> AvroEncoder:
+        """Return an encoder for one task."""
+        return avro_encoder(_client(self.registry), columns=column, conf={"use.schema.id": self.schema_id})
+
+
+def written_formats(options: WriteOptions, schema: StructType) -> dict[str, WrittenFormat]:
+    """Return the formats of the columns that the options name.
+
+    Raises:
+        ConfigError: The subject of a column is not known, or the settings of the registry are wrong.
+        IllegalArgumentError: There is no such column.
+        SchemaRegistryError: The registry does not answer, or does not have the schema, or refuses it.
+        SerializationError: The column's type does not fit the schema, or Avro has none for it.
+    """
+    if not options.formats:
+        return {}
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    if missing := [column for column in options.formats if column not in schema.names]:
+        raise IllegalArgumentError(f"the option {missing[0]}.format needs a column {missing[0]!r}")
+    # Some versions of Spark have no such argument, and UTC by themselves.
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    settings = tuple(sorted(options.registry.items()))
+    found: dict[str, WrittenFormat] = {}
+    with _new_client(settings) as registry:  # a client that has no subject's latest schema yet
+        for column, given in options.formats.items():
+            subject = given.subject or _written_subject(options, column)
+            conf: dict[str, object] = {"subject.name.strategy": lambda _ctx, _name, subject=subject: subject}
+            if given.schema is not None or options.auto_register:
+                conf["auto.register.schemas"] = options.auto_register
+            else:
+                conf["use.latest.version"] = True
+            encoder = avro_encoder(registry, given.schema, column, conf)
+            types = to_arrow_schema(StructType([schema[column]]), **zone)
+            schema_id = encoder.resolve(types, options.topic or "", column).id
+            assert schema_id is not None
+            found[column] = WrittenFormat(schema_id, settings)
+    return found
+
+
+def _written_subject(options: WriteOptions, column: str) -> str:
+    """Return the subject of the topic that is written. Raises ConfigError if there may be several topics."""
+    if options.topic is None:
+        raise ConfigError(
+            f"the option {column}.format needs {column}.subject, as each row names its topic; or set the option topic",
+            key=f"{column}.subject",
+        )
+    return f"{options.topic}-{column}"
 
 
 class ColumnFormat(NamedTuple):

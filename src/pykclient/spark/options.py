@@ -96,6 +96,8 @@ _WRITE_OPTIONS = (
     "transactionalIdPrefix",
     "ledgerTopic",
     "restartBudget",
+    *(f"{column}.{name}" for column in _FORMATTED for name in _FORMAT_OPTIONS if name != "fields"),
+    REGISTRY_OPTIONS,
 )
 
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
@@ -137,8 +139,12 @@ _IGNORED = {"auto.include.jmx.reporter": "there is no JMX here, and Kafka 4.0 ha
 _IDLE, _REQUEST_TIMEOUT = "connections.max.idle.ms", "request.timeout.ms"
 
 
+#: The setting of serializers that is an option of the registry.
+_AUTO_REGISTER = "auto.register.schemas"
+
+
 class FormatOptions(NamedTuple):
-    """The options of a column's format: the schema to read by, or its subject, and the fields to decode."""
+    """The options of a column's format: the schema to read or write by, its subject, and the fields to decode."""
 
     schema: str | None
     subject: str | None
@@ -271,22 +277,17 @@ class ReadOptions:
     def _read_formats(self, given: GivenOptions) -> None:
         """Parse the formats of key and value."""
         self.registry: dict[str, str] = given.registry
-        self.formats = {column: _format(given, column) for column in _FORMATTED if f"{column}.format" in given}
+        self.formats = _formats(given)
         mode = (given.get("mode") or _MODES[0]).strip().upper()
         if mode not in _MODES:
             raise ConfigError(f"option mode must be {' or '.join(_MODES)}, not {mode!r}", key="mode")
         #: True if records that cannot be decoded are null.
         self.is_permissive = mode == _MODES[1]
-        if not self.formats:
-            others = (f"{column}.{name}" for column in _FORMATTED for name in _FORMAT_OPTIONS)
-            for name in (*others, "mode", *(REGISTRY_PREFIX + key for key in given.registry)):
-                if name in given or name.startswith(REGISTRY_PREFIX):
-                    raise ConfigError(f"option {name} needs value.format or key.format", key=name)
-        elif "url" not in given.registry:
-            raise ConfigError(
-                f"option {REGISTRY_PREFIX}url must be set to the registry's address, such as http://localhost:8081",
-                key=REGISTRY_PREFIX + "url",
-            )
+        for column, found in self.formats.items():
+            if found.schema is not None and found.subject is not None:
+                raise ConfigError(
+                    f"give one of the options {column}.schema and {column}.subject", key=f"{column}.schema"
+                )
 
     @property
     def added_columns(self) -> tuple[str, ...]:
@@ -346,12 +347,15 @@ class WriteOptions:
 
     __slots__ = (
         "_kafka",
+        "auto_register",
         "checkpoint",
         "delivery",
+        "formats",
         "freeze_heap",
         "include_headers",
         "ledger_topic",
         "notes",
+        "registry",
         "restart_budget_ms",
         "streaming",
         "topic",
@@ -384,6 +388,7 @@ class WriteOptions:
             )
         self.include_headers: bool = given.boolean("includeHeaders", False)
         self.freeze_heap: bool = given.boolean("gcFreeze", True)
+        self._read_formats(given)
         self._read_delivery(given)
         _check_client_config(ProducerConfig, self.producer_config())
         _check_partitioner(self._kafka.get("partitioner.class"))
@@ -391,6 +396,16 @@ class WriteOptions:
     def log_notes(self) -> None:
         """Log warnings about these options. Call it once per query: options are parsed in several processes."""
         _log_notes(self.notes)
+
+    def _read_formats(self, given: GivenOptions) -> None:
+        """Parse the formats of key and value."""
+        self.formats = _formats(given)
+        self.registry: dict[str, str] = dict(given.registry)
+        text = self.registry.pop(_AUTO_REGISTER, "false").strip().lower()
+        if text not in {"true", "false"}:
+            name = REGISTRY_PREFIX + _AUTO_REGISTER
+            raise ConfigError(f"option {name} must be true or false, not {text!r}", key=name)
+        self.auto_register = text == "true"
 
     def _read_delivery(self, given: GivenOptions) -> None:
         """Parse the delivery guarantee, and the options that belong to it."""
@@ -444,6 +459,22 @@ class WriteOptions:
 # --- columns, topics, limits ---------------------------------------------------------------------------------------
 
 
+def _formats(given: GivenOptions) -> dict[str, FormatOptions]:
+    """Return the options of the columns' formats. Raises ConfigError if others are given without them."""
+    found = {column: _format(given, column) for column in _FORMATTED if f"{column}.format" in given}
+    if not found:
+        others = (f"{column}.{name}" for column in _FORMATTED for name in _FORMAT_OPTIONS)
+        for name in (*others, "mode", *(REGISTRY_PREFIX + key for key in given.registry)):
+            if name in given or name.startswith(REGISTRY_PREFIX):
+                raise ConfigError(f"option {name} needs value.format or key.format", key=name)
+    elif "url" not in given.registry:
+        raise ConfigError(
+            f"option {REGISTRY_PREFIX}url must be set to the registry's address, such as http://localhost:8081",
+            key=REGISTRY_PREFIX + "url",
+        )
+    return found
+
+
 def _format(given: GivenOptions, column: str) -> FormatOptions:
     """Return the options of a column's format."""
     name = f"{column}.format"
@@ -452,8 +483,6 @@ def _format(given: GivenOptions, column: str) -> FormatOptions:
             f"option {name} must be avro, not {format!r}; decode other formats with DataFrame operations", key=name
         )
     schema, subject = given.get(f"{column}.schema"), given.get(f"{column}.subject")
-    if schema is not None and subject is not None:
-        raise ConfigError(f"give one of the options {column}.schema and {column}.subject", key=f"{column}.schema")
     text = given.get(f"{column}.fields")
     fields = None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
     if fields == ():

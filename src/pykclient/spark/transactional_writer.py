@@ -136,7 +136,9 @@ class _ExactlyOnce(Writing):
             lease = TransactionalLease(self._config, options.transactional_id_prefix, two_phase=self._two_phase)
             return lease
 
-        KafkaWriteTask(self._config, options.topic, freeze_heap=options.freeze_heap, begin=begin).execute(batches)
+        KafkaWriteTask(
+            self._config, options.topic, freeze_heap=options.freeze_heap, begin=begin, encoders=self._encoders()
+        ).execute(batches)
         return TransactionMessage(opened, attempt.query, None if lease is None else lease.transaction, None)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], batch: int | None) -> None:

@@ -15,6 +15,8 @@ from pykclient.spark.worker import freeze_heap_once, task_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pykclient.schema_registry.column_encoder import AvroEncoder
+
 TOPIC, KEY, VALUE, HEADERS, PARTITION = "topic", "key", "value", "headers", "partition"
 
 #: The columns that are written. Others are ignored, as by Spark's own sink.
@@ -44,10 +46,10 @@ class KafkaWriteTask:
     """Writes one task's rows. ``topic`` takes precedence over the column of that name; one of the two is required.
 
     ``freeze_heap``: see ``freeze_heap_once``; ``fingerprint``: see ``ProducerPool.acquire``; ``begin`` gets a producer
-    for the first row. Thread: owner.
+    for the first row; ``encoders`` make the bytes of typed columns. Thread: owner.
     """
 
-    __slots__ = ("_begin", "_columns", "_freeze_heap", "_name", "_rows", "_topic")
+    __slots__ = ("_begin", "_columns", "_encoders", "_freeze_heap", "_name", "_rows", "_topic")
 
     def __init__(
         self,
@@ -57,14 +59,16 @@ class KafkaWriteTask:
         freeze_heap: bool = False,
         fingerprint: str | None = None,
         begin: Callable[[], Lease] | None = None,
+        encoders: Mapping[str, AvroEncoder] | None = None,
     ) -> None:
+        self._encoders = encoders or {}
         self._begin: Callable[[], Lease] = begin or (lambda: LeasedProducer(pool(), config, fingerprint))
         self._topic = topic
         self._freeze_heap = freeze_heap
         self._name = task_name()
         self._rows = 0
         #: The optional columns that the rows have.
-        self._columns: dict[str, str] | None = None
+        self._columns: dict[str, Any] | None = None
 
     def execute(self, batches: Iterable[pa.RecordBatch]) -> int:
         """Write all rows, wait until they are acknowledged, and return their number.
@@ -93,13 +97,14 @@ class KafkaWriteTask:
     def _send(self, lease: Lease, batch: pa.RecordBatch) -> None:
         if self._columns is None:
             check_names(batch.schema.names, self._topic)
-            self._columns = {name: name for name in (KEY, HEADERS, PARTITION) if name in batch.schema.names}
+            written = (VALUE, KEY, HEADERS, PARTITION)
+            self._columns = {name: self._encoders.get(name, name) for name in written if name in batch.schema.names}
         try:
             if self._topic is not None:
-                lease.send_batch(self._topic, batch, value=VALUE, **self._columns)
+                lease.send_batch(self._topic, batch, **self._columns)
             else:
                 for topic, rows in by_topic(batch, self._rows):
-                    lease.send_batch(topic, rows, value=VALUE, **self._columns)
+                    lease.send_batch(topic, rows, **self._columns)
         except KafkaError as error:
             raise KafkaError(
                 f"{self._name} could not be written to Kafka; after {self._rows} rows of it: {described(error)}"

@@ -1,9 +1,10 @@
 """The sink for batches and for the micro-batches of streams (Spark: KafkaWriter, KafkaStreamingWrite).
 
-Columns and types are those of Spark's own sink: ``value`` (string or binary), and optionally ``key`` (string or
-binary), ``headers`` (array<struct<key:string,value:binary>>), ``partition`` (int; null lets the partitioner choose) and
-``topic`` (string), which the option ``topic`` overrides. As there, headers are written whether or not the option
-``includeHeaders`` is set. Other columns are ignored, including ``timestamp``: a record gets the time of its writing.
+Columns and types are those of Spark's own sink: ``value`` (string or binary, or of any type with the option
+``value.format``), and optionally ``key`` (as ``value``), ``headers`` (array<struct<key:string,value:binary>>),
+``partition`` (int; null lets the partitioner choose) and ``topic`` (string), which the option ``topic`` overrides. As
+there, headers are written whether or not the option ``includeHeaders`` is set. Other columns are ignored, including
+``timestamp``: a record gets the time of its writing.
 
 Rows are written at least once, as Spark repeats a failed task from its first row. Within one attempt the producer is
 idempotent, so its retries write no duplicates. ``transactional_writer`` has the writers for exactly once.
@@ -12,7 +13,7 @@ idempotent, so its retries write no duplicates. ``transactional_writer`` has the
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -26,6 +27,8 @@ from pykclient.spark.write_task import COLUMNS, HEADERS, KEY, PARTITION, TOPIC, 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pykclient.schema_registry.column_encoder import AvroEncoder
+    from pykclient.spark.formats import WrittenFormat
     from pykclient.spark.options import WriteOptions
 
 _logger = logging.getLogger(__name__)
@@ -36,14 +39,16 @@ _OF_THE_SOURCE = frozenset(("offset", "timestamp", "timestampType"))
 _HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 
 
-def check_schema(schema: StructType, topic: str | None) -> None:
-    """Check that rows of ``schema`` can be written, with the option ``topic``.
+def check_schema(schema: StructType, topic: str | None, formatted: Collection[str] = ()) -> None:
+    """Check that rows of ``schema`` can be written, with the option ``topic``. ``formatted`` may be of any type.
 
     Raises:
         IllegalArgumentError: They cannot. The text names the column, its type and the type that it must have.
     """
     check_names(schema.names, topic)
     for field in schema.fields:
+        if field.name in formatted:
+            continue
         if field.name in COLUMNS and not (field.name == TOPIC and topic is not None):
             _check_type(field.name, field.dataType)
     ignored = [name for name in schema.names if name not in COLUMNS and name not in _OF_THE_SOURCE]
@@ -93,10 +98,19 @@ class Writing:
     """Base of all writers. Pickled to the workers. Thread: owner."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        check_schema(schema, options.topic)
+        check_schema(schema, options.topic, options.formats)
         options.log_notes()
         self._options = options
+        self._formats: dict[str, WrittenFormat] = {}
+        if options.formats:
+            from pykclient.spark.formats import written_formats
+
+            self._formats = written_formats(options, schema)
         self._config = bulk_config(options.producer_config())
+
+    def _encoders(self) -> dict[str, AvroEncoder]:
+        """Return the encoders of typed columns, for one task."""
+        return {column: format.encoder(column) for column, format in self._formats.items()}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._options!r}>"
@@ -107,7 +121,9 @@ class _AtLeastOnce(Writing):
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> KafkaWriterCommitMessage:
         partition_id, attempt = task_context()
-        task = KafkaWriteTask(self._config, self._options.topic, freeze_heap=self._options.freeze_heap)
+        task = KafkaWriteTask(
+            self._config, self._options.topic, freeze_heap=self._options.freeze_heap, encoders=self._encoders()
+        )
         records = task.execute(batches)
         return KafkaWriterCommitMessage(partition_id, attempt, records)
 
