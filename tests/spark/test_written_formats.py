@@ -190,6 +190,12 @@ def test_each_micro_batch_is_written_with_the_latest_schema_also_exactly_once(
     assert len(ids) == 2
 
 
+def typed(ddl: str) -> StructType:
+    made = StructType.fromDDL(ddl)
+    assert isinstance(made, StructType)
+    return made
+
+
 AVRO = {
     "kafka.bootstrap.servers": "localhost:9092",
     "topic": "t",
@@ -218,18 +224,18 @@ def test_options_that_do_not_go_together(options: dict[str, str], text: str) -> 
 def test_columns_that_cannot_be_resolved() -> None:
     by_row = {name: value for name, value in AVRO.items() if name != "topic"}
     with pytest.raises(ConfigError, match=r"needs value\.subject, as each row names its topic"):
-        KafkaDataSource(by_row).writer(StructType.fromDDL("topic string, value int"), False)
+        KafkaDataSource(by_row).writer(typed("topic string, value int"), False)
     with pytest.raises(IllegalArgumentError, match=r"the option key\.format needs a column 'key'"):
-        KafkaDataSource({**AVRO, "key.format": "avro"}).writer(StructType.fromDDL("value int"), False)
+        KafkaDataSource({**AVRO, "key.format": "avro"}).writer(typed("value int"), False)
     options = {**AVRO, "schema.registry.max.retries": "0"}
     with pytest.raises(KafkaError, match=r"http://localhost:1"):
-        KafkaDataSource(options).writer(StructType.fromDDL("value int"), False)
+        KafkaDataSource(options).writer(typed("value int"), False)
 
 
 def test_secrets_of_the_registry_are_not_shown(registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient) -> None:
     client.register_schema("t-value", Schema('{"type":"int"}'))
     options = {**AVRO, "schema.registry.url": registry.url, "schema.registry.basic.auth.user.info": "me:hush"}
-    writer: Any = KafkaDataSource(options).writer(StructType.fromDDL("value int"), False)
+    writer: Any = KafkaDataSource(options).writer(typed("value int"), False)
     assert dict(writer._formats["value"].registry)["basic.auth.user.info"] == "me:hush"
     encoded = writer._encoders()["value"].encode_rows(
         pa.record_batch({"value": pa.array([3], pa.int32())}), "t", "value", frozenset()
