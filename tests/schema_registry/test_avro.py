@@ -91,8 +91,12 @@ def test_guid_header_apicurio_and_glue_forms_are_read(client: SchemaRegistryClie
         by_header({"id": 7}, VALUE)
 
     assert deserializer(struct.pack(">bq", 0, 1) + b"\x0e\x00", VALUE)["id"] == 7
-    apicurio = SerializationContext("orders", MessageField.VALUE, [("apicurio.value.globalId", struct.pack(">q", 1))])
+    number = struct.pack(">q", 1)
+    apicurio = SerializationContext("orders", MessageField.VALUE, [("apicurio.value.contentId", number)])
     assert deserializer(b"\x0e\x00", apicurio)["id"] == 7
+    by_global_id = SerializationContext("orders", MessageField.VALUE, [("apicurio.value.globalId", number)])
+    with pytest.raises(SchemaRegistryError, match=r"GET /apis/registry/v3/search/versions\?globalId=1"):  # no Apicurio
+        deserializer(b"\x0e\x00", by_global_id)
 
     version = uuid.uuid4()
 

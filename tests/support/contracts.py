@@ -49,6 +49,9 @@ SHOWN_BY_OTHERS = {
     "tests/producer/test_transactions_on_kafka.py::test_a_broker_that_dies_during_transactions[real-": (
         "test_exactly_once.py"
     ),
+    "tests/schema_registry/test_apicurio.py::test_apicurio_and_confluent_avro_in_both_directions": "test_peers.py",
+    "tests/schema_registry/test_apicurio.py::test_apicurio_and_confluent_json_in_both_directions": "its other tests",
+    "tests/schema_registry/test_apicurio.py::test_apicurio_and_confluent_protobuf_in_both_directions": "its other tests",
     "tests/spark/test_checkpoints.py::test_a_query_moves_there_and_back[pykclient-kafka-pykclient]": (
         "the other order has both moves"
     ),

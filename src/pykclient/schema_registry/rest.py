@@ -117,6 +117,10 @@ def read_config(*sources: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+#: The beginning of paths of Apicurio's own API, which lies beside Confluent's.
+APICURIO: Final = "/apis/registry/v3/"
+
+
 class _Url(NamedTuple):
     scheme: str
     host: str
@@ -396,9 +400,12 @@ class RestClient:
         headers: dict[str, str],
     ) -> tuple[int, bytes]:
         connection.deadline.restart(self._timeout_s)
-        target = f"{url.path}/{path}"
+        prefix = url.path
+        if path.startswith(APICURIO):
+            prefix, path = url.path.partition("/apis/ccompat/")[0], path[1:]
+        target = f"{prefix}/{path}"
         if self._proxy is not None and url.scheme == "http":
-            target = f"{url}/{path}"
+            target = f"{url.scheme}://{url.host}:{url.port}{target}"
             headers = {**headers, **self._proxy_headers, "Host": f"{url.host}:{url.port}"}
         connection.request(method, target, data, headers)
         response = connection.getresponse()

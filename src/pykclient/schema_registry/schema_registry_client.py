@@ -7,6 +7,7 @@ request is in flight at a time, and all threads with the same request wait for i
 from __future__ import annotations
 
 import asyncio
+import base64
 import threading
 import urllib.parse
 from collections import OrderedDict
@@ -16,7 +17,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import IllegalArgumentError, IllegalStateError
-from pykclient.schema_registry.rest import RestClient, read_config
+from pykclient.schema_registry.rest import APICURIO, RestClient, read_config
 from pykclient.schema_registry.schemas import (
     Association,
     AssociationCreateOrUpdateRequest,
@@ -33,6 +34,9 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _NOT_FOUND: Final = 404
+_SERVER_ERROR: Final = 500
+#: The format of Protobuf schemas that serializers ask for: a FileDescriptorProto in base64.
+SERIALIZED: Final = "serialized"
 #: The most threads of an asynchronous client, each of which waits for one response.
 _MOST_THREADS: Final = 8
 
@@ -148,6 +152,8 @@ class SchemaRegistryClient:
         self._limit_s = attempts * (config["timeout"] + config["retries.max.wait.ms"] / 1000) * 4
         self._schemas: BoundedCache[Schema] = BoundedCache(capacity, clock)
         self._cache: BoundedCache[RegisteredSchema] = BoundedCache(capacity, clock)
+        #: The ids of contents by Apicurio's global ids.
+        self._global_ids: BoundedCache[int] = BoundedCache(capacity, clock)
         self._latest: BoundedCache[RegisteredSchema] = BoundedCache(capacity, clock)
         self._missing: BoundedCache[SchemaRegistryError] = BoundedCache(capacity, clock)
         self._flights = _Flights()
@@ -197,6 +203,22 @@ class SchemaRegistryClient:
         """Return the schema of a GUID. It is cached."""
         return self._by_id(("guid", guid, fmt), f"schemas/guids/{_quoted(guid)}", {"format": fmt})
 
+    def get_schema_by_global_id(self, global_id: int, fmt: str | None = None) -> Schema:
+        """Return the schema of a version's global id in Apicurio's registry. Its ids elsewhere are those of contents.
+
+        Raises:
+            SchemaRegistryError: no version has this id, or the URL is not that of Apicurio's ``/apis/ccompat``.
+        """
+        number = self._global_ids.get(global_id)
+        if number is None:
+            answer = self._rest.send("GET", f"{APICURIO}search/versions", {"globalId": global_id})
+            versions = answer.get("versions") if isinstance(answer, dict) else None
+            if not versions:
+                raise SchemaRegistryError(_NOT_FOUND, 40403, f"No version has the global id {global_id}")
+            number = int(versions[0]["contentId"])
+            self._global_ids.put(global_id, number)
+        return self.get_schema(number, None, fmt)
+
     def _by_id(self, key: tuple[Any, ...], path: str, query: dict[str, Any]) -> Schema:
         found = self._schemas.get(key)
         if found is not None:
@@ -216,11 +238,25 @@ class SchemaRegistryClient:
             except SchemaRegistryError as error:
                 if error.http_status_code == _NOT_FOUND:
                     self._missing.put(key, error, self._missing_ttl_s)
-                raise
+                if error.http_status_code != _SERVER_ERROR or query.get("format") != SERIALIZED:
+                    raise
+                made = self._as_stored(path, query, error)
             self._schemas.put(key, made)
             return made
 
         return self._once(self._schemas, key, ask)
+
+    def _as_stored(self, path: str, query: dict[str, Any], failure: SchemaRegistryError) -> Schema:
+        """Return a schema of Protobuf without converting it, if it is stored as ``serialized``.
+
+        Apicurio takes schemas in that form, and then fails to return them in it. Raises ``failure`` for any other.
+        """
+        made = Schema.from_dict(self._rest.send("GET", path, {**query, "format": None}))
+        try:
+            base64.b64decode(made.schema_str or "-", validate=True)
+        except ValueError:
+            raise failure from None
+        return made
 
     def _once(self, cache: BoundedCache[T], key: Hashable, ask: Callable[[], T]) -> T:
         """Return what ``ask`` returns and puts into the cache; one thread asks at a time, and the others wait."""
@@ -575,6 +611,7 @@ class SchemaRegistryClient:
         self._cache.remove()
         self._latest.remove()
         self._missing.remove()
+        self._global_ids.remove()
 
     def _forget(self, subject_name: str) -> None:
         self._cache.remove(lambda key: key[1] == subject_name)
@@ -650,6 +687,7 @@ class AsyncSchemaRegistryClient:
     register_schema_full_response = _awaitable(SchemaRegistryClient.register_schema_full_response)
     get_schema = _awaitable(SchemaRegistryClient.get_schema)
     get_schema_by_guid = _awaitable(SchemaRegistryClient.get_schema_by_guid)
+    get_schema_by_global_id = _awaitable(SchemaRegistryClient.get_schema_by_global_id)
     get_schema_types = _awaitable(SchemaRegistryClient.get_schema_types)
     get_subjects_by_schema_id = _awaitable(SchemaRegistryClient.get_subjects_by_schema_id)
     get_schema_versions = _awaitable(SchemaRegistryClient.get_schema_versions)

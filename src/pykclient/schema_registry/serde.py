@@ -549,6 +549,8 @@ class BaseDeserializer(BaseSerde):
 
     def _plan_key(self, schema_id: SchemaId, ctx: SerializationContext | None) -> Hashable:
         number: Hashable = schema_id.id if schema_id.id is not None else schema_id.guid
+        if schema_id.is_global:
+            number = (number, "global")
         if schema_id.message_indexes is not None:
             number = (number, *schema_id.message_indexes)
         return (number, schema_id.is_glue) if ctx is None else (number, schema_id.is_glue, ctx.topic, ctx.field)
@@ -560,6 +562,8 @@ class BaseDeserializer(BaseSerde):
             return None
         if schema_id.id is None:
             return self._blocking.get_schema_by_guid(str(schema_id.guid), self._fmt)
+        if schema_id.is_global:
+            return self._blocking.get_schema_by_global_id(schema_id.id, self._fmt)
         # Ids of a context are those of its subjects (":.context:subject").
         within = subject if subject is not None and subject.startswith(":.") else None
         return self._blocking.get_schema(schema_id.id, within, self._fmt)

@@ -40,7 +40,7 @@ _MOST_BYTES: Final = 1 << 28
 class SchemaId:
     """The id of a schema as a record has it, and Protobuf's indexes of the message (confluent-kafka: SchemaId)."""
 
-    __slots__ = ("guid", "id", "is_glue", "message_indexes", "schema_type")
+    __slots__ = ("guid", "id", "is_global", "is_glue", "message_indexes", "schema_type")
 
     def __init__(
         self,
@@ -55,8 +55,12 @@ class SchemaId:
         self.message_indexes = None if message_indexes is None else list(message_indexes)
         #: True if ``guid`` is that of a version in AWS Glue.
         self.is_glue = False
+        #: True if ``id`` is the global id of a version in Apicurio's registry.
+        self.is_global = False
 
     def __str__(self) -> str:
+        if self.is_global:
+            return f"global id {self.id}"
         return f"id {self.id}" if self.id is not None else f"GUID {self.guid}"
 
     def from_bytes(self, payload: io.BytesIO) -> io.BytesIO:
@@ -234,6 +238,7 @@ def read_dual(data: bytes, ctx: SerializationContext | None, schema_id: SchemaId
             number = _header(ctx, f"apicurio.key.{what}", f"apicurio.value.{what}")
             if number is not None and len(number) == _LONG.size:
                 (schema_id.id,) = _LONG.unpack(number)
+                schema_id.is_global = what == "globalId"
                 return data
     pos = schema_id.read(data)
     if schema_id.is_glue and data[1]:
