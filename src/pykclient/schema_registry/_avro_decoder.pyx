@@ -5,7 +5,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcpy, memset
 
 from pykclient.errors import SerializationError
 from pykclient.schema_registry.avro_decoder import MOST_EMPTY
@@ -415,6 +415,42 @@ cdef int read_decimal(Node *node, Source *s) except -1:
     return 0
 
 
+cdef inline int read_fixed(Node *node, Source *s) except -1:
+    cdef Py_ssize_t size = 8 if node.kind == DOUBLE else 4 if node.kind == FLOAT else node.size
+    cdef uint8_t *to
+    need(s, size)
+    if node.column != NULL:
+        to = room(node.column, size)
+        if size == 8:  # a constant size is no call
+            memcpy(to, s.p, 8)
+        elif size == 4:
+            memcpy(to, s.p, 4)
+        else:
+            memcpy(to, s.p, size)
+        node.column.length += 1
+    s.p += size
+    return 0
+
+
+cdef inline int read_boolean(Node *node, Source *s) except -1:
+    need(s, 1)
+    if s.p[0] > 1:
+        fail(f"{s.p[0]} is no boolean")
+    if node.column != NULL:
+        add_bit(node.column, s.p[0])
+    s.p += 1
+    return 0
+
+
+cdef inline bint begins(const uint8_t *data, const uint8_t *wanted, Py_ssize_t size) noexcept:
+    """Return whether data begins with a prefix, which is too short for a call of memcmp."""
+    cdef Py_ssize_t at
+    for at in range(size):
+        if data[at] != wanted[at]:
+            return False
+    return True
+
+
 cdef int read_list(Node *node, Source *s, int depth) except -1:
     cdef int64_t count, ignored, empty = 0
     while True:
@@ -457,12 +493,7 @@ cdef int read(Node *node, Source *s, int depth) except -1:
             raise SerializationError(f"values are nested more than {_DEEPEST} times")
         read(node.steps[value], s, depth + 1)
     elif kind == DOUBLE or kind == RAW or kind == FLOAT:
-        value = 8 if kind == DOUBLE else 4 if kind == FLOAT else node.size
-        need(s, value)
-        if c != NULL:
-            memcpy(room(c, value), s.p, value)
-            c.length += 1
-        s.p += value
+        read_fixed(node, s)
     elif kind == RECORD or kind == TAGGED_UNION:
         if depth >= _DEEPEST and node.count:
             raise SerializationError(f"values are nested more than {_DEEPEST} times")
@@ -482,6 +513,10 @@ cdef int read(Node *node, Source *s, int depth) except -1:
             ):
                 s.p += 1  # a text that may be null
                 read_text(step.steps[1], s)
+            elif step.kind == DOUBLE or step.kind == FLOAT:
+                read_fixed(step, s)
+            elif step.kind == BOOLEAN:
+                read_boolean(step, s)
             else:
                 read(step, s, depth + 1)
         if c != NULL:
@@ -490,12 +525,7 @@ cdef int read(Node *node, Source *s, int depth) except -1:
         if c != NULL:
             add_null(c)
     elif kind == BOOLEAN:
-        need(s, 1)
-        if s.p[0] > 1:
-            raise SerializationError(f"{s.p[0]} is no boolean")
-        if c != NULL:
-            add_bit(c, s.p[0])
-        s.p += 1
+        read_boolean(node, s)
     elif kind == FLOAT_TO_DOUBLE:
         need(s, 4)
         memcpy(&float_value, s.p, 4)
@@ -524,7 +554,7 @@ def next_other(
 ):
     """Return the next row after ``row`` whose value does not begin with ``prefix``, or ``end_row``."""
     cdef Py_ssize_t size = PyBytes_GET_SIZE(prefix)
-    cdef const char *wanted = PyBytes_AS_STRING(prefix)
+    cdef const uint8_t *wanted = <const uint8_t *>PyBytes_AS_STRING(prefix)
     if end_row > offsets.shape[0] - 1 or row < 0:
         raise IndexError(end_row)
     row += 1
@@ -533,7 +563,7 @@ def next_other(
     while (
         row < end_row
         and offsets[row + 1] - offsets[row] >= size
-        and memcmp(&data[0] + offsets[row], wanted, size) == 0
+        and begins(&data[0] + offsets[row], wanted, size)
     ):
         row += 1
     return row
@@ -642,7 +672,7 @@ cdef class Decoder:
         bytes prefix,
     ) except -1:
         cdef Py_ssize_t size = PyBytes_GET_SIZE(prefix), at
-        cdef const char *wanted = PyBytes_AS_STRING(prefix)
+        cdef const uint8_t *wanted = <const uint8_t *>PyBytes_AS_STRING(prefix)
         cdef Source s
         cdef Col *root = self._root.column
         cdef bint has_validity = validity is not None
@@ -654,7 +684,7 @@ cdef class Decoder:
             else:
                 s.p = start + offsets[self._row]
                 s.end = start + offsets[self._row + 1]
-                if s.end - s.p < size or memcmp(s.p, wanted, size):
+                if s.end - s.p < size or not begins(s.p, wanted, size):
                     return 0
                 s.p += size
                 read(self._root, &s, 0)
