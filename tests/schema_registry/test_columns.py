@@ -17,7 +17,17 @@ from hypothesis import HealthCheck, given, strategies as st
 from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
 from pykclient.errors import IllegalArgumentError, RecordDeserializationError, SerializationError
 from pykclient.implementation import python_form
-from pykclient.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError, avro_decoder, avro_nodes
+from pykclient.schema_registry import (
+    MessageField,
+    Schema,
+    SchemaRegistryClient,
+    SchemaRegistryError,
+    SerializationContext,
+    avro_decoder,
+    avro_encoder,
+    avro_nodes,
+)
+from pykclient.schema_registry.avro import AvroSerializer
 from pykclient.schema_registry.columns import AvroColumns, avro_columns
 from pykclient.schema_registry.rules import RuleError
 from pykclient.schema_registry.schemas import Rule, RuleKind, RuleMode, RuleSet
@@ -301,6 +311,19 @@ def test_rules_for_reading_are_refused_and_never_left_out(phase: str, mode: Rule
     columns = avro_columns(registry)
     with pytest.raises(RuleError, match="the rule 'check' of type CEL"):
         columns.decode(pa.array([framed(schema, {"a": 1})], pa.binary()))
+
+
+def test_a_schema_of_bytes_has_no_length_before_them(client: SchemaRegistryClient) -> None:
+    serializer = AvroSerializer(client, '"bytes"', conf={"auto.register.schemas": True})
+    values = [b"", b"abc", bytes(100)]
+    rows = pa.array([None, *(serializer(value, SerializationContext("raw", MessageField.VALUE)) for value in values)])
+    found = both(lambda: avro_columns(client), rows)
+    assert found.poison == []
+    assert found.array.to_pylist() == [None, *values]
+    encoded = avro_encoder(client, columns="a", conf={"use.latest.version": True}).encode_rows(
+        pa.record_batch([found.array], names=["a"]), "raw", "value", frozenset()
+    )
+    assert [encoded[row] for row in range(4)] == rows.to_pylist()
 
 
 def test_rules_for_writing_do_not_keep_columns_from_being_read() -> None:

@@ -9,12 +9,13 @@ and null is a nullable column; one of several types a struct with a column for e
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pykclient.errors import IllegalArgumentError, RecordDeserializationError, SerializationError
 from pykclient.schema_registry.avro_decoder import Column, Decoder, next_other
-from pykclient.schema_registry.avro_nodes import BITS, BYTES, FIXED, LIST, Compiler, Shape, Step, shape_of
+from pykclient.schema_registry.avro_nodes import BITS, BYTES, FIXED, LIST, Compiler, Shape, Step, shape_of, zigzag
 from pykclient.schema_registry.avro_types import AvroType, loaded, named_schemas, parse_avro
 from pykclient.schema_registry.rest import load
 from pykclient.schema_registry.rules import RuleError, rules_for
@@ -197,7 +198,15 @@ class AvroColumns:
             decoder = decoders.get(prefix)
             if decoder is None:
                 decoder = decoders[prefix] = Decoder(self._step(target, prefix), columns)
-            row, reason = decoder.decode(data, offsets, bits, first, row, rows, prefix)
+            if self._writers[prefix][1].kind == "bytes":
+                reason = None
+                if _is_null(bits, first + row):
+                    columns[0].add_null()
+                else:
+                    reason = _decode_bytes(decoder, data[offsets[row] : offsets[row + 1]], prefix)
+                row += reason is None
+            else:
+                row, reason = decoder.decode(data, offsets, bits, first, row, rows, prefix)
             if reason is not None:
                 poison.append(Poison(row, f"schema {self._writers[prefix][0]}: {reason}"))
                 columns[0].add_null()
@@ -306,6 +315,14 @@ class AvroColumns:
             writer = self._writers[prefix][1]
             found = target.steps[prefix] = Compiler(target.numbers).step(writer, target.reader, target.shape)
         return found
+
+
+def _decode_bytes(decoder: Decoder, value: memoryview, prefix: bytes) -> str | None:
+    """Decode a record whose whole schema is bytes: serializers write it without Avro's length. Return why not."""
+    body = bytes(value[len(prefix) :])
+    framed = prefix + zigzag(len(body)) + body
+    ends = memoryview(array("i", (0, len(framed))))
+    return decoder.decode(memoryview(framed), ends, None, 0, 0, 1, prefix)[1]
 
 
 def _is_null(bits: memoryview | None, place: int) -> bool:
