@@ -238,6 +238,15 @@ def test_values_below_null_lists_are_not_looked_at() -> None:
     assert written(schema, array) == by_fastavro(schema, [{"a": [1]}, {"a": None}, {"a": [2]}])
 
 
+def test_values_below_null_structs_are_not_looked_at() -> None:
+    schema = _a_record("R", ["null", _a_record("In", "int")])
+    far = pa.array([1, 1 << 40, 2], pa.int64())
+    structs = pa.StructArray.from_arrays([far], names=["a"], mask=pa.array([False, True, False]))
+    array = pa.StructArray.from_arrays([structs], names=["a"])
+    assert written(schema, array) == by_fastavro(schema, [{"a": {"a": 1}}, {"a": None}, {"a": {"a": 2}}])
+    assert written(schema, array[1:]) == by_fastavro(schema, [{"a": None}, {"a": {"a": 2}}])
+
+
 @pytest.mark.parametrize("number", [0, 1, -1, 127, 128, -128, -129, 255, -32768, -(1 << 63), 10**37, -(1 << 119)])
 def test_decimals_have_fastavros_length(number: int) -> None:
     schema = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 0}

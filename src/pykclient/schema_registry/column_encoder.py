@@ -138,10 +138,11 @@ def _union(pa: Any, array: Any, of: AvroType, path: str, to_row: ToRow) -> Part:
     elif len(branches) > 1 and pa.types.is_struct(array.type) and _is_tagged(array.type, branches):
         part = _with_validity(Part(TAGGED, len(array), array.offset), array)
         children = []
+        columns = _fields(array)
         for number, branch in branches:
             place = array.type.get_field_index(branch_name(branch))
             if place >= 0:
-                child = part_of(array.field(place), branch, f"{path}.{branch_name(branch)}", to_row)
+                child = part_of(columns[place], branch, f"{path}.{branch_name(branch)}", to_row)
                 child.written = zigzag(number)
                 children.append(child)
         part.children = children
@@ -152,6 +153,13 @@ def _union(pa: Any, array: Any, of: AvroType, path: str, to_row: ToRow) -> Part:
     if part.kind == TAGGED or not part.where:
         part.where, part.source, part.target = _where(path), str(array.type), str(of)
     return part
+
+
+def _fields(array: Any) -> list[Any]:
+    """Return the columns of a struct; null where it is null, as values below need not fit."""
+    if array.null_count:
+        return list(array.flatten())
+    return [array.field(place) for place in range(array.type.num_fields)]
 
 
 def _is_tagged(type: Any, branches: Sequence[tuple[int, AvroType]]) -> bool:
@@ -187,11 +195,12 @@ def _record(pa: Any, array: Any, of: AvroType, path: str, to_row: ToRow) -> Part
             "write (columns=[...])"
         )
     part = _with_validity(Part(RECORD, len(array), array.offset), array)
+    columns = _fields(array)
     children = []
     for field in of.fields:
         inner = f"{path}.{field.name}" if path else field.name
         if field.name in names:
-            children.append(part_of(array.field(names.index(field.name)), field.type, inner, to_row))
+            children.append(part_of(columns[names.index(field.name)], field.type, inner, to_row))
             continue
         child = Part(CONSTANT, len(array))
         if field.has_default:
