@@ -42,6 +42,12 @@ def record(**more: Any) -> ConsumerRecord[str, str]:
     return ConsumerRecord(**{**fields, **more})
 
 
+def test_record_of_a_test_needs_only_topic_and_partition() -> None:
+    made = ConsumerRecord(topic="orders", partition=3, value="v")
+    assert made == ConsumerRecord("orders", 3, None, -1, -1, -1, None, "v", ())
+    assert (made.headers, made.serialized_value_size) == ([], -1)
+
+
 @pytest.mark.parametrize(
     "value",
     [

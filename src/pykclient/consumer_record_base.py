@@ -58,6 +58,9 @@ class ConsumerRecordBase(Generic[K, V]):
     ``delivery_count`` tells how often a share group has delivered the record, this time included; it is None for other
     consumers. It is not one of the fields above.
 
+    Programs that make records, such as tests, may leave out all but the topic and the partition: an epoch of None, -1
+    and no headers mean unknown, as in Java.
+
     ``repr`` shows the beginning of key and value.
 
     Thread: any, as long as no other thread changes the record.
@@ -101,13 +104,13 @@ class ConsumerRecordBase(Generic[K, V]):
         self,
         topic: str,
         partition: int,
-        leader_epoch: int | None,
-        offset: int,
-        timestamp: int,
-        timestamp_type: int,
-        key: K | None,
-        value: V | None,
-        headers: Headers,
+        leader_epoch: int | None = None,
+        offset: int = -1,
+        timestamp: int = -1,
+        timestamp_type: int = -1,
+        key: K | None = None,
+        value: V | None = None,
+        headers: Headers = (),
         checksum: None = None,  # noqa: ARG002 - a field of kafka-python's
         serialized_key_size: int = -1,
         serialized_value_size: int = -1,

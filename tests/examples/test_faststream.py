@@ -16,6 +16,30 @@ from pykclient.testing import EmbeddedCluster
 
 pytest.importorskip("faststream")
 
+#: A test of a service without a broker, as FastStream's documentation shows it.
+IN_MEMORY = """
+import asyncio
+import pykclient.alias
+
+pykclient.alias.install("aiokafka")
+from examples.faststream_orders import broker, ship
+from faststream.kafka import TestKafkaBroker
+
+results = []
+
+@broker.subscriber("shipments")
+async def shipped(shipment: dict) -> None:
+    results.append(shipment)
+
+async def main() -> None:
+    async with TestKafkaBroker(broker):
+        await broker.publish({"id": 7, "address": "London"}, "orders", key=b"7", headers={"a": "1"})
+        ship.mock.assert_called_once_with({"id": 7, "address": "London"})
+
+asyncio.run(main())
+assert results == [{"order": 7, "to": "London"}], results
+"""
+
 
 def test_a_faststream_service_writes_a_shipment_for_each_order() -> None:
     with EmbeddedCluster() as cluster:
@@ -56,3 +80,15 @@ def test_a_faststream_service_writes_a_shipment_for_each_order() -> None:
         assert record is not None, output
         assert json.loads(record.value or b"") == {"order": 7, "to": "London"}
         assert len(clients) == 1, output
+
+
+def test_broker_in_memory_calls_the_service() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IN_MEMORY],
+        cwd=Path(examples.__file__).parents[1],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
