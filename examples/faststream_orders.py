@@ -14,7 +14,7 @@ from typing import Any
 from faststream import FastStream
 from faststream.kafka import KafkaBroker
 
-broker = KafkaBroker(os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092"), allow_auto_create_topics=False)
+broker = KafkaBroker(os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092"))
 app = FastStream(broker)
 
 

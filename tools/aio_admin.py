@@ -48,10 +48,11 @@ def text() -> str:
     body = re.sub(r'\A""".*?"""\n', lambda _: _MODULE, source, flags=re.DOTALL)
     body = re.sub(r'class Admin\(AdminBase\):\n    """.*?"""\n', lambda _: _CLASS, body, flags=re.DOTALL)
     body = body.replace("from pykclient.admin.admin_base import AdminBase\n", "")
-    base = "from pykclient.aio.aio_admin_base import AIOAdminBase\n"
+    base = "from pykclient.aio.aio_admin_base import AIOAdminBase, CreatedTopics\n"
     body = body.replace("from pykclient.types import", f"{base}from pykclient.types import", 1)
     body = re.sub(r"(?m)^    def ", "    async def ", body)
     body = body.replace("self._run(", "await self._run(")
+    body = body.replace("return results.map(topics.created_topic)", "return CreatedTopics.of(results)", 1)
     for name in _AIOKAFKA_NAMES:  # an import with ``as`` is one that others may import from here
         body = body.replace(f"    {name},\n", f"    {name} as {name},\n", 1)
     command = [sys.executable, "-m", "ruff", "format", "--quiet", "--config", "pyproject.toml", "-"]

@@ -3,9 +3,13 @@
     python -m pykclient.alias confluent_kafka aiokafka -- app.py --port 80
     python -m pykclient.alias aiokafka -- -m pytest tests
 
-``install("aiokafka")`` does the same inside a program, before it imports the name, and the environment variable
-``PYKCLIENT_ALIAS=confluent_kafka,aiokafka`` names what the command takes if it is given no names. The packages may be
-installed all the same: tools that ask for distributions find them.
+``install("aiokafka")`` does the same inside a program, before it imports the name. The packages may be installed all
+the same: tools that ask for distributions find them.
+
+The command holds for the processes that the program starts, too, by two environment variables: ``PYKCLIENT_ALIAS`` has
+the names, and ``PYTHONPATH`` begins with ``STARTUP_FOLDER``, whose ``sitecustomize`` installs them. Set both where you
+cannot change a command line. Processes without these variables, or with ``python -I`` or ``-E``, are not affected.
+Nothing is put into site-packages for this, so Pythons that do not use it start as before.
 """
 
 from __future__ import annotations
@@ -21,6 +25,9 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 ENVIRONMENT_VARIABLE = "PYKCLIENT_ALIAS"
+
+#: With this folder on ``PYTHONPATH``, a process installs the aliases that ``PYKCLIENT_ALIAS`` names when it starts.
+STARTUP_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "alias_startup")
 
 #: The packages, and the packages that stand in for them.
 PACKAGES = {"aiokafka": "pykclient.aio", "confluent_kafka": "pykclient.confluent", "kafka": "pykclient"}
@@ -59,8 +66,8 @@ _USAGE = f"""\
 usage: python -m pykclient.alias [NAME ...] -- FILE [ARGUMENT ...]
        python -m pykclient.alias [NAME ...] -- -m MODULE [ARGUMENT ...]
 
-Run a program that imports NAME on pykclient. A NAME is one of {", ".join(sorted(PACKAGES))};
-without any, the names come from the environment variable {ENVIRONMENT_VARIABLE}.
+Run a program that imports NAME on pykclient, and the processes that it starts. A NAME is one of
+{", ".join(sorted(PACKAGES))}; without any, the names come from the environment variable {ENVIRONMENT_VARIABLE}.
 """
 
 
@@ -150,6 +157,19 @@ def uninstall() -> None:
     _finder.packages.clear()
 
 
+def names_in_environment() -> list[str]:
+    """Return the names in ``PYKCLIENT_ALIAS``, separated by commas."""
+    return [name.strip() for name in os.environ.get(ENVIRONMENT_VARIABLE, "").split(",") if name.strip()]
+
+
+def _export(names: Sequence[str]) -> None:
+    """Let the processes that this one starts install the aliases."""
+    os.environ[ENVIRONMENT_VARIABLE] = ",".join(names)
+    given = os.environ.get("PYTHONPATH")
+    others = [path for path in given.split(os.pathsep) if path != STARTUP_FOLDER] if given else []
+    os.environ["PYTHONPATH"] = os.pathsep.join([STARTUP_FOLDER, *others])
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status if it could not start the program."""
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -157,9 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(_USAGE)
         return 2
     place = given.index("--")
-    names, program = given[:place], given[place + 1 :]
-    if not names:
-        names = [name.strip() for name in os.environ.get(ENVIRONMENT_VARIABLE, "").split(",") if name.strip()]
+    names, program = given[:place] or names_in_environment(), given[place + 1 :]
     if not names or not program or program == ["-m"]:
         sys.stderr.write(_USAGE)
         return 2
@@ -168,6 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         sys.stderr.write(f"{error}\n{_USAGE}")
         return 2
+    _export(names)
     if program[0] == "-m":
         sys.argv = program[1:]
         sys.path.insert(0, "")

@@ -9,12 +9,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import aiokafka.admin
 import pytest
 
 from pykclient.admin import Admin, ConfigResource
-from pykclient.aio import AIOKafkaAdminClient
+from pykclient.aio import AIOKafkaAdminClient, errors as aio_errors
 from pykclient.errors import (
     GroupIdNotFoundError,
     IllegalArgumentError,
@@ -193,6 +194,18 @@ AIOKAFKAS = {
 }
 
 
+async def _expect_equal_errors(admin: AIOKafkaAdminClient, theirs: aiokafka.admin.AIOKafkaAdminClient) -> None:
+    """Expect that the response about a new topic and one that exists reads as in aiokafka."""
+    found: Any = await admin.create_topics(["new", "aiokafkas"])
+    topics = [aiokafka.admin.NewTopic(name, 1, 1) for name in ("newer", "aiokafkas")]
+    expected = (await theirs.create_topics(topics)).to_object()
+    assert found.to_object().keys() == expected.keys()
+    codes = [(each["error_code"], each.keys()) for each in found.to_object()["topic_errors"]]
+    assert codes == [(each["error_code"], each.keys()) for each in expected["topic_errors"]]
+    assert [code for code, _ in codes] == [0, 36]
+    assert aio_errors.for_code(36) is aio_errors.TopicAlreadyExistsError
+
+
 def test_aiokafkas_methods_about_groups_and_configs(cluster: EmbeddedCluster) -> None:
     partitions = [TopicPartition("aiokafkas", number) for number in range(2)]
 
@@ -203,6 +216,7 @@ def test_aiokafkas_methods_about_groups_and_configs(cluster: EmbeddedCluster) ->
 
             theirs = aiokafka.admin.AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
             await theirs.start()
+            await _expect_equal_errors(admin, theirs)
             assert await admin.find_coordinator("readers") == await theirs.find_coordinator("readers")
             await theirs.close()
             assert await admin.find_coordinator("an id", 1) in {1, 2, 3}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,38 @@ def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
+#: Starts Pythons in the ways in which frameworks start their workers.
+_PARENT = """
+import multiprocessing, subprocess, sys
+
+def tell():
+    import aiokafka
+    print(aiokafka.AIOKafkaProducer.__module__.partition(".")[0], flush=True)
+
+if __name__ == "__main__":
+    tell()
+    process = multiprocessing.get_context("spawn").Process(target=tell)
+    process.start()
+    process.join(60)
+    subprocess.run([sys.executable, "-c", "import program; program.tell()"], check=True)
+"""
+
+
+def _start(*arguments: str, folder: Path, python: str = sys.executable, **environment: str) -> str:
+    """Run Python; return what it printed."""
+    done = subprocess.run(
+        [python, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
     path = tmp_path / "program.py"
@@ -101,3 +134,58 @@ def test_alias_of_an_unknown_or_imported_package_is_refused() -> None:
 def test_every_module_of_the_table_exists() -> None:
     missing = [name for name in alias._MODULES if alias.target_of(name) is None]
     assert set(missing) <= {"confluent_kafka.schema_registry"}
+
+
+def test_alias_holds_for_processes_that_the_program_starts(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(_PARENT)
+    output = _start("-m", "pykclient.alias", "aiokafka", "--", "program.py", folder=tmp_path)
+    assert output == "pykclient\n" * 3
+
+
+def test_variables_alone_install_the_alias(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(_PARENT)
+    output = _start("program.py", folder=tmp_path, PYKCLIENT_ALIAS="aiokafka", PYTHONPATH=alias.STARTUP_FOLDER)
+    assert output == "pykclient\n" * 3
+    assert _start("program.py", folder=tmp_path, PYKCLIENT_ALIAS="aiokafka") == "aiokafka\n" * 3
+
+
+def test_startup_folder_leaves_no_trace_without_the_variable(tmp_path: Path) -> None:
+    code = "import sys; print(any(each.startswith('pykclient') for each in sys.modules), sys.path[0])"
+    (tmp_path / "program.py").write_text(code)
+    output = _start("program.py", folder=tmp_path, PYKCLIENT_ALIAS="", PYTHONPATH=alias.STARTUP_FOLDER)
+    assert output == f"False {tmp_path}\n"
+
+
+def test_sitecustomize_of_the_program_runs_as_well(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import aiokafka; print(__name__, aiokafka.__name__)")
+    (tmp_path / "program.py").write_text("import sys; print(sys.modules['sitecustomize'].__file__)")
+    output = _start(
+        "program.py",
+        folder=tmp_path,
+        PYKCLIENT_ALIAS="aiokafka",
+        PYTHONPATH=os.pathsep.join((alias.STARTUP_FOLDER, str(tmp_path))),
+    )
+    assert output == f"sitecustomize pykclient.aio\n{tmp_path / 'sitecustomize.py'}\n"
+
+
+def test_python_without_pykclient_starts_as_before(tmp_path: Path) -> None:
+    venv.create(tmp_path / "env", with_pip=False)
+    output = _start(
+        "-c",
+        "import sys; print('pykclient' in sys.modules)",
+        folder=tmp_path,
+        python=str(tmp_path / "env" / "bin" / "python"),
+        PYKCLIENT_ALIAS="aiokafka",
+        PYTHONPATH=alias.STARTUP_FOLDER,
+    )
+    assert output == "False\n"
+
+
+def test_command_keeps_the_path_that_was_set(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("import os; print(os.environ['PYTHONPATH'], os.environ['PYKCLIENT_ALIAS'])")
+    path = os.pathsep.join((alias.STARTUP_FOLDER, str(tmp_path)))
+    for given in (str(tmp_path), path):
+        output = _start(
+            "-m", "pykclient.alias", "aiokafka", "kafka", "--", "program.py", folder=tmp_path, PYTHONPATH=given
+        )
+        assert output == f"{path} aiokafka,kafka\n"

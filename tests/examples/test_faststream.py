@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import examples
-from pykclient import KafkaConsumer, KafkaProducer
+from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
 from pykclient.testing import EmbeddedCluster
+from tests.support.wait import eventually
 
 pytest.importorskip("faststream")
 
@@ -41,10 +43,15 @@ assert results == [{"order": 7, "to": "London"}], results
 """
 
 
-def test_a_faststream_service_writes_a_shipment_for_each_order() -> None:
-    with EmbeddedCluster() as cluster:
-        for topic in ("orders", "shipments"):
-            cluster.create_topic(topic, partitions=1)
+def members(cluster: EmbeddedCluster) -> set[str]:
+    bodies: list[Any] = [request.body for request in cluster.requests_of("JoinGroup")]
+    return {body.member_id for body in bodies} - {""}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_faststream_service_writes_a_shipment_for_each_order(workers: int) -> None:
+    with EmbeddedCluster(auto_create_topics_enable=False) as cluster:
+        cluster.create_topic("shipments", partitions=1)
         program = (
             "-m",
             "pykclient.alias",
@@ -54,6 +61,8 @@ def test_a_faststream_service_writes_a_shipment_for_each_order() -> None:
             "faststream",
             "run",
             "examples.faststream_orders:app",
+            "--workers",
+            str(workers),
         )
         service = subprocess.Popen(
             [sys.executable, *program],
@@ -64,6 +73,8 @@ def test_a_faststream_service_writes_a_shipment_for_each_order() -> None:
             text=True,
         )
         try:
+            # FastStream creates the topics that it reads
+            eventually(lambda: cluster.leader(TopicPartition("orders", 0)))
             with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
                 producer.send("orders", b'{"id": 7, "address": "London"}').get(10)
             with KafkaConsumer(
@@ -73,13 +84,15 @@ def test_a_faststream_service_writes_a_shipment_for_each_order() -> None:
                 consumer_timeout_ms=20_000,
             ) as consumer:
                 record = next(consumer, None)
-            clients = {request.client_id for request in cluster.requests_of("JoinGroup")}
+            eventually(lambda: len(members(cluster)) == workers)
+            bodies: list[Any] = [request.body for request in cluster.requests_of("ApiVersions")]
+            software = {body.client_software_name for body in bodies}
         finally:
             service.terminate()
             output, _ = service.communicate(timeout=30)
         assert record is not None, output
         assert json.loads(record.value or b"") == {"order": 7, "to": "London"}
-        assert len(clients) == 1, output
+        assert software == {"pykclient"}, output
 
 
 def test_broker_in_memory_calls_the_service() -> None:

@@ -57,7 +57,7 @@ from pykclient.admin.values import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
-from pykclient.aio.aio_admin_base import AIOAdminBase
+from pykclient.aio.aio_admin_base import AIOAdminBase, CreatedTopics
 from pykclient.types import OffsetAndMetadata, TopicPartition
 
 K = TypeVar("K")
@@ -99,7 +99,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         creatable = topics.creatable_topics(new_topics)
         is_trial = expect.flag(validate_only, "validate_only")
         results = await self._run("create_topics", timeout_ms, lambda it: topics.create_topics(it, creatable, is_trial))
-        return results.map(topics.created_topic)
+        return CreatedTopics.of(results)
 
     async def delete_topics(
         self, topics_or_ids: Iterable[str | UUID], *, timeout_ms: int | None = None

@@ -9,21 +9,24 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from pykclient.admin import configs, expect, group_offsets, groups
+from pykclient.admin import configs, expect, group_offsets, groups, topics
 from pykclient.admin.admin_base import AdminComponents
 from pykclient.admin.admin_calls import CallContext, Operation
+from pykclient.admin.descriptions import CreatedTopic
+from pykclient.admin.values import Results
 from pykclient.aio.loop_driver import LoopEnvironment, look_up_bootstrap_servers
 from pykclient.argument_values import shown
 from pykclient.config.admin_config import AdminClientConfig
-from pykclient.errors import IllegalArgumentError, IllegalStateError
+from pykclient.errors import BrokerError, IllegalArgumentError, IllegalStateError, UnknownServerError
 from pykclient.metrics.metrics import Metrics, SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 
 if TYPE_CHECKING:
     from pykclient.admin.admin_calls import AdminCall
     from pykclient.admin.descriptions import GroupDescription
-    from pykclient.admin.values import ConfigResource, Results
+    from pykclient.admin.values import ConfigResource
     from pykclient.aio.loop_driver import LoopDriver
+    from pykclient.protocol.messages.create_topics import CreateTopicsResponse
     from pykclient.types import Node, OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
@@ -36,6 +39,30 @@ def _nothing() -> None:
 def _finish(future: asyncio.Future[None]) -> None:
     if not future.done():  # it has been cancelled
         future.set_result(None)
+
+
+class CreatedTopics(Results[str, CreatedTopic]):
+    """The outcome of each topic to create, which also reads as aiokafka's response."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, results: Results[str, CreateTopicsResponse.CreatableTopicResult]) -> Self:
+        """Return results of the request with typed values."""
+        typed = results.map(topics.created_topic)
+        created = cls(typed.succeeded, typed.failed)
+        created.error_of_all = typed.error_of_all
+        return created
+
+    def to_object(self) -> dict[str, Any]:
+        """Return the fields of the response as plain values, as aiokafka does. Frameworks read the errors there."""
+        errors: list[dict[str, Any]] = [
+            {"topic": name, "error_code": 0, "error_message": None} for name in self.succeeded
+        ]
+        for name, error in self.failed.items():
+            code = error.code if isinstance(error, BrokerError) else UnknownServerError.code
+            errors.append({"topic": name, "error_code": code, "error_message": str(error)})
+        return {"throttle_time_ms": 0, "topic_errors": errors}
 
 
 class AIOAdminBase(SubscribedMetrics):

@@ -6,10 +6,12 @@ from typing import Any
 
 from pykclient import errors
 from pykclient.errors import (
+    BrokerError,
     IllegalArgumentError,
     IllegalStateError,
     InvalidGroupIdError,
     KafkaTimeoutError,
+    UnknownServerError,
     UnknownTopicOrPartitionError,
 )
 
@@ -35,6 +37,11 @@ class MissingTopicError(KafkaTimeoutError, UnknownTopicOrPartitionError):
 
     It is also what aiokafka raises then.
     """
+
+
+def for_code(error_code: int) -> type[BrokerError]:
+    """Return the class of a protocol error code, as aiokafka does; ``pykclient.errors.for_code`` returns an error."""
+    return type(errors.for_code(error_code) or UnknownServerError())
 
 
 #: aiokafka's names for classes that have another one in pykclient.errors, unless they only lack the "Error" at the end.
