@@ -35,6 +35,9 @@ PACKAGES = {"aiokafka": "pykclient.aio", "confluent_kafka": "pykclient.confluent
 #: Modules whose names differ. Those with an underscore are private, but programs and type stubs import them.
 _MODULES = {
     "aiokafka.admin.client": "pykclient.aio.admin",
+    "aiokafka.admin.config_resource": "pykclient.aio.admin",
+    "aiokafka.admin.new_partitions": "pykclient.aio.admin",
+    "aiokafka.admin.new_topic": "pykclient.aio.admin",
     "aiokafka.consumer.consumer": "pykclient.aio.consumer",
     "aiokafka.coordinator.assignors.abstract": "pykclient.consumer.partition_assignors",
     "aiokafka.partitioner": "pykclient.partitioner",
@@ -59,7 +62,77 @@ _MODULES = {
     "confluent_kafka.deserializing_consumer": "pykclient.confluent.serializing",
     "confluent_kafka.deserializing_share_consumer": "pykclient.confluent.share_consumer",
     "confluent_kafka.schema_registry": "pykclient.schema_registry",
+    "confluent_kafka.schema_registry.common": "pykclient.schema_registry.schemas",
+    "confluent_kafka.schema_registry.common.schema_registry_client": "pykclient.schema_registry.schemas",
+    "confluent_kafka.schema_registry.common.serde": "pykclient.schema_registry.rules",
+    "confluent_kafka.schema_registry.confluent": "pykclient.schema_registry.confluent_pb2",
+    "confluent_kafka.schema_registry.confluent.meta_pb2": "pykclient.schema_registry.confluent_pb2",
+    "confluent_kafka.schema_registry.confluent.type": "pykclient.schema_registry.confluent_pb2",
+    "confluent_kafka.schema_registry.confluent.type.decimal_pb2": "pykclient.schema_registry.confluent_pb2",
+    "confluent_kafka.schema_registry.confluent.types": "pykclient.schema_registry.confluent_pb2",
+    "confluent_kafka.schema_registry.confluent.types.decimal_pb2": "pykclient.schema_registry.confluent_pb2",
+    "confluent_kafka.schema_registry.error": "pykclient.schema_registry.schemas",
+    "confluent_kafka.schema_registry.rule_registry": "pykclient.schema_registry.rules",
+    "confluent_kafka.schema_registry.rules.cel": "pykclient.schema_registry.rules",
+    "confluent_kafka.schema_registry.rules.cel.cel_executor": "pykclient.schema_registry.rules",
+    "confluent_kafka.schema_registry.rules.cel.cel_field_executor": "pykclient.schema_registry.rules",
+    "confluent_kafka.schema_registry.rules.jsonata": "pykclient.schema_registry.rules",
+    "confluent_kafka.schema_registry.rules.jsonata.jsonata_executor": "pykclient.schema_registry.rules",
     "confluent_kafka.serializing_producer": "pykclient.confluent.serializing",
+    "kafka.admin.acl_resource": "pykclient.admin",
+    "kafka.admin.client": "pykclient.admin",
+    "kafka.admin.config_resource": "pykclient.admin",
+    "kafka.admin.new_partitions": "pykclient.admin",
+    "kafka.admin.new_topic": "pykclient.admin",
+    "kafka.codec": "pykclient.aio.codec",
+    "kafka.coordinator.assignors.abstract": "pykclient.consumer.partition_assignors",
+    "kafka.metrics.metric_config": "pykclient.metrics",
+    "kafka.metrics.metric_name": "pykclient.metrics",
+    "kafka.metrics.metrics_reporter": "pykclient.metrics",
+    "kafka.net": "pykclient.aio.abc",
+    "kafka.net.sasl": "pykclient.aio.abc",
+    "kafka.net.sasl.oauth": "pykclient.aio.abc",
+    "kafka.oauth": "pykclient.aio.abc",
+    "kafka.oauth.abstract": "pykclient.aio.abc",
+    "kafka.sasl": "pykclient.aio.abc",
+    "kafka.sasl.oauth": "pykclient.aio.abc",
+    "kafka.serializer.abstract": "pykclient.serializer",
+    "kafka.serializer.default": "pykclient.serializer",
+    "kafka.serializer.json": "pykclient.serializer",
+}
+
+#: Names that the other package has in a module whose counterpart lacks them, and the modules that define them.
+_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
+    "confluent_kafka.schema_registry.common.serde": {
+        "pykclient.schema_registry.serde": ("SubjectNameStrategyType",),
+        "pykclient.schema_registry.wire": ("SchemaId",),
+    },
+    "confluent_kafka.schema_registry.schema_registry_client": {
+        "pykclient.schema_registry.schemas": (
+            "AssociationCreateOrUpdateInfo",
+            "AssociationInfo",
+            "Metadata",
+            "MetadataProperties",
+            "MetadataTags",
+            "Rule",
+            "RuleKind",
+            "RuleMode",
+            "RuleParams",
+            "RuleSet",
+            "SchemaReference",
+        ),
+    },
+    "confluent_kafka.schema_registry.serde": {
+        "pykclient.schema_registry.rules": (
+            "RuleAction",
+            "RuleConditionError",
+            "RuleContext",
+            "RuleError",
+            "RuleExecutor",
+        ),
+    },
+    "kafka": {"pykclient.admin.values": ("IsolationLevel", "OffsetSpec", "TopicPartitionReplica")},
+    "kafka.structs": {"pykclient.admin.values": ("TopicPartitionReplica",)},
 }
 
 _USAGE = f"""\
@@ -82,6 +155,9 @@ class _AliasLoader(Loader):
         if not hasattr(found, "__path__") and any(name.startswith(f"{module.__name__}.") for name in _MODULES):
             found.__path__ = []  # otherwise the import system would not ask for modules below it
         sys.modules[module.__name__] = found
+        for source, names in _NAMES.get(module.__name__, {}).items():
+            for name in names:
+                setattr(found, name, getattr(importlib.import_module(source), name))
         for name, target in _MODULES.items():
             parent, _, child = name.rpartition(".")
             if parent == module.__name__ and target == self._target and not hasattr(found, child):

@@ -33,10 +33,12 @@ from aiokafka.producer.producer import _missing
 from aiokafka.structs import TopicPartition
 from kafka.errors import NoBrokersAvailable
 from kafka.admin import KafkaAdminClient
+from kafka.sasl.oauth import AbstractTokenProvider
 found = [Producer, AdminClient, SerializingProducer, ClusterMetadata, aiokafka.AIOKafkaProducer, AIOKafkaAdminClient,
-         AbstractPartitionAssignor, kafka.KafkaProducer, KafkaAdminClient, DefaultPartitioner]
+         AbstractPartitionAssignor, AbstractTokenProvider, kafka.KafkaProducer, KafkaAdminClient, DefaultPartitioner]
 assert all(each.__module__.startswith("pykclient.") for each in found), found
 assert confluent_kafka.admin.AdminClient is AdminClient
+assert aiokafka.__version__.split(".") > ["0", "1"]
 try:
     import confluent_kafka.nothing_of_this_name
 except ModuleNotFoundError as error:
@@ -189,3 +191,16 @@ def test_command_keeps_the_path_that_was_set(tmp_path: Path) -> None:
             "-m", "pykclient.alias", "aiokafka", "kafka", "--", "program.py", folder=tmp_path, PYTHONPATH=given
         )
         assert output == f"{path} aiokafka,kafka\n"
+
+
+def test_protobuf_file_of_confluent_is_that_of_the_real_package() -> None:
+    pytest.importorskip("google.protobuf")
+    code = """
+from pykclient.schema_registry import confluent_pb2
+from google.protobuf.descriptor_pb2 import FieldOptions
+options = FieldOptions()
+options.Extensions[confluent_pb2.field_meta].tags.append("PII")
+import confluent_kafka.schema_registry.confluent.meta_pb2 as theirs
+assert options.Extensions[theirs.field_meta].tags == ["PII"] and confluent_pb2.Decimal(scale=1).scale == 1
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=60)

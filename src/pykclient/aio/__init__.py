@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from pykclient.errors import IllegalStateError as IllegalOperation
     from pykclient.types import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
+#: Of aiokafka, whose interface this is: programs compare it.
+__version__ = "0.14.0"
+
 #: Public names: their modules, and their names there.
 _HOME = {
     "AIOKafkaAdminClient": ("pykclient.aio.admin", "AIOKafkaAdminClient"),
