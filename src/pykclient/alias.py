@@ -94,6 +94,7 @@ _MODULES = {
     "kafka.net.sasl.oauth": "pykclient.aio.abc",
     "kafka.oauth": "pykclient.aio.abc",
     "kafka.oauth.abstract": "pykclient.aio.abc",
+    "kafka.record.abc": "pykclient.consumer_record",
     "kafka.sasl": "pykclient.aio.abc",
     "kafka.sasl.oauth": "pykclient.aio.abc",
     "kafka.serializer.abstract": "pykclient.serializer",
@@ -101,7 +102,8 @@ _MODULES = {
     "kafka.serializer.json": "pykclient.serializer",
 }
 
-#: Names that the other package has in a module whose counterpart lacks them, and the modules that define them.
+#: Names that the other package has in a module whose counterpart lacks them, and the modules that define them. After
+#: an equals sign is the name there.
 _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "confluent_kafka.schema_registry.common.serde": {
         "pykclient.schema_registry.serde": ("SubjectNameStrategyType",),
@@ -131,6 +133,8 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
             "RuleExecutor",
         ),
     },
+    "kafka.producer.future": {"pykclient.producer.future": ("FutureProduceResult=ProduceRequestResult",)},
+    "kafka.record.abc": {"pykclient.consumer_record": ("ABCRecord=ConsumerRecord",)},
     "kafka": {"pykclient.admin.values": ("IsolationLevel", "OffsetSpec", "TopicPartitionReplica")},
     "kafka.structs": {"pykclient.admin.values": ("TopicPartitionReplica",)},
 }
@@ -157,7 +161,8 @@ class _AliasLoader(Loader):
         sys.modules[module.__name__] = found
         for source, names in _NAMES.get(module.__name__, {}).items():
             for name in names:
-                setattr(found, name, getattr(importlib.import_module(source), name))
+                theirs, _, ours = name.partition("=")
+                setattr(found, theirs, getattr(importlib.import_module(source), ours or theirs))
         for name, target in _MODULES.items():
             parent, _, child = name.rpartition(".")
             if parent == module.__name__ and target == self._target and not hasattr(found, child):

@@ -102,7 +102,6 @@ REASONS = {
         "kafka.future": _INSIDE,
         "kafka.metrics": "metrics are Java's here; `pykclient.metrics` has the classes that reporters need",
         "kafka.net": _INSIDE,
-        "kafka.producer.future:FutureProduceResult": _INSIDE,
         "kafka.producer.producer_batch": _INSIDE,
         "kafka.producer.record_accumulator": _INSIDE,
         "kafka.producer.transaction_manager": _INSIDE,

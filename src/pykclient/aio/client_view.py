@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pykclient.network.metadata import Metadata
@@ -52,13 +52,15 @@ class ClusterView:
 class ClientView:
     """The part of aiokafka's client that programs use for metadata and health checks.
 
-    Thread: the loop's.
+    Instrumentations also read the two private attributes, for the attributes of their spans. Thread: the loop's.
     """
 
-    __slots__ = ("_update", "cluster")
+    __slots__ = ("_bootstrap_servers", "_client_id", "_update", "cluster")
 
-    def __init__(self, metadata: Metadata, update: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, metadata: Metadata, config: Mapping[str, Any], update: Callable[[], Awaitable[bool]]) -> None:
         self.cluster = ClusterView(metadata)
+        self._bootstrap_servers: list[str] = config["bootstrap.servers"]
+        self._client_id: str = config["client.id"]
         self._update = update
 
     async def force_metadata_update(self) -> bool:
@@ -74,8 +76,14 @@ class ProducerClientView(ClientView):
 
     __slots__ = ("_add",)
 
-    def __init__(self, metadata: Metadata, update: Callable[[], Awaitable[bool]], add: Callable[[str], object]) -> None:
-        super().__init__(metadata, update)
+    def __init__(
+        self,
+        metadata: Metadata,
+        config: Mapping[str, Any],
+        update: Callable[[], Awaitable[bool]],
+        add: Callable[[str], object],
+    ) -> None:
+        super().__init__(metadata, config, update)
         self._add = add
 
     def add_topic(self, topic: str) -> None:

@@ -489,11 +489,12 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V]):
 
     async def __anext__(self) -> ConsumerRecord[K, V]:
         """Return the next record, as ``getone`` does."""
-        if _get_running_loop() is self._loop:
+        is_replaced = type(self).getone is not _GETONE  # by a subclass or an instrumentation
+        if not is_replaced and _get_running_loop() is self._loop:
             for record in self._records:
                 return record
         try:
-            return await self._getone(())
+            return await (self.getone() if is_replaced else self._getone(()))
         except ConsumerStoppedError:
             raise StopAsyncIteration from None
 
@@ -771,7 +772,9 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V]):
     @property
     def client(self) -> ClientView:
         """The consumer's view of the cluster, under aiokafka's name."""
-        return ClientView(self._usable().components.metadata, self._update_metadata)
+        return ClientView(self._usable().components.metadata, self._config, self._update_metadata)
+
+    _client = client  # the name that instrumentations know
 
     async def _update_metadata(self) -> bool:
         consumer = self._usable()
@@ -826,3 +829,6 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V]):
     def _release(self, consumer: ThreadlessConsumer) -> None:
         self._records = iter(())
         super()._release(consumer)
+
+
+_GETONE: Final = AIOKafkaConsumer.getone

@@ -335,6 +335,8 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
         Raises:
             Exception: those of ``send``, and the error that the record failed with.
         """
+        if type(self).send is not _SEND:  # a subclass or an instrumentation replaced it, as it may in aiokafka
+            return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
         future = None
         # asyncio's own question for the running loop costs a system call before Python 3.12.
         if self._producer is not None and _get_ident() == self._thread and self._is_running():
@@ -688,7 +690,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
             topic_names.validate(topic)
             metadata.add(record_arguments.checked_topic(topic), self._environment.clock.now_ms())
 
-        return ProducerClientView(metadata, self._update_metadata, add)
+        return ProducerClientView(metadata, self._config, self._update_metadata, add)
 
     async def _update_metadata(self) -> bool:
         producer = self._usable()
@@ -825,6 +827,9 @@ async def _init_transactions(
     producer.components.producer_metrics.record_transactional(result.operation, result.duration_ms, result.completed_ms)
     if result.error is not None:
         raise result.error
+
+
+_SEND: Final = AIOKafkaProducer.send
 
 
 def _send_nothing(*_: object) -> None:

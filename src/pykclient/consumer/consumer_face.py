@@ -385,7 +385,13 @@ class ConsumerFace(SubscribedMetrics, ABC, Generic[K, V]):
     _iterator: Iterator[ConsumerRecord[K, V]] | None
 
     @abstractmethod
-    def __iter__(self) -> Iterator[ConsumerRecord[K, V]]: ...
+    def _loop(self) -> Iterator[ConsumerRecord[K, V]]:
+        """Return the iterator of a loop over all records."""
+
+    def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
+        if type(self).__next__ is not ConsumerFace.__next__:  # a subclass or an instrumentation has replaced it
+            return self
+        return self._loop()
 
     @abstractmethod
     def _explain(self) -> str:
@@ -413,7 +419,7 @@ class ConsumerFace(SubscribedMetrics, ABC, Generic[K, V]):
             StopIteration: no record arrived for ``consumer.timeout.ms``; a later call may find one.
         """
         if self._iterator is None:
-            self._iterator = iter(self)
+            self._iterator = self._loop()
         try:
             # Not next(): a signal handler may run between a call and the use of its result.
             for record in self._iterator:

@@ -363,6 +363,9 @@ class KafkaConsumer(ConsumerFace[K, V]):
         it do not count. If you abandon a loop, another loop resumes where it stopped. The loop ends when ``close`` is
         called inside it.
         """
+        return super().__iter__()
+
+    def _loop(self) -> Iterator[ConsumerRecord[K, V]]:
         return chain.from_iterable(self._iteration.lists())
 
     # --- positions ---------------------------------------------------------------------------------------------------

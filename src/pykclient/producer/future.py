@@ -420,6 +420,11 @@ class FutureRecordMetadata(FutureState):
 
     # --- inside ------------------------------------------------------------------------------------------------
 
+    @property
+    def _produce_future(self) -> ProduceRequestResult:
+        """The result under kafka-python's name: instrumentations read the record's partition there."""
+        return self._result
+
     def locate(self) -> tuple[ProduceRequestResult, int]:
         """Return the result of the batch that now holds the record, and the record's place in it."""
         result = self._result

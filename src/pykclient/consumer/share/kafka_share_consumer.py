@@ -224,6 +224,9 @@ class KafkaShareConsumer(ConsumerFace[K, V]):
         records that are buffered behind it are not. If you abandon a loop, another loop or ``poll`` resumes where it
         stopped. The loop ends when ``close`` is called inside it.
         """
+        return super().__iter__()
+
+    def _loop(self) -> Iterator[ConsumerRecord[K, V]]:
         waiting = self._consumer.waiting
         while self._iterate():
             while waiting and not self._guard.closed:

@@ -1,0 +1,156 @@
+"""OpenTelemetry's instrumentors of other clients make their spans on this package, under ``pykclient.alias``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from pykclient import ConsumerRecord, KafkaConsumer, KafkaProducer
+from pykclient.aio import AIOKafkaConsumer, AIOKafkaProducer
+from pykclient.testing import EmbeddedCluster
+
+_BEGIN = """
+import json, sys
+import pykclient.alias
+pykclient.alias.install(sys.argv[1])
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+spans = InMemorySpanExporter()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(spans))
+servers = sys.argv[2]
+"""
+
+_CONFLUENT = """
+from opentelemetry.instrumentation.confluent_kafka import ConfluentKafkaInstrumentor
+ConfluentKafkaInstrumentor().instrument(tracer_provider=provider)
+import confluent_kafka
+
+producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+producer.produce("orders", b"2 apples", headers=[])
+producer.flush()
+consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "g", "auto.offset.reset": "earliest"})
+consumer.subscribe(["orders"])
+message = consumer.poll(30)
+assert message.value() == b"2 apples", message
+consumer.close()
+"""
+
+_KAFKA = """
+from opentelemetry.instrumentation.kafka import KafkaInstrumentor
+KafkaInstrumentor().instrument(tracer_provider=provider)
+import kafka
+
+producer = kafka.KafkaProducer(bootstrap_servers=servers)
+producer.send("orders", b"2 apples").get(30)
+consumer = kafka.KafkaConsumer(
+    "orders", bootstrap_servers=servers, auto_offset_reset="earliest", consumer_timeout_ms=30_000
+)
+for record in consumer:
+    assert record.value == b"2 apples"
+    break
+consumer.close()
+producer.close()
+"""
+
+_AIOKAFKA = """
+import asyncio
+from opentelemetry.instrumentation.aiokafka import AIOKafkaInstrumentor
+AIOKafkaInstrumentor().instrument(tracer_provider=provider)
+import aiokafka
+
+async def main():
+    async with aiokafka.AIOKafkaProducer(bootstrap_servers=servers) as producer:
+        await producer.send_and_wait("orders", b"2 apples")
+    async with aiokafka.AIOKafkaConsumer("orders", bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+        async for record in consumer:
+            assert record.value == b"2 apples"
+            break
+
+asyncio.run(main())
+"""
+
+_END = """
+finished = spans.get_finished_spans()
+print(json.dumps([[each.name, each.context.trace_id, dict(each.attributes)] for each in finished]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "program"), [("confluent_kafka", _CONFLUENT), ("kafka", _KAFKA), ("aiokafka", _AIOKAFKA)]
+)
+def test_instrumentor_traces_a_record_from_send_to_receive(package: str, program: str) -> None:
+    pytest.importorskip(f"opentelemetry.instrumentation.{package}")
+    with EmbeddedCluster(auto_create_topics_enable=False) as cluster:
+        cluster.create_topic("orders", partitions=1)
+        done = subprocess.run(
+            [sys.executable, "-c", _BEGIN + program + _END, package, cluster.bootstrap_servers],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    spans = {name: (trace, attributes) for name, trace, attributes in json.loads(done.stdout)}
+    sent, received = spans["orders send"], spans["orders process" if package == "confluent_kafka" else "orders receive"]
+    assert sent[1]["messaging.system"] == received[1]["messaging.system"] == "kafka"
+    if package != "confluent_kafka":  # its spans are linked instead
+        assert sent[0] == received[0]
+
+
+class _Consumer(KafkaConsumer[bytes, bytes]):
+    """Counts the records of loops where instrumentations do."""
+
+    count = 0
+
+    def __next__(self) -> ConsumerRecord[bytes, bytes]:
+        record = super().__next__()
+        self.count += 1
+        return record
+
+
+class _AIOProducer(AIOKafkaProducer[bytes, bytes]):
+    async def send(self, *arguments: Any, **named: Any) -> Any:
+        return await super().send(*arguments[:5], headers=[("a", b"1")])
+
+
+class _AIOConsumer(AIOKafkaConsumer[bytes, bytes]):
+    count = 0
+
+    async def getone(self, *partitions: Any) -> ConsumerRecord[bytes, bytes]:
+        self.count += 1
+        return await super().getone(*partitions)
+
+
+def test_methods_that_subclasses_replace_serve_loops_and_send_and_wait() -> None:
+    async def main(servers: str) -> None:
+        async with _AIOProducer(bootstrap_servers=servers) as producer:
+            await producer.send_and_wait("orders", b"v")
+            assert producer.client._client_id == producer.config["client.id"]
+        async with _AIOConsumer("orders", bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+            async for record in consumer:
+                assert record.headers == [("a", b"1")]
+                break
+            assert consumer.count == 1
+            assert consumer._client._bootstrap_servers == [servers]
+
+    with EmbeddedCluster() as cluster:
+        asyncio.run(main(cluster.bootstrap_servers))
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            future: Any = producer.send("orders", b"w")
+            assert future._produce_future.topic_partition == ("orders", 0)
+        with _Consumer(
+            "orders",
+            bootstrap_servers=cluster.bootstrap_servers,
+            auto_offset_reset="earliest",
+            consumer_timeout_ms=1_000,
+        ) as consumer:
+            assert [record.value for record in consumer] == [b"v", b"w"]
+            assert consumer.count == 2
