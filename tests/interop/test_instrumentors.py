@@ -118,7 +118,7 @@ class _Consumer(KafkaConsumer[bytes, bytes]):
 
 class _AIOProducer(AIOKafkaProducer[bytes, bytes]):
     async def send(self, *arguments: Any, **named: Any) -> Any:
-        return await super().send(*arguments[:5], headers=[("a", b"1")])
+        return await super().send(arguments[0], arguments[1], headers=[("a", b"1")])
 
 
 class _AIOConsumer(AIOKafkaConsumer[bytes, bytes]):
