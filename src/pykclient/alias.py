@@ -62,6 +62,8 @@ _MODULES = {
     "confluent_kafka.deserializing_consumer": "pykclient.confluent.serializing",
     "confluent_kafka.deserializing_share_consumer": "pykclient.confluent.share_consumer",
     "confluent_kafka.schema_registry": "pykclient.schema_registry",
+    "confluent_kafka.schema_registry._async": "pykclient.schema_registry",
+    "confluent_kafka.schema_registry._sync": "pykclient.schema_registry",
     "confluent_kafka.schema_registry.common": "pykclient.schema_registry.schemas",
     "confluent_kafka.schema_registry.common.schema_registry_client": "pykclient.schema_registry.schemas",
     "confluent_kafka.schema_registry.common.serde": "pykclient.schema_registry.rules",

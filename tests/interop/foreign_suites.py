@@ -1,11 +1,13 @@
-"""The test suites of aiokafka and kafka-python, run on this package and an embedded cluster.
+"""The test suites of other projects, run on this package and an embedded cluster.
 
-    python -m tests.interop.foreign_suites aiokafka DIRECTORY [ARGUMENT OF PYTEST ...]
-    python -m tests.interop.foreign_suites kafka DIRECTORY [ARGUMENT OF PYTEST ...]
+    python -m tests.interop.foreign_suites SUITE DIRECTORY [--theirs] [ARGUMENT OF PYTEST ...]
 
-DIRECTORY is a checkout of the other project. Its tests run from a temporary copy, with ``pykclient.alias`` in place
-of the package that they test. Modules that the package has only for itself are stand-ins: a test that uses one
-is skipped. So are tests of what an embedded cluster cannot be here, such as a Kerberos server.
+DIRECTORY is a checkout of the other project; without arguments, the command lists the suites and what each needs to be
+installed. ``--theirs`` runs a framework's tests with the client that it is written for, on the same cluster.
+
+aiokafka's and kafka-python's tests run from a temporary copy, with ``pykclient.alias`` in place of the package that
+they test. Modules that the package has only for itself are stand-ins: a test that uses one is skipped. So are tests of
+what an embedded cluster cannot be here, such as a Kerberos server. Frameworks run in their checkout.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -49,6 +52,128 @@ SUITES = {
             "integration/test_consumer_integration.py",
             "integration/test_producer_integration.py",
         ),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class _Framework:
+    """Tests that run in the checkout of a project that uses Kafka clients."""
+
+    #: The repository, and the packages that its tests need beside pykclient and pytest.
+    repository: str
+    packages: str
+    #: The client that its tests use, below the alias.
+    client: str
+    tests: tuple[str, ...]
+    folder: str = "."
+    options: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    #: Modules that stand-ins replace if they cannot be imported.
+    stand_ins: tuple[str, ...] = ()
+    #: Settings of the embedded brokers.
+    brokers: tuple[tuple[str, Any], ...] = ()
+
+
+#: The cluster of these listens where many of their tests expect one.
+_PORT = 9092
+_ADDRESS = f"127.0.0.1:{_PORT}"
+_SERVERS = ("BROKERS", _ADDRESS)
+
+_OPENTELEMETRY = "github.com/open-telemetry/opentelemetry-python-contrib"
+_CONFLUENT = "github.com/confluentinc/confluent-kafka-python"
+_REGISTRY = "authlib avro cachetools fastavro googleapis-common-protos httpx jsonschema orjson protobuf pytest-asyncio"
+#: One of each of these needs containers or accounts.
+_TRIVUP = ("trivup", "confluent_kafka.avro", "confluent_kafka.schema_registry")
+
+FRAMEWORKS = {
+    "faststream-aiokafka": _Framework(
+        "github.com/ag2ai/faststream",
+        "faststream[kafka,rabbit,nats,redis,cli] and its dependency group testing",
+        "aiokafka",
+        ("tests/brokers/kafka",),
+    ),
+    "faststream-confluent": _Framework(
+        "github.com/ag2ai/faststream",
+        "faststream[confluent,rabbit,nats,redis,cli] and its dependency group testing",
+        "confluent_kafka",
+        ("tests/brokers/confluent",),
+    ),
+    "opentelemetry-confluent": _Framework(
+        _OPENTELEMETRY,
+        "opentelemetry-instrumentation-confluent-kafka opentelemetry-test-utils confluent-kafka",
+        "confluent_kafka",
+        ("tests",),
+        "instrumentation/opentelemetry-instrumentation-confluent-kafka",
+    ),
+    "opentelemetry-kafka": _Framework(
+        _OPENTELEMETRY,
+        "opentelemetry-instrumentation-kafka-python opentelemetry-test-utils kafka-python",
+        "kafka",
+        ("tests",),
+        "instrumentation/opentelemetry-instrumentation-kafka-python",
+    ),
+    "opentelemetry-aiokafka": _Framework(
+        _OPENTELEMETRY,
+        "opentelemetry-instrumentation-aiokafka opentelemetry-test-utils aiokafka",
+        "aiokafka",
+        ("tests",),
+        "instrumentation/opentelemetry-instrumentation-aiokafka",
+    ),
+    "confluent-integration": _Framework(
+        _CONFLUENT,
+        f"confluent-kafka {_REGISTRY}",
+        "confluent_kafka",
+        ("tests/integration/admin", "tests/integration/consumer", "tests/integration/producer"),
+        options=("-o", "asyncio_mode=auto"),
+        environment=(_SERVERS,),
+        brokers=(
+            ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+            ("allow.everyone.if.no.acl.found", True),
+        ),
+        stand_ins=_TRIVUP,
+    ),
+    "confluent-share": _Framework(
+        _CONFLUENT,
+        f"confluent-kafka {_REGISTRY}",
+        "confluent_kafka",
+        ("tests/integration/share_consumer",),
+        options=("-o", "asyncio_mode=auto"),
+        environment=(_SERVERS,),
+        stand_ins=_TRIVUP,
+    ),
+    "arroyo": _Framework(
+        "github.com/getsentry/arroyo",
+        "sentry-arroyo and its requirements-test.txt",
+        "confluent_kafka",
+        ("tests/backends", "tests/test_kip848_e2e.py", "tests/test_dlq.py"),
+        environment=(("DEFAULT_BROKERS", _ADDRESS),),
+    ),
+    "quixstreams": _Framework(
+        "github.com/quixio/quix-streams",
+        "quixstreams and its tests/requirements.txt",
+        "confluent_kafka",
+        (
+            "tests/test_quixstreams/test_app.py",
+            "tests/test_quixstreams/test_internal_consumer",
+            "tests/test_quixstreams/test_internal_producer.py",
+            "tests/test_quixstreams/test_kafka",
+            "tests/test_quixstreams/test_checkpointing.py",
+        ),
+        stand_ins=("testcontainers",),
+    ),
+    "kombu": _Framework(
+        "github.com/celery/kombu",
+        "kombu confluent-kafka and its requirements/test.txt",
+        "confluent_kafka",
+        ("t/integration/test_kafka.py",),
+    ),
+    "taskiq": _Framework(
+        "github.com/taskiq-python/taskiq-aio-kafka",
+        "taskiq-aio-kafka and its dependency group dev",
+        "aiokafka",
+        ("tests",),
+        environment=(("TEST_KAFKA_URL", _ADDRESS),),
     ),
 }
 
@@ -130,10 +255,15 @@ class _StandIn:
 
 
 class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds modules that the alias does not know."""
+    """Finds modules below these names that the alias does not know."""
+
+    def __init__(self, names: tuple[str, ...] = tuple(alias.PACKAGES)) -> None:
+        self._names = names
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if fullname.partition(".")[0] not in alias.PACKAGES or alias.target_of(fullname) is not None:
+        if not f"{fullname}.".startswith(tuple(f"{name}." for name in self._names)):
+            return None
+        if fullname.partition(".")[0] in alias.PACKAGES and alias.target_of(fullname) is not None:
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
@@ -175,6 +305,8 @@ if "FOREIGN_SUITE" in os.environ:  # pytest loads this module as a plugin, befor
     alias.install(os.environ["FOREIGN_SUITE"])
     sys.meta_path.insert(0, _StandIns())
     _add_names(os.environ["FOREIGN_SUITE"])
+elif os.environ.get("FOREIGN_STAND_INS"):
+    sys.meta_path.insert(0, _StandIns(tuple(os.environ["FOREIGN_STAND_INS"].split(","))))
 
 
 def _run(package: str, directory: Path, arguments: Sequence[str]) -> int:
@@ -200,7 +332,36 @@ def _run(package: str, directory: Path, arguments: Sequence[str]) -> int:
             return subprocess.run(command, cwd=copy, env=environment, check=False).returncode
 
 
+def _run_framework(suite: _Framework, directory: Path, arguments: Sequence[str]) -> int:
+    given = [each for each in arguments if each != "--theirs"]
+    theirs = len(given) < len(arguments)
+    path = [str(HERE)] if theirs else [alias.STARTUP_FOLDER, str(HERE)]
+    environment = {
+        **os.environ,
+        **dict(suite.environment),
+        "FOREIGN_STAND_INS": ",".join(each for each in suite.stand_ins if not (theirs and "confluent" in each)),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": os.pathsep.join(path),
+        alias.ENVIRONMENT_VARIABLE: "" if theirs else suite.client,
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "foreign_suites"]
+    command += ["--timeout", "120", *suite.options, *given]
+    if not any(argument.startswith(suite.tests) for argument in given):
+        command += suite.tests
+    from pykclient.testing import EmbeddedCluster
+
+    with EmbeddedCluster([0], port=_PORT, config=dict(suite.brokers)):
+        return subprocess.run(command, cwd=directory / suite.folder, env=environment, check=False).returncode
+
+
+def _usage() -> str:
+    rows = [f"  {name:24}{suite.repository}\n{'':26}{suite.packages}" for name, suite in FRAMEWORKS.items()]
+    return f"{__doc__}\nSuites: {', '.join(SUITES)} and\n" + "\n".join(rows)
+
+
 if __name__ == "__main__":
-    if len(sys.argv) < 3 or sys.argv[1] not in SUITES:
-        sys.exit(__doc__)
+    if len(sys.argv) < 3 or sys.argv[1] not in {*SUITES, *FRAMEWORKS}:
+        sys.exit(_usage())
+    if sys.argv[1] in FRAMEWORKS:
+        sys.exit(_run_framework(FRAMEWORKS[sys.argv[1]], Path(sys.argv[2]), sys.argv[3:]))
     sys.exit(_run(sys.argv[1], Path(sys.argv[2]), sys.argv[3:]))

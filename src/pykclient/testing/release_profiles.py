@@ -207,6 +207,11 @@ class ReleaseProfile:
         return int(self.release[0]) >= 4
 
     @property
+    def has_dynamic_min_insync_replicas(self) -> bool:
+        """True if the controller writes min.insync.replicas as a dynamic default: since 4.1, with KIP-966."""
+        return self.has_features
+
+    @property
     def transaction_version(self) -> int:
         """The default transaction.version of a new cluster (KIP-890)."""
         return 2 if self.has_features else 0

@@ -18,6 +18,7 @@ from pykclient.testing.controller.config_manager import (
     CLIENT_METRICS,
     DEFAULT_CONFIG,
     DELETE,
+    DYNAMIC_DEFAULT_BROKER_CONFIG,
     GROUP,
     SET,
     STATIC_BROKER_CONFIG,
@@ -102,13 +103,14 @@ def test_settings_of_a_topic_and_where_they_come_from(cluster: ClusterHarness, v
     found = entries(describe(cluster, TOPIC, "t", version=version, documentation=documentation))
     retention, replicas, policy = found["retention.ms"], found["min.insync.replicas"], found["cleanup.policy"]
     assert (retention.value, retention.config_source, retention.read_only) == ("1000", TOPIC_CONFIG, False)
-    assert (replicas.value, replicas.config_source) == ("2", STATIC_BROKER_CONFIG)
+    assert (replicas.value, replicas.config_source) == ("2", DYNAMIC_DEFAULT_BROKER_CONFIG)
     assert (policy.value, policy.config_source) == ("delete", DEFAULT_CONFIG)
     assert [(synonym.name, synonym.value, synonym.source) for synonym in retention.synonyms] == [
         ("retention.ms", "1000", TOPIC_CONFIG),
         ("log.retention.ms", "604800000", DEFAULT_CONFIG),
     ]
     assert [(synonym.value, synonym.source) for synonym in replicas.synonyms] == [
+        ("2", DYNAMIC_DEFAULT_BROKER_CONFIG),
         ("2", STATIC_BROKER_CONFIG),
         ("1", DEFAULT_CONFIG),
     ]
@@ -127,7 +129,7 @@ def test_settings_of_a_broker_are_told_by_itself(cluster: ClusterHarness) -> Non
     found = entries(describe(cluster, BROKER, "2"))
     assert (found["min.insync.replicas"].value, found["min.insync.replicas"].config_source) == (
         "2",
-        STATIC_BROKER_CONFIG,
+        DYNAMIC_DEFAULT_BROKER_CONFIG,
     )
     assert (found["num.partitions"].config_source, found["num.partitions"].read_only) == (DEFAULT_CONFIG, True)
     assert found["auto.create.topics.enable"].value == "true"
@@ -138,7 +140,8 @@ def test_settings_of_a_broker_are_told_by_itself(cluster: ClusterHarness) -> Non
     assert describe(cluster, BROKER, "x").error_message == "Broker id must be an integer, but it is: x"
     for type in (BROKER_LOGGER, CLIENT_METRICS):
         assert entries(describe(cluster, type, "2")) == {}
-    assert entries(describe(cluster, BROKER, "")) == {}
+    (of_all,) = entries(describe(cluster, BROKER, "")).values()
+    assert (of_all.name, of_all.value, len(of_all.synonyms)) == ("min.insync.replicas", "2", 1)
 
 
 def test_settings_of_a_group(cluster: ClusterHarness) -> None:

@@ -43,6 +43,7 @@ _TYPE_NAMES: Final = {
 
 # Java: DescribeConfigsResponse.ConfigSource.
 TOPIC_CONFIG: Final = 1
+DYNAMIC_DEFAULT_BROKER_CONFIG: Final = 3
 STATIC_BROKER_CONFIG: Final = 4
 DEFAULT_CONFIG: Final = 5
 GROUP_CONFIG: Final = 8
@@ -102,8 +103,10 @@ def value_as_string(value: Any, key: ConfigKey | None) -> str | None:
     return str(value)
 
 
-def topic_entries(config: BrokerConfig, overrides: Mapping[str, str], *, documentation: bool = False) -> list[Entry]:
-    """Return all settings of a topic with their sources."""
+def topic_entries(
+    config: BrokerConfig, overrides: Mapping[str, str], dynamic: Collection[str], *, documentation: bool = False
+) -> list[Entry]:
+    """Return all settings of a topic with their sources. ``dynamic`` names the dynamic defaults of all brokers."""
     values = LogConfig(server_defaults(config), overrides).values
     entries = []
     for name, value in values.items():
@@ -115,15 +118,15 @@ def topic_entries(config: BrokerConfig, overrides: Mapping[str, str], *, documen
             synonyms.append(Synonym(name=name, value=value_as_string(value, key), source=TOPIC_CONFIG))
         for broker_name in log_config.SERVER_SYNONYMS.get(name, ()):
             if broker_name in config:
-                synonyms += _broker_synonyms(config, broker_name)
+                synonyms += _broker_synonyms(config, broker_name, dynamic)
         entries.append(_entry(key, value, synonyms, documentation, read_only=False))
     return entries
 
 
-def broker_entries(config: BrokerConfig, *, documentation: bool = False) -> list[Entry]:
+def broker_entries(config: BrokerConfig, dynamic: Collection[str], *, documentation: bool = False) -> list[Entry]:
     """Return all settings of a broker with their sources. They are fixed at its start."""
     return [
-        _entry(key, config[name], _broker_synonyms(config, name), documentation, read_only=True)
+        _entry(key, config[name], _broker_synonyms(config, name, dynamic), documentation, read_only=True)
         for name, key in BrokerConfig.DEFINITION.keys.items()
     ]
 
@@ -142,13 +145,24 @@ def group_entries(config: BrokerConfig, overrides: Mapping[str, str], *, documen
     return entries
 
 
-def _broker_synonyms(config: BrokerConfig, name: str) -> list[Synonym]:
+def _broker_synonyms(config: BrokerConfig, name: str, dynamic: Collection[str] = ()) -> list[Synonym]:
     key = BrokerConfig.DEFINITION.keys[name]
     synonyms = []
+    if name in dynamic:
+        value = value_as_string(config[name], key)
+        synonyms.append(Synonym(name=name, value=value, source=DYNAMIC_DEFAULT_BROKER_CONFIG))
     if config.is_set(name):
         synonyms.append(Synonym(name=name, value=value_as_string(config[name], key), source=STATIC_BROKER_CONFIG))
     synonyms.append(Synonym(name=name, value=value_as_string(key.default, key), source=DEFAULT_CONFIG))
     return synonyms
+
+
+def _dynamic_defaults(entries: Iterable[Entry]) -> list[Entry]:
+    """Return those of a broker's settings that are dynamic defaults, without their other sources."""
+    found = [each for each in entries if each.config_source == DYNAMIC_DEFAULT_BROKER_CONFIG]
+    for each in found:
+        each.synonyms = each.synonyms[:1]
+    return found
 
 
 def _entry(key: ConfigKey, value: Any, synonyms: list[Synonym], documentation: bool, *, read_only: bool) -> Entry:
@@ -226,12 +240,12 @@ class ConfigManager:
             if not self._broker.metadata_cache.contains(resource.name):
                 raise UnknownTopicOrPartitionError("")
             overrides = self._store.topic_config(resource.name)
-            return topic_entries(self._broker.config, overrides, documentation=documentation)
+            return topic_entries(self._broker.config, overrides, self.dynamic_defaults, documentation=documentation)
         if resource.type == BROKER:
-            if not resource.name:
-                return []  # dynamic defaults for all brokers, which are not supported
-            self._check_broker(resource.name)
-            return broker_entries(self._broker.config, documentation=documentation)
+            if resource.name:
+                self._check_broker(resource.name)
+            found = broker_entries(self._broker.config, self.dynamic_defaults, documentation=documentation)
+            return found if resource.name else _dynamic_defaults(found)
         if resource.type == BROKER_LOGGER:
             if not resource.name:
                 raise InvalidRequestError("Broker id must not be empty")
@@ -246,6 +260,11 @@ class ConfigManager:
                 return group_entries(self._broker.config, overrides, documentation=documentation)
             return []
         raise InvalidRequestError(_MALFORMED)
+
+    @property
+    def dynamic_defaults(self) -> Collection[str]:
+        """The settings that the controller has written for all brokers. Others cannot be altered."""
+        return ("min.insync.replicas",) if self._broker.cluster.profile.has_dynamic_min_insync_replicas else ()
 
     def _check_broker(self, name: str, alternative: str = " or empty string,") -> None:
         id = self._broker.id

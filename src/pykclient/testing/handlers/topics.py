@@ -84,6 +84,7 @@ def _result(broker: Broker, request: Request, name: str, outcome: TopicOutcome) 
     result.num_partitions = outcome.num_partitions
     result.replication_factor = outcome.replication_factor
     if request.api_version >= _FIRST_VERSION_WITH_CONFIGS:
+        dynamic = broker.controller.config_manager.dynamic_defaults
         result.configs = [
             CreateTopicsResponse.CreatableTopicConfigs(
                 name=entry.name,
@@ -92,7 +93,9 @@ def _result(broker: Broker, request: Request, name: str, outcome: TopicOutcome) 
                 config_source=entry.config_source,
                 is_sensitive=entry.is_sensitive,
             )
-            for entry in topic_entries(broker.config, outcome.config or {})
+            for entry in topic_entries(
+                broker.config, outcome.config or {}, broker.controller.config_manager.dynamic_defaults
+            )
         ]
     return result
 
