@@ -68,6 +68,7 @@ class _Framework:
     tests: tuple[str, ...]
     folder: str = "."
     options: tuple[str, ...] = ()
+    #: Variables that name the cluster; without one, the tests expect it at ``_PORT``.
     environment: tuple[tuple[str, str], ...] = ()
     #: Modules that stand-ins replace if they cannot be imported.
     stand_ins: tuple[str, ...] = ()
@@ -75,10 +76,9 @@ class _Framework:
     brokers: tuple[tuple[str, Any], ...] = ()
 
 
-#: The cluster of these listens where many of their tests expect one.
+#: Where tests without a setting for the address expect a broker.
 _PORT = 9092
-_ADDRESS = f"127.0.0.1:{_PORT}"
-_SERVERS = ("BROKERS", _ADDRESS)
+_SERVERS = ("BROKERS", "{address}")
 
 _OPENTELEMETRY = "github.com/open-telemetry/opentelemetry-python-contrib"
 _CONFLUENT = "github.com/confluentinc/confluent-kafka-python"
@@ -147,7 +147,7 @@ FRAMEWORKS = {
         "sentry-arroyo and its requirements-test.txt",
         "confluent_kafka",
         ("tests/backends", "tests/test_kip848_e2e.py", "tests/test_dlq.py"),
-        environment=(("DEFAULT_BROKERS", _ADDRESS),),
+        environment=(("DEFAULT_BROKERS", "{address}"),),
     ),
     "quixstreams": _Framework(
         "github.com/quixio/quix-streams",
@@ -160,6 +160,7 @@ FRAMEWORKS = {
             "tests/test_quixstreams/test_kafka",
             "tests/test_quixstreams/test_checkpointing.py",
         ),
+        environment=(("KAFKA", "{address}"),),
         stand_ins=("testcontainers",),
     ),
     "kombu": _Framework(
@@ -173,7 +174,7 @@ FRAMEWORKS = {
         "taskiq-aio-kafka and its dependency group dev",
         "aiokafka",
         ("tests",),
-        environment=(("TEST_KAFKA_URL", _ADDRESS),),
+        environment=(("TEST_KAFKA_URL", "{address}"),),
     ),
 }
 
@@ -338,7 +339,6 @@ def _run_framework(suite: _Framework, directory: Path, arguments: Sequence[str])
     path = [str(HERE)] if theirs else [alias.STARTUP_FOLDER, str(HERE)]
     environment = {
         **os.environ,
-        **dict(suite.environment),
         "FOREIGN_STAND_INS": ",".join(each for each in suite.stand_ins if not (theirs and "confluent" in each)),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": os.pathsep.join(path),
@@ -350,7 +350,8 @@ def _run_framework(suite: _Framework, directory: Path, arguments: Sequence[str])
         command += suite.tests
     from pykclient.testing import EmbeddedCluster
 
-    with EmbeddedCluster([0], port=_PORT, config=dict(suite.brokers)):
+    with EmbeddedCluster([0], port=0 if suite.environment else _PORT, config=dict(suite.brokers)) as cluster:
+        environment |= {name: value.format(address=cluster.bootstrap_servers) for name, value in suite.environment}
         return subprocess.run(command, cwd=directory / suite.folder, env=environment, check=False).returncode
 
 
