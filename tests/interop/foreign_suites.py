@@ -13,6 +13,7 @@ what an embedded cluster cannot be here, such as a Kerberos server. Frameworks r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.abc
 import importlib.machinery
 import os
@@ -160,8 +161,7 @@ FRAMEWORKS = {
             "tests/test_quixstreams/test_kafka",
             "tests/test_quixstreams/test_checkpointing.py",
         ),
-        environment=(("KAFKA", "{address}"),),
-        stand_ins=("testcontainers",),
+        environment=(("QUIX_KAFKA", "{address}"),),
     ),
     "kombu": _Framework(
         "github.com/celery/kombu",
@@ -171,8 +171,8 @@ FRAMEWORKS = {
     ),
     "taskiq": _Framework(
         "github.com/taskiq-python/taskiq-aio-kafka",
-        "taskiq-aio-kafka and its dependency group dev",
-        "aiokafka",
+        "taskiq-aio-kafka kafka-python and its dependency group dev",
+        "aiokafka,kafka",
         ("tests",),
         environment=(("TEST_KAFKA_URL", "{address}"),),
     ),
@@ -306,7 +306,20 @@ if "FOREIGN_SUITE" in os.environ:  # pytest loads this module as a plugin, befor
     alias.install(os.environ["FOREIGN_SUITE"])
     sys.meta_path.insert(0, _StandIns())
     _add_names(os.environ["FOREIGN_SUITE"])
-elif os.environ.get("FOREIGN_STAND_INS"):
+
+
+def pytest_sessionstart() -> None:
+    """Give quixstreams' fixtures the cluster instead of a container."""
+    helper: Any = sys.modules.get("tests.containerhelper")
+    if "QUIX_KAFKA" in os.environ and helper is not None:
+        address = os.environ["QUIX_KAFKA"]
+        sys.modules["tests.conftest"].Network = contextlib.nullcontext  # type: ignore[attr-defined]
+        helper.ContainerHelper.create_kafka_container = lambda _: (_StandIn("container"), address, address)
+        helper.ContainerHelper.start_kafka_container = lambda _: None
+        _StandIn.stop = lambda _: None  # type: ignore[attr-defined]
+
+
+if os.environ.get("FOREIGN_STAND_INS"):
     sys.meta_path.insert(0, _StandIns(tuple(os.environ["FOREIGN_STAND_INS"].split(","))))
 
 

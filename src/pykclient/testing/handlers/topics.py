@@ -93,9 +93,7 @@ def _result(broker: Broker, request: Request, name: str, outcome: TopicOutcome) 
                 config_source=entry.config_source,
                 is_sensitive=entry.is_sensitive,
             )
-            for entry in topic_entries(
-                broker.config, outcome.config or {}, broker.controller.config_manager.dynamic_defaults
-            )
+            for entry in topic_entries(broker.config, outcome.config or {}, dynamic)
         ]
     return result
 
