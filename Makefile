@@ -91,7 +91,7 @@ docs: $(DEV)
 	$(BIN)/python -m pykclient.cli.reference docs/cli.md
 	$(BIN)/python tools/client_settings.py src/pykclient/config/client_settings.py
 	$(BIN)/python tools/metrics_reference.py docs/metrics.md
-	$(BIN)/python tools/librdkafka_defaults.py docs/migrating.md
+	$(BIN)/python tools/librdkafka_defaults.py docs/migrating.md docs/from-confluent.md
 	$(BIN)/python tools/errors_reference.py docs/api/errors.md
 	$(BIN)/python tools/aio_admin.py src/pykclient/aio/admin.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

@@ -1,7 +1,8 @@
-"""Write the table of defaults that differ between librdkafka and pykclient into docs/migrating.md.
+"""Write the tables of librdkafka's settings into docs/migrating.md and docs/from-confluent.md.
 
-``python tools/librdkafka_defaults.py docs/migrating.md`` replaces what is between the two markers. librdkafka's side is
-``pykclient.config.librdkafka_settings``, pykclient's is the tables of its producer and consumer.
+``python tools/librdkafka_defaults.py PAGE ...`` replaces what is between the two markers of a table: that of the defaults
+that differ between librdkafka and pykclient, or that of all properties and what ``pykclient.confluent`` does with each.
+librdkafka's side is ``pykclient.config.librdkafka_settings``, pykclient's is the tables of its producer and consumer.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pykclient.config.consumer_config import ConsumerConfig
-from pykclient.config.librdkafka_settings import HONOURED, SETTINGS, Setting
+from pykclient.config.librdkafka_settings import HONOURED, IGNORED, SETTINGS, Setting
 from pykclient.config.producer_config import ProducerConfig
 
 BEGIN: Final = "<!-- defaults of librdkafka: begin -->"
 END: Final = "<!-- defaults of librdkafka: end -->"
+
+BEGIN_ALL: Final = "<!-- properties of librdkafka: begin -->"
+END_ALL: Final = "<!-- properties of librdkafka: end -->"
 
 _CLIENTS: Final = {"P": ("producer", ProducerConfig.DEFINITION), "C": ("consumer", ConsumerConfig.DEFINITION)}
 
@@ -92,25 +96,59 @@ def _text(default: Any) -> str:
     return str(default).rpartition("org.apache.kafka.common.security.oauthbearer.")[2]
 
 
+_SCOPES: Final = {"P": "producer", "C": "consumer", "*": "all"}
+
+
+def _differences() -> list[str]:
+    lines = ["| setting | client | confluent-kafka | pykclient |", "| --- | --- | --- | --- |"]
+    return lines + [f"| `{row.key}` | {' and '.join(row.clients)} | {row.theirs} | {row.ours} |" for row in rows()]
+
+
+def _properties() -> list[str]:
+    """Return the table of all properties, with the default that both sides have."""
+    lines = ["| property | clients | default | in `pykclient.confluent` |", "| --- | --- | --- | --- |"]
+    for it in sorted(SETTINGS.values(), key=lambda it: it.name):
+        default = f"`{it.default}`" if it.default else ""
+        lines.append(f"| `{it.name}` | {_SCOPES[it.scope]} | {default} | {_treatment(it)} |")
+    return lines
+
+
+def _treatment(setting: Setting) -> str:
+    note = setting.note.replace("|", "\\|")
+    if setting.treatment != HONOURED:
+        return f"{'no effect' if setting.treatment == IGNORED else 'refused'}: {note}"
+    if note == setting.name:
+        return "honoured"
+    return f"honoured: `{note}`" if note in _KEYS else f"honoured: {note}"
+
+
+_KEYS: Final = {name for _, definition in _CLIENTS.values() for name in definition.keys}
+
+_TABLES: Final = ((BEGIN, END, _differences), (BEGIN_ALL, END_ALL, _properties))
+
+
 def page(text: str) -> str:
-    """Return a page with the table between its markers.
+    """Return a page with each table between its markers.
 
     Raises:
         ValueError: there are no markers.
     """
-    before, _, rest = text.partition(BEGIN)
-    _, marker, after = rest.partition(END)
-    if not marker:
-        raise ValueError(f"there are no lines {BEGIN} and {END}")
-    lines = ["| setting | client | confluent-kafka | pykclient |", "| --- | --- | --- | --- |"]
-    lines += [f"| `{row.key}` | {' and '.join(row.clients)} | {row.theirs} | {row.ours} |" for row in rows()]
-    return "\n".join([before + BEGIN, *lines, END]) + after
+    found = [table for table in _TABLES if table[0] in text]
+    for begin, end, lines in found:
+        before, _, rest = text.partition(begin)
+        _, marker, after = rest.partition(end)
+        if not marker:
+            raise ValueError(f"there is no line {end}")
+        text = "\n".join([before + begin, *lines(), end]) + after
+    if not found:
+        raise ValueError(f"there is no line {BEGIN} or {BEGIN_ALL}")
+    return text
 
 
 def main(arguments: list[str]) -> int:
-    """Rewrite the file that is named; return the exit code."""
-    path = Path(arguments[0])
-    path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
+    """Rewrite the files that are named; return the exit code."""
+    for path in map(Path, arguments):
+        path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 
 

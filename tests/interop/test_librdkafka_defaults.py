@@ -16,7 +16,7 @@ from pykclient.config.producer_config import ProducerConfig
 
 ROOT = Path(__file__).parents[2]
 GENERATOR = runpy.run_path(str(ROOT / "tools" / "librdkafka_defaults.py"))
-PAGE = (ROOT / "docs" / "migrating.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "docs" / name for name in ("migrating.md", "from-confluent.md")]
 
 #: Settings whose defaults depend on how the library was built, or that it shows as functions.
 BUILT = {"builtin.features"}
@@ -54,8 +54,15 @@ def test_defaults_are_those_of_the_library() -> None:
             assert default in (expected, expected.split(",")[0]) or re.fullmatch(r"0x[0-9a-f]+", default), name
 
 
-def test_table_in_the_documentation_is_generated() -> None:
-    assert GENERATOR["page"](PAGE) == PAGE, "run `make docs`"
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_table_in_the_documentation_is_generated(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert GENERATOR["page"](text) == text, "run `make docs`"
+
+
+def test_table_of_properties_has_a_row_for_each() -> None:
+    text = PAGES[1].read_text(encoding="utf-8")
+    assert [name for name in SETTINGS if f"\n| `{name}` | " not in text] == []
 
 
 @pytest.mark.parametrize(
