@@ -1,7 +1,8 @@
 """Write the tables of librdkafka's settings into docs/migrating.md and docs/from-confluent.md.
 
-``python tools/librdkafka_defaults.py PAGE ...`` replaces what is between the two markers of a table: that of the defaults
-that differ between librdkafka and pykclient, or that of all properties and what ``pykclient.confluent`` does with each.
+``python tools/librdkafka_defaults.py PAGE ...`` replaces what is between the two markers of a table: that of the
+defaults that differ between librdkafka and pykclient, or that of all properties and what ``pykclient.confluent`` does
+with each.
 librdkafka's side is ``pykclient.config.librdkafka_settings``, pykclient's is the tables of its producer and consumer.
 """
 

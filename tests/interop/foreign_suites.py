@@ -140,7 +140,8 @@ FRAMEWORKS = {
         "confluent_kafka",
         ("tests/integration/share_consumer",),
         options=("-o", "asyncio_mode=auto"),
-        environment=(_SERVERS,),
+        environment=(_SERVERS, ("SR_URL", "{registry}")),
+        brokers=(("group.share.record.lock.duration.ms", 1_000),),
         stand_ins=_TRIVUP,
     ),
     "arroyo": _Framework(
@@ -155,12 +156,12 @@ FRAMEWORKS = {
         "quixstreams and its tests/requirements.txt",
         "confluent_kafka",
         (
-            "tests/test_quixstreams/test_app.py",
             "tests/test_quixstreams/test_internal_consumer",
             "tests/test_quixstreams/test_internal_producer.py",
             "tests/test_quixstreams/test_kafka",
             "tests/test_quixstreams/test_checkpointing.py",
         ),
+        options=("-o", "log_cli=false"),
         environment=(("QUIX_KAFKA", "{address}"),),
     ),
     "kombu": _Framework(
@@ -168,6 +169,7 @@ FRAMEWORKS = {
         "kombu confluent-kafka and its requirements/test.txt",
         "confluent_kafka",
         ("t/integration/test_kafka.py",),
+        options=("-E", "kafka"),
     ),
     "taskiq": _Framework(
         "github.com/taskiq-python/taskiq-aio-kafka",
@@ -361,10 +363,12 @@ def _run_framework(suite: _Framework, directory: Path, arguments: Sequence[str])
     command += ["--timeout", "120", *suite.options, *given]
     if not any(argument.startswith(suite.tests) for argument in given):
         command += suite.tests
-    from pykclient.testing import EmbeddedCluster
+    from pykclient.testing import EmbeddedCluster, EmbeddedSchemaRegistry
 
-    with EmbeddedCluster([0], port=0 if suite.environment else _PORT, config=dict(suite.brokers)) as cluster:
-        environment |= {name: value.format(address=cluster.bootstrap_servers) for name, value in suite.environment}
+    port = 0 if suite.environment else _PORT
+    with EmbeddedCluster([0], port=port, config=dict(suite.brokers)) as cluster, EmbeddedSchemaRegistry() as registry:
+        places = {"address": cluster.bootstrap_servers, "registry": registry.url}
+        environment |= {name: value.format_map(places) for name, value in suite.environment}
         return subprocess.run(command, cwd=directory / suite.folder, env=environment, check=False).returncode
 
 
