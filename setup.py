@@ -49,6 +49,9 @@ LINK_FLAGS = ["-Wl,-x"] if sys.platform == "darwin" else ["-Wl,-s"]
 
 def extensions() -> list[Extension]:
     left_out = [SOURCE / "pykclient" / name for name in os.environ.get("PYKCLIENT_BUILD_WITHOUT", "").split()]
+    for path in left_out:
+        if not any(path.glob("*.pyx")) and not path.with_suffix(".pyx").exists():
+            raise SystemExit(f"PYKCLIENT_BUILD_WITHOUT names {path}, which has no compiled module")
     found = []
     for path in sorted(SOURCE.rglob("*.pyx")):
         module = path.with_suffix("")

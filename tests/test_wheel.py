@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.twins import not_compiled_for_demo
+
 ROOT = Path(__file__).resolve().parents[1]
 BUILT_FROM = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "src")
 #: Modules that Cython has already translated are reused.
@@ -103,8 +105,8 @@ def modules(wheel: Path) -> set[str]:
     return {name for name in names if not name.endswith(".py") and ".dist-info/" not in name}
 
 
-#: What SMOKE never loads. Compiling it takes as long as all the rest of these tests.
-NOT_LOADED = "aio network/_byte_pump producer/partitioner/_columns record/_arrow record/_lines schema_registry"
+#: What neither the demo nor SMOKE loads. Compiling it takes as long as all the rest of these tests.
+NOT_LOADED = not_compiled_for_demo()
 
 
 def smoke(wheel: Path, directory: Path) -> str:
@@ -123,8 +125,8 @@ def compiled_modules(wheel: Path) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_wheel_has_compiled_modules_and_stubs(tmp_path: Path) -> None:
-    wheel = build_wheel(tmp_path, **SETTINGS["environment"], PYKCLIENT_BUILD_WITHOUT=NOT_LOADED)
-    left_out = tuple(f"pykclient/{name}" for name in NOT_LOADED.split())
+    wheel = build_wheel(tmp_path, **SETTINGS["environment"], PYKCLIENT_BUILD_WITHOUT=" ".join(NOT_LOADED))
+    left_out = tuple(f"pykclient/{name}" for name in NOT_LOADED)
     sources = {path.relative_to(ROOT / "src").with_suffix("").as_posix() for path in (ROOT / "src").rglob("*.pyx")}
     assert compiled_modules(wheel) == {name for name in sources if not name.startswith(left_out)}
     assert {Path(name).suffix for name in modules(wheel)} <= {".so", ".pyd", ".pyi", ".typed"}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +15,9 @@ import pytest
 
 from examples import flights as demo
 from examples.flights import DemoError, Flight, Tally
+from pykclient.implementation import NAME
 from tests.support.any_kafka import AnyKafka
+from tests.support.twins import ROOT, compiled_modules, not_compiled_for_demo
 
 COLUMNS = "year,carrier,tailnum,dep_delay,time_hour"
 
@@ -107,3 +113,26 @@ def test_the_whole_demo_fails_where_a_reader_dies(
     monkeypatch.setattr(demo, "write", write)
     assert demo.main(["--bootstrap-servers", any_kafka.bootstrap_servers, "--file", str(file)]) == 1
     assert "reader 1 ended with code -9" in capsys.readouterr().out
+
+
+def is_in(name: str, folders: Sequence[str]) -> bool:
+    return any(name == folder or name.startswith(f"{folder}/") for folder in folders)
+
+
+def test_each_entry_that_make_demo_does_not_compile_has_compiled_modules() -> None:
+    entries = not_compiled_for_demo()
+    assert [entry for entry in entries if not any(is_in(name, [entry]) for name in compiled_modules())] == []
+
+
+@pytest.mark.skipif(NAME != "c", reason="nothing compiled is in use")
+def test_processes_of_the_demo_load_the_compiled_modules_that_make_demo_compiles(file: Path) -> None:
+    command = [sys.executable, "-m", "examples.flights", "--file", str(file)]
+    environment = {**os.environ, "PYTHONVERBOSE": "1"}  # each process tells its imports
+    ended = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, errors="replace", timeout=90, check=False
+    )
+    assert ended.returncode == 0, ended.stdout
+    imported = re.findall(r"^import 'pykclient[.]([\w.]+)'", ended.stderr, re.MULTILINE)
+    loaded = compiled_modules() & {name.replace(".", "/") for name in imported}
+    assert loaded == {name for name in compiled_modules() if not is_in(name, not_compiled_for_demo())}
+    assert imported.count("_system_time") == 1 + demo.READERS, "one of the processes was not seen"

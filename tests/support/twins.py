@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +18,21 @@ from pykclient.implementation import NAME, python_form
 
 #: The modules imported anew for each implementation: all of ours that may keep references to the package's classes.
 _PREFIXES = ("pykclient", "tests.support.mock_", "tests.producer.harness")
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def compiled_modules() -> set[str]:
+    """Return the paths in the package of all compiled modules, such as ``record/_lines``."""
+    package = ROOT / "src" / "pykclient"
+    return {path.relative_to(package).with_suffix("").as_posix() for path in package.rglob("*.pyx")}
+
+
+def not_compiled_for_demo() -> list[str]:
+    """Return the folders and modules that ``make demo`` does not compile."""
+    (names,) = re.findall(r"^NOT_IN_DEMO := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    return str(names).split()
 
 
 def _is_ours(name: str) -> bool:
