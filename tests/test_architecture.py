@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "pykclient"
 GENERATED = SOURCE / "protocol" / "messages"
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if GENERATED not in path.parents)
+PACKAGES = sorted(path.parent for path in MODULES if path.name == "__init__.py")
 NAMES = [path.relative_to(SOURCE).as_posix() for path in MODULES]
 
 #: Lines of a module besides its docstrings, which may be as long as users need them to be.
@@ -160,6 +161,14 @@ def test_a_module_keeps_the_house_rules(path: Path) -> None:
     if name.startswith(PURE_PACKAGES) and name not in MAY_LOCK:
         assert not imports & {"threading", "queue", "asyncio", "multiprocessing"}
     assert not re.search(r"\b(TODO|FIXME|XXX|HACK)\b", text)
+
+
+@pytest.mark.parametrize("path", PACKAGES, ids=[path.relative_to(SOURCE).as_posix() for path in PACKAGES])
+def test_package_docstring_lists_modules_that_exist(path: Path) -> None:
+    listed = re.findall(r"^- (?:.|\n  )*", ast.get_docstring(tree(path / "__init__.py")) or "", re.MULTILINE)
+    named = {name for line in listed for name in re.findall(r"``(\w+)``", line)}
+    assert named, "the docstring says what is where"
+    assert {name for name in named if not (path / f"{name}.py").exists() and not (path / name).is_dir()} == set()
 
 
 @pytest.mark.parametrize("name", sorted(DECIDERS))

@@ -3,6 +3,13 @@
     from pykclient import KafkaConsumer, KafkaProducer
 
 Names are loaded on first use, so ``import pykclient`` alone takes about 10 ms.
+
+- ``producer``, ``consumer``, ``admin``: the three clients; ``aio``: the same clients on an event loop
+- ``confluent``, ``alias``: confluent-kafka's shape of the clients, and programs of other clients that run unchanged
+- ``spark``, ``schema_registry``, ``exporters``, ``cli``: PySpark, serializers by schemas, metrics, the command line
+- ``testing``: the embedded cluster and the simulation
+- ``network``, ``record``, ``protocol``, ``config``, ``metrics``: the layers below the clients, from the top down
+- ``types``, ``errors``, ``serialization``: the values, the errors and the serializers of applications
 """
 
 from __future__ import annotations

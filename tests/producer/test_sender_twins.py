@@ -223,7 +223,7 @@ def test_the_usual_batches_are_not_left_to_the_twin(twins: tuple[Twin, Twin], mo
         (accumulator, "drain_queue"),
         (accumulator.waiting, "file_queue"),
         (accumulator.register, "succeed"),
-        (accumulator.register, "_conclude"),
+        (accumulator.register, "conclude"),
     ):
         monkeypatch.setattr(type(part), name, lambda *_, name=name: left.append(name))
     send_to_all()

@@ -1,4 +1,12 @@
-"""The admin client. Names are loaded on first use."""
+"""The admin client. Names are loaded on first use.
+
+- ``admin``, ``descriptions``: the class with typed results, and these
+- ``kafka_admin_client``, ``kafka_topics``, ``kafka_cluster``, ``kafka_groups``: the class with kafka-python's methods
+- ``topics``, ``partitions``, ``configs``, ``cluster``, ``groups``, ``group_offsets``, ``access``, ``transactions``: the
+  operations of both, by subject
+- ``api``, ``admin_calls``: what an operation is made of, and its requests, lookups and retries
+- ``admin_base``: the threads that drive the calls; ``expect``: checks of arguments
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,12 @@
 
 The surface is aiokafka's: changing the import is nearly all that a program for aiokafka needs. Names are loaded on
 first use.
+
+- ``producer``, ``consumer``, ``share_consumer``, ``admin``: the public classes
+- ``threadless_producer``, ``threadless_consumer``: the clients below them, without threads
+- ``loop_driver``: sockets and waits of a client on an event loop
+- ``awaited_records``, ``batch_builder``, ``client_view``: results of sends, batches of an application, the cluster
+- ``aiokafka_arguments``, ``structs``, ``errors``, ``abc``, ``helpers``, ``coordinator``: aiokafka's arguments and names
 """
 
 from __future__ import annotations

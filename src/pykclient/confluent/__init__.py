@@ -2,6 +2,12 @@
 
 Names, arguments, configuration, defaults and errors are those of confluent-kafka 2.16; see docs/from-confluent.md.
 Names are loaded on first use.
+
+- ``producer``, ``consumer``, ``share_consumer``, ``admin``, ``aio``: the clients; ``client``: what they have in common
+- ``configuration``, ``statistics``, ``partitioners``: librdkafka's settings, statistics and partitioners
+- ``message``, ``topic_partition``, ``cluster_metadata``, ``admin_types``, ``model``: values
+- ``kafka_error``, ``error_codes``, ``error``: errors
+- ``serializing``, ``serialization``: clients that convert keys and values
 """
 
 from __future__ import annotations

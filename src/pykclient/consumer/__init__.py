@@ -1,4 +1,12 @@
-"""The consumer: subscriptions, groups and fetching."""
+"""The consumer: subscriptions, groups and fetching.
+
+- ``kafka_consumer``, ``consumer_face``, ``iteration``: the public class; ``classic_consumer`` is behind it
+- ``consumer_components``: the creation of all parts from a configuration
+- ``subscription_state``, ``fetch_state``: assigned partitions, their positions and their states
+- ``fetch_request_manager``, ``completed_fetch``, ``fetch_collector``, ``offsets_request_manager``: records and offsets
+- ``request_manager``, ``network_client_delegate``, ``application_driver``: who decides, who sends, who waits
+- ``coordinator``: groups; ``share``: share groups; ``partition_assignors``, ``sticky_assignor``: assignors
+"""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class StandingFetch:
     responses take dozens of objects and two hundred calls.
 
     ``build`` returns the request in a version. ``is_wanted()`` tells whether the same request would be created again.
-    In a wait, a poller that can does the same without Python code; see ``StandingRequests``. Thread: application.
+    In a wait, a poller that can does the same without Python code; see ``StandingRequest``. Thread: application.
     """
 
     __slots__ = ("_build", "_epoch_at", "_frame", "_handler", "_is_wanted", "_metrics", "_nothing_new")

@@ -1,4 +1,8 @@
-"""Metrics with Java's names and meaning: sensors record values, stats compute metrics, reporters are notified."""
+"""Metrics with Java's names and meaning: sensors record values, stats compute metrics, reporters are notified.
+
+- ``metrics``: the registry of a client; ``kafka_metric``: one metric
+- ``sensor``, ``stats``: recording values, and what is computed from them
+"""
 
 from pykclient.metrics.kafka_metric import KafkaMetric, MetricConfig, MetricName, RecordingLevel
 from pykclient.metrics.metrics import Metrics, MetricsContext, MetricsReporter

@@ -1,1 +1,10 @@
-"""Connections, frames, nodes and metadata; nothing specific to producing or consuming."""
+"""Connections, frames, nodes and metadata; nothing specific to producing or consuming.
+
+- ``network_client``, ``in_flight_requests``, ``client_request``: requests and responses, by node
+- ``cluster_connection_states``, ``api_versions``: the state of each node, and what it supports
+- ``metadata``, ``metadata_updater``, ``cluster``, ``host_resolver``: knowledge of the cluster, and bootstrapping
+- ``selector``, ``poller``, ``kafka_channel``, ``transport_layer``, ``channel_builders``: connections and sockets
+- ``frame_stream``, ``network_receive``, ``network_send``, ``byte_pump``: frames and bytes
+- ``authenticator``, ``tls``, ``proxy``: SASL, TLS and proxies
+- ``environment``: a client's source of time, randomness and threads
+"""

@@ -1,4 +1,13 @@
-"""The producer: batches records, and delivers those of a partition in order and once."""
+"""The producer: batches records, and delivers those of a partition in order and once.
+
+- ``kafka_producer``, ``producer_components``: the public class, and the creation of its parts
+- ``send``, ``record_arguments``, ``interceptors``, ``partitioner``: the way of a record to a batch
+- ``outbox``, ``record_accumulator``, ``producer_batch``, ``buffer_pool``, ``waiting_queues``: batches, and when
+  they are due
+- ``sender``, ``produce_messages``, ``produce_response``, ``batch_register``: requests, and what becomes of batches
+- ``sender_driver``, ``sender_thread``: the threads that run the sender
+- ``transactions``: producer ids and transactions; ``future``, ``columns``: results, and sends by columns
+"""
 
 from __future__ import annotations
 

@@ -1171,7 +1171,7 @@ def succeed_written(register, dict batches, topic, written):
         if manager is not None:
             note(<TxnPartitionState>entry, batch, base_offset)
         if batch.produce_future.listeners:
-            register._conclude(found, returned.append)
+            register.conclude(found, returned.append)
             continue
         if batch._builder.memory is not None:
             returned.append(batch._builder.memory)

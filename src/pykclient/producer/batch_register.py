@@ -245,7 +245,7 @@ class BatchRegister:
         is_first = batch.decide(SUCCEEDED, base_offset, log_append_time_ms)
         if self.id_manager is not None:
             self.id_manager.handle_completed_batch(batch, base_offset)
-        self._conclude(batch, self.returned.append)
+        self.conclude(batch, self.returned.append)
         return is_first
 
     def fail(
@@ -324,11 +324,12 @@ class BatchRegister:
         for batch in given_up:
             self.conclude(batch)
 
-    def conclude(self, batch: ProducerBatch) -> None:
-        """Publish the decided result of a batch, and free its memory unless the network client may still read it."""
-        self._conclude(batch, self._pool.deallocate)
+    def conclude(self, batch: ProducerBatch, deallocate: Callable[[Loan], object] | None = None) -> None:
+        """Publish the decided result of a batch, and free its memory unless the network client may still read it.
 
-    def _conclude(self, batch: ProducerBatch, deallocate: Callable[[Loan], object]) -> None:
+        ``deallocate`` takes the memory; by default the pool does, at once.
+        """
+        deallocate = deallocate or self._pool.deallocate
         is_held = batch.state in _HELD
         if is_held:
             borrowed: Loan | None = batch.borrowed

@@ -732,6 +732,8 @@ class CompletesBatches(Protocol):
 
     def succeed(self, batch: Any, base_offset: int, log_append_time_ms: int) -> bool: ...
 
+    def conclude(self, batch: Any, deallocate: Callable[[Loan], object] | None = None) -> None: ...
+
 
 def file_queues(waiting: FilesQueues, queues: dict[Any, None], snapshot: MetadataSnapshot) -> None:
     """Update ``queues``, which have changed, in ``waiting``."""

@@ -4,6 +4,12 @@
     from pykclient.schema_registry.avro import AvroDeserializer, AvroSerializer
 
 The names are confluent-kafka's. See docs/schemas.md. Names are loaded when they are first used.
+
+- ``schema_registry_client``, ``rest``, ``schemas``: the clients, their HTTP, and the values of the REST API
+- ``serde``, ``wire``, ``rules``: what serializers of all formats have in common
+- ``avro``, ``json_schema``, ``protobuf``, ``models``: the serializers of each format, and those of models
+- ``avro_types``, ``avro_nodes``, ``avro_decoder``, ``columns``: Avro into columns
+- ``compatibility``: whether one schema reads data of another
 """
 
 from __future__ import annotations

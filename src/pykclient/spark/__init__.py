@@ -7,6 +7,12 @@
 
 Options and columns are those of Spark's own source, format ``kafka``. Names are loaded on first use, because each of
 Spark's Python workers imports this package, and none needs all of it.
+
+- ``data_source``: the class that Spark loads; ``options``, ``subscription``, ``offsets``, ``filters``: the request
+- ``batch_reader``, ``stream_reader``, ``ranges``, ``offset_reader``: the driver's side of reading
+- ``range_reader``, ``consumer_pool``, ``schema``, ``formats``: a task's side of reading
+- ``writer``, ``write_task``, ``producers``, ``arrow_write``, ``deliveries``: writing
+- ``transactional_writer``, ``transactional_task``, ``transactions``, ``sink_driver``: writing exactly once
 """
 
 from __future__ import annotations

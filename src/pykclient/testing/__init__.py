@@ -7,6 +7,14 @@
 
 See docs/testing.md. Names are loaded when they are first used, as pytest finds its plugin in this package
 and loads it in every session.
+
+- ``embedded_cluster``, ``plugin``, ``faults``, ``history``: the public class, fixtures, faults, requests
+- ``cluster``, ``broker``, ``config``, ``event_loop``, ``memory_network``: brokers, and what they run on
+- ``server``, ``handlers``: connections, and the function that serves each API
+- ``controller``, ``coordination``, ``replica``, ``log``: topics, elections, replication and storage
+- ``group``, ``share``, ``transaction``: coordinators of groups, share groups and transactions
+- ``simulation``: clients and brokers on virtual time
+- ``schema_registry``, ``certificates``, ``telemetry``: a registry, certificates, and what receives clients' metrics
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Partitioners, and the values of the ``partitioner.class`` setting that select them."""
+"""Partitioners, and the values of the ``partitioner.class`` setting that select them.
+
+- ``partitioners``: the classes and their names
+- ``hashing``: murmur2 of keys, one at a time and by columns
+"""
 
 from __future__ import annotations
 

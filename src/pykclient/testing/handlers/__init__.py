@@ -2,6 +2,11 @@
 
 ``serves`` registers the function that handles an API, with the versions that it serves. The function answers the
 request, now or later; a BrokerError that it raises becomes the response.
+
+- ``cluster_metadata``, ``configs``, ``topics``, ``security``: the cluster and its administration
+- ``records``, ``transactions``: producing, fetching and transactions
+- ``groups``, ``group_offsets``, ``share_groups``, ``share_group_state``: groups and share groups
+- ``brokers``: requests among brokers
 """
 
 from __future__ import annotations

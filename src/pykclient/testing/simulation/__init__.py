@@ -1,6 +1,9 @@
 """Clusters and clients in one thread on virtual time; a seed makes every run repeatable.
 
 Needs ``greenlet`` (``pip install pykclient[simulation]``). See ``Simulation``, and ``checks`` for the invariants.
+
+- ``simulation``: a cluster and its clients; ``checks``: the invariants
+- ``hub``, ``environment``: whose turn it is, and the surroundings of a client
 """
 
 from __future__ import annotations
