@@ -128,10 +128,6 @@ class Timer:
             now_ms = self._clock.now_ms()
         self.now_ms = max(self.now_ms, now_ms)
 
-    def update_and_reset(self, timeout_ms: int) -> None:
-        self.update()
-        self.reset(timeout_ms)
-
     @property
     def elapsed_ms(self) -> int:
         return self.now_ms - self._start_ms

@@ -87,7 +87,9 @@ def test_topics_are_created_described_and_deleted(admin: AdminClient) -> None:
     resource = ConfigResource("topic", "t")
     assert _done(admin.describe_configs([resource]))["retention.ms"].value == "5000"
     change = ConfigEntry("retention.ms", "7000", incremental_operation=AlterConfigOpType.SET)
-    _done(admin.incremental_alter_configs([ConfigResource("topic", "t", incremental_configs=[change])]))
+    changed = ConfigResource("topic", "t")
+    changed.add_incremental_config(change)
+    _done(admin.incremental_alter_configs([changed]))
     assert _done(admin.describe_configs([resource]))["retention.ms"].value == "7000"
     _done(admin.delete_topics(["t"]))
     with pytest.raises(KafkaException) as raised:

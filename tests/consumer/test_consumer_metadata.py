@@ -51,7 +51,7 @@ def test_manual_assignment() -> None:
 def test_pattern_asks_for_all_and_keeps_what_matches() -> None:
     subscriptions, metadata = make()
     subscriptions.subscribe_pattern(re.compile("[_a].*"))
-    assert metadata.new_metadata_request_builder().is_all_topics
+    assert metadata.new_metadata_request_builder().request.topics is None
     response = metadata_response({"a1": 1, "b1": 1, "__consumer_offsets": 1})
     for topic in response.topics:
         topic.is_internal = topic.name == "__consumer_offsets"

@@ -78,7 +78,6 @@ def test_a_node_that_never_was_connected() -> None:
     states = make()
     assert states.can_connect("0", 0)
     assert not states.is_disconnected("0")
-    assert not states.is_blacked_out("0", 0)
     assert states.connection_delay_ms("0", 0) == states.poll_delay_ms("0", 0) == 0
     states.throttle("0", 100)
     assert states.throttle_delay_ms("0", 0) == 0
@@ -97,7 +96,7 @@ def test_setup_timeouts_grow_and_are_reset() -> None:
         assert states.nodes_with_connection_setup_timeout(now_ms + timeout_ms) == []
         assert states.nodes_with_connection_setup_timeout(now_ms + timeout_ms + 1) == ["0"]
         states.disconnected("0", now_ms)
-        assert states.is_blacked_out("0", now_ms)
+        assert not states.can_connect("0", now_ms)
         now_ms += 2_000
     for attempt, timeout_ms in enumerate(timeouts):
         assert min(80 * 2**attempt, 640) - 1 <= timeout_ms <= min(120 * 2**attempt, 800)

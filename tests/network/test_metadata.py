@@ -217,7 +217,7 @@ def test_partial_and_full_requests() -> None:
     full = metadata.new_metadata_request_and_version(0)
     assert not full.is_partial_update
     assert isinstance(full.request_builder, MetadataRequestBuilder)
-    assert full.request_builder.is_all_topics
+    assert full.request_builder.request.topics is None
     metadata.update(full.request_version, response(), False, 0)
     metadata.request_update_for_new_topics()
     assert not metadata.new_metadata_request_and_version(EXPIRE_MS).is_partial_update  # too old for a partial update

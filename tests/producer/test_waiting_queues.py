@@ -96,7 +96,7 @@ def _walk(h: Harness) -> tuple[set[int], int]:
         if batches and batches[0].topic_partition not in h.accumulator.waiting.muted:
             first = batches[0]
             linger_ms = 0 if len(batches) > 1 or first.is_full else LINGER_MS
-            wait_ms = max(linger_ms, first.retry_backoff_ms) - first.waited_time_ms(now_ms)
+            wait_ms = max(linger_ms, first.retry_backoff_ms) - (now_ms - first.last_attempt_ms)
             waits_ms[partition // 2].append(max(wait_ms, 0))
     shortest = {node: min(waits) for node, waits in waits_ms.items() if waits}
     due = {node for node, wait_ms in shortest.items() if not wait_ms}

@@ -119,8 +119,6 @@ def test_the_estimate_follows_the_ratio() -> None:
     builder.set_estimated_compression_ratio(0.1)
     assert builder.estimated_size_in_bytes == 61 + int(uncompressed * (0.1 * 1.05))
     assert builder.has_room_for(0, None, bytes(800))
-    assert builder.has_room_for_size(800)
-    assert not builder.has_room_for_size(900)
     builder.close()
     assert builder.estimated_size_in_bytes == len(builder.build())
     assert builder.compression_ratio == pytest.approx((len(builder.build()) - 61) / uncompressed)

@@ -295,15 +295,6 @@ class AdminComponents:
             self._are_plugins_closed = True
             self.metrics.close()
 
-    def node_versions(self) -> dict[int, Any]:
-        """Return the API versions of the brokers that are connected now, by broker id."""
-        found = {}
-        for node in self.metadata.fetch().nodes:
-            versions = self.api_versions.get(node.id_string)
-            if versions is not None:
-                found[node.id] = versions
-        return found
-
 
 T = TypeVar("T")
 #: The longest wait of ``close`` for another thread that drives the network.

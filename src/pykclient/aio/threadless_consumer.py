@@ -568,12 +568,6 @@ class ThreadlessConsumer(StepsRunner):
         reason = None if coordinator is None else coordinator.last_error
         return self._client.connection_report() or str(reason or "no answer came")
 
-    def check_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Raise IllegalStateError if one of ``partitions`` is not assigned."""
-        missing = [tp for tp in partitions if not self._subscriptions.is_assigned(tp)]
-        if missing:
-            raise IllegalStateError(f"Partitions {set(missing)} are not assigned")
-
 
 def _call(function: Callable[[], None]) -> Steps[None]:
     """Return steps that call a function."""

@@ -120,10 +120,6 @@ class Sensor:
         for parent in self.parents:
             parent._check_parents(seen)
 
-    def should_record(self) -> bool:
-        """Return whether ``metrics.recording.level`` includes this sensor."""
-        return self._should_record
-
     def record(self, value: float = 1.0, now_ms: int | None = None) -> None:
         """Record a value. Passing ``now_ms`` saves reading the clock."""
         if not self._should_record:
@@ -240,9 +236,6 @@ class Sensor:
         for metric in metrics:
             if self._registry.metric(metric.metric_name) is metric:
                 self._registry.remove_metric(metric.metric_name)
-
-    def has_metrics(self) -> bool:
-        return bool(self._metrics)
 
     @property
     def metrics(self) -> list[KafkaMetric]:

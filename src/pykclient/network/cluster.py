@@ -33,7 +33,6 @@ class Cluster:
         "_available_partitions_by_topic",
         "_nodes_by_id",
         "_partitions",
-        "_partitions_by_node",
         "_partitions_by_topic",
         "_topic_ids",
         "_topic_names",
@@ -72,19 +71,15 @@ class Cluster:
 
         by_partition: dict[TopicPartition, PartitionInfo] = {}
         by_topic: dict[str, list[PartitionInfo]] = {}
-        by_node: dict[int, list[PartitionInfo]] = {node.id: [] for node in self.nodes}
         for info in partitions:
             by_partition[TopicPartition(info.topic, info.partition)] = info
             by_topic.setdefault(info.topic, []).append(info)
-            if info.leader is not None:
-                by_node[info.leader.id].append(info)
         self._partitions = by_partition
         self._partitions_by_topic = {topic: tuple(infos) for topic, infos in by_topic.items()}
         self._available_partitions_by_topic = {
             topic: tuple(info for info in infos if info.leader is not None)
             for topic, infos in self._partitions_by_topic.items()
         }
-        self._partitions_by_node = {node_id: tuple(infos) for node_id, infos in by_node.items()}
 
     @classmethod
     def empty(cls) -> Cluster:
@@ -96,19 +91,6 @@ class Cluster:
         """Return a cluster with the configured addresses as nodes -1, -2, ..., whose real ids are not known yet."""
         nodes = [Node(-1 - index, host, port) for index, (host, port) in enumerate(addresses)]
         return cls(None, nodes, is_bootstrap_configured=True)
-
-    def with_partitions(self, partitions: Mapping[TopicPartition, PartitionInfo]) -> Cluster:
-        """Return a copy with ``partitions`` added or replaced."""
-        return Cluster(
-            self.cluster_resource.cluster_id,
-            self.nodes,
-            {**self._partitions, **partitions}.values(),
-            self.unauthorized_topics,
-            self.invalid_topics,
-            self.internal_topics,
-            self.controller,
-            self._topic_ids,
-        )
 
     @property
     def topics(self) -> AbstractSet[str]:
@@ -149,10 +131,6 @@ class Cluster:
     def available_partitions_for_topic(self, topic: str) -> tuple[PartitionInfo, ...]:
         """Return the partitions of ``topic`` that have a leader."""
         return self._available_partitions_by_topic.get(topic, _NO_PARTITIONS)
-
-    def partitions_for_node(self, node_id: int) -> tuple[PartitionInfo, ...]:
-        """Return the partitions that node ``node_id`` leads."""
-        return self._partitions_by_node.get(node_id, _NO_PARTITIONS)
 
     def topic_id(self, topic: str) -> uuid.UUID:
         """Return the topic's id (KIP-516), or the zero id if it is unknown."""

@@ -156,11 +156,6 @@ class ClusterConnectionStates:
         waited_ms = now_ms - node.last_connect_attempt_ms
         return node.state in _DISCONNECTED_STATES and waited_ms >= node.reconnect_backoff_ms
 
-    def is_blacked_out(self, id: str, now_ms: int) -> bool:
-        """Return True if there is no connection and the backoff has not passed."""
-        node = self._nodes.get(id)
-        return node is not None and node.state in _DISCONNECTED_STATES and not self.can_connect(id, now_ms)
-
     def connection_delay_ms(self, id: str, now_ms: int) -> int:
         """Return how many milliseconds to wait before the next attempt to connect.
 

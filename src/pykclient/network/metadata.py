@@ -59,10 +59,6 @@ class MetadataRequestBuilder(RequestBuilder):
         return cls(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
 
     @property
-    def is_all_topics(self) -> bool:
-        return self.request.topics is None
-
-    @property
     def topics(self) -> list[str]:
         """The names asked for; empty when all are."""
         return [topic.name for topic in self.request.topics or () if topic.name is not None]
@@ -101,9 +97,6 @@ class PartitionMetadata(NamedTuple):
     @property
     def partition(self) -> int:
         return self.topic_partition.partition
-
-    def without_leader_epoch(self) -> PartitionMetadata:
-        return self if self.leader_epoch is None else self._replace(leader_epoch=None)
 
 
 def to_partition_info(metadata: PartitionMetadata, nodes: Mapping[int, Node]) -> PartitionInfo:

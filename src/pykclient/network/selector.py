@@ -275,10 +275,6 @@ class Selector:
     def channels(self) -> list[KafkaChannel]:
         return list(self._channels.values())
 
-    def lowest_priority_channel(self) -> KafkaChannel | None:
-        """Return the channel to close if there are too many: the one that has been idle longest (KIP-612)."""
-        return least_recently_used(self._channels.values())
-
     # --- muting ----------------------------------------------------------------------------------------------------
 
     def mute(self, id: str) -> None:

@@ -123,10 +123,6 @@ class ProducerBatch(BatchState):
     def has_sequence(self) -> bool:
         return self.base_sequence != NO_SEQUENCE
 
-    def waited_time_ms(self, now_ms: int) -> int:
-        """Return the time since the batch was created, or since it was requeued for a retry."""
-        return max(0, now_ms - self.last_attempt_ms)
-
     def reenqueued(self, now_ms: int, retry_backoff_ms: int) -> None:
         """Record that the batch is requeued, to be sent after ``retry_backoff_ms`` at the earliest."""
         self.attempts += 1

@@ -104,14 +104,6 @@ class MemoryRecords:
             raise CorruptRecordError(f"a batch of unknown format {magic}")
         return size + LOG_OVERHEAD
 
-    def first_batch_size(self) -> int | None:
-        """Return the declared size in bytes of the first batch, even if it is cut off; None without enough of a header.
-
-        Raises:
-            CorruptRecordError: as ``batches``.
-        """
-        return self.batch_size_at(0) if len(self.buffer) >= HEADER_SIZE_UP_TO_MAGIC else None
-
     @property
     def valid_bytes(self) -> int:
         """The total size of the complete batches."""
@@ -119,15 +111,6 @@ class MemoryRecords:
 
     def first_batch(self) -> AnyRecordBatch | None:
         return next(self.batches(), None)
-
-    def last_batch(self) -> AnyRecordBatch | None:
-        last = None
-        for last in self.batches():  # noqa: B007
-            pass
-        return last
-
-    def has_matching_magic(self, magic: int) -> bool:
-        return all(batch.magic == magic for batch in self.batches())
 
     def records(self, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
         """Yield the records of all batches."""

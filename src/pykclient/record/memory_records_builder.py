@@ -501,11 +501,6 @@ class MemoryRecordsBuilder(AppendState):
         return self._header_size + self._uncompressed_size
 
     @property
-    def max_allowed_bytes(self) -> int:
-        """The limit of the records' bytes: the write limit without the header."""
-        return self._room
-
-    @property
     def is_full(self) -> bool:
         """True if no more records fit. A batch without records is never full."""
         return self._append_closed or (
@@ -526,10 +521,6 @@ class MemoryRecordsBuilder(AppendState):
             offset_delta = 0 if self._last_offset is None else self._last_offset + 1 - self.base_offset
             size = record_size(offset_delta, timestamp_ms - base_timestamp, key, value, headers)
         return self.write_limit >= self._estimated_bytes_written() + size
-
-    def has_room_for_size(self, estimated_records_size: int) -> bool:
-        """Return whether this many bytes of records fit."""
-        return not self.is_full and self.write_limit >= self._estimated_bytes_written() + estimated_records_size
 
     # --- closing
 

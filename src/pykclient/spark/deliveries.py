@@ -82,11 +82,6 @@ class Deliveries:
             self.look()
 
     @property
-    def first_error(self) -> Exception | None:
-        """The first error that was found; None if there was none so far."""
-        return self._first_error
-
-    @property
     def pending(self) -> int:
         """The number of futures that are not known to be complete."""
         return len(self._futures)

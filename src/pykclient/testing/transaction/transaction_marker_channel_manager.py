@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -111,11 +111,6 @@ class TransactionMarkerChannelManager(InterBrokerSendThread):
         self._states = states
         self._queues: dict[Node, list[_Marker]] = {}
         self._pending: dict[str, PendingCompleteTxn] = {}
-
-    @property
-    def pending_transactions(self) -> Collection[str]:
-        """The transactional ids whose markers are not all written."""
-        return self._pending.keys()
 
     def shutdown(self) -> None:
         super().shutdown()
