@@ -356,30 +356,3 @@ class TestCommitting:
         rebalance.advance()
         assert rebalance.told == [("revoked", [TP0])]
         assert rebalance.step is READY
-
-    def test_a_failure_that_may_pass(self) -> None:
-        rebalance = self.member()
-        rebalance.advance()
-        answer(self.commits(rebalance), commit({TP0: LOAD_IN_PROGRESS}))
-        assert rebalance.waits_ms() == 100
-        rebalance.clock.advance(100)
-        answer(self.commits(rebalance), commit({TP0: 0}))
-        rebalance.poll()
-        assert rebalance.step is PREPARING
-
-    def test_a_failure_that_does_not_pass(self, caplog: pytest.LogCaptureFixture) -> None:
-        rebalance = self.member()
-        rebalance.advance()
-        answer(self.commits(rebalance), commit({TP0: 12}))
-        rebalance.poll()
-        assert rebalance.step is PREPARING
-        assert "Joining without a commit, which failed" in caplog.text
-
-    def test_no_answer(self, caplog: pytest.LogCaptureFixture) -> None:
-        rebalance = self.member()
-        rebalance.advance()
-        self.commits(rebalance)
-        rebalance.clock.advance(REBALANCE_MS)
-        rebalance.poll()
-        assert rebalance.step is PREPARING
-        assert "took longer than max.poll.interval.ms" in caplog.text

@@ -536,7 +536,7 @@ class TestAutoCommitBeforeRejoining:
         for _ in range(5):
             group.coordinator.poll(group.timer(0))
             group.clock.advance(1_200)
-        assert "Joining without a commit" in caplog.text
+        assert "Giving up partitions without a commit" in caplog.text
 
     def test_a_wakeup_while_it_is_awaited(self) -> None:
         group = self.member()

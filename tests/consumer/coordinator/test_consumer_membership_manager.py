@@ -297,31 +297,6 @@ def test_a_commit_with_an_old_epoch_is_repeated_before_partitions_are_revoked() 
     assert member.told[1:] == [("revoked", [TP0]), ("assigned", [])]
 
 
-def test_a_commit_that_fails_for_good_does_not_keep_partitions(caplog: pytest.LogCaptureFixture) -> None:
-    member = Member(auto_commit_interval_ms=100_000)
-    member.join(TP0)
-    member.group.seek(TP0, 5)
-    member.assign()
-    member.poll()
-    member.client.respond(commit({TP0: GROUP_AUTHORIZATION_FAILED}), lambda body: not is_beat(body))
-    member.poll()
-    assert member.told[1:] == [("revoked", [TP0]), ("assigned", [])]
-    assert "without a commit, which failed" in caplog.text
-
-
-def test_a_commit_that_takes_too_long_does_not_keep_partitions(caplog: pytest.LogCaptureFixture) -> None:
-    member = Member(auto_commit_interval_ms=1_000_000)
-    member.join(TP0)
-    member.group.seek(TP0, 5)
-    member.assign()
-    member.poll()
-    for _ in range(7):
-        member.clock.advance(10_000)
-        member.poll()
-    assert member.told[1:] == [("revoked", [TP0]), ("assigned", [])]
-    assert "longer than max.poll.interval.ms" in caplog.text
-
-
 def test_topics_without_a_name_wait_for_metadata() -> None:
     member = Member(partitions={TOPIC: 2})
     member.joining()

@@ -52,7 +52,7 @@ from pykclient.network.failures import group_denied
 if TYPE_CHECKING:
     from pykclient.clock import Clock
     from pykclient.consumer.application_driver import Steps
-    from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager
+    from pykclient.consumer.coordinator.commit_request_manager import CommitBeforeRevoke, CommitRequestManager
     from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
     from pykclient.consumer.coordinator.group_member import MemberContext
     from pykclient.consumer.coordinator.group_membership import GroupMembership
@@ -178,9 +178,8 @@ class ClassicMembershipManager:
         self._step = RESTING
         self._failure: Exception | None = None  # for the application
         self._fresh_after: int | None = None  # the version of the metadata that a newer one is awaited for
-        self._deadline_ms = FOREVER_MS  # of COMMITTING, ELECTED and JOINED
-        self._commit: RequestFuture[None] | None = None
-        self._next_commit_ms = 0
+        self._deadline_ms = FOREVER_MS  # of ELECTED and JOINED
+        self._commit: CommitBeforeRevoke | None = None
         self._must_revoke = False
         self._offered: Sequence[tuple[str, bytes]] = ()
         self._failures = 0
@@ -248,16 +247,10 @@ class ClassicMembershipManager:
             self._rebalance = _Rebalance(now_ms, reason, frozenset(self._protocol.owned))
         # Taken first, so that an application callback that raises is not called again by the next poll().
         self._must_revoke = self._must_revoke or self._membership.take_join_prepare()
-        if self._must_revoke and self._commits.auto_commit_enabled:
-            # No more records are returned from here on: they would be after the committed position.
+        self._commit = self._commits.commit_before_revoke(now_ms) if self._must_revoke else None
+        if self._commit is not None:
             self._protocol.suspend()
-            self._commit = None
-            # The member must join within the rebalance timeout, whatever becomes of the commit.
-            self._deadline_ms = now_ms + self._config.rebalance_timeout_ms
-            self._next_commit_ms = now_ms
-            self._move(COMMITTING)
-        else:
-            self._move(PREPARING)
+        self._move(PREPARING if self._commit is None else COMMITTING)
 
     def stop(self) -> None:
         """End the rebalance, as the application leaves the group."""
@@ -342,8 +335,12 @@ class ClassicMembershipManager:
     def poll(self, now_ms: int) -> PollResult:
         """Return the request that is due."""
         current = self._step
-        if current is COMMITTING:
-            return self._await_commit(now_ms)
+        if current is COMMITTING and self._commit is not None:
+            wait_ms = self._commit.poll(now_ms)
+            if self._commit.is_done:
+                self._commit = None
+                self._move(PREPARING)
+            return PollResult(wait_ms)
         if current is READY:
             return self._join(now_ms)
         if current is ELECTED or current is JOINED:
@@ -355,33 +352,6 @@ class ClassicMembershipManager:
         if self.is_joining:
             self._coordinator.mark_unknown("the connection was closed", is_disconnected=True)
             self._attempt_failed(DisconnectError("an exception interrupted the call that was using the connection"))
-
-    def _await_commit(self, now_ms: int) -> PollResult:
-        """Commit before joining, and go on when that is done, has failed for good, or takes too long."""
-        commit = self._commit
-        if commit is None:
-            if now_ms < self._next_commit_ms:
-                return PollResult(self._next_commit_ms - now_ms)
-            try:
-                self._commit = self._commits.auto_commit_async()
-            except KafkaError as error:
-                self._failure = error
-                self._move(RESTING)
-                return NOTHING
-            return PollResult(0)
-        if now_ms >= self._deadline_ms:
-            self._log.error("Joining without a commit, which took longer than max.poll.interval.ms")
-        elif not commit.is_done:
-            return PollResult(self._deadline_ms - now_ms)
-        elif commit.failed and commit.is_retriable:
-            self._commit = None
-            self._next_commit_ms = now_ms + self._config.retry_backoff_ms
-            return PollResult(self._config.retry_backoff_ms)
-        elif commit.failed:
-            self._log.error("Joining without a commit, which failed: %s", commit.exception)
-        self._commit = None
-        self._move(PREPARING)
-        return PollResult(0)
 
     def _join(self, now_ms: int) -> PollResult:
         if self._membership.needs_join_prepare:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.coordinator.membership import GroupRebalanceConfig, Membership
     from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.consumer.values import ConsumerInterceptors
-    from pykclient.log_context import LogContext
+    from pykclient.log_context import LogContext, PrefixLogger
     from pykclient.network.client_request import ClientRequest, ClientResponse
     from pykclient.network.network_receive import Frame
 
@@ -90,6 +90,60 @@ class _Commit(TimedOperation[None]):
         self.next_ms = 0  # the earliest time of the next attempt
         self.refused: Exception | None = None  # while newer metadata must show whether partitions exist
         self.intercepted = self.told = False  # an event that an exception made come twice is skipped
+
+
+class CommitBeforeRevoke:
+    """The automatic commit before partitions are given up, of either group protocol. Thread: application.
+
+    It is repeated while its errors may pass. The member gives up its partitions in any case once the rebalance timeout
+    is over, because the coordinator gives them to others then. It also does so at once if the commit fails for good or
+    the member is fenced; then the next poll raises FencedInstanceIdError. Java's classic consumer raises that error
+    first and keeps the partitions, its consumer of KIP-848 does as this one.
+    """
+
+    __slots__ = ("_backoff_ms", "_commits", "_deadline_ms", "_future", "_is_over", "_log", "_next_ms")
+
+    def __init__(
+        self, commits: CommitRequestManager, config: GroupRebalanceConfig, log: PrefixLogger, now_ms: int
+    ) -> None:
+        self._commits = commits
+        self._log = log
+        self._next_ms = now_ms
+        self._deadline_ms = now_ms + config.rebalance_timeout_ms
+        self._backoff_ms = config.retry_backoff_ms
+        self._future: RequestFuture[None] | None = None
+        self._is_over = False
+
+    @property
+    def is_done(self) -> bool:
+        """True if the offsets are committed, or the member goes on without that."""
+        return self._is_over or (self._future is not None and self._future.succeeded)
+
+    def poll(self, now_ms: int) -> int:
+        """Send the commit when that is due; return in how many milliseconds to poll again."""
+        if self.is_done:
+            return 0
+        if now_ms >= self._deadline_ms:
+            return self._go_on("took longer than max.poll.interval.ms")
+        if self._future is None and now_ms >= self._next_ms:
+            try:
+                self._future = self._commits.auto_commit_async()
+            except KafkaError as error:
+                return self._go_on(f"failed: {error}")
+            return 0
+        if self._future is not None and self._future.failed:
+            if not self._future.is_retriable:
+                return self._go_on(f"failed: {self._future.exception}")
+            self._future = None
+            self._next_ms = now_ms + self._backoff_ms
+        if self._future is None:
+            return self._next_ms - now_ms
+        return self._deadline_ms - now_ms
+
+    def _go_on(self, why: str) -> int:
+        self._log.error("Giving up partitions without a commit, which %s", why)
+        self._is_over = True
+        return 0
 
 
 class CommitRequestManager:
@@ -223,6 +277,15 @@ class CommitRequestManager:
         """
         self.raise_if_fenced()
         return self._add(self.consumed(), None).future
+
+    def commit_before_revoke(self, now_ms: int) -> CommitBeforeRevoke | None:
+        """Begin to commit the consumed offsets before partitions are given up; None without automatic commits.
+
+        The caller returns no more records of these partitions: they would be after the committed position.
+        """
+        if not self.auto_commit_enabled:
+            return None
+        return CommitBeforeRevoke(self, self._config, self._log, now_ms)
 
     def consumed(self) -> Offsets:
         """Return the offsets to commit automatically, without those of deleted topics."""

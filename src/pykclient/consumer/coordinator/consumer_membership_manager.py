@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pykclient.clock import FOREVER_MS
 from pykclient.consumer.application_driver import ApplicationEvents
 from pykclient.consumer.consumer_metadata import PatternSubscription
 from pykclient.consumer.coordinator.consumer_heartbeat_request_manager import ConsumerHeartbeatRequestManager
@@ -25,14 +24,13 @@ from pykclient.consumer.coordinator.coordinator_request_manager import UsualAnsw
 from pykclient.consumer.coordinator.group_member import moved, names
 from pykclient.consumer.coordinator.membership import raise_first
 from pykclient.consumer.request_manager import NOTHING, PollResult
-from pykclient.errors import KafkaError
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.consumer.application_driver import Steps
-    from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager
+    from pykclient.consumer.coordinator.commit_request_manager import CommitBeforeRevoke, CommitRequestManager
     from pykclient.consumer.coordinator.consumer_membership import ConsumerMembership
     from pykclient.consumer.coordinator.group_member import MemberContext
     from pykclient.consumer.request_manager import RequestFuture
@@ -46,13 +44,10 @@ class _Reconciliation:
         "added",
         "assignment",
         "commit",
-        "deadline_ms",
         "failures",
         "incarnation",
         "is_assigned",
-        "is_committed",
         "is_revoked",
-        "next_commit_ms",
         "partitions",
         "revoked",
     )
@@ -69,17 +64,14 @@ class _Reconciliation:
         self.partitions = partitions
         self.revoked = sorted(owned.difference(partitions))
         self.added = [tp for tp in partitions if tp not in owned]
-        self.commit: RequestFuture[None] | None = None
-        self.is_committed = True  # or there is nothing to commit, or it has failed
+        self.commit: CommitBeforeRevoke | None = None  # None: there is nothing to commit
         self.is_revoked = self.is_assigned = False  # steps that are not taken again after an interruption
-        self.next_commit_ms = 0
-        self.deadline_ms = FOREVER_MS
         self.failures: list[Exception | None] = []
 
     @property
     def is_ready(self) -> bool:
         """True if the application can give up and take over partitions, because nothing is left to commit."""
-        return self.is_committed or (self.commit is not None and self.commit.succeeded)
+        return self.commit is None or self.commit.is_done
 
 
 class _Unresolved(NamedTuple):
@@ -266,12 +258,8 @@ class ConsumerMembershipManager:
             names(current.revoked),
         )
         if current.revoked:
-            # No more records are returned from here on: they would be after the committed position.
             self._subscriptions.mark_pending_revocation(current.revoked)
-            if self._commits.auto_commit_enabled:
-                current.is_committed = False
-                current.next_commit_ms = now_ms
-                current.deadline_ms = now_ms + self._config.rebalance_timeout_ms
+            current.commit = self._commits.commit_before_revoke(now_ms)
 
     def _resolve(self, target: LocalAssignment) -> dict[UUID, str]:
         """Return the names of the target's topics, as far as they are known."""
@@ -284,36 +272,18 @@ class ConsumerMembershipManager:
         return resolved
 
     def poll(self, now_ms: int) -> PollResult:
-        """Commit before partitions are revoked; continue when that succeeds, fails for good, or takes too long."""
+        """Commit before partitions are revoked, or look for the names of topics."""
         current = self._reconciliation
-        if current is None or current.is_committed:
+        if current is None or current.commit is None:
             unresolved = self._unresolved
             if unresolved is None or unresolved.version == self._metadata.update_version:
                 return NOTHING
             # After that time only a poll of the application goes on, and this must not end other waits.
             return PollResult(unresolved.retry_ms - now_ms) if now_ms < unresolved.retry_ms else NOTHING
-        commit = current.commit
-        if commit is None:
-            if now_ms < current.next_commit_ms:
-                return PollResult(current.next_commit_ms - now_ms)
-            try:
-                current.commit = self._commits.auto_commit_async()
-            except KafkaError as error:
-                self._log.error("Giving back partitions without a commit: %s", error)
-                current.is_committed = True
-            return PollResult(0)
-        if now_ms >= current.deadline_ms:
-            self._log.error("Giving back partitions without a commit, which took longer than max.poll.interval.ms")
-        elif not commit.is_done:
-            return PollResult(current.deadline_ms - now_ms)
-        elif commit.failed and commit.is_retriable:
+        wait_ms = current.commit.poll(now_ms)
+        if current.commit.is_done:
             current.commit = None
-            current.next_commit_ms = now_ms + self._config.retry_backoff_ms
-            return PollResult(self._config.retry_backoff_ms)
-        elif commit.failed:
-            self._log.error("Giving back partitions without a commit, which failed: %s", commit.exception)
-        current.is_committed = True
-        return PollResult(0)
+        return PollResult(wait_ms)
 
     def reset(self) -> None:
         """Do nothing: a commit in flight fails, and is retried."""
