@@ -20,8 +20,7 @@ from pykclient.implementation import use_compiled
 from pykclient.record.default_record import (
     bytes_remain,
     ended_early,
-    read_headers,
-    size_mismatch,
+    read_record,
 )
 from pykclient.record.record_batch import (
     MAGIC_VALUE_V2,
@@ -30,8 +29,6 @@ from pykclient.record.record_batch import (
     NO_TIMESTAMP,
     Buffer,
     Span,
-    rest_of_varint,
-    rest_of_varlong,
 )
 from pykclient.record.row_columns import encode_record
 from pykclient.spare_buffers import take_free
@@ -535,43 +532,10 @@ def decode_rows(cursor: ColumnCursor, columns: Columns, max_rows: int, end_offse
     size_bytes = 0
     try:
         while max_rows and remaining:
-            zigzag = data[pos]
-            pos += 1
-            if zigzag > 0x7F:
-                zigzag += (data[pos] << 7) - 0x80
-                pos += 1
-                if zigzag > 0x3FFF:
-                    zigzag, pos = rest_of_varint(data, pos, zigzag)
-            end = pos + (zigzag >> 1)
-            odd = zigzag & 1
-            zigzag = data[pos + 1]
-            pos += 2
-            if zigzag > 0x7F:
-                zigzag += (data[pos] << 7) - 0x80
-                pos += 1
-                if zigzag > 0x3FFF:
-                    zigzag, pos = rest_of_varlong(data, pos, zigzag)
-            timestamp = base_timestamp + (zigzag >> 1 ^ -(zigzag & 1))
-            zigzag = data[pos]
-            pos += 1
-            if zigzag > 0x7F:
-                zigzag += (data[pos] << 7) - 0x80
-                pos += 1
-                if zigzag > 0x3FFF:
-                    zigzag, pos = rest_of_varint(data, pos, zigzag)
-            offset = base_offset + (zigzag >> 1 ^ -(zigzag & 1))
-            key, pos = _read_span(data, pos)
-            value, pos = _read_span(data, pos)
-            headers: Headers = ()
-            if data[pos]:
-                headers, pos = read_headers(data, pos, end)
-            else:
-                pos += 1
-            if pos != end or odd:
-                raise size_mismatch(pos - end)
+            timestamp_delta, offset_delta, key, value, headers, pos = read_record(data, pos)
             if remaining == 1 and pos != total:
                 raise bytes_remain(total - pos, cursor._count)
-            offset = _wrapped(offset)
+            offset = _wrapped(base_offset + offset_delta)
             if offset >= end_offset:
                 next_offset = max(next_offset, end_offset)
                 break
@@ -582,7 +546,9 @@ def decode_rows(cursor: ColumnCursor, columns: Columns, max_rows: int, end_offse
                     break
                 is_first = False
                 offsets.append(offset)
-                timestamps.append(_wrapped(timestamp) if log_append_time is None else log_append_time)
+                timestamps.append(
+                    _wrapped(base_timestamp + timestamp_delta) if log_append_time is None else log_append_time
+                )
                 keys.append(key)
                 values.append(value)
                 if wants_headers:
@@ -597,20 +563,6 @@ def decode_rows(cursor: ColumnCursor, columns: Columns, max_rows: int, end_offse
         cursor._remaining = remaining
         cursor.next_offset = next_offset
         columns.extend(cursor._data or b"", data, offsets, timestamps, keys, values, headers_of_rows, size_bytes)
-
-
-def _read_span(data: bytes, pos: int) -> tuple[Span, int]:
-    zigzag = data[pos]
-    pos += 1
-    if zigzag > 0x7F:
-        zigzag += (data[pos] << 7) - 0x80
-        pos += 1
-        if zigzag > 0x3FFF:
-            zigzag, pos = rest_of_varint(data, pos, zigzag)
-    if zigzag & 1:
-        return None, pos
-    end = pos + (zigzag >> 1)
-    return (pos, end), end
 
 
 def decode_batches(

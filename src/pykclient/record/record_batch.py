@@ -68,37 +68,39 @@ def size_of_varint(value: int) -> int:
     return (zigzag.bit_length() + 6) // 7 or 1
 
 
-def rest_of_varint(data: Sequence[int], pos: int, low: int) -> tuple[int, int]:
-    """Return the zigzag of an int32 with more than two bytes, and the position after it.
-
-    ``low`` is the sum of the first two bytes, with the second's continuation bit included.
+def rest_of_varint(data: Sequence[int], pos: int, first: int) -> tuple[int, int]:
+    """Return the zigzag of an int32 whose first byte, ``first``, is not its last, and the position after it.
 
     Raises:
         CorruptRecordError: it has more than five bytes.
         IndexError: the data ends inside it.
     """
-    zigzag, pos = _rest(data, pos, low, 28)
+    second = data[pos]
+    if second < 0x80:
+        return (first & 0x7F) | second << 7, pos + 1
+    zigzag, pos = _rest(data, pos, first, 28)
     return zigzag & 0xFFFFFFFF, pos
 
 
-def rest_of_varlong(data: Sequence[int], pos: int, low: int) -> tuple[int, int]:
+def rest_of_varlong(data: Sequence[int], pos: int, first: int) -> tuple[int, int]:
     """Return the zigzag of an int64 of at most ten bytes, as ``rest_of_varint``."""
-    zigzag, pos = _rest(data, pos, low, 63)
+    second = data[pos]
+    if second < 0x80:
+        return (first & 0x7F) | second << 7, pos + 1
+    zigzag, pos = _rest(data, pos, first, 63)
     return zigzag & _MASK_64, pos
 
 
-def _rest(data: Sequence[int], pos: int, low: int, last_shift: int) -> tuple[int, int]:
-    zigzag = low - 0x4000
-    shift = 14
-    while True:
+def _rest(data: Sequence[int], pos: int, first: int, last_shift: int) -> tuple[int, int]:
+    """Return the unsigned number whose first byte is ``first``, and the position after it."""
+    number = first & 0x7F
+    for shift in range(7, last_shift + 1, 7):
         byte = data[pos]
         pos += 1
-        zigzag |= (byte & 0x7F) << shift
+        number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return zigzag, pos
-        shift += 7
-        if shift > last_shift:
-            raise CorruptRecordError(f"a varint has more than {last_shift // 7 + 1} bytes")
+            return number, pos
+    raise CorruptRecordError(f"a varint has more than {last_shift // 7 + 1} bytes")
 
 
 def read_varint(data: Sequence[int], pos: int) -> tuple[int, int]:
@@ -111,10 +113,7 @@ def read_varint(data: Sequence[int], pos: int) -> tuple[int, int]:
     zigzag = data[pos]
     pos += 1
     if zigzag > 0x7F:
-        zigzag += (data[pos] << 7) - 0x80
-        pos += 1
-        if zigzag > 0x3FFF:
-            zigzag, pos = rest_of_varint(data, pos, zigzag)
+        zigzag, pos = rest_of_varint(data, pos, zigzag)
     return zigzag >> 1 ^ -(zigzag & 1), pos
 
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Protocol
 
 from pykclient.errors import KafkaError, RecordDeserializationError
 from pykclient.implementation import use_compiled
-from pykclient.record.default_record import bytes_remain, ended_early, read_headers, size_mismatch
-from pykclient.record.record_batch import Buffer, CursorOwner, Record, rest_of_varint, rest_of_varlong
+from pykclient.record.default_record import bytes_remain, ended_early, read_record
+from pykclient.record.record_batch import Buffer, CursorOwner, Record
 from pykclient.serialization import definition_of
 from pykclient.types import ConsumerRecord, TopicPartition
 
@@ -157,76 +157,15 @@ def decode_into(cursor: RecordCursor, max_records: int, records: list[ConsumerRe
     records_before = len(records)
     try:
         while max_records and remaining:
-            zigzag = data[pos]
-            pos += 1
-            if zigzag > 0x7F:
-                zigzag += (data[pos] << 7) - 0x80
-                pos += 1
-                if zigzag > 0x3FFF:
-                    zigzag, pos = rest_of_varint(data, pos, zigzag)
-            end = pos + (zigzag >> 1)
-            odd = zigzag & 1
-            zigzag = data[pos + 1]
-            pos += 2
-            if zigzag > 0x7F:
-                zigzag += (data[pos] << 7) - 0x80
-                pos += 1
-                if zigzag > 0x3FFF:
-                    zigzag, pos = rest_of_varlong(data, pos, zigzag)
-            timestamp = base_timestamp + (zigzag >> 1 ^ -(zigzag & 1))
-            zigzag = data[pos]
-            pos += 1
-            if zigzag > 0x7F:
-                zigzag += (data[pos] << 7) - 0x80
-                pos += 1
-                if zigzag > 0x3FFF:
-                    zigzag, pos = rest_of_varint(data, pos, zigzag)
-            offset = base_offset + (zigzag >> 1 ^ -(zigzag & 1))
-            zigzag = data[pos]
-            pos += 1
-            if zigzag > 0x7F:
-                zigzag += (data[pos] << 7) - 0x80
-                pos += 1
-                if zigzag > 0x3FFF:
-                    zigzag, pos = rest_of_varint(data, pos, zigzag)
-            if zigzag & 1:
-                key = None
-                key_size = -1
-            else:
-                key_size = zigzag >> 1
-                start = pos
-                pos += key_size
-                key = data[start:pos]
-            zigzag = data[pos]
-            pos += 1
-            if zigzag > 0x7F:
-                zigzag += (data[pos] << 7) - 0x80
-                pos += 1
-                if zigzag > 0x3FFF:
-                    zigzag, pos = rest_of_varint(data, pos, zigzag)
-            if zigzag & 1:
-                value = None
-                value_size = -1
-            else:
-                value_size = zigzag >> 1
-                start = pos
-                pos += value_size
-                value = data[start:pos]
-            if data[pos]:
-                headers, pos = read_headers(data, pos, end)
-            else:
-                headers = ()
-                pos += 1
-            if pos != end or odd:
-                raise size_mismatch(pos - end)
+            timestamp_delta, offset_delta, key_span, value_span, headers, pos = read_record(data, pos)
             if remaining == 1 and pos != total:
                 raise bytes_remain(total - pos, batch.count)
+            offset = base_offset + offset_delta
             if offset >= next_offset:
-                if log_append_time is not None:
-                    timestamp = log_append_time
+                timestamp = base_timestamp + timestamp_delta if log_append_time is None else log_append_time
+                key = raw_key = None if key_span is None else data[key_span[0] : key_span[1]]
+                value = raw_value = None if value_span is None else data[value_span[0] : value_span[1]]
                 part = "key"
-                raw_key = key
-                raw_value = value
                 try:
                     if deserialize_key is not None and raw_key is not None:
                         key = deserialize_key(topic, headers, raw_key)
@@ -248,8 +187,8 @@ def decode_into(cursor: RecordCursor, max_records: int, records: list[ConsumerRe
                         value,
                         headers,
                         None,
-                        key_size,
-                        value_size,
+                        -1 if raw_key is None else len(raw_key),
+                        -1 if raw_value is None else len(raw_value),
                     )
                 )
                 next_offset = offset + 1

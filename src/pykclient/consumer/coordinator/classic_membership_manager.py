@@ -335,9 +335,10 @@ class ClassicMembershipManager:
     def poll(self, now_ms: int) -> PollResult:
         """Return the request that is due."""
         current = self._step
-        if current is COMMITTING and self._commit is not None:
-            wait_ms = self._commit.poll(now_ms)
-            if self._commit.is_done:
+        commit = self._commit
+        if current is COMMITTING and commit is not None:
+            wait_ms = commit.poll(now_ms)
+            if commit.is_done:
                 self._commit = None
                 self._move(PREPARING)
             return PollResult(wait_ms)

@@ -280,8 +280,9 @@ class ConsumerMembershipManager:
                 return NOTHING
             # After that time only a poll of the application goes on, and this must not end other waits.
             return PollResult(unresolved.retry_ms - now_ms) if now_ms < unresolved.retry_ms else NOTHING
-        wait_ms = current.commit.poll(now_ms)
-        if current.commit.is_done:
+        commit = current.commit
+        wait_ms = commit.poll(now_ms)
+        if commit.is_done:
             current.commit = None
         return PollResult(wait_ms)
 
