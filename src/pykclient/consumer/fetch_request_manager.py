@@ -150,6 +150,9 @@ _RETRIED = _LEADER_MOVED | {
 class FetchRequestManager:
     """Builds fetch requests, with at most one in flight per node, and puts the responses into ``fetch_buffer``.
 
+    A partition is fetched from ``TopicPartitionState.fetch_node_id``: the replica that its leader has named (KIP-392),
+    until ``metadata.max.age.ms`` has passed or the replica is gone; otherwise the leader.
+
     A poll returns only what ``create_fetch_requests`` has asked for, so that calls other than ``poll`` do not fetch.
 
     Thread: application.

@@ -170,7 +170,7 @@ class TopicPartitionState:
 
     @property
     def fetch_node_id(self) -> int:
-        """Return the id of the node to fetch from, or NO_NODE."""
+        """Return the id of the node to fetch from: the preferred read replica, or the leader; NO_NODE if unknown."""
         if self.preferred_read_replica is not None:
             return self.preferred_read_replica
         leader = None if self.position is None else self.position.current_leader.leader

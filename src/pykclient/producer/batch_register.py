@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from pykclient.clock import FOREVER_MS
 from pykclient.errors import IllegalStateError
 from pykclient.producer.outbox import (
     ANSWERED,
@@ -158,14 +157,12 @@ class BatchRegister:
         The next expiry of the waiting batches becomes that of these too.
         """
         expired: list[ProducerBatch] = []
-        oldest_ms = FOREVER_MS
         for batch in self._in_flight:
             if batch.state != SENT:
                 continue
             if batch.has_reached_delivery_timeout(delivery_timeout_ms, now_ms):
                 expired.append(batch)
-            oldest_ms = min(oldest_ms, batch.created_ms)  # of expired ones too: they have not failed yet
-        self._waiting.note_expiry(oldest_ms)
+            self._waiting.note_expiry(batch)  # an expired one too: it has not failed yet
         expired.sort(key=_age)
         return expired
 

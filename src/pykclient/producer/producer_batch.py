@@ -140,8 +140,17 @@ class ProducerBatch(BatchState):
         was_sent = self.attempts > 0 or self.is_split_batch
         return was_sent and self.created_ms < other.created_ms
 
+    def expiry_ms(self, delivery_timeout_ms: int) -> int:
+        """Return when the batch expires: ``delivery.timeout.ms`` after its first record was appended.
+
+        Retries and splits do not postpone that. The sender fails an expired batch in its next step, in its queue
+        (``RecordAccumulator.expired_batches``) as well as in flight (``BatchRegister.expired_in_flight``);
+        ``WaitingQueues.next_expiry_ms`` is when the first of all batches expires.
+        """
+        return self.created_ms + delivery_timeout_ms
+
     def has_reached_delivery_timeout(self, delivery_timeout_ms: int, now_ms: int) -> bool:
-        return delivery_timeout_ms <= now_ms - self.created_ms
+        return now_ms >= self.expiry_ms(delivery_timeout_ms)
 
     def maybe_update_leader_epoch(self, latest: int | None) -> None:
         """Record the leader epoch, and the attempt in which it was first seen."""

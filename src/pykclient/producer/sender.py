@@ -124,7 +124,8 @@ class Purge(NamedTuple):
 class Sender:
     """Drains batches that are due from the accumulator, sends them to their leaders, and completes them.
 
-    It decides and never waits: a driver calls ``step`` and polls the network client in turn.
+    It decides and never waits: a driver calls ``step`` and polls the network client in turn. A step also fails the
+    batches that have expired (``ProducerBatch.expiry_ms``).
 
     Thread: io, but for ``wakeup``, ``purge``, ``initiate_close``, ``abandon``, ``force_close``, ``is_running`` and
     ``is_closed``, which any thread may use.
@@ -363,6 +364,7 @@ class Sender:
         self._metadata.request_update(False)
 
     def _fail_expired_batches(self, now_ms: int) -> None:
+        """Fail the batches whose ``delivery.timeout.ms`` is over, those in queues first."""
         accumulator = self._accumulator
         waiting = accumulator.expired_batches(now_ms)
         in_flight = self._register.expired_in_flight(accumulator.delivery_timeout_ms, now_ms)

@@ -205,6 +205,8 @@ class NodeQueues:
 class WaitingQueues:
     """All queues with batches, by the leader of their partition.
 
+    ``next_expiry_ms`` is when the first batch without a result expires (``ProducerBatch.expiry_ms``), queued or sent.
+
     Thread: io, but for ``changed``, ``needs_wakeup`` and ``changed_queues``, which any thread may use.
     """
 
@@ -278,12 +280,11 @@ class WaitingQueues:
             self._unfiled[queue] = None
             with HERE.mark, queue.lock:
                 if queue.batches:
-                    self.note_expiry(queue.batches[0].created_ms)
+                    self.note_expiry(queue.batches[0])
 
-    def note_expiry(self, created_ms: int) -> None:
-        """Record that a queued or in-flight batch was created at ``created_ms``."""
-        expiry_ms = created_ms + self.delivery_timeout_ms
-        self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)
+    def note_expiry(self, batch: ProducerBatch) -> None:
+        """Record when a queued or in-flight batch expires."""
+        self.next_expiry_ms = min(self.next_expiry_ms, batch.expiry_ms(self.delivery_timeout_ms))
 
     def rebuild(self, queues: Iterable[PartitionQueue]) -> None:
         """Rebuild the index from all ``queues`` after an unexpected exception."""
@@ -343,7 +344,7 @@ class WaitingQueues:
                 self._remove(queue)
                 return
             first = batches[0]
-            self.note_expiry(first.created_ms)
+            self.note_expiry(first)
             if first.current_leader_epoch != queue.leader_epoch:
                 first.maybe_update_leader_epoch(queue.leader_epoch)
             due_ms = first.backoff_end_ms if first.retry_backoff_ms else 0

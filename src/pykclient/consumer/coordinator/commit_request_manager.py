@@ -149,6 +149,14 @@ class CommitBeforeRevoke:
 class CommitRequestManager:
     """Sends commits in the order of the calls, and retries synchronous ones.
 
+    With ``enable.auto.commit``, offsets are committed without a call of the application:
+
+    - in ``poll()`` once ``auto.commit.interval.ms`` has passed (``maybe_auto_commit_async``), on an event loop also
+      between the calls; after a failure that may pass, already ``retry.backoff.ms`` later
+    - before a rebalance takes partitions away, and ``poll()`` waits for that (``commit_before_revoke``)
+    - in ``assign()`` and ``unsubscribe()`` (``auto_commit_async``), which do not wait for the answer
+    - in ``close()``, which waits for it (``ConsumerCoordinator.close``), unless a ``with`` block ends by an exception
+
     Callbacks and interceptors are events, in the order of the responses. Thread: application.
     """
 
