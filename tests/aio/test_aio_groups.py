@@ -541,7 +541,7 @@ def test_a_commit_covers_the_record_at_hand_and_none_that_a_loop_takes_after_it(
             components = consumer._started().components
 
             def would_commit() -> int:
-                return components.processed()[tp].offset
+                return components.auto_commit_offsets()[tp].offset
 
             async for record in consumer:
                 assert would_commit() == record.offset

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.coordinator.group_membership import GroupMembership
+from pykclient.consumer.coordinator.classic_membership import ClassicMembership
 from pykclient.consumer.fetch import AnyFetch
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import IllegalStateError, KafkaError, WakeupError
@@ -157,7 +157,7 @@ class Application:
         }
         if components.coordinator is not None:
             membership = components.coordinator.membership
-            assert isinstance(membership, GroupMembership)
+            assert isinstance(membership, ClassicMembership)
             locks["membership"] = membership._lock
             locks["lookup"] = components.coordinator.lookup._lock
         held: list[str] = []

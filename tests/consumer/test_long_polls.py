@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.coordinator.group_membership import GroupMembership
+from pykclient.consumer.coordinator.classic_membership import ClassicMembership
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import KafkaTimeoutError
 from pykclient.types import OffsetAndMetadata, TopicPartition
@@ -126,7 +126,7 @@ def test_waiting_for_the_coordinator_is_polling(cluster: FakeCluster, read: Read
         coordinator = consumer._consumer.components.coordinator
         assert coordinator is not None
         membership = coordinator.membership
-        assert isinstance(membership, GroupMembership)
+        assert isinstance(membership, ClassicMembership)
         expired: list[bool] = []
 
         def answer(_: Any) -> Any:

@@ -19,8 +19,8 @@ class Explained(NamedTuple):
 
 EXPLAINED: tuple[Explained, ...] = (
     Explained(
-        "consumer/classic_consumer",
-        "ClassicConsumer._to_commit",
+        "consumer/consumer_delegate",
+        "ConsumerDelegate._to_commit",
         "bound shifted",
         "if offset.leader_epoch > 0:",
         "epoch 0 is never newer than a known one",

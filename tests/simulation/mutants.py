@@ -310,13 +310,13 @@ _COLUMNS = (
     ),
     Mutant(
         "poll_arrow skips what a loop has not seen",
-        "consumer/classic_consumer",
+        "consumer/consumer_delegate",
         "            self.rewind({tp: position for tp, position in waiting.items() if tp not in kept})\n",
         "            pass\n",
     ),
     Mutant(
         "a seek keeps what waits for a loop",
-        "consumer/classic_consumer",
+        "consumer/consumer_delegate",
         "        self._subscriptions.seek_unvalidated(tp, position)\n        self._undelivered.drop((tp,))\n",
         "        self._subscriptions.seek_unvalidated(tp, position)\n",
     ),

@@ -13,8 +13,8 @@ from pykclient.aio.errors import ConsumerStoppedError
 from pykclient.aio.loop_driver import one_iteration
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.consumer.application_driver import ApplicationCall, Asked, RepeatedErrors, Round, Steps, Transmit
-from pykclient.consumer.classic_consumer import ClassicConsumer
 from pykclient.consumer.consumer_components import ConsumerComponents, hold_back
+from pykclient.consumer.consumer_delegate import ConsumerDelegate
 from pykclient.consumer.share.share_consumer import ShareConsumer, ShareConsumerComponents
 from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import ConcurrentModificationError, IllegalStateError, KafkaError
@@ -195,7 +195,7 @@ class ThreadlessComponents(ConsumerComponents):
     #: What the application has committed since it got them. It has processed the records before that.
     committed_at_hand: Mapping[TopicPartition, OffsetAndMetadata] = MappingProxyType({})
 
-    def processed(self) -> Offsets:
+    def auto_commit_offsets(self) -> Offsets:
         """Return the offsets to commit automatically, which exclude records still being processed."""
         offsets = self.consumed()
         if self.are_records_at_hand:
@@ -238,7 +238,7 @@ class ThreadlessConsumer(StepsRunner):
     ) -> None:
         self.components = ThreadlessComponents(config, environment, subscriptions=subscriptions)
         super().__init__(self.components.client, environment.clock, waits, config["retry.backoff.ms"])
-        self.consumer = ClassicConsumer(self.components)
+        self.consumer = ConsumerDelegate(self.components)
         if self.components.coordinator is not None:
             self.components.coordinator.listeners.tells_of_nothing = True
         #: The task that closes the consumer.

@@ -1,6 +1,6 @@
 """The consumer: subscriptions, groups and fetching.
 
-- ``kafka_consumer``, ``consumer_face``, ``iteration``: the public class; ``classic_consumer`` is behind it
+- ``kafka_consumer``, ``consumer_face``, ``iteration``: the public class; ``consumer_delegate`` is behind it
 - ``consumer_components``: the creation of all parts from a configuration
 - ``subscription_state``, ``fetch_state``: assigned partitions, their positions and their states
 - ``fetch_request_manager``, ``completed_fetch``, ``fetch_collector``, ``offsets_request_manager``: records and offsets

@@ -225,14 +225,14 @@ class ConsumerComponents:
                 self.subscriptions,
                 self.assignors,
                 self.interceptors,
-                consumed=self.processed,
+                auto_commit_offsets=self.auto_commit_offsets,
                 auto_commit_interval_ms=interval_ms,
             ),
             rng,
             self.environment,
         )
 
-    def processed(self) -> Offsets:
+    def auto_commit_offsets(self) -> Offsets:
         """Return the offsets to commit automatically.
 
         An automatic commit happens in a call of the application, which is then done with all records of earlier calls.

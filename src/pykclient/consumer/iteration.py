@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pykclient.clock import Clock
     from pykclient.consumer.application_driver import Steps
-    from pykclient.consumer.classic_consumer import ClassicConsumer
+    from pykclient.consumer.consumer_delegate import ConsumerDelegate
     from pykclient.consumer.consumer_face import ThreadGuard
 
 
@@ -53,7 +53,7 @@ class ArrowReader:
 
     def __init__(
         self,
-        consumer: ClassicConsumer,
+        consumer: ConsumerDelegate,
         max_records: int | None,
         max_bytes: int | None,
         names: Sequence[str] | None,
@@ -130,7 +130,7 @@ class Iteration:
 
     def __init__(
         self,
-        consumer: ClassicConsumer,
+        consumer: ConsumerDelegate,
         run: Callable[[Steps[Any]], Any],
         guard: ThreadGuard,
         clock: Clock,

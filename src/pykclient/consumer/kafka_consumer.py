@@ -12,8 +12,8 @@ from pykclient.argument_values import checked_flag
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer import consumer_arguments
-from pykclient.consumer.classic_consumer import DEFAULT_REBALANCE_REASON, ClassicConsumer
 from pykclient.consumer.consumer_components import ConsumerComponents
+from pykclient.consumer.consumer_delegate import DEFAULT_REBALANCE_REASON, ConsumerDelegate
 from pykclient.consumer.consumer_face import (
     DEFAULT_CLOSE_TIMEOUT_MS,
     ENDING_TIMEOUT_MS,
@@ -75,7 +75,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
     nothing.
     """
 
-    _consumer: ClassicConsumer
+    _consumer: ConsumerDelegate
 
     @overload
     def __init__(
@@ -147,7 +147,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
         self._clock = components.clock
         self._default_timeout_ms: int = self.config["default.api.timeout.ms"]
         self._iterator: Iterator[ConsumerRecord[K, V]] | None = None
-        self._consumer = ClassicConsumer(components)
+        self._consumer = ConsumerDelegate(components)
         self._run = components.driver.run
         self._iteration = Iteration(
             self._consumer, self._run, self._guard, self._clock, self.config["consumer.timeout.ms"]

@@ -92,7 +92,7 @@ def bytes_remain(remaining: int, count: int) -> CorruptRecordError:
 
 
 #: Timestamp delta, offset delta, key, value, headers, and the position after the record.
-RecordFields = tuple[int, int, Span, Span, Headers, int]
+RecordFields = tuple[int, int, Span, Span, tuple[Header, ...], int]
 
 
 def read_record(data: bytes, pos: int) -> RecordFields:
@@ -135,7 +135,7 @@ def read_record(data: bytes, pos: int) -> RecordFields:
         start = pos
         pos += zigzag >> 1
         value = (start, pos)
-    headers: Headers = ()
+    headers: tuple[Header, ...] = ()
     if data[pos]:
         headers, pos = read_headers(data, pos, end)
     else:

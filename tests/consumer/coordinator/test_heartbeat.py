@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykclient.consumer.coordinator.group_membership import Heartbeat
+from pykclient.consumer.coordinator.classic_membership import Heartbeat
 from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
 from pykclient.errors import ConfigError
 from pykclient.network.exponential_backoff import ExponentialBackoff

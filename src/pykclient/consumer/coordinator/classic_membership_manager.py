@@ -52,10 +52,10 @@ from pykclient.network.failures import group_denied
 if TYPE_CHECKING:
     from pykclient.clock import Clock
     from pykclient.consumer.application_driver import Steps
+    from pykclient.consumer.coordinator.classic_membership import ClassicMembership
     from pykclient.consumer.coordinator.commit_request_manager import CommitBeforeRevoke, CommitRequestManager
     from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
     from pykclient.consumer.coordinator.group_member import MemberContext
-    from pykclient.consumer.coordinator.group_membership import GroupMembership
     from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
     from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.consumer.request_manager import RequestFuture
@@ -151,7 +151,7 @@ class ClassicMembershipManager:
         config: GroupRebalanceConfig,
         log_context: LogContext,
         client: NetworkClientDelegate,
-        membership: GroupMembership,
+        membership: ClassicMembership,
         coordinator: CoordinatorRequestManager,
         commits: CommitRequestManager,
         metadata: Metadata,
@@ -576,7 +576,7 @@ def _unexpected(api: str, error: errors.BrokerError) -> errors.KafkaError:
 class ClassicMember:
     """A member that joins by JoinGroup and SyncGroup. Implements GroupMember. Thread: application."""
 
-    def __init__(self, context: MemberContext, membership: GroupMembership, commits: CommitRequestManager) -> None:
+    def __init__(self, context: MemberContext, membership: ClassicMembership, commits: CommitRequestManager) -> None:
         config, log_context, lookup, clock = context.config, context.log_context, context.lookup, context.clock
         self.membership = membership
         self._subscriptions = context.consumer.subscriptions

@@ -297,7 +297,7 @@ class CommitRequestManager:
 
     def consumed(self) -> Offsets:
         """Return the offsets to commit automatically, without those of deleted topics."""
-        offsets = self._consumer.consumed()
+        offsets = self._consumer.auto_commit_offsets()
         topic_ids = self._topic_ids(offsets)
         deleted = {tp for tp in offsets if self._is_deleted(tp, topic_ids.get(tp))}
         if not deleted <= self._deleted:

@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 
 class NewMember(NamedTuple):
-    """A membership that has not begun, and the factory of its managers."""
+    """The state of a membership that has not begun, and the function that creates its member."""
 
     membership: Membership
-    managers: Callable[[MemberContext, CommitRequestManager], GroupMember]
+    create_member: Callable[[MemberContext, CommitRequestManager], GroupMember]
 
 
 def new_member(
@@ -64,10 +64,10 @@ def new_member(
 
         membership = ConsumerMembership(config, log_context, clock, retry_backoff, rng)
         return NewMember(membership, lambda context, commits: ConsumerMembershipManager(context, membership, commits))
+    from pykclient.consumer.coordinator.classic_membership import ClassicMembership
     from pykclient.consumer.coordinator.classic_membership_manager import ClassicMember
-    from pykclient.consumer.coordinator.group_membership import GroupMembership
 
-    classic = GroupMembership(config, log_context, clock, retry_backoff)
+    classic = ClassicMembership(config, log_context, clock, retry_backoff)
     return NewMember(classic, lambda context, commits: ClassicMember(context, classic, commits))
 
 
@@ -244,7 +244,7 @@ class ConsumerCoordinator:
         backoff = ExponentialBackoff(
             config.retry_backoff_ms, _BACKOFF_EXP_BASE, config.retry_backoff_max_ms, _BACKOFF_JITTER, rng
         )
-        self.membership, managers = new_member(config, log_context, clock, backoff, rng)
+        self.membership, create_member = new_member(config, log_context, clock, backoff, rng)
         commit_sensors = ConsumerCoordinatorMetrics(metrics, self._subscriptions.num_assigned_partitions)
         listeners = RebalanceListenerInvoker(log_context, self._subscriptions, clock, RebalanceCallbackMetrics(metrics))
         self.listeners = listeners
@@ -267,7 +267,7 @@ class ConsumerCoordinator:
             config.group_id, log_context, client, self.membership, lookup, clock, backoff, consumer
         )
         context = MemberContext(config, log_context, client, lookup, clock, backoff, consumer, metrics, listeners)
-        self.member = managers(context, self._commits)
+        self.member = create_member(context, self._commits)
         # A manager comes before those that it needs, which then act in the same round.
         first, *others = self.member.managers
         client.managers.add(first, self._commits, self._committed, *others, lookup)

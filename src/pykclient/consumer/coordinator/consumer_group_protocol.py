@@ -33,8 +33,8 @@ from pykclient.protocol.wire import BytesLike, Reader, Writer
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from pykclient.consumer.coordinator.classic_membership import ClassicMembership
     from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager
-    from pykclient.consumer.coordinator.group_membership import GroupMembership
     from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
     from pykclient.log_context import LogContext
     from pykclient.protocol.messages.join_group import JoinGroupResponse
@@ -176,7 +176,7 @@ class ConsumerGroupProtocol:
         self,
         config: GroupRebalanceConfig,
         log_context: LogContext,
-        membership: GroupMembership,
+        membership: ClassicMembership,
         commits: CommitRequestManager,
         consumer: CoordinatedConsumer,
         listeners: RebalanceListenerInvoker,

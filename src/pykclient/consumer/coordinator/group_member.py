@@ -38,15 +38,15 @@ Offsets = dict[TopicPartition, OffsetAndMetadata]
 class CoordinatedConsumer:
     """The components of a consumer that its coordinator uses.
 
-    ``consumed`` returns the positions that may be committed: those after the records returned to the application, which
-    may be before the fetcher's positions. Thread: application.
+    ``auto_commit_offsets`` returns the positions to commit automatically: those after the records returned to the
+    application, which may be before the fetcher's positions. Thread: application.
     """
 
     __slots__ = (
         "assignors",
         "auto_commit_enabled",
         "auto_commit_interval_ms",
-        "consumed",
+        "auto_commit_offsets",
         "interceptors",
         "metadata",
         "subscriptions",
@@ -59,14 +59,14 @@ class CoordinatedConsumer:
         assignors: Sequence[ConsumerPartitionAssignor],
         interceptors: ConsumerInterceptors | None = None,
         *,
-        consumed: Callable[[], Offsets] | None = None,
+        auto_commit_offsets: Callable[[], Offsets] | None = None,
         auto_commit_interval_ms: int | None = None,
     ) -> None:
         self.metadata = metadata
         self.subscriptions = subscriptions
         self.assignors = list(assignors)
         self.interceptors = interceptors
-        self.consumed: Callable[[], Offsets] = consumed or subscriptions.all_consumed
+        self.auto_commit_offsets: Callable[[], Offsets] = auto_commit_offsets or subscriptions.all_consumed
         self.auto_commit_enabled = auto_commit_interval_ms is not None
         self.auto_commit_interval_ms = auto_commit_interval_ms or 0
 

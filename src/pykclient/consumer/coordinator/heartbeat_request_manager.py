@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pykclient import errors
 from pykclient.consumer.coordinator import group_requests
-from pykclient.consumer.coordinator.group_membership import POLL_EXPIRED, REST, SESSION_EXPIRED
+from pykclient.consumer.coordinator.classic_membership import POLL_EXPIRED, REST, SESSION_EXPIRED
 from pykclient.consumer.coordinator.group_requests import LeaveGroupBuilder
 from pykclient.consumer.coordinator.member_state import COMPLETING_REBALANCE, PREPARING_REBALANCE
 from pykclient.consumer.coordinator.membership import fenced_error
@@ -22,8 +22,8 @@ from pykclient.network.failures import group_denied
 
 if TYPE_CHECKING:
     from pykclient.clock import Clock
+    from pykclient.consumer.coordinator.classic_membership import ClassicMembership
     from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager, UsualAnswer
-    from pykclient.consumer.coordinator.group_membership import GroupMembership
     from pykclient.consumer.coordinator.member_state import Generation
     from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
     from pykclient.log_context import LogContext
@@ -85,7 +85,7 @@ class LeaveGroupRequestManager:
         self,
         config: GroupRebalanceConfig,
         log_context: LogContext,
-        membership: GroupMembership,
+        membership: ClassicMembership,
         coordinator: CoordinatorRequestManager,
         clock: Clock,
         retry_backoff: ExponentialBackoff,
@@ -252,7 +252,7 @@ class HeartbeatRequestManager:
         self,
         config: GroupRebalanceConfig,
         log_context: LogContext,
-        membership: GroupMembership,
+        membership: ClassicMembership,
         coordinator: CoordinatorRequestManager,
         sensor: Sensor,
         leaving: LeaveGroupRequestManager,

@@ -29,7 +29,7 @@ from pykclient.network.exponential_backoff import ExponentialBackoff
 class Heartbeat:
     """Three timers: the next heartbeat, the session timeout, and the poll timeout.
 
-    Thread: any, under the lock of GroupMembership.
+    Thread: any, under the lock of ClassicMembership.
     """
 
     __slots__ = (
@@ -121,7 +121,7 @@ SESSION_EXPIRED = "session expired"
 POLL_EXPIRED = "poll expired"
 
 
-class GroupMembership(SignalledState):
+class ClassicMembership(SignalledState):
     """State, generation, the need to rejoin, and the heartbeat's timers. Thread: any."""
 
     def __init__(

@@ -7,12 +7,12 @@ import threading
 import pytest
 
 from pykclient.clock import SYSTEM_CLOCK
-from pykclient.consumer.coordinator.group_membership import (
+from pykclient.consumer.coordinator.classic_membership import (
     BEAT,
     POLL_EXPIRED,
     REST,
     SESSION_EXPIRED,
-    GroupMembership,
+    ClassicMembership,
 )
 from pykclient.consumer.coordinator.member_state import PREPARING_REBALANCE, STABLE, UNJOINED, Generation
 from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
@@ -29,19 +29,19 @@ def clock() -> MockClock:
 
 
 @pytest.fixture
-def membership(clock: MockClock) -> GroupMembership:
+def membership(clock: MockClock) -> ClassicMembership:
     config = GroupRebalanceConfig("g", session_timeout_ms=300, rebalance_timeout_ms=1_000, heartbeat_interval_ms=100)
-    return GroupMembership(config, LogContext(), clock, ExponentialBackoff(10, 2, 40, 0.0))
+    return ClassicMembership(config, LogContext(), clock, ExponentialBackoff(10, 2, 40, 0.0))
 
 
-def join(membership: GroupMembership, generation: Generation = GENERATION) -> None:
+def join(membership: ClassicMembership, generation: Generation = GENERATION) -> None:
     membership.begin_rebalance()
     assert membership.joined(generation)
     complete, _ = membership.synced(generation)
     assert complete
 
 
-def test_a_rebalance(membership: GroupMembership, clock: MockClock) -> None:
+def test_a_rebalance(membership: ClassicMembership, clock: MockClock) -> None:
     membership.request_rejoin("because")
     assert membership.begin_rebalance() == (Generation(-1, "", None), "because")
     assert membership.rebalance_in_progress
@@ -56,14 +56,14 @@ def test_a_rebalance(membership: GroupMembership, clock: MockClock) -> None:
     assert membership.rejoin_reason == ""
 
 
-def test_left_before_the_answer_to_join(membership: GroupMembership) -> None:
+def test_left_before_the_answer_to_join(membership: ClassicMembership) -> None:
     membership.begin_rebalance()
     membership.reset_and_rejoin("left", reset_member_id=True)
     assert not membership.joined(GENERATION)
     assert membership.state is UNJOINED
 
 
-def test_another_generation_before_the_answer_to_sync(membership: GroupMembership) -> None:
+def test_another_generation_before_the_answer_to_sync(membership: ClassicMembership) -> None:
     membership.begin_rebalance()
     membership.joined(GENERATION)
     membership.begin_rebalance()
@@ -72,7 +72,7 @@ def test_another_generation_before_the_answer_to_sync(membership: GroupMembershi
     assert membership.synced(GENERATION) == (False, 0)
 
 
-def test_only_the_present_generation_can_be_ended(membership: GroupMembership) -> None:
+def test_only_the_present_generation_can_be_ended(membership: ClassicMembership) -> None:
     join(membership)
     old = Generation(0, "m", "range")
     assert not membership.reset_if_unchanged(old, "x", reset_member_id=True, lost_because="x")
@@ -84,14 +84,14 @@ def test_only_the_present_generation_can_be_ended(membership: GroupMembership) -
     assert not membership.take_join_prepare()
 
 
-def test_a_commit_of_an_old_generation_ends_nothing_during_a_rebalance(membership: GroupMembership) -> None:
+def test_a_commit_of_an_old_generation_ends_nothing_during_a_rebalance(membership: ClassicMembership) -> None:
     join(membership, Generation(2, "m", "range"))
     membership.begin_rebalance()
     assert not membership.reset_unless_rebalancing_anew(GENERATION, "x", reset_member_id=True, lost_because="x")
     assert membership.state is PREPARING_REBALANCE
 
 
-def test_next_action_follows_heartbeat_session_and_poll_times(membership: GroupMembership, clock: MockClock) -> None:
+def test_next_action_follows_heartbeat_session_and_poll_times(membership: ClassicMembership, clock: MockClock) -> None:
     join(membership)
     assert membership.next_action(clock.now_ms()) == (REST, 100)
     clock.advance(100)
@@ -109,7 +109,7 @@ def test_next_action_follows_heartbeat_session_and_poll_times(membership: GroupM
     assert membership.next_action(clock.now_ms())[0] != POLL_EXPIRED
 
 
-def test_no_signal_is_slept_through(membership: GroupMembership) -> None:
+def test_no_signal_is_slept_through(membership: ClassicMembership) -> None:
     seen = membership.signals
     membership.signal()
     membership.wait_for_signal(seen, 10**9)  # returns at once, because the signal came before the wait
@@ -117,7 +117,7 @@ def test_no_signal_is_slept_through(membership: GroupMembership) -> None:
 
 def test_a_signal_ends_the_wait() -> None:
     config = GroupRebalanceConfig("g")
-    membership = GroupMembership(config, LogContext(), SYSTEM_CLOCK, ExponentialBackoff(10, 2, 40, 0.0))
+    membership = ClassicMembership(config, LogContext(), SYSTEM_CLOCK, ExponentialBackoff(10, 2, 40, 0.0))
     woken = threading.Event()
 
     def wait() -> None:

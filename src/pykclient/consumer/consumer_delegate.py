@@ -46,7 +46,7 @@ _SESSIONS_END_MS = 1_000
 DEFAULT_REBALANCE_REASON = "rebalance enforced by user"
 
 
-class ClassicConsumer:
+class ConsumerDelegate:
     """The implementation of the public methods, after their checks.
 
     Methods that call the application's code or wait return ``Steps`` for a driver to run; no method waits itself.
