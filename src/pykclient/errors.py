@@ -7,7 +7,12 @@ has ``code``). All errors can be pickled, as Spark moves them between processes.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
+
+_S = TypeVar("_S")
 
 
 def _rebuild(cls: type[KafkaError], args: tuple[Any, ...], state: dict[str, Any]) -> KafkaError:
@@ -776,6 +781,16 @@ class StreamsTopologyFencedError(BrokerError, code=132, name="STREAMS_TOPOLOGY_F
 
 class ShareSessionLimitReachedError(RetriableError, BrokerError, code=133, name="SHARE_SESSION_LIMIT_REACHED"):
     """The broker has reached its limit of share sessions."""
+
+
+def check_move(kind: str, moves: Mapping[_S, Container[_S]], source: _S, target: _S) -> None:
+    """Check that the table ``moves`` of a state machine has a transition. ``kind`` says whose states these are.
+
+    Raises:
+        IllegalStateError: it has no transition from ``source`` to ``target``.
+    """
+    if target not in moves[source]:
+        raise IllegalStateError(f"{kind} cannot go from {source} to {target}")
 
 
 def for_code(code: int, message: str | None = None) -> BrokerError | None:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 
 import pykclient.producer
-from pykclient.errors import IllegalStateError, NotLeaderOrFollowerError, RecordTooLargeError
+from pykclient.errors import IllegalStateError, NotLeaderOrFollowerError, RecordTooLargeError, check_move
 from pykclient.producer.future import OnDelivery
-from pykclient.producer.outbox import DONE, MOVES, QUEUED, STATES, check_move
+from pykclient.producer.outbox import DONE, MOVES, QUEUED, STATES
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 from tests.producer.harness import (
     DELIVERY_TIMEOUT_MS,
@@ -34,10 +34,10 @@ PRODUCER = str(Path(pykclient.producer.__file__).parent)
 @pytest.mark.parametrize(("source", "target"), list(product(STATES, STATES)))
 def test_only_the_tables_moves_are_allowed(source: str, target: str) -> None:
     if target in MOVES[source]:
-        check_move(source, target)
+        check_move("a batch", MOVES, source, target)
     else:
         with pytest.raises(IllegalStateError, match=f"from {source} to {target}"):
-            check_move(source, target)
+            check_move("a batch", MOVES, source, target)
 
 
 def test_every_state_can_be_reached_and_leads_to_the_end() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pykclient.errors import IllegalStateError, KafkaError
+from pykclient.errors import IllegalStateError, KafkaError, check_move
 from pykclient.producer.producer_metrics import PUBLISH_INTERVAL_MS
-from pykclient.producer.sender import CLOSED, MOVES, STATES, check_move
+from pykclient.producer.sender import CLOSED, MOVES, STATES
 from pykclient.producer.waiting_queues import WaitingQueues
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 from tests.producer.harness import RETRY_BACKOFF_MS, TP0, SenderHarness, produce_response
@@ -40,10 +40,10 @@ class Stepped(SenderHarness):
 @pytest.mark.parametrize(("source", "target"), list(product(STATES, STATES)))
 def test_only_the_tables_moves_are_allowed(source: str, target: str) -> None:
     if target in MOVES[source]:
-        check_move(source, target)
+        check_move("a sender", MOVES, source, target)
     else:
         with pytest.raises(IllegalStateError, match=f"from {source} to {target}"):
-            check_move(source, target)
+            check_move("a sender", MOVES, source, target)
 
 
 def test_nothing_follows_the_end_and_anything_may_end() -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
-from pykclient.errors import CorruptRecordError, IllegalStateError
+from pykclient.errors import CorruptRecordError
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.record import Compression, CompressionType
@@ -195,16 +195,6 @@ IN_PROGRESS: Final = frozenset((SUBSCRIPTION_IN_PROGRESS, PUSH_IN_PROGRESS, TERM
 TERMINATING: Final = frozenset((TERMINATING_PUSH_NEEDED, TERMINATING_PUSH_IN_PROGRESS, TERMINATED))
 
 
-def check_move(source: str, target: str) -> None:
-    """Check that the table allows a transition.
-
-    Raises:
-        IllegalStateError: the table has no transition from ``source`` to ``target``.
-    """
-    if target not in MOVES[source]:
-        raise IllegalStateError(f"telemetry cannot go from {source} to {target}")
-
-
 #: The interval in milliseconds after a failure, and where a broker names none.
 DEFAULT_PUSH_INTERVAL_MS: Final = 5 * 60 * 1000
 #: The intervals in milliseconds in which a client without a usable connection looks for one again: by itself, and
@@ -373,7 +363,7 @@ class ClientTelemetry:
         return self.quiet_until_ms - now_ms
 
     def _move(self, target: str) -> None:
-        check_move(self._state, target)
+        errors.check_move("telemetry", MOVES, self._state, target)
         self._state = target
 
     # --- requests --------------------------------------------------------------------------------------------------

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from pykclient.errors import IllegalStateError
+from pykclient.errors import IllegalStateError, check_move
 from pykclient.producer.outbox import (
     ANSWERED,
     DONE,
     DRAINED,
     GIVEN_UP,
+    MOVES,
     NO_OFFSET,
     NO_TIMESTAMP,
     QUEUED,
     SENT,
     SUCCEEDED,
-    check_move,
 )
 from pykclient.producer.producer_batch import ABORTED, FAILED, SPLIT, ProducerBatch
 from pykclient.record import CompressionRatioEstimator
@@ -101,7 +101,7 @@ class BatchRegister:
     def take(self, batch: ProducerBatch) -> None:
         """Hold ``batch``, which the caller is about to remove from its queue. The caller holds the queue's lock."""
         if batch.state != QUEUED:
-            check_move(batch.state, DRAINED)
+            check_move("a batch", MOVES, batch.state, DRAINED)
         loan = batch.loan
         if loan is not None and loan.queued and self._backlog is not None:
             self._backlog.leave(loan)
@@ -121,7 +121,7 @@ class BatchRegister:
         """Record that the network client gets a request with ``batches``, and may read their memory from now on."""
         for batch in batches:
             if batch.state != DRAINED:
-                check_move(batch.state, SENT)
+                check_move("a batch", MOVES, batch.state, SENT)
             self._in_flight[batch] = None
             batch.state = SENT
             del self.held[batch]
@@ -135,7 +135,7 @@ class BatchRegister:
             if batch not in self._in_flight:
                 continue
             if batch.state != SENT:
-                check_move(batch.state, ANSWERED)
+                check_move("a batch", MOVES, batch.state, ANSWERED)
             self.held[batch] = None
             batch.state = ANSWERED
             del self._in_flight[batch]
@@ -202,7 +202,7 @@ class BatchRegister:
     def _put_into_queue(self, batch: ProducerBatch) -> None:
         queue = self._queue_of(batch.topic_partition)
         with HERE.mark, queue.lock:
-            check_move(batch.state, QUEUED)
+            check_move("a batch", MOVES, batch.state, QUEUED)
             self._insert_first(queue.batches, batch)
             batch.state = QUEUED
         self._queued_again(queue, batch)
@@ -389,7 +389,7 @@ class BatchRegister:
             return
         queue = self._queue_of(batch.topic_partition)
         with HERE.mark, queue.lock:
-            check_move(batch.state, QUEUED)
+            check_move("a batch", MOVES, batch.state, QUEUED)
             queue.batches.insert(sum(other.has_sequence for other in queue.batches), batch)
             batch.state = QUEUED
         self._queued_again(queue, batch)

@@ -17,7 +17,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from pykclient.clock import SYSTEM_CLOCK
-from pykclient.errors import IllegalStateError
 from pykclient.implementation import use_compiled
 from pykclient.record.append_state import AppendState as AppendState  # the compiled form uses its compiled form
 from pykclient.reentry import HERE
@@ -69,16 +68,6 @@ MOVES: dict[str, frozenset[str]] = {
     ANSWERED: frozenset((QUEUED, DONE)),
     DONE: frozenset(),
 }
-
-
-def check_move(source: str, target: str) -> None:
-    """Check that the table allows a transition.
-
-    Raises:
-        IllegalStateError: the table has no transition from ``source`` to ``target``.
-    """
-    if target not in MOVES[source]:
-        raise IllegalStateError(f"a batch cannot go from {source} to {target}")
 
 
 #: The final state of a batch that was written; the others are in producer_batch.py.

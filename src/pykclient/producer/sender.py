@@ -11,7 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from pykclient.clock import FOREVER_MS, Clock, Signal
-from pykclient.errors import DisconnectError, IllegalStateError, KafkaError, KafkaTimeoutError, UnsupportedVersionError
+from pykclient.errors import (
+    DisconnectError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    UnsupportedVersionError,
+    check_move,
+)
 from pykclient.log_context import LogContext
 from pykclient.network.client_request import RequestBuilder
 from pykclient.network.failures import raise_if_of_signal_handler, shown_node
@@ -53,16 +60,6 @@ MOVES: dict[str, frozenset[str]] = {
 
 #: The states in which a forced close changes the state.
 MAY_BE_FORCED = frozenset(source for source in STATES if FORCED in MOVES[source])
-
-
-def check_move(source: str, target: str) -> None:
-    """Check that the table allows a transition.
-
-    Raises:
-        IllegalStateError: the table has no transition from ``source`` to ``target``.
-    """
-    if target not in MOVES[source]:
-        raise IllegalStateError(f"a sender cannot go from {source} to {target}")
 
 
 #: From the next version on, produce requests identify topics by id only (KIP-516).
@@ -663,7 +660,7 @@ class Sender:
         self._metadata.close()
 
     def _move_to(self, target: str) -> None:
-        check_move(self._state, target)
+        check_move("a sender", MOVES, self._state, target)
         self._log.debug("The sender goes from %s to %s", self._state, target)
         self._state = target
         self.is_closed = target == CLOSED

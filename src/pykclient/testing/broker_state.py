@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pykclient.errors import IllegalStateError
+from pykclient.errors import check_move
 
 NOT_RUNNING: Final = "NOT_RUNNING"
 STARTING: Final = "STARTING"
@@ -29,6 +29,5 @@ def move(state: str, to: str) -> str:
     Raises:
         IllegalStateError: the table does not have this transition.
     """
-    if to not in _MOVES[state]:
-        raise IllegalStateError(f"a broker that is {state} cannot become {to}")
+    check_move("a broker", _MOVES, state, to)
     return to

@@ -12,7 +12,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, M
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
-from pykclient.errors import IllegalStateError
+from pykclient.errors import IllegalStateError, check_move
 from pykclient.log_context import LogContext
 from pykclient.metrics import MetricConfig, Metrics
 from pykclient.metrics.stats import Meter
@@ -332,10 +332,10 @@ def test_a_metric_that_cannot_be_read_is_left_out(caplog: pytest.LogCaptureFixtu
 @pytest.mark.parametrize("target", state.MOVES)
 def test_the_table_of_states(source: str, target: str) -> None:
     if target in state.MOVES[source]:
-        state.check_move(source, target)
+        check_move("telemetry", state.MOVES, source, target)
     else:
         with pytest.raises(IllegalStateError):
-            state.check_move(source, target)
+            check_move("telemetry", state.MOVES, source, target)
 
 
 def test_the_format_is_opentelemetry_s() -> None:

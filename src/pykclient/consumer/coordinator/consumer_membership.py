@@ -19,7 +19,7 @@ from pykclient.consumer.coordinator.member_state import NO_GENERATION, Generatio
 from pykclient.consumer.coordinator.membership import SignalledState
 from pykclient.consumer.request_manager import begins_with
 from pykclient.consumer.values import GroupMembershipOperation
-from pykclient.errors import IllegalStateError
+from pykclient.errors import check_move
 
 if TYPE_CHECKING:
     import random
@@ -73,8 +73,7 @@ def move(state: MemberState, to: MemberState) -> MemberState:
     Raises:
         IllegalStateError: the table does not have this transition.
     """
-    if to not in TRANSITIONS[state]:
-        raise IllegalStateError(f"a member of a consumer group cannot go from {state} to {to}")
+    check_move("a member of a consumer group", TRANSITIONS, state, to)
     return to
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pykclient import types
-from pykclient.errors import IllegalStateError
+from pykclient.errors import IllegalStateError, check_move
 
 
 class MemberState:
@@ -50,8 +50,7 @@ def move(state: MemberState, to: MemberState) -> MemberState:
     Raises:
         IllegalStateError: the table does not have this transition.
     """
-    if to not in TRANSITIONS[state]:
-        raise IllegalStateError(f"a group member cannot go from {state} to {to}")
+    check_move("a group member", TRANSITIONS, state, to)
     return to
 
 

@@ -24,6 +24,7 @@ from pykclient.errors import (
     TransactionalIdAuthorizationError,
     UnknownProducerIdError,
     UnsupportedVersionError,
+    check_move,
 )
 from pykclient.log_context import LogContext
 from pykclient.network.client_request import ClientResponse, RequestBuilder
@@ -514,7 +515,7 @@ class ProducerIdManager(SequenceNumbers):
         self._transition_to(state.UNINITIALIZED)
 
     def _transition_to(self, target: str, error: Exception | None = None) -> None:
-        state.check_move(self._state, target)
+        check_move("a producer id", state.MOVES, self._state, target)
         self._log.debug("Transition from state %s to %s", self._state, target)
         self._enter(target, error)
 

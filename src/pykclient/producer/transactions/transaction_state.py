@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from pykclient.errors import IllegalStateError
-
 UNINITIALIZED: Final = "UNINITIALIZED"
 INITIALIZING: Final = "INITIALIZING"
 READY: Final = "READY"
@@ -71,13 +69,3 @@ FLUSHING = COMPLETING | {PREPARING_TRANSACTION}
 REFUSING = frozenset((ABORTING_TRANSACTION, ABORTABLE_ERROR, FATAL_ERROR))
 #: The states that determine the results of calls.
 SETTLING = frozenset((READY, PREPARED_TRANSACTION, ABORTABLE_ERROR, FATAL_ERROR))
-
-
-def check_move(source: str, target: str) -> None:
-    """Check that the table allows a transition.
-
-    Raises:
-        IllegalStateError: the table has no transition from ``source`` to ``target``.
-    """
-    if target not in MOVES[source]:
-        raise IllegalStateError(f"a producer id cannot go from {source} to {target}")

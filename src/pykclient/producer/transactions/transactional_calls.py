@@ -17,6 +17,7 @@ from pykclient.errors import (
     TransactionAbortableError,
     TransactionAbortedError,
     UnsupportedVersionError,
+    check_move,
 )
 from pykclient.log_context import LogContext
 from pykclient.producer.transactions import transaction_state as state
@@ -534,7 +535,7 @@ class TransactionalCalls(ProducerIdManager):
 
     def _move(self, target: str, error: Exception | None = None) -> None:
         """Change the state. The caller holds the lock."""
-        state.check_move(self._state, target)
+        check_move("a producer id", state.MOVES, self._state, target)
         self._enter(target, error)
 
     def _transition_to(self, target: str, error: Exception | None = None) -> None:

@@ -21,6 +21,7 @@ from pykclient.errors import (
     RebalanceInProgressError,
     RemoteProtocolError,
     UnknownMemberIdError,
+    check_move,
 )
 from pykclient.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from pykclient.protocol.messages.join_group import JoinGroupResponse
@@ -75,8 +76,7 @@ def move(state: GroupState, to: GroupState) -> GroupState:
     Raises:
         IllegalStateError: the table does not have this transition.
     """
-    if to not in TRANSITIONS[state]:
-        raise IllegalStateError(f"a group cannot go from {state} to {to}")
+    check_move("a group", TRANSITIONS, state, to)
     return to
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from pykclient.errors import IllegalStateError, ProducerFencedError
+from pykclient.errors import IllegalStateError, ProducerFencedError, check_move
 from pykclient.record.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from pykclient.types import TopicPartition
 
@@ -76,8 +76,7 @@ def move(state: TransactionState, to: TransactionState) -> TransactionState:
     Raises:
         IllegalStateError: the table does not have this transition.
     """
-    if to not in TRANSITIONS[state]:
-        raise IllegalStateError(f"a transactional id cannot go from {state} to {to}")
+    check_move("a transactional id", TRANSITIONS, state, to)
     return to
 
 
