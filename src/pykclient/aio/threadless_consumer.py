@@ -283,7 +283,7 @@ class ThreadlessConsumer(StepsRunner):
         self._is_advancing = True
         try:
             if self._may_rebalance(now_ms):
-                self.submit(consumer.update_assignment_metadata_if_needed(is_called=bool(self._calls)))
+                self.submit(consumer.update_assignment_metadata_if_needed(now_ms, is_called=bool(self._calls)))
                 if self._task is not None:
                     consumer.give_back()  # a loop of another task must get no more records before the listener is done
                     return FOREVER_MS

@@ -310,23 +310,10 @@ class ConsumerDelegate:
             while True:
                 if self._driver.is_woken:
                     self._driver.maybe_trigger_wakeup()
-                if self._coordinator is None:
-                    self._sole_reader.poll()
-                    if self._offsets.can_skip_update_fetch_positions():
-                        self._has_all_fetch_positions = True
-                    else:
-                        self.update_fetch_positions()
-                else:
-                    # With records, it will not wait.
-                    has_news = self._fetch_buffer.completed or self._fetches.unsupported is not None
-                    call_ms = 0 if has_news else max(0, timer.deadline_ms - timer.now_ms)
-                    # As update_assignment_metadata_if_needed, without its generator.
-                    self._no_wait.now_ms = timer.now_ms
-                    has_assignment = yield from self._coordinator.poll(self._no_wait, call_ms=call_ms)
-                    if self._offsets.can_skip_update_fetch_positions():
-                        self._has_all_fetch_positions = True
-                    else:
-                        self.update_fetch_positions(initialize=has_assignment)
+                # With records, it will not wait.
+                has_news = self._fetch_buffer.completed or self._fetches.unsupported is not None
+                call_ms = 0 if has_news else max(0, timer.deadline_ms - timer.now_ms)
+                yield from self.update_assignment_metadata_if_needed(timer.now_ms, call_ms)
                 fetch = collect()
                 is_empty = not fetch.num_records and not fetch.position_advanced  # as Fetch.is_empty
                 if is_empty:
@@ -357,18 +344,22 @@ class ConsumerDelegate:
             self._client.awaits_partitions = False
             self._consumer_metrics.record_poll_end(self._clock.now_ms())
 
-    def update_assignment_metadata_if_needed(self, *, is_called: bool = True) -> Steps[None]:
-        """Advance group membership and position lookups, without waiting for either.
+    def update_assignment_metadata_if_needed(
+        self, now_ms: int, call_ms: int = 0, *, is_called: bool = True
+    ) -> Steps[None]:
+        """Advance group membership and position lookups, without waiting for either: the first half of each poll.
 
         Partitions that have a position are fetched meanwhile. The poll's next round does this again before
-        ``max.poll.interval.ms`` expires, also while there is no coordinator. ``is_called`` is False if no call of the
-        application waits for records, so that this does not show that the application is alive.
+        ``max.poll.interval.ms`` expires, also while there is no coordinator. The call of the application will wait for
+        ``call_ms`` at most. ``is_called`` is False if no call waits for records, so that this does not show that the
+        application is alive.
         """
         has_assignment = True
         if self._coordinator is None:
             self._sole_reader.poll()
         else:
-            has_assignment = yield from self._coordinator.poll(Timer(self._clock, 0), is_called=is_called)
+            self._no_wait.now_ms = now_ms
+            has_assignment = yield from self._coordinator.poll(self._no_wait, is_called=is_called, call_ms=call_ms)
         self.update_fetch_positions(initialize=has_assignment)
 
     def update_between_calls(self) -> None:
