@@ -7,8 +7,7 @@ from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
-    from pykclient.testing.event_loop import TimerHandle
+    from pykclient.testing.event_loop import BrokerContext, TimerHandle
 
 
 class DelayedOperation:
@@ -55,7 +54,7 @@ class DelayedOperationPurgatory:
 
     __slots__ = ("_broker", "_by_delay", "_timer", "_timer_ms", "_watchers")
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
         self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
         self._by_delay: dict[int, OrderedDict[DelayedOperation, None]] = {}

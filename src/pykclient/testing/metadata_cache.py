@@ -13,7 +13,7 @@ from pykclient.testing.coordination.znodes import LEADER_DURING_DELETE
 from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.event_loop import BrokerContext
 
 PartitionState = UpdateMetadataRequest.UpdateMetadataPartitionState
 
@@ -52,7 +52,7 @@ class MetadataCache:
     queues updates until ``thaw``. Thread: loop.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerContext) -> None:
         self._log = broker.log_context.logger(__name__)
         self.snapshot = _EMPTY
         self._frozen = False

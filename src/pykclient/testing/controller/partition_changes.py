@@ -36,11 +36,11 @@ from pykclient.testing.coordination.znodes import (
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
     from pykclient.testing.controller.controller_context import ControllerContext
     from pykclient.testing.controller.kafka_controller import KafkaController
     from pykclient.testing.controller.state_machines import PartitionStateMachine, ReplicaStateMachine
     from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
+    from pykclient.testing.event_loop import BrokerContext
 
 #: From this version on, requests identify topics by id.
 _FIRST_VERSION_WITH_TOPIC_IDS = 2
@@ -56,7 +56,7 @@ class AlterPartitionHandler:
     Thread: loop.
     """
 
-    def __init__(self, broker: Broker, controller: KafkaController) -> None:
+    def __init__(self, broker: BrokerContext, controller: KafkaController) -> None:
         self._log = broker.log_context.logger(__name__)
         self._controller = controller
 
@@ -408,7 +408,7 @@ class TopicDeletionManager:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: BrokerContext,
         context: ControllerContext,
         store: KafkaCoordinationClient,
         partition_state_machine: PartitionStateMachine,

@@ -31,7 +31,7 @@ from pykclient.testing.group.group_metadata import (
 )
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.event_loop import BrokerContext
     from pykclient.testing.group.group_metadata_manager import GroupMetadataManager
 
 
@@ -51,7 +51,7 @@ class GroupRebalance:
 
     __slots__ = ("_broker", "_initial_delay_ms", "_log", "_manager")
 
-    def __init__(self, broker: Broker, manager: GroupMetadataManager) -> None:
+    def __init__(self, broker: BrokerContext, manager: GroupMetadataManager) -> None:
         self._broker = broker
         self._manager = manager
         self._initial_delay_ms: int = broker.config["group.initial.rebalance.delay.ms"]
@@ -356,7 +356,7 @@ class GroupJoin:
 
     __slots__ = ("_broker", "_log", "_manager", "_max_size", "_rebalance")
 
-    def __init__(self, broker: Broker, manager: GroupMetadataManager, rebalance: GroupRebalance) -> None:
+    def __init__(self, broker: BrokerContext, manager: GroupMetadataManager, rebalance: GroupRebalance) -> None:
         self._broker = broker
         self._manager = manager
         self._rebalance = rebalance

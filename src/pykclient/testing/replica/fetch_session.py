@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.record.record_batch import Buffer
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.event_loop import BrokerContext
     from pykclient.types import TopicPartition
 
 #: Replica ids of readers that are not replicas (Java: FetchRequest).
@@ -427,7 +427,7 @@ class FetchManager:
 
     __slots__ = ("_broker", "cache")
 
-    def __init__(self, broker: Broker, max_sessions: int) -> None:
+    def __init__(self, broker: BrokerContext, max_sessions: int) -> None:
         self._broker = broker
         self.cache = FetchSessionCache(max_sessions)
 
