@@ -60,7 +60,7 @@ def test_picture_of_the_layers_shows_them_in_their_order() -> None:
     order = [groups.get(name, name) for name in re.findall(r"\w+", picture.splitlines()[-1])]
     with (ROOT / "pyproject.toml").open("rb") as file:
         contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
-    (layers,) = [found["layers"] for found in contracts if found["type"] == "layers"]
+    (layers,) = [found["layers"] for found in contracts if found["containers"] == ["pykclient"]]
     height = {name: number for number, layer in enumerate(layers) for name in re.findall(r"\w+", layer)}
     rows = [[height[name] for name in re.findall(r"\w+", row)] for row in order]
     assert len(rows) == 8
