@@ -1,4 +1,7 @@
-"""``pykclient.schema_registry`` under confluent-kafka's name, with the same lazy names."""
+"""``pykclient.schema_registry`` under confluent-kafka's name, with the same lazy names.
+
+- ``schema_registry_client``, ``avro``, ``json_schema``, ``protobuf``, ``error``: modules that programs import from it
+"""
 
 from __future__ import annotations
 
