@@ -291,3 +291,58 @@ def test_values_survive_json() -> None:
     row = RegisteredSchema("s", 3, 7, "g", schema)
     assert RegisteredSchema.from_dict(json.loads(json.dumps(row.to_dict()))) == row
     assert len({row, RegisteredSchema.from_dict(row.to_dict())}) == 1
+
+
+def rule(name: str, type: str = "CEL") -> Rule:
+    return Rule.from_dict({"name": name, "kind": "CONDITION", "mode": "WRITE", "type": type})
+
+
+def names(found: RegisteredSchema) -> list[str | None]:
+    held = found.schema.rule_set
+    return [] if held is None else [one.name for one in held.domain_rules or ()]
+
+
+def test_new_version_takes_over_metadata_and_rules(client: SchemaRegistryClient) -> None:
+    first = record("a")
+    first.metadata = Metadata(properties=MetadataProperties({"team": "blue"}))
+    first.rule_set = RuleSet(domain_rules=[rule("one")])
+    client.register_schema("s", first)
+    assert client.register_schema_full_response("s", record("a")).version == 1
+    found = client.register_schema_full_response("s", record("a", "b="))
+    assert (found.version, names(found), found.schema.metadata) == (2, ["one"], first.metadata)
+    other = record("a", "b=", "c=")
+    other.rule_set = RuleSet(domain_rules=[rule("two")])
+    assert names(client.register_schema_full_response("s", other)) == ["two"]
+    client.clear_caches()
+    assert client.lookup_schema("s", record("a")).version == 1
+    assert names(client.lookup_schema("s", record("a", "b="))) == ["one"]
+    wrong = record("a")
+    wrong.rule_set = RuleSet(domain_rules=[rule("two")])
+    with pytest.raises(SchemaRegistryError, match="Schema not found"):
+        client.lookup_schema("s", wrong)
+
+
+def test_configuration_has_rules_and_metadata_before_and_over_those_of_versions(client: SchemaRegistryClient) -> None:
+    def team(name: str) -> Metadata:
+        return Metadata(properties=MetadataProperties({"team": name, name: "yes"}))
+
+    client.set_config(
+        "s",
+        ServerConfig(
+            compatibility=ConfigCompatibilityLevel.NONE,
+            default_metadata=team("default"),
+            override_metadata=team("override"),
+            default_rule_set=RuleSet(domain_rules=[rule("one"), rule("two")]),
+            override_rule_set=RuleSet(domain_rules=[rule("two", "CEL_FIELD")]),
+        ),
+    )
+    given = record("a")
+    given.metadata = team("own")
+    found = client.register_schema_full_response("s", given)
+    assert found.schema.metadata is not None
+    assert found.schema.metadata.properties == MetadataProperties(
+        {"team": "override", "default": "yes", "own": "yes", "override": "yes"}
+    )
+    assert names(found) == ["one", "two"]
+    assert found.schema.rule_set is not None
+    assert [one.type for one in found.schema.rule_set.domain_rules or ()] == ["CEL", "CEL_FIELD"]

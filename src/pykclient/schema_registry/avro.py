@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from pykclient.config.config_def import ConfigKey, Type
@@ -17,7 +17,15 @@ from pykclient.errors import ConfigError, SerializationError
 from pykclient.schema_registry.avro_types import AvroType, loaded, named_schemas, parse_avro, resolution_problems
 from pykclient.schema_registry.models import avro_schema, is_model, maker, plain
 from pykclient.schema_registry.rest import load
-from pykclient.schema_registry.rules import FieldTransform, FieldWalk, RuleRegistry, outer_tags
+from pykclient.schema_registry.rules import (
+    FieldTransform,
+    FieldWalk,
+    InlineCheck,
+    InlineRule,
+    RuleRegistry,
+    inline_rules,
+    outer_tags,
+)
 from pykclient.schema_registry.schemas import Schema
 from pykclient.schema_registry.serde import (
     READING,
@@ -155,6 +163,9 @@ class _Serializer(BaseSerializer):
     def _walk(self, plan: Plan) -> FieldWalk:
         return _walker(plan.codec.tree, plan.reader)
 
+    def _inline(self, codec: _Parsed) -> Callable[[Any], Iterator[InlineCheck]] | None:
+        return _inline_checks(codec.tree)
+
 
 class AvroSerializer(Blocking[bytes | None], _Serializer):
     """Writes Avro with the id of its schema. A serializer of clients, or called as ``serializer(value, ctx)``.
@@ -225,18 +236,32 @@ class _Deserializer(BaseDeserializer):
         if codec.writer.is_bytes:
             return data
         source = io.BytesIO(data)
-        reader = None if codec.reader is None else codec.reader.fast
-        value = self._read_value(source, codec.writer.fast, reader, self._return_record_name)
+        if plan.is_ruled_first and codec.reader is not None:
+            # Only with their names can records of a union be written again.
+            value = self._read_value(source, codec.writer.fast, None, True, return_record_name_override=True)
+        else:
+            reader = None if codec.reader is None else codec.reader.fast
+            value = self._read_value(source, codec.writer.fast, reader, self._return_record_name)
         if source.tell() != len(data):
             raise SerializationError(f"{len(data) - source.tell()} bytes are left after the value")
         return value
+
+    def _after_rules(self, plan: Plan, value: Any) -> Any:
+        codec: _ReadCodec = plan.codec
+        if not plan.is_ruled_first or codec.reader is None or codec.writer.is_bytes:
+            return value
+        source = io.BytesIO()
+        load("fastavro", "avro").schemaless_writer(source, codec.writer.fast, value)
+        source.seek(0)
+        return self._read_value(source, codec.writer.fast, codec.reader.fast, self._return_record_name)
 
     def _mismatch(self, plan: Plan, value: Any) -> str | None:  # noqa: ARG002 - the value is bytes here
         return None
 
     def _walk(self, plan: Plan) -> FieldWalk:
         codec: _ReadCodec = plan.codec
-        return _walker((codec.reader or codec.writer).tree, plan.reader)
+        form = codec.writer if plan.is_ruled_first else codec.reader or codec.writer
+        return _walker(form.tree, plan.ruled)
 
     def _made(self, value: Any, ctx: SerializationContext | None) -> Any:
         if self._from_dict is not None:
@@ -369,6 +394,50 @@ def _walker(tree: AvroType, schema: Schema | None) -> FieldWalk:
         return change(path, own, of.kind.upper(), value) if path else value
 
     return lambda value, change: walk(tree, value, "", change, frozenset())
+
+
+def _inline_checks(tree: AvroType) -> Callable[[Any], Iterator[InlineCheck]] | None:
+    """Return what yields the parts of a value that have rules in the schema's text; None if there are none."""
+    own: dict[int, tuple[InlineRule, ...]] = {}
+    of_fields: dict[int, tuple[InlineRule, ...]] = {}
+
+    def collect(of: AvroType) -> None:
+        if id(of) in own:
+            return
+        own[id(of)] = inline_rules(of.rules)
+        for field in of.fields:
+            of_fields[id(field)] = inline_rules(field.rules)
+        for inner in (of.items, *of.branches, *(field.type for field in of.fields)):
+            collect(inner)
+
+    def checks(of: AvroType, value: Any, path: str) -> Iterator[InlineCheck]:
+        if of.kind == "union":
+            name = value[0] if isinstance(value, tuple) and len(value) == 2 else None
+            branches = [one for one in of.branches if name in (one.name, one.kind)] or of.branches
+            value = value if name is None else value[1]
+            branch = next((one for one in branches if mismatch(one, value) is None), None)
+            if branch is not None:
+                yield from checks(branch, value, path)
+        elif of.kind == "record" and isinstance(value, Mapping):
+            for rule in own[id(of)]:
+                yield path, rule, value
+            for field in of.fields:
+                inner, held = (f"{path}.{field.name}" if path else field.name), value.get(field.name)
+                if held is not None:
+                    for rule in of_fields[id(field)]:
+                        yield inner, rule, held
+                    yield from checks(field.type, held, inner)
+        elif of.kind == "array" and isinstance(value, (list, tuple)):
+            for place, item in enumerate(value):
+                yield from checks(of.items, item, f"{path}[{place}]")
+        elif of.kind == "map" and isinstance(value, Mapping):
+            for key, item in value.items():
+                yield from checks(of.items, item, f'{path}["{key}"]')
+
+    collect(tree)
+    if not any(own.values()) and not any(of_fields.values()):
+        return None
+    return lambda value: checks(tree, value, "")
 
 
 def _inline_tags(schema: Schema | None) -> dict[str, list[str]]:

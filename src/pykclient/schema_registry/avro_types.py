@@ -25,7 +25,7 @@ _MISSING: Final = object()
 class AvroField:
     """A field of a record. ``has_default`` distinguishes a default of null from no default."""
 
-    __slots__ = ("aliases", "default", "has_default", "name", "type")
+    __slots__ = ("aliases", "default", "has_default", "name", "rules", "type")
 
     def __init__(self, name: str, type: AvroType, aliases: tuple[str, ...], default: Any) -> None:
         self.name = name
@@ -33,6 +33,8 @@ class AvroField:
         self.aliases = aliases
         self.has_default = default is not _MISSING
         self.default = None if default is _MISSING else default
+        #: The property ``confluent:rules``.
+        self.rules: Any = None
 
 
 class AvroType:
@@ -48,6 +50,7 @@ class AvroType:
         "logical",
         "name",
         "precision",
+        "rules",
         "scale",
         "size",
         "symbols",
@@ -62,6 +65,8 @@ class AvroType:
         self.precision = 0
         self.scale = 0
         self.fields: list[AvroField] = []
+        #: The property ``confluent:rules`` of a record.
+        self.rules: Any = None
         #: The element type of an array or a map.
         self.items: AvroType = self
         self.branches: list[AvroType] = []
@@ -136,7 +141,9 @@ class _Parser:
             for row in given.get("fields", ()):
                 default = row.get("default", _MISSING)
                 field = AvroField(row["name"], self.parse(row["type"], inner), tuple(row.get("aliases", ())), default)
+                field.rules = row.get("confluent:rules")
                 made.fields.append(field)
+            made.rules = given.get("confluent:rules")
         elif kind == "enum":
             made.symbols = list(given["symbols"])
             made.default = given.get("default")

@@ -16,7 +16,14 @@ from pykclient.errors import ConfigError, SerializationError
 from pykclient.schema_registry.avro_types import referenced
 from pykclient.schema_registry.models import is_model, json_plain, json_schema, maker
 from pykclient.schema_registry.rest import load
-from pykclient.schema_registry.rules import FieldTransform, FieldWalk, RuleRegistry, outer_tags
+from pykclient.schema_registry.rules import (
+    FieldTransform,
+    FieldWalk,
+    InlineCheck,
+    RuleRegistry,
+    inline_rules,
+    outer_tags,
+)
 from pykclient.schema_registry.schemas import Schema
 from pykclient.schema_registry.serde import (
     READING,
@@ -36,12 +43,21 @@ from pykclient.serialization import SerializationContext
 JSON: Final = "JSON"
 ToDict = Callable[[Any, SerializationContext], Any]
 
+_INLINE: Final = "confluent:rules"
 _VALIDATE: Final[tuple[ConfigKey, ...]] = (setting("validate", Type.BOOLEAN, True, "Check values against the schema."),)
 
 
 class _Parsed(NamedTuple):
     contents: Any
     validator: Any
+    #: True if the text, or one that it refers to, has rules.
+    has_inline_rules: bool
+
+
+class _ReadCodec(NamedTuple):
+    #: What values are checked against, and what their rules are found by.
+    checked: _Parsed
+    ruled: _Parsed
 
 
 def _encoder() -> Callable[[Any], str | bytes]:
@@ -68,12 +84,14 @@ def _parsed(serde: BaseSerde, schema: Schema) -> _Parsed:
     draft7 = load("referencing.jsonschema", "jsonschema").DRAFT7
     contents = json.loads(schema.schema_str or "null")
     known = referencing.Registry()
+    has_inline_rules = _INLINE in (schema.schema_str or "")
     for name, text in referenced(schema, serde._resolve):
+        has_inline_rules = has_inline_rules or _INLINE in text
         resource = referencing.Resource.from_contents(json.loads(text), default_specification=draft7)
         known = known.with_resource(name, resource)
     kind = jsonschema.validators.validator_for(contents)
     kind.check_schema(contents)
-    return _Parsed(contents, kind(contents, registry=known))
+    return _Parsed(contents, kind(contents, registry=known), has_inline_rules)
 
 
 def _problem(parsed: _Parsed, value: Any) -> str | None:
@@ -157,6 +175,9 @@ class _Serializer(BaseSerializer):
     def _walk(self, plan: Plan) -> FieldWalk:
         return _walker(plan.codec, plan.reader)
 
+    def _inline(self, codec: _Parsed) -> Callable[[Any], Iterator[InlineCheck]] | None:
+        return _inline_checks(codec) if codec.has_inline_rules else None
+
 
 class JSONSerializer(Blocking[bytes | None], _Serializer):
     """Writes JSON with the id of its schema. A serializer of clients, or called as ``serializer(value, ctx)``.
@@ -207,9 +228,13 @@ class _Deserializer(BaseDeserializer):
     def _own_schema(self) -> Schema | None:
         return self._schema
 
-    def _codec(self, writer: Schema | None, reader: Schema | None, schema_id: SchemaId) -> _Parsed | None:  # noqa: ARG002
+    def _codec(self, writer: Schema | None, reader: Schema | None, schema_id: SchemaId) -> _ReadCodec | None:  # noqa: ARG002
         schema = reader or writer
-        return None if schema is None else _parsed(self, schema)
+        if schema is None:
+            return None
+        checked = _parsed(self, schema)
+        is_ruled = writer is not None and writer is not schema and writer.rule_set is not None
+        return _ReadCodec(checked, _parsed(self, writer) if is_ruled and writer is not None else checked)
 
     def _make_plan(self, schema_id: SchemaId, ctx: SerializationContext | None) -> Plan:
         plan = super()._make_plan(schema_id, ctx)
@@ -217,23 +242,28 @@ class _Deserializer(BaseDeserializer):
             return plan
         # Values are checked after their migration.
         codec = self._codec(None, plan.reader, schema_id)
-        migrated = Plan(plan.subject, plan.schema_id, plan.writer, plan.reader, codec, plan.migrations)
+        migrated = Plan(
+            plan.subject, plan.schema_id, plan.writer, plan.reader, codec, plan.migrations, ruled=plan.ruled
+        )
         return self._keep(self._plan_key(schema_id, ctx), migrated)
 
-    def _writer_name(self, codec: _Parsed | None) -> str | None:
-        return codec.contents.get("title") if codec is not None and isinstance(codec.contents, dict) else None
+    def _writer_name(self, codec: _ReadCodec | None) -> str | None:
+        contents = None if codec is None else codec.checked.contents
+        return contents.get("title") if isinstance(contents, dict) else None
 
     def _loaded(self, plan: Plan, data: bytes) -> Any:  # noqa: ARG002
         return self._decode(data)
 
     def _checked(self, plan: Plan, value: Any) -> None:
         if self._conf["validate"] and plan.codec is not None:
-            text = _problem(plan.codec, value)
+            text = _problem(plan.codec.checked, value)
             if text is not None:
                 raise SerializationError(f"schema {plan.schema_id}, subject {plan.subject!r}: {text}")
 
     def _walk(self, plan: Plan) -> FieldWalk | None:
-        return None if plan.codec is None else _walker(plan.codec, plan.reader)
+        if plan.codec is None:
+            return None
+        return _walker(plan.codec.ruled if plan.is_ruled_first else plan.codec.checked, plan.ruled)
 
     def _made(self, value: Any, ctx: SerializationContext | None) -> Any:
         if self._from_dict is not None:
@@ -258,21 +288,47 @@ class _Place(NamedTuple):
     resolver: Any
 
 
-def _walker(parsed: _Parsed, schema: Schema | None) -> FieldWalk:
-    def all_of(place: _Place, value: Any) -> Iterator[_Place]:
-        """Yield the schemas without alternatives and references that a value fits."""
-        while isinstance(place.schema, dict) and "$ref" in place.schema:
-            found = place.resolver.lookup(place.schema["$ref"])
-            place = _Place(found.contents, found.resolver)
-        if isinstance(place.schema, dict):
-            yield place
-            for kind in ("oneOf", "anyOf", "allOf"):
-                for one in place.schema.get(kind, ()):
-                    if parsed.validator.evolve(schema=one, _resolver=place.resolver).is_valid(value):
-                        yield from all_of(_Place(one, place.resolver), value)
+def _all_of(parsed: _Parsed, place: _Place, value: Any) -> Iterator[_Place]:
+    """Yield the schemas without alternatives and references that a value fits."""
+    while isinstance(place.schema, dict) and "$ref" in place.schema:
+        found = place.resolver.lookup(place.schema["$ref"])
+        place = _Place(found.contents, found.resolver)
+    if isinstance(place.schema, dict):
+        yield place
+        for kind in ("oneOf", "anyOf", "allOf"):
+            for one in place.schema.get(kind, ()):
+                if parsed.validator.evolve(schema=one, _resolver=place.resolver).is_valid(value):
+                    yield from _all_of(parsed, _Place(one, place.resolver), value)
 
+
+def _inline_checks(parsed: _Parsed) -> Callable[[Any], Iterator[InlineCheck]]:
+    """Return what yields the parts of a value that have rules in the schema's text."""
+
+    def checks(places: list[_Place], value: Any, path: str) -> Iterator[InlineCheck]:
+        if value is None:
+            return
+        flat = [found for place in places for found in _all_of(parsed, place, value)]
+        for place in flat:
+            for rule in inline_rules(place.schema.get(_INLINE)):
+                yield path, rule, value
+        for name, item in value.items() if isinstance(value, dict) else ():
+            inner = [
+                _Place(place.schema["properties"][name], place.resolver)
+                for place in flat
+                if name in place.schema.get("properties", ())
+            ]
+            yield from checks(inner, item, f"{path}.{name}" if path else name)
+        items = [_Place(place.schema["items"], place.resolver) for place in flat if "items" in place.schema]
+        for number, item in enumerate(value if isinstance(value, list) else ()):
+            yield from checks(items, item, f"{path}[{number}]")
+
+    root = _Place(parsed.contents, parsed.validator._resolver)
+    return lambda value: checks([root], value, "")
+
+
+def _walker(parsed: _Parsed, schema: Schema | None) -> FieldWalk:
     def walk(places: list[_Place], value: Any, path: str, change: FieldTransform, own: frozenset[str]) -> Any:
-        flat = [found for place in places for found in all_of(place, value)]
+        flat = [found for place in places for found in _all_of(parsed, place, value)]
         if isinstance(value, dict) and any("properties" in place.schema for place in flat):
             changed = dict(value)
             for name in value:

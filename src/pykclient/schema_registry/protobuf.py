@@ -15,7 +15,14 @@ from typing import Any, Final, NamedTuple
 from pykclient.config.config_def import ConfigKey, Type
 from pykclient.errors import ConfigError, SerializationError
 from pykclient.schema_registry.rest import load
-from pykclient.schema_registry.rules import FieldTransform, FieldWalk, RuleRegistry, outer_tags
+from pykclient.schema_registry.rules import (
+    FieldTransform,
+    FieldWalk,
+    InlineCheck,
+    InlineRule,
+    RuleRegistry,
+    outer_tags,
+)
 from pykclient.schema_registry.schemas import Schema, SchemaReference
 from pykclient.schema_registry.serde import (
     READING,
@@ -233,6 +240,9 @@ class _Serializer(BaseSerializer):
     def _codec(self, schema: Schema) -> None:  # noqa: ARG002 - messages know their form
         return None
 
+    def _inline(self, codec: Any) -> Callable[[Any], Iterator[InlineCheck]] | None:  # noqa: ARG002
+        return _inline_checks(self._msg_class.DESCRIPTOR)
+
     def _dumped(self, plan: Plan, value: Any) -> bytes:  # noqa: ARG002
         made: bytes = value.SerializeToString()
         return made
@@ -345,6 +355,8 @@ class _Deserializer(BaseDeserializer):
     def _loaded(self, plan: Plan, data: bytes) -> Any:
         codec: _Codec = plan.codec
         kind = codec.writer if plan.migrations or self._msg_class is None else self._msg_class
+        if plan.has_rules and not plan.migrations:
+            kind = codec.reader  # the application's class may lack tags of the schema
         message = kind()
         message.ParseFromString(data)
         if plan.migrations:
@@ -354,11 +366,19 @@ class _Deserializer(BaseDeserializer):
     def _after_migrations(self, plan: Plan, value: Any) -> Any:
         assert plan.reader is not None
         assert plan.schema_id is not None
-        kind = self._msg_class or self._message_class(plan.reader, plan.schema_id.message_indexes or [0])
+        if self._msg_class is not None and not plan.has_rules:
+            kind = self._msg_class
+        else:
+            kind = self._message_class(plan.reader, plan.schema_id.message_indexes or [0])
         return load("google.protobuf.json_format", "protobuf").ParseDict(value, kind(), ignore_unknown_fields=True)
 
+    def _after_rules(self, plan: Plan, value: Any) -> Any:  # noqa: ARG002
+        if self._msg_class is None or isinstance(value, self._msg_class):
+            return value
+        return self._msg_class.FromString(value.SerializeToString())
+
     def _walk(self, plan: Plan) -> FieldWalk:
-        return _walker(plan.reader)
+        return _walker(plan.ruled)
 
     def _mismatch(self, plan: Plan, value: Any) -> str | None:
         name = plan.codec.writer.DESCRIPTOR.full_name if plan.codec.writer is not None else "the expected type"
@@ -441,10 +461,56 @@ class _Tags:
         self._schema = schema
 
     def __call__(self, field: Any) -> frozenset[str]:
-        given = _own_message("google.protobuf.FieldOptions")()
-        given.ParseFromString(field.GetOptions().SerializeToString())
-        held = given.Extensions[_own_pool().FindExtensionByName("confluent.field_meta")]
-        return frozenset(held.tags) | outer_tags(self._schema, field.full_name)
+        return frozenset(_meta(field.GetOptions(), "field").tags) | outer_tags(self._schema, field.full_name)
+
+
+def _meta(options: Any, kind: str) -> Any:
+    """Return Confluent's options of a message or a field."""
+    given = _own_message(f"google.protobuf.{kind.title()}Options")()
+    given.ParseFromString(options.SerializeToString())
+    return given.Extensions[_own_pool().FindExtensionByName(f"confluent.{kind}_meta")]
+
+
+def _inline_checks(descriptor: Any) -> Callable[[Any], Iterator[InlineCheck]] | None:
+    """Return what yields the parts of a message that have rules in its options; None if there are none."""
+    own: dict[str, tuple[InlineRule, ...]] = {}
+
+    def rules_of(found: Any, kind: str) -> tuple[InlineRule, ...]:
+        rows = _meta(found.GetOptions(), kind).rules
+        return tuple(InlineRule(rule.name, rule.doc, rule.expr, rule.sql) for rule in rows)
+
+    def collect(of: Any) -> None:
+        if of.full_name in own:
+            return
+        own[of.full_name] = rules_of(of, "message")
+        for field in of.fields:
+            own[field.full_name] = rules_of(field, "field")
+            if field.message_type is not None:
+                collect(field.message_type)
+
+    def checks(message: Any, path: str) -> Iterator[InlineCheck]:
+        for rule in own[message.DESCRIPTOR.full_name]:
+            yield path, rule, message
+        for field in message.DESCRIPTOR.fields:
+            if field.has_presence and not message.HasField(field.name):
+                continue
+            value, inner = getattr(message, field.name), (f"{path}.{field.name}" if path else field.name)
+            for rule in own[field.full_name]:
+                yield inner, rule, value
+            if field.message_type is None:
+                continue
+            if field.message_type.GetOptions().map_entry:
+                if field.message_type.fields_by_name["value"].message_type is not None:
+                    for key in value:
+                        yield from checks(value[key], f'{inner}["{key}"]')
+            elif field.has_presence:
+                yield from checks(value, inner)
+            else:
+                for place, item in enumerate(value):
+                    yield from checks(item, f"{inner}[{place}]")
+
+    collect(descriptor)
+    return (lambda message: checks(message, "")) if any(own.values()) else None
 
 
 def _walker(schema: Schema | None) -> FieldWalk:

@@ -14,18 +14,28 @@ import functools
 import re
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from pykclient.errors import SerializationError
 from pykclient.schema_registry.rest import load
-from pykclient.schema_registry.schemas import Rule, RuleKind, RuleMode, RulePhase, Schema
+from pykclient.schema_registry.schemas import Rule, RuleKind, RuleMode, RulePhase, RuleSet, Schema
 from pykclient.serialization import SerializationContext
 
 #: Changes each field's value: it is given the field's path, its tags, the name of its type, and the value.
 FieldTransform = Callable[[str, frozenset[str], str, Any], Any]
 #: Walks a message and calls the function for each of its fields.
 FieldWalk = Callable[[Any, FieldTransform], Any]
+
+
+#: The environments in which a rule set may be enabled, and those that are serializers and deserializers.
+_ENVIRONMENTS: Final = frozenset(("ALL", "CLIENT", "GATEWAY", "SERVER", "NONE"))
+_OURS: Final = frozenset(("ALL", "CLIENT"))
+_MODES: Final = {
+    RulePhase.MIGRATION: frozenset((RuleMode.UPGRADE, RuleMode.DOWNGRADE, RuleMode.UPDOWN)),
+    RulePhase.DOMAIN: frozenset((RuleMode.WRITE, RuleMode.READ, RuleMode.WRITEREAD)),
+    RulePhase.ENCODING: frozenset((RuleMode.WRITE, RuleMode.READ, RuleMode.WRITEREAD)),
+}
 
 
 class RuleError(SerializationError):
@@ -358,16 +368,16 @@ def rules_for(
     source: Schema | None,
     target: Schema | None,
     registry: RuleRegistry | None = None,
-    with_disabled: bool = False,
 ) -> list[Rule]:
     """Return the rules to execute for a step, in order; reads and downgrades undo in reverse.
 
-    With a registry, its overrides decide which rules are disabled. ``with_disabled`` returns these as well.
+    With a registry, its overrides decide which rules are disabled.
+
+    Raises:
+        RuleError: this version does not know the mode or the kind of a rule, its phase, or where it is enabled.
     """
 
     def is_disabled(rule: Rule) -> bool:
-        if with_disabled:
-            return False
         override = None if registry is None else registry.get_override(rule.type or "")
         return bool(rule.disabled if override is None or override.disabled is None else override.disabled)
 
@@ -375,7 +385,7 @@ def rules_for(
     if of is None or of.rule_set is None:
         return []
     held = of.rule_set
-    if (held.enable_at or "ALL") not in ("ALL", "CLIENT"):
+    if not _is_enabled(held):
         return []
     rules = {
         RulePhase.MIGRATION: held.migration_rules,
@@ -383,8 +393,105 @@ def rules_for(
         RulePhase.ENCODING: held.encoding_rules,
     }[phase]
     both = RuleMode.UPDOWN if phase == RulePhase.MIGRATION else RuleMode.WRITEREAD
-    wanted = [rule for rule in rules or () if not is_disabled(rule) and rule.mode in (mode, both)]
+    enabled = [rule for rule in rules or () if not is_disabled(rule)]
+    wanted = [rule for rule in enabled if _mode_of(rule, phase) in (mode, both)]
     return wanted[::-1] if mode in (RuleMode.READ, RuleMode.DOWNGRADE) else wanted
+
+
+def may_have_rules(phase: RulePhase, mode: RuleMode, schema: Schema | None) -> bool:
+    """Return False if a schema has no rules for a step, whatever overrides say about disabled ones."""
+    if schema is None or schema.rule_set is None:
+        return False
+    held = schema.rule_set
+    if held.others or (held.enable_at or "ALL") not in _ENVIRONMENTS:
+        return True
+    rules = held.encoding_rules if phase == RulePhase.ENCODING else held.domain_rules
+    elsewhere = _MODES[phase] - {mode, RuleMode.WRITEREAD}
+    return any(rule.mode not in elsewhere for rule in rules or ())
+
+
+def _is_enabled(rules: RuleSet) -> bool:
+    if rules.others:
+        raise RuleError(f"the schema has {', '.join(rules.others)}, which this version does not know")
+    where = rules.enable_at or "ALL"
+    if where not in _ENVIRONMENTS:
+        raise RuleError(f"the schema's rules are enabled at {where}, which this version does not know")
+    return where in _OURS
+
+
+def _mode_of(rule: Rule, phase: RulePhase) -> RuleMode:
+    """Return the mode of a rule that is enabled. The registry's own defaults hold."""
+    mode = rule.mode or RuleMode.WRITEREAD
+    if mode not in _MODES[phase]:
+        raise RuleError(f"the rule {rule.name!r} of phase {phase} has the mode {mode}, which cannot be executed here")
+    if rule.kind is not None and rule.kind not in RuleKind.__members__:
+        raise RuleError(f"the rule {rule.name!r} has the kind {rule.kind}, which cannot be executed here")
+    return mode
+
+
+# --- rules in the text of a schema ------------------------------------------------------------------------------------
+
+
+class InlineRule(NamedTuple):
+    """A condition in the text of a schema (``confluent:rules``) on a record or on a field."""
+
+    name: str | None = None
+    doc: str | None = None
+    expr: str | None = None
+    sql: str | None = None
+
+
+#: A rule, the path of the value that it holds for, and the value.
+InlineCheck = tuple[str, InlineRule, Any]
+
+
+def inline_rules(given: Any) -> tuple[InlineRule, ...]:
+    """Return the rules in the property ``confluent:rules`` of a schema.
+
+    Raises:
+        RuleError: the property is not a list of objects.
+    """
+    if given is None:
+        return ()
+    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+        raise RuleError("confluent:rules must be a list of objects")
+    return tuple(InlineRule(*(one.get(name) for name in InlineRule._fields)) for one in given)
+
+
+def ensure_inline_rules_hold(checks: Iterable[InlineCheck], subject: str | None, fail_fast: bool) -> None:
+    """Check values by the rules in a schema's text, with ``this`` as the value and ``now`` as the time.
+
+    A value is valid if the expression is true or an empty text. Any other text says what is wrong.
+
+    Raises:
+        RuleError: a rule does not hold, or cannot be executed; the text has all that do not hold.
+    """
+    found: list[str] = []
+    for path, rule, value in checks:
+        place = f"{path or 'the value'}: {rule.name or 'unnamed'}"
+        if not rule.expr:
+            raise RuleError(f"the rule {rule.name!r} of {subject!r} has no expression of CEL, and cannot be executed")
+        try:
+            now = datetime.datetime.now(datetime.UTC)
+            result = _inline_executor().evaluate(rule.expr, {"this": value, "now": now})
+        except ImportError as error:
+            raise RuleError(f"the rule {rule.name!r} of {subject!r} cannot be executed: {error}") from error
+        except RuleError as error:
+            found.append(f"{place}: {rule.doc or rule.expr} ({error})")
+        else:
+            if not isinstance(result, (bool, str)):
+                raise RuleError(f"the rule {rule.name!r} of {subject!r} must return a bool or a text")
+            if result is False or (isinstance(result, str) and result):
+                found.append(f"{place}: {result or rule.doc or rule.sql or rule.expr}")
+        if found and fail_fast:
+            break
+    if found:
+        raise RuleError(f"the rules in the schema of {subject!r} do not hold: {'; '.join(found)}")
+
+
+@functools.cache
+def _inline_executor() -> CelExecutor:
+    return CelExecutor()
 
 
 class RuleRunner:
@@ -392,6 +499,19 @@ class RuleRunner:
 
     def __init__(self, registry: RuleRegistry | None) -> None:
         self._registry = registry or RuleRegistry.get_global_instance()
+
+    def rules_for(
+        self, phase: RulePhase, mode: RuleMode, subject: str, source: Schema | None, target: Schema | None
+    ) -> list[Rule]:
+        """Return the rules to execute for a step of a subject's schema, in order.
+
+        Raises:
+            RuleError: this version does not know the mode or the kind of a rule, its phase, or where it is enabled.
+        """
+        try:
+            return rules_for(phase, mode, source, target, self._registry)
+        except RuleError as error:
+            raise RuleError(f"the schema of {subject!r} has a rule that would be left out: {error}") from None
 
     def run(
         self,
@@ -410,7 +530,7 @@ class RuleRunner:
             RuleError: a rule is of an unknown type, or needs a package that is not installed.
             SerializationError: a rule failed, and its action for failures is to raise.
         """
-        for rule in rules_for(phase, mode, source, target, self._registry):
+        for rule in self.rules_for(phase, mode, subject, source, target):
             override = self._registry.get_override(rule.type or "")
             context = RuleContext(rule, mode, subject, ctx, source, target, walk)
             executor = self._registry.get_executor(rule.type or "")

@@ -110,6 +110,11 @@ def _list_of(cls: type[_Json]) -> Callable[[Any], Any]:
     return lambda items: [cls.from_dict(item) for item in items]
 
 
+def _known(cls: type[StrEnum]) -> Callable[[Any], Any]:
+    """Return what makes a member of the text; a text of a newer registry stays, so that its use can be refused."""
+    return lambda text: cls(text) if text in cls.__members__ else text
+
+
 class RuleKind(StrEnum):
     """The effect of a rule: a check or a transformation."""
 
@@ -166,7 +171,10 @@ class RuleParams(_Json):
 
 @dataclass(eq=True)
 class Rule(_Json):
-    """A rule of a data contract."""
+    """A rule of a data contract. Without a ``kind`` it is a TRANSFORM, and without a ``mode`` a WRITEREAD.
+
+    ``kind`` and ``mode`` of a newer registry's response are texts that the enums do not have.
+    """
 
     name: str | None = None
     doc: str | None = None
@@ -181,19 +189,33 @@ class Rule(_Json):
     disabled: bool | None = None
 
     __hash__ = _Json.__hash__
-    _makers: ClassVar = {"kind": RuleKind, "mode": RuleMode, "params": RuleParams.from_dict}
+    _makers: ClassVar = {"kind": _known(RuleKind), "mode": _known(RuleMode), "params": RuleParams.from_dict}
 
 
 @dataclass(eq=True)
 class RuleSet(_Json):
-    """The rules of a schema, by phase."""
+    """The rules of a schema, by phase. ``others`` has the rules of phases that only a newer registry knows."""
 
     migration_rules: list[Rule] | None = None
     domain_rules: list[Rule] | None = None
     encoding_rules: list[Rule] | None = None
     enable_at: str | None = None
+    others: dict[str, Any] | None = None
 
     __hash__ = _Json.__hash__
+
+    def to_dict(self) -> dict[str, Any]:
+        found = super().to_dict()
+        others = found.pop("others", {})
+        return {**found, **others}
+
+    @classmethod
+    def from_dict(cls, src_dict: Mapping[str, Any]) -> Self:
+        found = super().from_dict(src_dict)
+        known = {_json_name(item.name) for item in fields(cls)}
+        found.others = {name: value for name, value in src_dict.items() if name not in known and value} or None
+        return found
+
     _makers: ClassVar = {
         "migration_rules": _list_of(Rule),
         "domain_rules": _list_of(Rule),

@@ -8,7 +8,7 @@ asyncio make plans in a thread and do the rest in the event loop.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any, Final, Generic, TypeVar
@@ -17,7 +17,14 @@ from pykclient.caused_errors import caused_by
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.config.config_def import ConfigDef, ConfigKey, Importance, Type
 from pykclient.errors import ConfigError, KafkaError, SerializationError
-from pykclient.schema_registry.rules import FieldWalk, RuleRegistry, RuleRunner, rules_for
+from pykclient.schema_registry.rules import (
+    FieldWalk,
+    InlineCheck,
+    RuleRegistry,
+    RuleRunner,
+    ensure_inline_rules_hold,
+    may_have_rules,
+)
 from pykclient.schema_registry.schema_registry_client import (
     AsyncSchemaRegistryClient,
     BoundedCache,
@@ -177,7 +184,10 @@ WRITING: Final = (
     _setting("normalize.schemas", Type.BOOLEAN, False, "Let the registry bring schemas into a normal form."),
     _setting("use.schema.id", Type.INT, None, "Use the schema of this id."),
     _setting("schema.id.serializer", Type.CLASS, None, "A function that writes the schema's id."),
+    _setting("validation.rules.execution", Type.STRING, "BEFORE_DOMAIN_RULES", "When rules in a schema's text run."),
+    _setting("validation.rules.fail.fast", Type.BOOLEAN, False, "Stop at the first of these rules that fails."),
 )
+_EXECUTION: Final = ("DISABLED", "BEFORE_DOMAIN_RULES", "AFTER_DOMAIN_RULES")
 READING: Final = (
     *_BOTH,
     _setting("schema.id.deserializer", Type.CLASS, None, "A function that reads the schema's id."),
@@ -210,6 +220,10 @@ def read_settings(keys: tuple[ConfigKey, ...], conf: Mapping[str, Any] | None) -
         raise ConfigError("cannot enable both use.latest.version and auto.register.schemas", key="use.latest.version")
     if values["use.latest.with.metadata"] is not None and not isinstance(values["use.latest.with.metadata"], Mapping):
         raise ConfigError("use.latest.with.metadata must be a dict", key="use.latest.with.metadata")
+    if values.get("validation.rules.execution", _EXECUTION[0]) not in _EXECUTION:
+        raise ConfigError(
+            f"validation.rules.execution must be one of {', '.join(_EXECUTION)}", key="validation.rules.execution"
+        )
     for name in ("subject.name.strategy", "schema.id.serializer", "schema.id.deserializer"):
         if values.get(name) is not None and not callable(values[name]):
             raise ConfigError(f"{name} must be callable", key=name)
@@ -227,7 +241,18 @@ class NotLoadedError(SerializationError):
 class Plan:
     """The registry's answers that one record needs. Immutable. Thread: any."""
 
-    __slots__ = ("codec", "has_encoding_rules", "has_rules", "migrations", "reader", "schema_id", "subject", "writer")
+    __slots__ = (
+        "codec",
+        "has_encoding_rules",
+        "has_rules",
+        "inline",
+        "migrations",
+        "reader",
+        "ruled",
+        "schema_id",
+        "subject",
+        "writer",
+    )
 
     def __init__(
         self,
@@ -238,6 +263,8 @@ class Plan:
         codec: Any,
         migrations: tuple[tuple[RuleMode, Schema, Schema], ...] = (),
         is_writing: bool = False,
+        ruled: Schema | None = None,
+        inline: Callable[[Any], Iterator[InlineCheck]] | None = None,
     ) -> None:
         self.subject = subject
         self.schema_id = schema_id
@@ -248,9 +275,17 @@ class Plan:
         self.codec = codec
         self.migrations = migrations
         mode = RuleMode.WRITE if is_writing else RuleMode.READ
-        # An override may enable a rule that is disabled.
-        self.has_rules = bool(rules_for(RulePhase.DOMAIN, mode, None, reader, with_disabled=True))
-        self.has_encoding_rules = bool(rules_for(RulePhase.ENCODING, mode, None, writer, with_disabled=True))
+        #: The schema whose domain rules hold. Its rules are executed for values in its form.
+        self.ruled = ruled or reader
+        self.has_rules = may_have_rules(RulePhase.DOMAIN, mode, self.ruled)
+        self.has_encoding_rules = may_have_rules(RulePhase.ENCODING, mode, writer)
+        #: Yields the parts of a value that the schema's text has rules for; None if it has none.
+        self.inline = inline
+
+    @property
+    def is_ruled_first(self) -> bool:
+        """True if a value has the writer's form for its rules, and takes the reader's form after them."""
+        return self.has_rules and self.ruled is self.writer and self.reader is not self.writer
 
 
 class BaseSerde:
@@ -368,6 +403,7 @@ class BaseSerializer(BaseSerde):
     def __init__(self, registry: Registry | None, conf: Mapping[str, Any] | None, *rest: Any) -> None:
         super().__init__(registry, conf, *rest)
         self._write_id = self._conf["schema.id.serializer"] or prefix_schema_id_serializer
+        self._inline_execution: str = self._conf["validation.rules.execution"]
 
     # Hooks for each format.
 
@@ -392,6 +428,10 @@ class BaseSerializer(BaseSerde):
         return obj
 
     def _walk(self, plan: Plan) -> FieldWalk | None:
+        return None
+
+    def _inline(self, codec: Any) -> Callable[[Any], Iterator[InlineCheck]] | None:
+        """Return what yields the parts of a value that the schema's text has rules for; None if it has none."""
         return None
 
     def _check_object(self, obj: Any) -> None:
@@ -444,21 +484,32 @@ class BaseSerializer(BaseSerde):
                         f"'pykclient schemas register {subject}'"
                     )
                 raise
-        rules = schema_given.rule_set or found.schema.rule_set
-        metadata = schema_given.metadata or found.schema.metadata
+        registered = found.schema
+        if found.version is None and found.schema_id is not None:
+            # The answer has only the id, and the registry may have taken rules over from the version before.
+            registered = registry.get_schema(found.schema_id, None, self._fmt)
+        # The registry may also have merged the given rules with its own.
+        rules = registered.rule_set or schema_given.rule_set
+        metadata = registered.metadata or schema_given.metadata
         own = Schema(schema_given.schema_str, schema_given.schema_type, schema_given.references, metadata, rules)
         return self._keep(self._plan_key(ctx), self._plan_for(subject, found.schema_id, found.guid, own))
 
     def _plan_for(self, subject: str | None, number: int | None, guid: str | None, schema: Schema) -> Plan:
         schema_id = SchemaId(self.schema_type, number, guid, self._indexes())
-        return Plan(subject, schema_id, schema, schema, self._codec(schema), is_writing=True)
+        codec = self._codec(schema)
+        inline = None if self._inline_execution == "DISABLED" else self._inline(codec)
+        return Plan(subject, schema_id, schema, schema, codec, is_writing=True, inline=inline)
 
     def _write(self, plan: Plan, obj: Any, ctx: SerializationContext | None) -> bytes:
         value = self._converted(obj, ctx)
+        if plan.inline is not None and self._inline_execution == "BEFORE_DOMAIN_RULES":
+            self._ensure_inline_rules_hold(plan, value, ctx)
         if plan.has_rules:
             value = self._runner.run(
                 RulePhase.DOMAIN, RuleMode.WRITE, plan.subject or "", ctx, None, plan.reader, value, self._walk(plan)
             )
+        if plan.inline is not None and self._inline_execution == "AFTER_DOMAIN_RULES":
+            self._ensure_inline_rules_hold(plan, value, ctx)
         try:
             data = self._dumped(plan, value)
         except Exception as error:
@@ -470,6 +521,14 @@ class BaseSerializer(BaseSerde):
         assert plan.schema_id is not None
         written: bytes = self._write_id(data, ctx, plan.schema_id)
         return written
+
+    def _ensure_inline_rules_hold(self, plan: Plan, value: Any, ctx: SerializationContext | None) -> None:
+        assert plan.inline is not None
+        try:
+            checks = list(plan.inline(value))
+        except Exception as error:
+            raise self._unfit(plan, value, ctx, error) from error
+        ensure_inline_rules_hold(checks, plan.subject, self._conf["validation.rules.fail.fast"])
 
     def _call(self, obj: Any, ctx: SerializationContext | None) -> bytes | None:
         if obj is None:
@@ -535,6 +594,10 @@ class BaseDeserializer(BaseSerde):
     def _after_migrations(self, plan: Plan, value: Any) -> Any:
         return value
 
+    def _after_rules(self, plan: Plan, value: Any) -> Any:
+        """Return a value in the reader's form, after the rules of the plan."""
+        return value
+
     def _walk(self, plan: Plan) -> FieldWalk | None:
         return None
 
@@ -598,14 +661,18 @@ class BaseDeserializer(BaseSerde):
             subject = self._subject(ctx, self._writer_name(self._codec(writer, None, schema_id)))
         latest = self._latest(subject) if writer is not None else None
         migrations: tuple[tuple[RuleMode, Schema, Schema], ...] = ()
+        ruled: Schema | None
         if latest is not None and subject is not None and writer is not None:
             reader: Schema | None = latest.schema
+            ruled = reader
             migrations = self._migrations(subject, writer, latest)
         else:
-            reader = self._own_schema() or writer
+            own = self._own_schema()
+            reader = own or writer
+            ruled = own if own is not None and own.rule_set is not None else writer or own
         decoded = writer if migrations else reader
         codec = self._codec(writer, decoded, schema_id)
-        plan = Plan(subject, schema_id, writer, reader, codec, migrations)
+        plan = Plan(subject, schema_id, writer, reader, codec, migrations, ruled=ruled)
         return self._keep(self._plan_key(schema_id, ctx), plan)
 
     def _migrations(
@@ -622,7 +689,7 @@ class BaseDeserializer(BaseSerde):
         steps = [
             (mode, before, after) if is_up else (mode, after, before)
             for before, after in pairwise(versions)
-            if rules_for(RulePhase.MIGRATION, mode, after, after)
+            if self._runner.rules_for(RulePhase.MIGRATION, mode, subject, after, after)
         ]
         return tuple(steps if is_up else reversed(steps))
 
@@ -646,8 +713,12 @@ class BaseDeserializer(BaseSerde):
             value = self._after_migrations(plan, value)
         if plan.has_rules:
             value = self._runner.run(
-                RulePhase.DOMAIN, RuleMode.READ, plan.subject or "", ctx, None, plan.reader, value, self._walk(plan)
+                RulePhase.DOMAIN, RuleMode.READ, plan.subject or "", ctx, None, plan.ruled, value, self._walk(plan)
             )
+            try:
+                value = self._after_rules(plan, value)
+            except Exception as error:
+                raise self._unfit(plan, data, ctx, error) from error
         self._checked(plan, value)
         return self._made(value, ctx)
 

@@ -5,8 +5,8 @@
         registry.fail(status=503, times=2)
 
 It stores subjects, versions, references, compatibility levels and modes, and checks the compatibility of Avro, JSON
-Schema and Protobuf. It does not compile Protobuf's text: schemas are registered as serialized file descriptors, as the
-serializers here and confluent-kafka's do.
+Schema and Protobuf. A new version takes over the metadata and the rules of the one before. It does not compile
+Protobuf's text: schemas are registered as serialized file descriptors, as all serializers do.
 """
 
 from __future__ import annotations
@@ -27,8 +27,14 @@ from pykclient.schema_registry.schemas import (
     Association,
     AssociationCreateOrUpdateRequest,
     ConfigCompatibilityLevel,
+    Metadata,
+    MetadataProperties,
+    MetadataTags,
     RegisteredSchema,
+    Rule,
+    RuleSet,
     Schema,
+    ServerConfig,
 )
 
 _LEVELS: Final = tuple(ConfigCompatibilityLevel)
@@ -77,6 +83,48 @@ def _canonical(schema: Schema, normalize: bool) -> str:
     rest = {**schema.to_dict(), "schema": text}
     rest["references"] = sorted(rest.get("references") or [], key=lambda row: str(row.get("name")))
     return json.dumps(rest, sort_keys=True)
+
+
+def _is_found_by(given: Schema, held: Schema, normalize: bool) -> bool:
+    """Return whether a version is the one that is looked up. Without metadata or rules, any are meant."""
+    metadata, rules = given.metadata or held.metadata, given.rule_set or held.rule_set
+    meant = Schema(given.schema_str, given.schema_type, given.references, metadata, rules)
+    return _canonical(meant, normalize) == _canonical(held, normalize)
+
+
+def _merged_metadata(older: Metadata | None, newer: Metadata | None) -> Metadata | None:
+    if older is None or newer is None:
+        return newer or older
+    tags = {**(older.tags.tags if older.tags else {})}
+    for path, names in (newer.tags.tags if newer.tags else {}).items():
+        tags[path] = sorted({*tags.get(path, ()), *names})
+    properties = {
+        **(older.properties.properties if older.properties else {}),
+        **(newer.properties.properties if newer.properties else {}),
+    }
+    sensitive = sorted({*(older.sensitive or ()), *(newer.sensitive or ())})
+    return Metadata(
+        MetadataTags(tags) if tags else None,
+        MetadataProperties(properties) if properties else None,
+        sensitive or None,
+    )
+
+
+def _merged_rules(older: RuleSet | None, newer: RuleSet | None) -> RuleSet | None:
+    """Return the rules of both; of two with the same name, the newer one."""
+    if older is None or newer is None:
+        return newer or older
+
+    def merged(first: list[Rule] | None, second: list[Rule] | None) -> list[Rule] | None:
+        names = {rule.name for rule in second or ()}
+        return [*(rule for rule in first or () if rule.name not in names), *(second or ())] or None
+
+    return RuleSet(
+        merged(older.migration_rules, newer.migration_rules),
+        merged(older.domain_rules, newer.domain_rules),
+        merged(older.encoding_rules, newer.encoding_rules),
+        newer.enable_at or older.enable_at,
+    )
 
 
 class EmbeddedSchemaRegistry:
@@ -280,9 +328,9 @@ class EmbeddedSchemaRegistry:
                     if deleted or any(self._is_live(name, row.version) for row in self._subjects[name])
                 )
             case "POST", [subject]:
-                wanted = _canonical(_checked(body), normalize)
-                for row in self._versions_of(subject, deleted):
-                    if _canonical(row.schema, normalize) == wanted:
+                given = _checked(body)
+                for row in reversed(self._versions_of(subject, deleted)):
+                    if _is_found_by(given, row.schema, normalize):
                         return self._registered(subject, row)
                 raise _RefusedError(404, 40403, "Schema not found")
             case "POST", [subject, "versions"]:
@@ -332,8 +380,9 @@ class EmbeddedSchemaRegistry:
     def _register(self, subject: str, schema: Schema, normalize: bool) -> Any:
         if self._mode_of(subject) in ("READONLY", "READONLY_OVERRIDE"):
             raise _RefusedError(422, 42205, f"Subject {subject} is in read-only mode")
-        canonical = _canonical(schema, normalize)
         rows = [row for row in self._subjects.get(subject, ()) if self._is_live(subject, row.version)]
+        schema = self._completed(subject, schema, rows[-1].schema if rows else None)
+        canonical = _canonical(schema, normalize)
         for row in rows:
             if _canonical(row.schema, normalize) == canonical:
                 return self._registered(subject, row)
@@ -352,6 +401,20 @@ class EmbeddedSchemaRegistry:
         row = _Version(schema, number, every[-1].version + 1 if every else 1)
         every.append(row)
         return self._registered(subject, row)
+
+    def _completed(self, subject: str, schema: Schema, before: Schema | None) -> Schema:
+        """Return a schema with the metadata and rules of the version before, and those of the configuration."""
+        config = ServerConfig.from_dict({**self._levels[None], **self._levels.get(subject, {})})
+        before = before or Schema(None)
+        metadata = _merged_metadata(config.default_metadata, schema.metadata or before.metadata)
+        rules = _merged_rules(config.default_rule_set, schema.rule_set or before.rule_set)
+        return Schema(
+            schema.schema_str,
+            schema.schema_type,
+            schema.references,
+            _merged_metadata(metadata, config.override_metadata),
+            _merged_rules(rules, config.override_rule_set),
+        )
 
     def _problems(self, subject: str, schema: Schema, rows: list[_Version]) -> list[str]:
         level = self._level_of(subject)
