@@ -14,11 +14,21 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from pykclient import TopicPartition
-from pykclient.schema_registry import MessageField, Schema, SchemaRegistryClient, SerializationContext
+from pykclient.schema_registry import (
+    MessageField,
+    Rule,
+    RuleKind,
+    RuleMode,
+    RuleSet,
+    Schema,
+    SchemaRegistryClient,
+    SerializationContext,
+)
 from pykclient.schema_registry.avro import AvroDeserializer
 from pykclient.testing import EmbeddedCluster
 from pykclient.testing.schema_registry import EmbeddedSchemaRegistry
 from tests.cli.command import Pykclient
+from tests.schema_registry.conftest import page_url as page_url
 
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 
@@ -193,6 +203,36 @@ def test_a_registry_that_does_not_answer_makes_no_dead_letters(
     )
     assert result.code != 0
     assert "http://127.0.0.1:9" in result.err
+
+
+def test_a_wrong_path_of_the_registry_makes_no_dead_letters(
+    shell: Pykclient, registry: SchemaRegistryClient, cluster: EmbeddedCluster, topic: str, page_url: str
+) -> None:
+    dead = f"{topic}-dead"
+    cluster.create_topic(dead)
+    shell.ok("produce", topic, "-f", "file", stdin=b"\0\0\0\0\1\2")
+    result = shell(
+        *("consume", topic, "-e", "--value-format", "avro", "--dead-letters", dead),
+        *("--schema-registry", page_url),
+    )
+    assert result.code != 0
+    assert f"of the schema registry {page_url}" in result.err
+    assert "is the path in url right?" in result.err
+    assert not cluster.log(TopicPartition(dead, 0))
+
+
+def test_a_rule_that_nothing_can_execute_makes_no_dead_letters(
+    shell: Pykclient, registry: SchemaRegistryClient, cluster: EmbeddedCluster, topic: str
+) -> None:
+    rule = Rule("secret", None, RuleKind.TRANSFORM, RuleMode.READ, "ENCRYPT")
+    registry.register_schema(f"{topic}-value", Schema(json.dumps(ORDER), rule_set=RuleSet(domain_rules=[rule])))
+    dead = f"{topic}-dead"
+    cluster.create_topic(dead)
+    shell.ok("produce", topic, "--value-format", "avro", stdin=lines([{"id": 1}]))
+    result = shell("consume", topic, "-e", "--value-format", "avro", "--dead-letters", dead)
+    assert result.code != 0
+    assert "type ENCRYPT" in result.err
+    assert not cluster.log(TopicPartition(dead, 0))
 
 
 @pytest.mark.parametrize("options", [["--schema-registry", "http://x"], ["--dead-letters", "d"]])

@@ -5,23 +5,32 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pykclient.errors import ConfigError
 from pykclient.schema_registry import (
     AsyncSchemaRegistryClient,
+    MessageField,
     Metadata,
     MetadataProperties,
     Schema,
     SchemaReference,
     SchemaRegistryClient,
     SchemaRegistryError,
+    SerializationContext,
     ServerConfig,
+    avro_columns,
 )
+from pykclient.schema_registry.avro import AvroDeserializer, AvroSerializer
 from pykclient.schema_registry.schemas import ConfigCompatibilityLevel, RegisteredSchema, Rule, RuleSet
 from pykclient.testing.schema_registry import EmbeddedSchemaRegistry
+
+VALUE = SerializationContext("orders", MessageField.VALUE)
 
 
 def record(*fields: str, name: str = "Order") -> Schema:
@@ -346,3 +355,40 @@ def test_configuration_has_rules_and_metadata_before_and_over_those_of_versions(
     assert names(found) == ["one", "two"]
     assert found.schema.rule_set is not None
     assert [one.type for one in found.schema.rule_set.domain_rules or ()] == ["CEL", "CEL_FIELD"]
+
+
+ASKED: dict[str, Callable[[SchemaRegistryClient], Any]] = {
+    "schema": lambda client: client.get_schema(1),
+    "guid": lambda client: client.get_schema_by_guid("5c8a9a2e-8b0b-4b7c-9b1e-1f0d1f0d1f0d"),
+    "warm_up": lambda client: client.warm_up(["orders"]),
+    "lookup": lambda client: AvroSerializer(client, record("a"))({"a": 1}, VALUE),
+    "registration": lambda client: AvroSerializer(client, record("a"), conf={"auto.register.schemas": True})(
+        {"a": 1}, VALUE
+    ),
+    "association": lambda client: AvroSerializer(
+        client, record("a"), conf={"subject.name.strategy.type": "ASSOCIATED"}
+    )({"a": 1}, VALUE),
+    "deserializer": lambda client: AvroDeserializer(client)(b"\0\0\0\0\1\2", VALUE),
+    "columns": lambda client: avro_columns(client, on_error="keep").decode(pa.array([b"\0\0\0\0\1\2"])),
+}
+
+
+@pytest.mark.parametrize("name", list(ASKED))
+def test_404_of_a_web_server_is_no_answer_of_a_registry(page_url: str, name: str) -> None:
+    with SchemaRegistryClient({"url": f"{page_url}/wrong", "basic.auth.user.info": "me:s3cret"}) as client:
+        for _ in range(2):  # it is not remembered as an unknown id either
+            with pytest.raises(SchemaRegistryError) as caught:
+                ASKED[name](client)
+            text = str(caught.value)
+            assert f"of the schema registry {page_url}/wrong: Unknown Schema Registry Error: the response" in text
+            assert "asked less than" not in text
+            assert "does not register schemas" not in text
+            assert "is the path in url right? It is: <html>no such page; you sent Basic [hidden]" in text
+            assert not caught.value.is_unknown
+
+
+@pytest.mark.parametrize(
+    ("code", "is_unknown"), [(40401, True), (40402, True), (40403, True), (404, False), (40408, False)]
+)
+def test_only_a_registrys_own_codes_mean_unknown(code: int, is_unknown: bool) -> None:
+    assert SchemaRegistryError(404, code, "text").is_unknown is is_unknown

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pykclient.types import Header
 
 _URL: Final = "SCHEMA_REGISTRY_URL"
-_NOT_FOUND: Final = 404
 
 
 def registry_client(url: str | None, file: Path | None, option: str) -> SchemaRegistryClient:
@@ -133,11 +132,12 @@ class Reader:
 
 def _is_poison(error: Exception) -> bool:
     """Return True if the record is at fault, and not the registry or this installation."""
+    from pykclient.schema_registry.rules import RuleError
     from pykclient.schema_registry.schemas import SchemaRegistryError
 
     if isinstance(error, SchemaRegistryError):
-        return error.http_status_code == _NOT_FOUND
-    return isinstance(error, SerializationError)
+        return error.is_unknown
+    return isinstance(error, SerializationError) and not isinstance(error, RuleError)
 
 
 def reason(record: ConsumerRecord[Any, Any], error: Exception) -> list[Header]:

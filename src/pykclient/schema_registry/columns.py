@@ -20,7 +20,7 @@ from pykclient.schema_registry.avro_types import AvroType, loaded, named_schemas
 from pykclient.schema_registry.rest import load
 from pykclient.schema_registry.rules import RuleError, rules_for
 from pykclient.schema_registry.schema_registry_client import SchemaRegistryClient
-from pykclient.schema_registry.schemas import RuleMode, RulePhase, Schema
+from pykclient.schema_registry.schemas import RuleMode, RulePhase, Schema, SchemaRegistryError
 from pykclient.schema_registry.wire import SchemaId
 from pykclient.types import TopicPartition
 
@@ -254,8 +254,8 @@ class AvroColumns:
                 schema = self._registry.get_schema(schema_id.id)
             else:
                 schema = self._registry.get_schema_by_guid(str(schema_id.guid))
-        except Exception as error:
-            if getattr(error, "http_status_code", None) == 404:
+        except SchemaRegistryError as error:
+            if error.is_unknown:
                 return False
             raise
         if (schema.schema_type or "AVRO") != "AVRO":

@@ -388,7 +388,7 @@ class RestClient:
                     return (json.loads(content) if content.strip() else None,)
                 except ValueError:
                     return SchemaRegistryError(-1, -1, f"{url}: the response is not JSON; is this a schema registry?")
-            return _refusal(status, content)
+            return _refusal(status, content, url, headers)
 
     def _exchange(
         self,
@@ -455,15 +455,23 @@ def _proxy(given: Password | None) -> tuple[_Url | None, dict[str, str]]:
     return _Url("http", parts.hostname, port or 8080, ""), headers
 
 
-def _refusal(status: int, content: bytes) -> SchemaRegistryError:
-    """Return the error in a response, with the registry's own text."""
+def _refusal(status: int, content: bytes, url: _Url, headers: Mapping[str, str]) -> SchemaRegistryError:
+    """Return the error in a response, with the registry's own text. ``headers`` are those of the request."""
     try:
         found = json.loads(content)
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        text = shown_text(content.decode(errors="replace"), _MOST_SHOWN)
-        return SchemaRegistryError(status, -1, f"Unknown Schema Registry Error: {text}")
+        text = content.decode(errors="replace")
+        secret = headers.get("Authorization", "").rpartition(" ")[2]
+        if secret:  # some servers return the request
+            text = text.replace(secret, "[hidden]")
+        return SchemaRegistryError(
+            status,
+            -1,
+            f"Unknown Schema Registry Error: the response of {url} is not one of a schema registry; is the path in url "
+            f"right? It is: {shown_text(text, _MOST_SHOWN)}",
+        )
     code, text = found.get("error_code"), found.get("message") or found.get("detail") or found.get("title") or ""
     return SchemaRegistryError(status, code if isinstance(code, int) else -1, str(text))
 

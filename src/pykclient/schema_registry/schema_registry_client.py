@@ -33,7 +33,6 @@ from pykclient.schema_registry.schemas import (
 T = TypeVar("T")
 P = ParamSpec("P")
 
-_NOT_FOUND: Final = 404
 _SERVER_ERROR: Final = 500
 #: The format of Protobuf schemas that serializers ask for: a FileDescriptorProto in base64.
 SERIALIZED: Final = "serialized"
@@ -236,7 +235,7 @@ class SchemaRegistryClient:
             try:
                 made = Schema.from_dict(self._rest.send("GET", path, query))
             except SchemaRegistryError as error:
-                if error.http_status_code == _NOT_FOUND:
+                if error.is_unknown:
                     self._missing.put(key, error, self._missing_ttl_s)
                 if error.http_status_code != _SERVER_ERROR or query.get("format") != SERIALIZED:
                     raise
@@ -589,7 +588,7 @@ class SchemaRegistryClient:
             try:
                 versions = self.get_versions(subject)
             except SchemaRegistryError as error:
-                if error.http_status_code == _NOT_FOUND:
+                if error.is_unknown:
                     continue
                 raise
             found.append(subject)

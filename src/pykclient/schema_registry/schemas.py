@@ -15,6 +15,9 @@ from typing import Any, ClassVar, Self
 
 from pykclient.errors import KafkaError
 
+#: The codes of a registry for an unknown subject, version and schema.
+_UNKNOWN_CODES = frozenset((40401, 40402, 40403))
+
 
 class SchemaRegistryError(KafkaError):
     """The schema registry rejected a request, or could not be reached.
@@ -32,6 +35,14 @@ class SchemaRegistryError(KafkaError):
         self.error_message = error_message
         self.asked = asked
         super().__init__(http_status_code, error_code, error_message, asked)
+
+    @property
+    def is_unknown(self) -> bool:
+        """True if the registry does not know the subject, the version or the schema.
+
+        A status of 404 alone says less: a proxy, or a registry under another path, returns it for everything.
+        """
+        return self.error_code in _UNKNOWN_CODES
 
     def __str__(self) -> str:
         text = f"{self.error_message} (HTTP status code {self.http_status_code}, SR code {self.error_code})"

@@ -44,7 +44,8 @@ Registry = SchemaRegistryClient | AsyncSchemaRegistryClient
 Strategy = Callable[..., str | None]
 T = TypeVar("T")
 
-_NOT_FOUND: Final = 404
+#: What registries answer that have no association for a topic, or no associations at all.
+_NO_ASSOCIATION: Final = frozenset((404, *range(40401, 40500)))
 _MOST_PLANS: Final = 10_000
 
 
@@ -152,7 +153,7 @@ class AssociatedNameStrategy:
                 ctx.topic, conf.get(KAFKA_CLUSTER_ID) or "-", "topic", [str(ctx.field)]
             )
         except SchemaRegistryError as error:
-            if error.http_status_code != _NOT_FOUND:
+            if error.error_code not in _NO_ASSOCIATION:
                 raise
             found = []
         if len(found) > 1:
@@ -478,7 +479,7 @@ class BaseSerializer(BaseSerde):
             try:
                 found = registry.lookup_schema(subject, schema_given, normalize)
             except SchemaRegistryError as error:
-                if error.http_status_code == _NOT_FOUND:
+                if error.is_unknown:
                     error.error_message += (
                         "; this serializer does not register schemas: set auto.register.schemas, or register it with "
                         f"'pykclient schemas register {subject}'"
