@@ -415,6 +415,9 @@ def definition_of(method: Callable[..., Any]) -> str:
     if isinstance(owner, (CallableSerializer, CallableDeserializer)):
         method = owner.function
         owner = getattr(method, "__self__", None)
+    definition = getattr(owner, "definition", None)
+    if isinstance(definition, str):  # what binds a serializer to keys or values
+        return definition
     code = getattr(method, "__code__", None)
     if owner is None and code is not None:
         return f"{method.__qualname__} ({code.co_filename}:{code.co_firstlineno})"

@@ -31,7 +31,7 @@ from pykclient.schema_registry.avro import AvroSerializer
 from pykclient.schema_registry.columns import AvroColumns, avro_columns
 from pykclient.schema_registry.rules import RuleError
 from pykclient.schema_registry.schemas import Rule, RuleKind, RuleMode, RuleSet
-from pykclient.testing import EmbeddedCluster
+from pykclient.testing import EmbeddedCluster, EmbeddedSchemaRegistry
 from tests.schema_registry.avro_strategies import evolved_record, record
 
 MANY = hypothesis.settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=100)
@@ -333,3 +333,12 @@ def test_rules_for_writing_do_not_keep_columns_from_being_read() -> None:
     registry._schemas[1].rule_set = RuleSet(domain_rules=[rule])
     columns = avro_columns(registry)
     assert columns.decode(pa.array([framed(schema, {"a": 1})], pa.binary())).array.to_pylist() == [{"a": 1}]
+
+
+def test_rows_with_maps_are_scalars_of_arrow() -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "m", "type": {"type": "map", "values": "long"}}]}
+    with EmbeddedSchemaRegistry() as registry, SchemaRegistryClient({"url": registry.url}) as client:
+        client.register_schema("t-value", Schema(json.dumps(schema)))
+        column = avro_columns(client).decode(pa.array([b"\0\0\0\0\1\2\2k\4\0"])).array
+    column.validate(full=True)
+    assert column[0].as_py() == {"m": [("k", 2)]}

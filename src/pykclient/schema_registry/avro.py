@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from pykclient.config.config_def import ConfigKey, Type
 from pykclient.errors import ConfigError, SerializationError
+from pykclient.schema_registry.avro_damage import damage, is_written
 from pykclient.schema_registry.avro_types import AvroType, loaded, named_schemas, parse_avro, resolution_problems
 from pykclient.schema_registry.models import avro_schema, is_model, maker, plain
 from pykclient.schema_registry.rest import load
@@ -210,7 +211,8 @@ class _Deserializer(BaseDeserializer):
             raise ConfigError("return_record_name must be a boolean value")
         self._schema = _given_schema(schema_str)
         self._from_dict = from_dict
-        self._make = maker(schema_str) if isinstance(schema_str, type) and is_model(schema_str) else None
+        if isinstance(schema_str, type) and is_model(schema_str):
+            self._make = maker(schema_str)
         self._return_record_name = return_record_name
         self._read_value = load("fastavro", "avro").schemaless_reader
 
@@ -255,8 +257,9 @@ class _Deserializer(BaseDeserializer):
         source.seek(0)
         return self._read_value(source, codec.writer.fast, codec.reader.fast, self._return_record_name)
 
-    def _mismatch(self, plan: Plan, value: Any) -> str | None:  # noqa: ARG002 - the value is bytes here
-        return None
+    def _mismatch(self, plan: Plan, value: Any) -> str | None:
+        codec: _ReadCodec = plan.codec
+        return damage(codec.writer.tree, None if codec.reader is None else codec.reader.tree, value)
 
     def _walk(self, plan: Plan) -> FieldWalk:
         codec: _ReadCodec = plan.codec
@@ -268,7 +271,7 @@ class _Deserializer(BaseDeserializer):
             if ctx is None:
                 raise TypeError("SerializationContext cannot be None")
             return self._from_dict(value, ctx)
-        return value if self._make is None else self._make(value)
+        return value
 
 
 class AvroDeserializer(Blocking[Any], _Deserializer):
@@ -329,9 +332,15 @@ def mismatch(tree: AvroType, value: Any, path: str = "") -> str | None:
         if isinstance(value, Mapping) and len(nested) == 1:
             return nested[0]
         return f"{where} is of type {type(value).__name__}, which is none of {tree}"
-    if tree.logical is None and (not isinstance(value, _PYTHON[tree.kind]) or _is_wrong_bool(tree, value)):
+    if tree.logical is not None:
+        if not is_written(tree, value):
+            return f"{where} is of type {type(value).__name__} and does not fit, and the schema has {tree}"
+        return None
+    if not isinstance(value, _PYTHON[tree.kind]) or _is_wrong_bool(tree, value):
         return f"{where} is of type {type(value).__name__}, and the schema has {tree}"
-    if tree.kind in ("int", "long") and isinstance(value, int) and tree.logical is None:
+    if tree.kind == "string" and not is_written(tree, value):
+        return f"{where} is a str with half a surrogate pair, which the schema's string in UTF-8 has not"
+    if tree.kind in ("int", "long"):
         bits = 31 if tree.kind == "int" else 63
         if not -(1 << bits) <= value < 1 << bits:
             return f"{where} is out of range: the schema has {tree}"

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pykclient.errors import IllegalArgumentError, RecordDeserializationError, SerializationError
+from pykclient.schema_registry.avro_damage import damage
 from pykclient.schema_registry.avro_decoder import Column, Decoder, next_other
 from pykclient.schema_registry.avro_nodes import BITS, BYTES, FIXED, LIST, Compiler, Shape, Step, shape_of, zigzag
 from pykclient.schema_registry.avro_types import AvroType, loaded, named_schemas, parse_avro
@@ -208,7 +209,9 @@ class AvroColumns:
             else:
                 row, reason = decoder.decode(data, offsets, bits, first, row, rows, prefix)
             if reason is not None:
-                poison.append(Poison(row, f"schema {self._writers[prefix][0]}: {reason}"))
+                schema_id, writer = self._writers[prefix]
+                value = bytes(data[offsets[row] + len(prefix) : offsets[row + 1]])
+                poison.append(Poison(row, f"schema {schema_id}: {damage(writer, target.reader, value) or reason}"))
                 columns[0].add_null()
                 row += 1
         return Decoded(_array(pa, target.shape, columns[0]), poison)
@@ -372,7 +375,13 @@ def _array(pa: Any, shape: Shape, column: Column) -> Any:
     children = [_array(pa, child, of) for child, of in zip(shape.children, column.children, strict=True)]
     if shape.form == LIST:
         item = children[0]
-        kind = pa.map_(*(field.type for field in item.type)) if shape.arrow == ("map",) else pa.list_(item.type)
+        kind = pa.list_(item.type)
+        if shape.arrow == ("map",):
+            kind = pa.map_(*(field.type for field in item.type))
+            # A map's keys are not nullable, and Arrow ends the process over entries of another type.
+            entries = pa.struct([kind.key_field, kind.item_field])
+            parts = [item.field(0), item.field(1)]
+            item = pa.Array.from_buffers(entries, len(item), [None], 0, children=parts)
         return pa.Array.from_buffers(kind, length, [valid, pa.py_buffer(offsets)], null_count, children=[item])
     kind = pa.struct([pa.field(name, child.type) for name, child in zip(shape.names, children, strict=True)])
     return pa.Array.from_buffers(kind, length, [valid], null_count, children=children)

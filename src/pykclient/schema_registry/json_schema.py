@@ -109,6 +109,36 @@ def _problem(parsed: _Parsed, value: Any) -> str | None:
     )
 
 
+def _unencodable(value: Any, path: str) -> str | None:
+    """Return which part of a value JSON, or a number of 64 bits, does not have; None if there is none."""
+    where = f"field {path!r}" if path else "the value"
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if not isinstance(name, str):
+                return f"{where} has a name of type {type(name).__name__}, and JSON has texts"
+            text = _unencodable(item, f"{path}.{name}" if path else name)
+            if text is not None:
+                return text
+        return None
+    if isinstance(value, (list, tuple)):
+        return next((text for item in value if (text := _unencodable(item, f"{path}[]")) is not None), None)
+    if isinstance(value, str):
+        return None if _is_encodable(value) else f"{where} is a str with half a surrogate pair, which UTF-8 has not"
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        return f"{where} is an int of more than 64 bits"
+    if value is None or isinstance(value, (bool, int, float)):
+        return None
+    return f"{where} is of type {type(value).__name__}, which JSON has not"
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 200 else f"{text[:200]}..."
@@ -172,6 +202,9 @@ class _Serializer(BaseSerializer):
         made = self._encode(value)
         return made.encode() if isinstance(made, str) else made
 
+    def _mismatch(self, plan: Plan, value: Any) -> str | None:  # noqa: ARG002
+        return _unencodable(value, "")
+
     def _walk(self, plan: Plan) -> FieldWalk:
         return _walker(plan.codec, plan.reader)
 
@@ -221,7 +254,8 @@ class _Deserializer(BaseDeserializer):
         if from_dict is not None and not callable(from_dict):
             raise ConfigError("from_dict must be callable: from_dict(value, SerializationContext)")
         self._from_dict = from_dict
-        self._make = maker(schema_str) if isinstance(schema_str, type) and is_model(schema_str) else None
+        if isinstance(schema_str, type) and is_model(schema_str):
+            self._make = maker(schema_str)
         self._decode = json_decode or json.loads
         load("jsonschema", "jsonschema")
 
@@ -254,11 +288,19 @@ class _Deserializer(BaseDeserializer):
     def _loaded(self, plan: Plan, data: bytes) -> Any:  # noqa: ARG002
         return self._decode(data)
 
-    def _checked(self, plan: Plan, value: Any) -> None:
-        if self._conf["validate"] and plan.codec is not None:
-            text = _problem(plan.codec.checked, value)
-            if text is not None:
-                raise SerializationError(f"schema {plan.schema_id}, subject {plan.subject!r}: {text}")
+    def _problem(self, plan: Plan, value: Any) -> str | None:
+        return None if plan.codec is None or not self._conf["validate"] else _problem(plan.codec.checked, value)
+
+    def _mismatch(self, plan: Plan, value: Any) -> str | None:  # noqa: ARG002 - the value is bytes here
+        try:
+            json.loads(value)
+        except UnicodeDecodeError as error:
+            return f"the text is not UTF-8 at byte {error.start}"
+        except json.JSONDecodeError as error:
+            return f"the text is not JSON: {error}"
+        except RecursionError:
+            return "the JSON is nested too deeply"
+        return None
 
     def _walk(self, plan: Plan) -> FieldWalk | None:
         if plan.codec is None:
@@ -270,7 +312,7 @@ class _Deserializer(BaseDeserializer):
             if ctx is None:
                 raise TypeError("SerializationContext cannot be None")
             return self._from_dict(value, ctx)
-        return value if self._make is None else self._make(value)
+        return value
 
 
 class JSONDeserializer(Blocking[Any], _Deserializer):

@@ -247,6 +247,17 @@ def maker(model: type) -> Callable[[Any], Any]:
     return lambda value: _build(model, value)
 
 
+def model_problem(error: Exception) -> str:
+    """Return which field of a model refuses its value, and why, without showing the value."""
+    errors = getattr(error, "errors", None)
+    if callable(errors):  # pydantic's
+        rows = errors(include_url=False, include_context=False, include_input=False)
+        return "; ".join(f"field {'.'.join(map(str, row['loc']))!r}: {row['msg']}" for row in rows)
+    if type(error).__module__.partition(".")[0] == "msgspec":
+        return f"the model refuses the value: {error}"
+    return f"the model refuses the value ({type(error).__name__})"
+
+
 def _by_value(hint: Any, value: Any) -> Any:
     """Return plain values with the names of enums replaced by their values."""
     for one in _alternatives(hint):

@@ -36,7 +36,7 @@ from pykclient.schema_registry.serde import (
     reference_subject_name_strategy,
     setting,
 )
-from pykclient.schema_registry.wire import SchemaId
+from pykclient.schema_registry.wire import SchemaId, read_varint
 from pykclient.serialization import SerializationContext
 
 PROTOBUF: Final = "PROTOBUF"
@@ -153,6 +153,14 @@ _CONFLUENT: Final[tuple[dict[str, Any], ...]] = (
 )
 
 
+_DEEPEST: Final = 100
+#: The names of a field's types, by their numbers.
+_TYPES: Final = (
+    *("", "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "group", "message"),
+    *("bytes", "uint32", "enum", "sfixed32", "sfixed64", "sint32", "sint64"),
+)
+
+
 def _is_built_in(name: str) -> bool:
     return name.startswith(("confluent/", "google/protobuf/", "google/type/"))
 
@@ -246,6 +254,10 @@ class _Serializer(BaseSerializer):
     def _dumped(self, plan: Plan, value: Any) -> bytes:  # noqa: ARG002
         made: bytes = value.SerializeToString()
         return made
+
+    def _mismatch(self, plan: Plan, value: Any) -> str | None:  # noqa: ARG002
+        missing = value.FindInitializationErrors()
+        return f"the required fields {', '.join(missing)} of {self._name} are missing" if missing else None
 
     def _walk(self, plan: Plan) -> FieldWalk:
         return _walker(plan.reader)
@@ -381,8 +393,55 @@ class _Deserializer(BaseDeserializer):
         return _walker(plan.ruled)
 
     def _mismatch(self, plan: Plan, value: Any) -> str | None:
-        name = plan.codec.writer.DESCRIPTOR.full_name if plan.codec.writer is not None else "the expected type"
-        return f"{len(value)} bytes are no message of {name}"
+        kind = plan.codec.writer or self._msg_class
+        descriptor = kind.DESCRIPTOR
+        found = _damage(descriptor, value, "", 0)
+        return f"{len(value)} bytes are no message of {descriptor.full_name}" + (f": {found}" if found else "")
+
+
+def _damage(descriptor: Any, data: bytes, path: str, depth: int) -> str | None:
+    """Return which field of a message's bytes is damaged, and its type; None if none is found."""
+    pos = 0
+    where = f"field {path!r}" if path else "the message"
+    while pos < len(data) and depth < _DEEPEST:
+        try:
+            tag, pos = read_varint(data, pos)
+        except SerializationError:
+            return f"{where}: the bytes end inside of the number of a field"
+        field = descriptor.fields_by_number.get(tag >> 3)
+        name = f"{path}.{field.name}" if path and field is not None else field.name if field is not None else path
+        kind = "a field that the schema has not"
+        if field is not None:
+            kind = f"the schema has {field.message_type.full_name if field.message_type else _TYPES[field.type]}"
+        where_of = f"field {name!r}" if name else "the message"
+        if not tag >> 3:
+            return f"{where}: there is no field 0"
+        wire = tag & 7
+        try:
+            size = {1: 8, 5: 4}.get(wire, 0)
+            if wire in (0, 2):
+                value, pos = read_varint(data, pos)
+                size = value if wire == 2 else 0
+        except SerializationError:
+            return f"{where_of}: the bytes end inside of it; {kind}"
+        if wire > 5 or wire in (3, 4):
+            return f"{where_of}: the wire type {wire} cannot be read; {kind}" if wire > 5 else None
+        if size > len(data) - pos:
+            return f"{where_of}: the bytes end inside of it; {kind}"
+        part = data[pos : pos + size]
+        pos += size
+        if field is None or wire != 2:
+            continue
+        if field.message_type is not None:
+            found = _damage(field.message_type, part, name, depth + 1)
+            if found is not None:
+                return found
+        elif field.type == field.TYPE_STRING:
+            try:
+                part.decode()
+            except UnicodeDecodeError as error:
+                return f"{where_of}: the text is not UTF-8 at byte {error.start}; {kind}"
+    return None
 
 
 def _file(name: str, text: str) -> Any:

@@ -17,6 +17,7 @@ from pykclient.caused_errors import caused_by
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.config.config_def import ConfigDef, ConfigKey, Importance, Type
 from pykclient.errors import ConfigError, KafkaError, SerializationError
+from pykclient.schema_registry.models import model_problem
 from pykclient.schema_registry.rules import (
     FieldWalk,
     InlineCheck,
@@ -573,6 +574,8 @@ class BaseDeserializer(BaseSerde):
     def __init__(self, registry: Registry | None, conf: Mapping[str, Any] | None, *rest: Any) -> None:
         super().__init__(registry, conf, *rest)
         self._read_id = self._conf["schema.id.deserializer"] or dual_schema_id_deserializer
+        #: Makes instances of the application's model, if there is one.
+        self._make: Callable[[Any], Any] | None = None
 
     # Hooks for each format.
 
@@ -606,8 +609,9 @@ class BaseDeserializer(BaseSerde):
         """Return the application's object for a value."""
         return value
 
-    def _checked(self, plan: Plan, value: Any) -> None:
-        """Raise if the value is not valid."""
+    def _problem(self, plan: Plan, value: Any) -> str | None:
+        """Return which part of a value is not valid, and why; None if it is."""
+        return None
 
     # The steps.
 
@@ -720,8 +724,16 @@ class BaseDeserializer(BaseSerde):
                 value = self._after_rules(plan, value)
             except Exception as error:
                 raise self._unfit(plan, data, ctx, error) from error
-        self._checked(plan, value)
-        return self._made(value, ctx)
+        text = self._problem(plan, value)
+        if text is not None:
+            raise SerializationError(f"{self._where(ctx, plan)}: {text}")
+        if self._make is None:
+            return self._made(value, ctx)
+        try:
+            return self._make(value)
+        except Exception as error:
+            text = model_problem(error)
+            raise caused_by(SerializationError(f"{self._where(ctx, plan)}: {text}"), error) from error
 
     def _failed(self, error: KafkaError, schema_id: SchemaId, ctx: SerializationContext | None) -> KafkaError:
         error.add_note(f"for {self._where(ctx, None)}, schema {schema_id}")
@@ -768,6 +780,8 @@ class BoundSerializer:
         self._serde = serde
         self._field = field
         self._waits = not isinstance(serde._client, AsyncSchemaRegistryClient)
+        #: The serializer's name, for messages.
+        self.definition = type(serde).__qualname__
 
     def serialize(self, topic: str, headers: Headers, data: Any) -> Any:
         """Return the bytes of ``data``; an asynchronous serializer returns an awaitable if it must ask the registry.
@@ -796,6 +810,8 @@ class BoundDeserializer:
         self._serde = serde
         self._field = field
         self._waits = not isinstance(serde._client, AsyncSchemaRegistryClient)
+        #: The deserializer's name, for messages.
+        self.definition = type(serde).__qualname__
 
     def deserialize(self, topic: str, headers: Headers, data: bytes) -> Any:
         """Return the object encoded in ``data``.

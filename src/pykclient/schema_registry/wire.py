@@ -144,19 +144,29 @@ def read_indexes(data: bytes, pos: int) -> tuple[list[int], int]:
     Raises:
         SerializationError: the bytes end, or there are too many indexes.
     """
-    count, pos = _read_varint(data, pos)
+    count, pos = _read_index(data, pos)
     if count == 0:
         return [0], pos
     if not 0 < count <= _MOST_INDEXES:
         raise SerializationError("Invalid msgidx array length")
     found = []
     for _ in range(count):
-        index, pos = _read_varint(data, pos)
+        index, pos = _read_index(data, pos)
         found.append(index)
     return found, pos
 
 
-def _read_varint(data: bytes, pos: int) -> tuple[int, int]:
+def _read_index(data: bytes, pos: int) -> tuple[int, int]:
+    value, pos = read_varint(data, pos)
+    return value >> 1 ^ -(value & 1), pos
+
+
+def read_varint(data: bytes, pos: int) -> tuple[int, int]:
+    """Return the unsigned number at ``pos``, and the position after it.
+
+    Raises:
+        SerializationError: the bytes end, or it has more than 64 bits.
+    """
     value = shift = 0
     while True:
         if pos >= len(data) or shift > 63:
@@ -166,7 +176,7 @@ def _read_varint(data: bytes, pos: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            return value >> 1 ^ -(value & 1), pos
+            return value, pos
 
 
 def _header(ctx: SerializationContext | None, key_name: str, value_name: str) -> bytes | None:
