@@ -32,7 +32,7 @@ from pykclient.schema_registry import (
     record_subject_name_strategy,
 )
 from pykclient.schema_registry.avro import AvroDeserializer, AvroSerializer
-from pykclient.schema_registry.models import avro_schema
+from pykclient.schema_registry.models import DecimalSize, avro_schema
 from pykclient.schema_registry.rules import RuleError, RuleOverride, RuleRegistry
 from pykclient.schema_registry.schemas import Metadata, MetadataTags, Rule, RuleKind, RuleMode, RuleParams, RuleSet
 from pykclient.testing.schema_registry import EmbeddedSchemaRegistry
@@ -396,7 +396,7 @@ class Order:
     id: int
     at: datetime.datetime
     item: Item
-    total: Annotated[decimal.Decimal, {"precision": 9, "scale": 2}]
+    total: Annotated[decimal.Decimal, DecimalSize(9, 2)]
     color: Color = Color.RED
     tags: dict[str, str] = dataclasses.field(default_factory=dict)
     note: str | None = None

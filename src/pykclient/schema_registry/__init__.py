@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from pykclient.schema_registry.column_encoder import avro_encoder as avro_encoder
     from pykclient.schema_registry.columns import avro_columns as avro_columns
+    from pykclient.schema_registry.models import DecimalSize as DecimalSize
     from pykclient.schema_registry.schema_registry_client import (
         AsyncSchemaRegistryClient as AsyncSchemaRegistryClient,
         SchemaRegistryClient as SchemaRegistryClient,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "pykclient.schema_registry.column_encoder": ("avro_encoder",),
     "pykclient.schema_registry.columns": ("avro_columns",),
+    "pykclient.schema_registry.models": ("DecimalSize",),
     "pykclient.schema_registry.schema_registry_client": ("AsyncSchemaRegistryClient", "SchemaRegistryClient"),
     "pykclient.schema_registry.schemas": (
         "Association",

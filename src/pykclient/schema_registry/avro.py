@@ -243,7 +243,7 @@ class _Deserializer(BaseDeserializer):
             value = self._read_value(source, codec.writer.fast, None, True, return_record_name_override=True)
         else:
             reader = None if codec.reader is None else codec.reader.fast
-            value = self._read_value(source, codec.writer.fast, reader, self._return_record_name)
+            value = self._read_by(source, codec.writer.fast, reader)
         if source.tell() != len(data):
             raise SerializationError(f"{len(data) - source.tell()} bytes are left after the value")
         return value
@@ -255,7 +255,12 @@ class _Deserializer(BaseDeserializer):
         source = io.BytesIO()
         load("fastavro", "avro").schemaless_writer(source, codec.writer.fast, value)
         source.seek(0)
-        return self._read_value(source, codec.writer.fast, codec.reader.fast, self._return_record_name)
+        return self._read_by(source, codec.writer.fast, codec.reader.fast)
+
+    def _read_by(self, source: io.BytesIO, writer: Any, reader: Any) -> Any:
+        if self._make is not None:  # which needs the names of records only where there are several
+            return self._read_value(source, writer, reader, True, return_record_name_override=True)
+        return self._read_value(source, writer, reader, self._return_record_name)
 
     def _mismatch(self, plan: Plan, value: Any) -> str | None:
         codec: _ReadCodec = plan.codec
@@ -340,7 +345,7 @@ def mismatch(tree: AvroType, value: Any, path: str = "") -> str | None:
         return f"{where} is of type {type(value).__name__}, and the schema has {tree}"
     if tree.kind == "string" and not is_written(tree, value):
         return f"{where} is a str with half a surrogate pair, which the schema's string in UTF-8 has not"
-    if tree.kind in ("int", "long"):
+    if tree.kind in ("int", "long") and isinstance(value, int):
         bits = 31 if tree.kind == "int" else 63
         if not -(1 << bits) <= value < 1 << bits:
             return f"{where} is out of range: the schema has {tree}"

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from pykclient.config.config_def import ConfigKey, Type
 from pykclient.errors import ConfigError, SerializationError
 from pykclient.schema_registry.avro_types import referenced
-from pykclient.schema_registry.models import is_model, json_plain, json_schema, maker
+from pykclient.schema_registry.models import is_model, json_maker, json_plain, json_schema
 from pykclient.schema_registry.rest import load
 from pykclient.schema_registry.rules import (
     FieldTransform,
@@ -255,7 +255,7 @@ class _Deserializer(BaseDeserializer):
             raise ConfigError("from_dict must be callable: from_dict(value, SerializationContext)")
         self._from_dict = from_dict
         if isinstance(schema_str, type) and is_model(schema_str):
-            self._make = maker(schema_str)
+            self._make = json_maker(schema_str)
         self._decode = json_decode or json.loads
         load("jsonschema", "jsonschema")
 

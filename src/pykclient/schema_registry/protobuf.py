@@ -393,7 +393,7 @@ class _Deserializer(BaseDeserializer):
         return _walker(plan.ruled)
 
     def _mismatch(self, plan: Plan, value: Any) -> str | None:
-        kind = plan.codec.writer or self._msg_class
+        kind: Any = plan.codec.writer or self._msg_class
         descriptor = kind.DESCRIPTOR
         found = _damage(descriptor, value, "", 0)
         return f"{len(value)} bytes are no message of {descriptor.full_name}" + (f": {found}" if found else "")
