@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from pykclient.errors import ConfigError
 from pykclient.schema_registry import (
@@ -25,8 +26,11 @@ from pykclient.schema_registry import (
     SerializationContext,
     ServerConfig,
     avro_columns,
+    prefix_schema_guid_serializer,
 )
 from pykclient.schema_registry.avro import AvroDeserializer, AvroSerializer
+from pykclient.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from pykclient.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from pykclient.schema_registry.schemas import ConfigCompatibilityLevel, RegisteredSchema, Rule, RuleSet
 from pykclient.testing.schema_registry import EmbeddedSchemaRegistry
 
@@ -252,13 +256,85 @@ def test_references_metadata_and_deletion(client: SchemaRegistryClient) -> None:
     assert client.get_subjects(deleted=True) == ["part"]
 
 
-def test_warm_up_leaves_nothing_to_ask(registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient) -> None:
-    ids = [client.register_schema("orders-value", schema) for schema in (record("a"), record("a", "b="))]
-    client.clear_caches()
-    assert client.warm_up(["orders", "unknown"]) == ["orders-value"]
-    before = len(registry.requests)
-    assert [client.get_schema(number) for number in ids] == [record("a"), record("a", "b=")]
-    assert len(registry.requests) == before
+PART = record("a", name="Part")
+WHOLE = Schema(
+    json.dumps({"type": "record", "name": "Whole", "fields": [{"name": "part", "type": "Part"}]}),
+    references=[SchemaReference("Part", "part", 1)],
+)
+JSON_PART = Schema('{"type": "object", "properties": {"a": {"type": "integer"}}}', "JSON")
+JSON_WHOLE = Schema(
+    '{"type": "object", "properties": {"part": {"$ref": "part.json"}}}',
+    "JSON",
+    references=[SchemaReference("part.json", "json-part", 1)],
+)
+
+
+def messages() -> Any:
+    """Return the class of a message whose file imports another one."""
+    pool = descriptor_pool.DescriptorPool()
+    part = descriptor_pb2.FileDescriptorProto(name="part.proto", syntax="proto3")
+    part.message_type.add(name="Part").field.add(name="a", number=1, type=3, label=1)
+    whole = descriptor_pb2.FileDescriptorProto(name="whole.proto", syntax="proto3", dependency=["part.proto"])
+    whole.message_type.add(name="Whole").field.add(name="part", number=1, type=11, label=1, type_name=".Part")
+    pool.Add(part)
+    pool.Add(whole)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Whole"))
+
+
+MESSAGE = messages()
+LATEST = {"use.latest.version": True}
+REGISTER = {"auto.register.schemas": True}
+#: A form's serializers and deserializers, each with what it is called with.
+FIRST_RECORDS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "avro": (
+        lambda client, conf: AvroSerializer(client, WHOLE, conf=conf),
+        lambda client, conf: AvroDeserializer(client, conf=conf),
+    ),
+    "json": (
+        lambda client, conf: JSONSerializer(JSON_WHOLE, client, conf=conf),
+        lambda client, conf: JSONDeserializer(None, schema_registry_client=client, conf=conf),
+    ),
+    "protobuf": (
+        lambda client, conf: ProtobufSerializer(MESSAGE, client, conf),
+        lambda client, conf: ProtobufDeserializer(None, conf, client),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", list(FIRST_RECORDS))
+def test_warm_up_leaves_nothing_to_ask(
+    registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient, form: str
+) -> None:
+    write, read = FIRST_RECORDS[form]
+    value = MESSAGE() if form == "protobuf" else {"part": {"a": 7}}
+    client.register_schema("part", PART)
+    client.register_schema("json-part", JSON_PART)
+    by_guid = {"schema.id.serializer": prefix_schema_guid_serializer}
+    data = write(client, REGISTER)(value, VALUE)
+    data_by_guid = write(client, {**REGISTER, **by_guid})(value, VALUE)
+    with SchemaRegistryClient({"url": registry.url}) as other:
+        assert other.warm_up(["orders", "unknown"]) == ["orders-value"]
+        before = len(registry.requests)
+        for conf in ({}, LATEST, REGISTER):
+            assert write(other, conf)(value, VALUE) == data
+        for conf in ({}, LATEST):
+            read(other, conf)(data, VALUE)
+            read(other, conf)(data_by_guid, VALUE)
+        assert len(registry.requests) == before
+
+
+def test_warm_up_fetches_all_versions_for_migrations(
+    registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient
+) -> None:
+    data = AvroSerializer(client, record("a"), conf=REGISTER)({"a": 1}, VALUE)
+    client.register_schema("orders-value", record("a", "b="))
+    with SchemaRegistryClient({"url": registry.url}) as other:
+        other.warm_up(["orders"])
+        before = len(registry.requests)
+        assert AvroDeserializer(other, conf=LATEST)(data, VALUE) == {"a": 1, "b": 0}
+        spaced = Schema(json.dumps(json.loads(record("a", "b=").schema_str or ""), indent=4))
+        assert AvroSerializer(other, spaced)({"a": 1, "b": 2}, VALUE)
+        assert len(registry.requests) == before
 
 
 def test_caches_are_bounded(registry: EmbeddedSchemaRegistry) -> None:

@@ -294,7 +294,7 @@ def plain(value: Any, hint: Any = None) -> Any:
     """
     if isinstance(value, enum.Enum):
         return value.name
-    kind = type(value)
+    kind: Any = type(value)
     if is_model(kind):
         made = {member.name: plain(getattr(value, member.attribute), member.hint) for member in _members(kind)}
         several = sum(map(is_model, _alternatives(hint))) > 1

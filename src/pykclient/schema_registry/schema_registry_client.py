@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import threading
 import urllib.parse
 from collections import OrderedDict
@@ -213,7 +214,7 @@ class SchemaRegistryClient:
             answer = self._rest.send("GET", f"{APICURIO}search/versions", {"globalId": global_id})
             versions = answer.get("versions") if isinstance(answer, dict) else None
             if not versions:
-                raise SchemaRegistryError(_NOT_FOUND, 40403, f"No version has the global id {global_id}")
+                raise SchemaRegistryError(404, 40403, f"No version has the global id {global_id}")
             number = int(versions[0]["contentId"])
             self._global_ids.put(global_id, number)
         return self.get_schema(number, None, fmt)
@@ -312,7 +313,7 @@ class SchemaRegistryClient:
         self, subject_name: str, schema: Schema, normalize_schemas: bool = False
     ) -> RegisteredSchema:
         """Register a schema, if it is not registered yet, and return it with its ids. The answer is cached."""
-        key = ("register", subject_name, schema, normalize_schemas)
+        key = ("register", subject_name, _compact(schema), normalize_schemas)
         found = self._cache.get(key)
         if found is not None:
             return found
@@ -343,7 +344,7 @@ class SchemaRegistryClient:
         Raises:
             SchemaRegistryError: it is not registered for this subject.
         """
-        key = ("lookup", subject_name, schema, normalize_schemas, fmt, deleted)
+        key = ("lookup", subject_name, _compact(schema), normalize_schemas, fmt, deleted)
         found = self._cache.get(key)
         if found is not None:
             return found
@@ -579,11 +580,14 @@ class SchemaRegistryClient:
     # --- caches -------------------------------------------------------------------------------------------------------
 
     def warm_up(self, topics: Iterable[str], fields: Iterable[str] = ("key", "value")) -> list[str]:
-        """Fetch all versions of the topics' subjects, so that reading needs no requests; return the subjects found.
+        """Fetch what the first record of each topic needs, and return the subjects found.
 
-        Subjects are those of the topic name strategy. A topic without any is left out.
+        These are all versions of the topics' subjects and what they refer to, so that readers ask for nothing, and
+        neither do writers whose schema is registered, or which use the latest version. Subjects are those of the topic
+        name strategy. A topic without any is left out. ``cache.capacity`` limits what is kept.
         """
         found = []
+        seen: set[tuple[str, int]] = set()
         for subject in [f"{topic}-{field}" for topic in topics for field in fields]:
             try:
                 versions = self.get_versions(subject)
@@ -593,12 +597,37 @@ class SchemaRegistryClient:
                 raise
             found.append(subject)
             for version in versions:
-                registered = self.get_version(subject, version)
-                self._schemas.put(("id", registered.schema_id, None, None, None), registered.schema)
-                self._schemas.put(("id", registered.schema_id, subject, None, None), registered.schema)
-                if registered.guid is not None:
-                    self._schemas.put(("guid", registered.guid, None), registered.schema)
+                for fmt, registered in self._warm_up_version(subject, version, seen):
+                    if version == versions[-1]:
+                        self._latest.put(("latest", subject, fmt), registered, self.latest_ttl_s)
         return found
+
+    def _warm_up_version(
+        self, subject: str, version: int, seen: set[tuple[str, int]]
+    ) -> list[tuple[str | None, RegisteredSchema]]:
+        """Fetch a version in all forms, and what it refers to."""
+        seen.add((subject, version))
+        made: list[tuple[str | None, RegisteredSchema]] = [(None, self.get_version(subject, version, True))]
+        schema = made[0][1].schema
+        if schema.schema_type == "PROTOBUF":
+            made.append((SERIALIZED, self.get_version(subject, version, True, SERIALIZED)))
+        for fmt, registered in made:
+            self._cache.put(("version", subject, version, False, fmt), registered)
+            for within in (None, subject):
+                self._schemas.put(("id", registered.schema_id, within, fmt, None), registered.schema)
+            if registered.guid is not None:
+                self._schemas.put(("guid", registered.guid, fmt), registered.schema)
+            text, kind, references = registered.schema.schema_str, registered.schema.schema_type, schema.references
+            for given in (registered.schema, Schema(text, kind, references)):
+                self._cache.put(("register", subject, _compact(given), False), registered)
+                for deleted in (False, True):
+                    self._cache.put(("lookup", subject, _compact(given), False, None, deleted), registered)
+        for reference in schema.references or ():
+            if reference.subject is None or reference.version is None:
+                continue
+            if (reference.subject, reference.version) not in seen:
+                self._warm_up_version(reference.subject, reference.version, seen)
+        return made
 
     def clear_latest_caches(self) -> None:
         """Forget which versions are the latest."""
@@ -615,6 +644,17 @@ class SchemaRegistryClient:
     def _forget(self, subject_name: str) -> None:
         self._cache.remove(lambda key: key[1] == subject_name)
         self._latest.remove(lambda key: key[1] == subject_name)
+
+
+def _compact(schema: Schema) -> Schema:
+    """Return a schema with its JSON as registries store it, so that the layout of a text does not matter."""
+    if schema.schema_type == "PROTOBUF":
+        return schema
+    try:
+        text = json.dumps(json.loads(schema.schema_str or ""), separators=(",", ":"), ensure_ascii=False)
+    except ValueError:  # the registry says what is wrong with it
+        return schema
+    return Schema(text, schema.schema_type, schema.references, schema.metadata, schema.rule_set)
 
 
 def _config_path(subject_name: str | None) -> str:
