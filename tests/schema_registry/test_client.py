@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import email.utils
 import json
 import threading
 from collections.abc import Callable
@@ -33,6 +34,7 @@ from pykclient.schema_registry.json_schema import JSONDeserializer, JSONSerializ
 from pykclient.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from pykclient.schema_registry.schemas import ConfigCompatibilityLevel, RegisteredSchema, Rule, RuleSet
 from pykclient.testing.schema_registry import EmbeddedSchemaRegistry
+from tests.support.mock_clock import MockClock
 
 VALUE = SerializationContext("orders", MessageField.VALUE)
 
@@ -113,6 +115,39 @@ def test_retriable_errors_are_retried(
     registry.fail(status, times=3)
     assert client.get_subjects() == []
     assert [request.status for request in registry.requests] == [status] * 3 + [200]
+
+
+class Waits(MockClock):
+    """A clock whose waits take no time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits_ms: list[int] = []
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        self.waits_ms.append(duration_ms)
+        super().sleep_ms(duration_ms)
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "wait_ms"),
+    [("1", 1000), ("2.5", 2500), ("7000", 5000), (None, 1), ("soon", 1), ("-3", 1), ("date", 3000)],
+)
+def test_retry_after_is_waited_for_within_the_longest_backoff(
+    registry: EmbeddedSchemaRegistry, retry_after: str | None, wait_ms: int
+) -> None:
+    clock = Waits()
+    if retry_after == "date":
+        retry_after = email.utils.formatdate((clock.wall_ms() // 1000) + 3, usegmt=True)
+    registry.fail(503, retry_after=retry_after)
+    settings = {"url": registry.url, "retries.wait.ms": 1, "retries.max.wait.ms": 5000}
+    with SchemaRegistryClient(settings, clock=clock) as client:
+        assert client.get_subjects() == []
+        registry.fail(503)  # the next failure does not ask for the wait of the first
+        assert client.get_subjects() == []
+    first, second = clock.waits_ms
+    assert first in ((wait_ms, wait_ms - 1, wait_ms + 1) if wait_ms == 1 else (wait_ms,))
+    assert second in (0, 1, 2)  # with its jitter
 
 
 def test_error_after_all_retries_says_what_was_asked_of_whom(

@@ -210,3 +210,43 @@ def test_asyncio_uses_the_same_connections(secure: EmbeddedSchemaRegistry, autho
             return await client.get_subjects(), number
 
     assert asyncio.run(run()) == (["s"], 1)
+
+
+def test_token_endpoint_is_reached_by_the_registrys_tls_settings(
+    secure: EmbeddedSchemaRegistry, authority: CertificateAuthority, tmp_path: Path
+) -> None:
+    token = unsecured_token("app", 3600)
+    secure._tokens = frozenset({token})
+    with TokenServer("app", server_context(authority, tmp_path, "127.0.0.1")) as server:
+        server.body = json.dumps({"access_token": token, "expires_in": 3600}).encode()
+        with SchemaRegistryClient({**oauth(server, secure), **trusting(authority)}) as client:
+            assert client.get_subjects() == []
+        with (
+            SchemaRegistryClient({**oauth(server, secure), **trusting(CertificateAuthority())}) as client,
+            pytest.raises(OAuthTokenError, match=r"ssl\.ca\.location"),
+        ):
+            client.get_subjects()
+
+
+def test_token_endpoint_is_reached_through_the_proxy(authority: CertificateAuthority, tmp_path: Path) -> None:
+    token = unsecured_token("app", 3600)
+    with (
+        TokenServer("app", server_context(authority, tmp_path, "login.example")) as server,
+        EmbeddedSchemaRegistry(
+            tokens=frozenset({token}), ssl_context=server_context(authority, tmp_path, "registry.example")
+        ) as registry,
+        ForwardProxy({"login.example": "127.0.0.1", "registry.example": "127.0.0.1"}, ("me", "secret")) as proxy,
+    ):
+        proxy.sends_continue = False
+        server.body = json.dumps({"access_token": token, "expires_in": 3600}).encode()
+        settings = {
+            **oauth(server, registry),
+            **trusting(authority),
+            "url": registry.url.replace("127.0.0.1", "registry.example"),
+            "bearer.auth.issuer.endpoint.url": server.url.replace("127.0.0.1", "login.example"),
+            "proxy": proxy.url("http", ("me", "secret")),
+        }
+        with SchemaRegistryClient(settings) as client:
+            assert client.get_subjects() == []
+        assert [host for host, _ in proxy.asked] == ["login.example", "registry.example"]
+        assert all("Proxy-Authorization" not in headers for headers, _ in server.requests)

@@ -7,6 +7,7 @@ together, and every request a bounded number of attempts with backoff between th
 from __future__ import annotations
 
 import base64
+import email.utils
 import http.client
 import importlib
 import json
@@ -153,8 +154,12 @@ def _urls(text: str) -> tuple[list[_Url], str | None]:
 class Credentials:
     """The headers that authenticate requests. Thread: any."""
 
-    def __init__(self, config: Mapping[str, Any], user_info: str | None, clock: Clock) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], user_info: str | None, clock: Clock, tls: SslFactory | None = None
+    ) -> None:
+        """``tls`` makes the contexts of connections to an identity provider."""
         self._clock = clock
+        self._tls = tls
         self._fixed: dict[str, str] = {}
         self._fetch: Callable[[], tuple[str, float | None]] | None = None
         self._custom: Callable[[], Mapping[str, str]] | None = None
@@ -189,7 +194,7 @@ class Credentials:
             given = config["bearer.auth.custom.provider.config"]
             self._custom = lambda: function(given)
         else:
-            self._fetch = _token_fetcher(config, self._clock)
+            self._fetch = _token_fetcher(config, self._clock, self._tls)
 
     def headers(self) -> dict[str, str]:
         """Return the headers; may fetch a token, which blocks.
@@ -231,7 +236,9 @@ def _needed(config: Mapping[str, Any], key: str, source: str) -> Any:
     return config[key]
 
 
-def _token_fetcher(config: Mapping[str, Any], clock: Clock) -> Callable[[], tuple[str, float | None]]:
+def _token_fetcher(
+    config: Mapping[str, Any], clock: Clock, tls: SslFactory | None
+) -> Callable[[], tuple[str, float | None]]:
     url = _needed(config, "bearer.auth.issuer.endpoint.url", "OAUTHBEARER")
     if not url.startswith(("http://", "https://")):
         raise ConfigError("bearer.auth.issuer.endpoint.url must be an http or https URL", key="url")
@@ -240,7 +247,13 @@ def _token_fetcher(config: Mapping[str, Any], clock: Clock) -> Callable[[], tupl
         _needed(config, "bearer.auth.client.secret", "OAUTHBEARER"),
         config["bearer.auth.scope"],
     )
-    endpoint = TokenEndpoint(EndpointSettings(url), credentials.headers, credentials.form, {}, clock)
+    settings = EndpointSettings(
+        url,
+        context=None if tls is None else lambda: tls.current().context,
+        trust="set ssl.ca.location or ssl.truststore.location to the certificate of the authority that issued it",
+        proxy=None if config["proxy"] is None else config["proxy"].value,
+    )
+    endpoint = TokenEndpoint(settings, credentials.headers, credentials.form, {}, clock)
     lock = threading.Lock()  # guards the endpoint, which is for one thread at a time
 
     def fetch() -> tuple[str, float | None]:
@@ -282,15 +295,18 @@ class RestClient:
     ) -> None:
         """``config`` is the result of ``read_config``."""
         self._urls, user_info = _urls(config["url"])
-        self._credentials = Credentials(config, user_info, clock)
-        self._tls = client_ssl_factory(config) if any(url.scheme == "https" for url in self._urls) else None
+        addresses = [*map(str, self._urls), config["bearer.auth.issuer.endpoint.url"] or ""]
+        is_secure = any(address.startswith("https://") for address in addresses)
+        self._tls = client_ssl_factory(config) if is_secure else None
+        self._proxy, self._proxy_headers = _proxy(config["proxy"])
+        self._credentials = Credentials(config, user_info, clock, self._tls)
         self._timeout_s: float = config["timeout"]
         self._max_retries: int = config["max.retries"]
+        self._longest_wait_ms: int = config["retries.max.wait.ms"]
         self._backoff = ExponentialBackoff(
             config["retries.wait.ms"], 2, config["retries.max.wait.ms"], 0.2, rng or random.Random()
         )
         self._clock = clock
-        self._proxy, self._proxy_headers = _proxy(config["proxy"])
         self._lock = threading.Lock()  # guards _idle, _first, _closed
         self._idle: dict[_Url, list[_Connection]] = {}
         self._first = 0
@@ -329,9 +345,11 @@ class RestClient:
         start_ms = self._clock.now_ms()
         failure = SchemaRegistryError(-1, -1, "not asked")
         was_refused = False
+        asked_to_wait_ms = 0
         for attempt in range(self._max_retries + 1):
             if attempt:
-                self._clock.sleep_ms(self._backoff.backoff(attempt - 1))
+                self._clock.sleep_ms(max(self._backoff.backoff(attempt - 1), asked_to_wait_ms))
+                asked_to_wait_ms = 0
             for place in range(len(self._urls)):
                 number = (self._first + place) % len(self._urls)
                 with self._lock:
@@ -342,6 +360,7 @@ class RestClient:
                     self._first = number
                     return found[0]
                 failure = found
+                asked_to_wait_ms = max(asked_to_wait_ms, min(found.retry_after_ms, self._longest_wait_ms))
                 if found.http_status_code == 401 and not was_refused:
                     was_refused = True
                     self._credentials.forget()
@@ -371,7 +390,7 @@ class RestClient:
             connection = self._connection(url)
             was_used = connection.is_used
             try:
-                status, content = self._exchange(connection, url, method, path, data, headers)
+                status, content, retry_after = self._exchange(connection, url, method, path, data, headers)
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 if was_used and isinstance(error, (ConnectionError, http.client.RemoteDisconnected)):
@@ -388,7 +407,9 @@ class RestClient:
                     return (json.loads(content) if content.strip() else None,)
                 except ValueError:
                     return SchemaRegistryError(-1, -1, f"{url}: the response is not JSON; is this a schema registry?")
-            return _refusal(status, content, url, headers)
+            refusal = _refusal(status, content, url, headers)
+            refusal.retry_after_ms = self._wait_ms(retry_after)
+            return refusal
 
     def _exchange(
         self,
@@ -398,7 +419,8 @@ class RestClient:
         path: str,
         data: bytes | None,
         headers: dict[str, str],
-    ) -> tuple[int, bytes]:
+    ) -> tuple[int, bytes, str | None]:
+        """Return the status and the body of a response, and how long it asks to wait."""
         connection.deadline.restart(self._timeout_s)
         prefix = url.path
         if path.startswith(APICURIO):
@@ -417,7 +439,19 @@ class RestClient:
             connection.close()
         else:
             self._give_back(url, connection)
-        return response.status, content
+        return response.status, content, response.getheader("Retry-After")
+
+    def _wait_ms(self, retry_after: str | None) -> int:
+        """Return the time in a header: seconds, or a date; 0 if it is neither."""
+        try:
+            return max(0, int(float(retry_after or 0) * 1000))
+        except (ValueError, OverflowError):
+            pass
+        try:
+            due = email.utils.parsedate_to_datetime(retry_after or "")
+        except ValueError:
+            return 0
+        return max(0, int(due.timestamp() * 1000) - self._clock.wall_ms())
 
     def _connection(self, url: _Url) -> _Connection:
         with self._lock:

@@ -27,6 +27,8 @@ class SchemaRegistryError(KafkaError):
     """
 
     UNKNOWN = -1
+    #: How long the registry asks to wait before the next attempt.
+    retry_after_ms = 0
 
     def __init__(self, http_status_code: int, error_code: int, error_message: str, asked: str = "") -> None:
         """``asked`` says what was asked of which registry."""

@@ -54,8 +54,17 @@ class RegistryRequest(NamedTuple):
 class _Fault:
     """A fault for the next requests whose path contains ``path``."""
 
-    def __init__(self, path: str, status: int | None, delay_ms: int, drop: bool, times: int | None) -> None:
+    def __init__(
+        self,
+        path: str,
+        status: int | None,
+        delay_ms: int,
+        drop: bool,
+        times: int | None,
+        retry_after: str | None = None,
+    ) -> None:
         self.path = path
+        self.retry_after = retry_after
         self.status = status
         self.delay_ms = delay_ms
         self.drop = drop
@@ -182,9 +191,12 @@ class EmbeddedSchemaRegistry:
         with self._lock:
             return list(self._requests)
 
-    def fail(self, status: int = 500, *, path: str = "", times: int | None = 1) -> None:
-        """Answer the next ``times`` requests (None: all) whose path contains ``path`` with an error."""
-        self._add(_Fault(path, status, 0, False, times))
+    def fail(self, status: int = 500, *, path: str = "", times: int | None = 1, retry_after: str | None = None) -> None:
+        """Answer the next ``times`` requests (None: all) whose path contains ``path`` with an error.
+
+        ``retry_after`` is the header Retry-After of these answers: seconds, or a date.
+        """
+        self._add(_Fault(path, status, 0, False, times, retry_after))
 
     def delay(self, delay_ms: int, *, path: str = "", times: int | None = 1) -> None:
         """Answer the next ``times`` requests late."""
@@ -223,8 +235,10 @@ class EmbeddedSchemaRegistry:
                     return fault
         return None
 
-    def _answer(self, method: str, target: str, headers: dict[str, str], data: bytes) -> tuple[int, Any] | None:
-        """Return the status and the body of a response; None to drop the connection."""
+    def _answer(
+        self, method: str, target: str, headers: dict[str, str], data: bytes
+    ) -> tuple[int, Any, str | None] | None:
+        """Return the status, the body and the Retry-After of a response; None to drop the connection."""
         parts = urllib.parse.urlsplit(target)
         query = urllib.parse.parse_qs(parts.query)
         body = json.loads(data) if data else None
@@ -247,7 +261,9 @@ class EmbeddedSchemaRegistry:
                 status, answer = error.status, {"error_code": error.code, "message": str(error)}
         with self._lock:
             self._requests.append(RegistryRequest(method, parts.path, query, headers, body, status))
-        return None if fault is not None and fault.drop else (status, answer)
+        if fault is not None and fault.drop:
+            return None
+        return status, answer, None if fault is None else fault.retry_after
 
     def _may_enter(self, headers: dict[str, str]) -> bool:
         if self._users is None and self._tokens is None:
@@ -582,11 +598,13 @@ def _handler(registry: EmbeddedSchemaRegistry) -> type[http.server.BaseHTTPReque
             if answer is None:
                 self.close_connection = True
                 return
-            status, body = answer
+            status, body, retry_after = answer
             content = json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
             self.send_header("Content-Length", str(len(content)))
+            if retry_after is not None:
+                self.send_header("Retry-After", retry_after)
             self.end_headers()
             self.wfile.write(content)
 

@@ -37,13 +37,18 @@ if TYPE_CHECKING:
 _LEAST_S: Final = 0.001
 
 
-def opener(clock: Clock, context: Callable[[], ssl.SSLContext] | None) -> urllib.request.OpenerDirector:
+def opener(
+    clock: Clock, context: Callable[[], ssl.SSLContext] | None, proxy: str | None = None
+) -> urllib.request.OpenerDirector:
     """Return an opener for ``http`` and, with ``context``, which returns the context of a connection, for ``https``.
+
+    ``proxy`` is the URL of an HTTP proxy; without one, the environment may name it.
 
     The ``timeout`` of its ``open`` is that of the whole response.
     It does not follow redirects, so that credentials are not sent to another address.
     """
-    return urllib.request.build_opener(_NoRedirects, _HttpHandler(clock), _HttpsHandler(clock, context))
+    proxies = () if proxy is None else (urllib.request.ProxyHandler({"http": proxy, "https": proxy}),)
+    return urllib.request.build_opener(*proxies, _NoRedirects, _HttpHandler(clock), _HttpsHandler(clock, context))
 
 
 def _not_followed(*_: Any, **__: Any) -> Any:
@@ -191,7 +196,7 @@ class EndpointSettings(NamedTuple):
     """The address of an identity provider, the limits of requests to it, and how its certificate is verified.
 
     ``context`` returns the TLS context of a connection. ``trust`` says how to make it trust another authority.
-    ``remark`` is added to errors about refused credentials.
+    ``remark`` is added to errors about refused credentials. ``proxy`` is the URL of an HTTP proxy.
     """
 
     url: str
@@ -201,6 +206,7 @@ class EndpointSettings(NamedTuple):
     context: Callable[[], ssl.SSLContext] | None = None
     trust: str = TRUST
     remark: str = ""
+    proxy: str | None = None
 
 
 class ClientCredentials(NamedTuple):
@@ -282,7 +288,7 @@ class TokenEndpoint:
         self._extensions = dict(extensions)
         self._clock = clock
         self._rng = rng or random.Random()
-        self._opener = opener(clock, settings.context)
+        self._opener = opener(clock, settings.context, settings.proxy)
         self._host = urllib.parse.urlsplit(settings.url).hostname
         self._name = shown_url(settings.url)
 
