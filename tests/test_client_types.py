@@ -20,9 +20,13 @@ ROOT = Path(__file__).parents[1]
 PROGRAM = """
 from __future__ import annotations
 import json
-from typing import Any
+from typing import Any, NamedTuple
 import pykclient
-from pykclient import KafkaConsumer, KafkaProducer
+from pykclient import KafkaConsumer, KafkaProducer, KafkaShareConsumer
+from pykclient.schema_registry import AsyncSchemaRegistryClient, SchemaRegistryClient, SerializationContext
+from pykclient.schema_registry.avro import AsyncAvroDeserializer, AvroDeserializer
+from pykclient.schema_registry.json_schema import JSONDeserializer
+from pykclient.schema_registry.protobuf import ProtobufDeserializer
 from pykclient.aio import AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaShareConsumer
 from pykclient.serialization import JsonSerializer, LongDeserializer, StringDeserializer, StringSerializer
 
@@ -53,6 +57,24 @@ two = KafkaConsumer[str, str]("t", value_deserializer="my.Deserializer")
 three: KafkaConsumer = KafkaConsumer("t", value_deserializer=loads)
 KafkaProducer(selector=None, api_version=(2, 5), ssl_check_hostname=True, security_protocol="PLAINTEXT", partitioner="murmur2")
 KafkaConsumer("t", consumer_timeout_ms=float("inf"), max_poll_records=5, isolation_level="read_committed")
+
+# models of a schema registry
+class Order(NamedTuple): number: int
+def made(value: Any, ctx: SerializationContext) -> Order: return Order(value["number"])
+registry = SchemaRegistryClient({"url": "http://localhost:8081"})
+reveal_type(KafkaConsumer("t", value_deserializer=AvroDeserializer(registry, Order)))  # KafkaConsumer[bytes, Order]
+reveal_type(KafkaConsumer("t", value_deserializer=AvroDeserializer(registry)))  # KafkaConsumer[Any, Any]
+reveal_type(KafkaConsumer("t", value_deserializer=AvroDeserializer(registry, "{}", made)))  # KafkaConsumer[bytes, Order]
+reveal_type(KafkaConsumer("t", key_deserializer=JSONDeserializer(Order, schema_registry_client=registry)))  # KafkaConsumer[Order, bytes]
+reveal_type(KafkaConsumer("t", value_deserializer=ProtobufDeserializer(Order, None, registry)))  # KafkaConsumer[bytes, Order]
+reveal_type(KafkaShareConsumer("t", value_deserializer=AvroDeserializer(registry, Order)))  # KafkaShareConsumer[bytes, Order]
+reveal_type(AvroDeserializer(registry, Order)(b""))  # Order
+orders: KafkaConsumer[bytes, Order] = KafkaConsumer("t", value_deserializer=AvroDeserializer(registry, Order))
+str.upper(next(orders).value)  # Argument 1 to "upper" of "str" has incompatible type "Order \\| None"; expected "str"
+later = AsyncSchemaRegistryClient({"url": "http://localhost:8081"})
+reveal_type(AIOKafkaConsumer("t", value_deserializer=AsyncAvroDeserializer(later, Order)))  # AIOKafkaConsumer[bytes, Order]
+reveal_type(AIOKafkaConsumer("t", value_deserializer=AsyncAvroDeserializer(later, Order), key_deserializer=AsyncAvroDeserializer(later, Order)))  # AIOKafkaConsumer[Order, Order]
+reveal_type(AIOKafkaConsumer("t", value_deserializer=AvroDeserializer(registry, Order), key_deserializer=bytes.decode))  # AIOKafkaConsumer[str, Order]
 
 # asyncio
 async def dumps_later(data: dict[str, int]) -> bytes: return dumps(data)
@@ -120,7 +142,8 @@ def test_mypy_infers_types_of_keys_and_values(tmp_path: Path) -> None:
     for number, line in enumerate(PROGRAM.splitlines(), 1):
         code, _, expected = line.partition("  # ")
         texts = [text.replace("pykclient.consumer.kafka_consumer.", "") for text in said.pop(number, [])]
-        texts = [re.sub(r"pykclient\.(aio\.\w+|types)\.", "", text) for text in texts]
+        texts = [re.sub(r"pykclient\.(aio\.\w+|types|consumer\.share\.\w+)\.", "", text) for text in texts]
+        texts = [re.sub(r"tuple\[int, fallback=(program\.)?Order\]", "Order", text) for text in texts]
         texts = [text.replace("pykclient.producer.kafka_producer.", "").replace("builtins.", "") for text in texts]
         if not expected:
             assert not texts, (code, texts)

@@ -12,7 +12,7 @@ import struct
 import uuid
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from pykclient.argument_values import shown
 from pykclient.caused_errors import caused_by
@@ -20,6 +20,7 @@ from pykclient.errors import ConfigError, SerializationError
 from pykclient.types import Headers
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 Buffer = bytes | bytearray | memoryview
 
@@ -83,6 +84,17 @@ class Deserializer(Generic[T]):
 SerializerOf = Serializer[T] | type[Serializer[T]] | Callable[[T], Buffer | None]
 AsyncSerializerOf = Callable[[T], Awaitable[Buffer | None]]
 DeserializerOf = Deserializer[T] | type[Deserializer[T]] | Callable[[bytes], T]
+
+
+class _Reader(Protocol[T_co]):
+    def deserialize(self, topic: str, headers: Headers, data: bytes) -> T_co | None: ...
+
+
+class BindableDeserializer(Protocol[T_co]):
+    """A deserializer of ``pykclient.schema_registry``, of which clients make one for their keys or values."""
+
+    def for_field(self, field: MessageField) -> _Reader[T_co]:
+        """Return the deserializer of a client's keys or values."""
 
 
 class CallableSerializer(Serializer[Any]):

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from pykclient import KafkaConsumer, KafkaProducer, KafkaShareConsumer, TopicPartition
 from pykclient.aio import AIOKafkaConsumer, AIOKafkaProducer
+from pykclient.confluent import DeserializingConsumer, SerializingProducer
+from pykclient.confluent.aio import AsyncDeserializingConsumer, AsyncSerializingProducer
+from pykclient.confluent.error import ValueDeserializationError, ValueSerializationError
 from pykclient.errors import RecordDeserializationError, SerializationError
 from pykclient.schema_registry import AsyncSchemaRegistryClient, SchemaRegistryClient, header_schema_id_serializer
 from pykclient.schema_registry.avro import (
@@ -18,13 +23,65 @@ from pykclient.schema_registry.avro import (
     AvroDeserializer,
     AvroSerializer,
 )
+from pykclient.schema_registry.json_schema import (
+    AsyncJSONDeserializer,
+    AsyncJSONSerializer,
+    JSONDeserializer,
+    JSONSerializer,
+)
+from pykclient.schema_registry.protobuf import (
+    AsyncProtobufDeserializer,
+    AsyncProtobufSerializer,
+    ProtobufDeserializer,
+    ProtobufSerializer,
+)
 from pykclient.serialization import MessageField, SerializationContext
 from pykclient.testing import EmbeddedCluster
 from pykclient.testing.schema_registry import EmbeddedSchemaRegistry
+from tests.support.wait import eventually
 
+JSON_ORDER = json.dumps({"title": "Order", "type": "object", "properties": {"id": {"type": "integer"}}})
 ORDER = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]})
 _VALUE = MessageField.VALUE
 REGISTER = {"auto.register.schemas": True}
+
+
+def message_class() -> Any:
+    pool = descriptor_pool.DescriptorPool()
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", syntax="proto3")
+    file.message_type.add(name="Order").field.add(name="id", number=1, type=3, label=1)
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Order"))
+
+
+MESSAGE = message_class()
+#: The serializer and deserializer of each format for asyncio, and those that block; and a value.
+ASYNC: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], Any]] = {
+    "avro": (lambda client: AsyncAvroSerializer(client, ORDER, conf=REGISTER), AsyncAvroDeserializer, {"id": 7}),
+    "json": (
+        lambda client: AsyncJSONSerializer(JSON_ORDER, client, conf=REGISTER),
+        lambda client: AsyncJSONDeserializer(None, schema_registry_client=client),
+        {"id": 7},
+    ),
+    "protobuf": (
+        lambda client: AsyncProtobufSerializer(MESSAGE, client, REGISTER),
+        lambda client: AsyncProtobufDeserializer(MESSAGE, None, client),
+        MESSAGE(id=7),
+    ),
+}
+BLOCKING: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], Any]] = {
+    "avro": (lambda client: AvroSerializer(client, ORDER, conf=REGISTER), AvroDeserializer, {"id": 7}),
+    "json": (
+        lambda client: JSONSerializer(JSON_ORDER, client, conf=REGISTER),
+        lambda client: JSONDeserializer(None, schema_registry_client=client),
+        {"id": 7},
+    ),
+    "protobuf": (
+        lambda client: ProtobufSerializer(MESSAGE, client, REGISTER),
+        lambda client: ProtobufDeserializer(MESSAGE, None, client),
+        MESSAGE(id=7),
+    ),
+}
 
 
 def settings(cluster: EmbeddedCluster) -> dict[str, Any]:
@@ -155,3 +212,81 @@ def test_share_consumers_deserialize(pykclient_cluster: EmbeddedCluster, client:
 
 def _all(polled: Any) -> list[Any]:
     return [record for records in polled.values() for record in records] if isinstance(polled, dict) else list(polled)
+
+
+@pytest.mark.parametrize("form", list(ASYNC))
+def test_asyncio_clients_write_and_read_all_formats(
+    pykclient_cluster: EmbeddedCluster, registry: EmbeddedSchemaRegistry, form: str
+) -> None:
+    write, read, value = ASYNC[form]
+
+    async def main() -> None:
+        async with AsyncSchemaRegistryClient({"url": registry.url}) as client:
+            async with AIOKafkaProducer(**settings(pykclient_cluster), value_serializer=write(client)) as producer:
+                await producer.send_and_wait("orders", value)
+            async with AIOKafkaConsumer(
+                "orders", **settings(pykclient_cluster), auto_offset_reset="earliest", value_deserializer=read(client)
+            ) as consumer:
+                assert (await consumer.getone()).value == value
+            # Called alone they are coroutine functions.
+            ctx = SerializationContext("orders", _VALUE)
+            assert await read(client)(await write(client)(value, ctx), ctx) == value
+
+    asyncio.run(asyncio.wait_for(main(), 90))
+
+
+@pytest.mark.parametrize("form", list(BLOCKING))
+def test_confluents_serializing_clients(
+    pykclient_cluster: EmbeddedCluster, client: SchemaRegistryClient, form: str
+) -> None:
+    write, read, value = BLOCKING[form]
+    conf = {"bootstrap.servers": pykclient_cluster.bootstrap_servers}
+    with SerializingProducer({**conf, "value.serializer": write(client)}) as producer:
+        producer.produce("orders", value=value, headers=[], partition=0)
+        producer.produce("orders", value=None, partition=0)
+        with pytest.raises(ValueSerializationError, match="id" if form != "protobuf" else "message must be of type"):
+            producer.produce("orders", value={"id": "x"})
+        assert producer.flush(30) == 0
+    with KafkaProducer(**settings(pykclient_cluster)) as plain:
+        plain.send("orders", b"poison", partition=0).get(30)
+    reading = {**conf, "group.id": "g", "auto.offset.reset": "earliest", "value.deserializer": read(client)}
+    with DeserializingConsumer(reading) as consumer:
+        consumer.subscribe(["orders"])
+        found: list[Any] = []
+
+        def has_read(count: int) -> bool:
+            message: Any = consumer.poll(1)
+            found.extend([] if message is None else [message.value()])
+            return len(found) == count
+
+        eventually(lambda: has_read(2))
+        assert found == [value, None]
+        with pytest.raises(ValueDeserializationError, match="magic byte"):
+            eventually(lambda: has_read(3))
+
+
+@pytest.mark.parametrize("form", list(ASYNC))
+def test_confluents_serializing_clients_for_asyncio(
+    pykclient_cluster: EmbeddedCluster, registry: EmbeddedSchemaRegistry, form: str
+) -> None:
+    write, read, value = ASYNC[form]
+    conf = {"bootstrap.servers": pykclient_cluster.bootstrap_servers}
+
+    async def main() -> None:
+        async with AsyncSchemaRegistryClient({"url": registry.url}) as client:
+            writing: Any = AsyncSerializingProducer({**conf, "value.serializer": write(client)})
+            producer = await writing
+            await (await producer.produce("orders", value=value))
+            await producer.close()
+            reading: Any = AsyncDeserializingConsumer(
+                {**conf, "group.id": "g", "auto.offset.reset": "earliest", "value.deserializer": read(client)}
+            )
+            consumer = await reading
+            await consumer.subscribe(["orders"])
+            message = None
+            while message is None:
+                message = await consumer.poll(1)
+            assert message.value() == value
+            await consumer.close()
+
+    asyncio.run(asyncio.wait_for(main(), 90))

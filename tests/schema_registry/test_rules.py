@@ -22,7 +22,7 @@ from pykclient.schema_registry import (
 from pykclient.schema_registry.avro import AvroDeserializer, AvroSerializer
 from pykclient.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from pykclient.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
-from pykclient.schema_registry.rules import RuleError, RuleRegistry
+from pykclient.schema_registry.rules import RuleContext, RuleError, RuleOverride, RuleRegistry
 from pykclient.schema_registry.schemas import (
     Metadata,
     MetadataTags,
@@ -347,3 +347,51 @@ def test_tags_in_metadata_name_fields_of_the_writer(client: SchemaRegistryClient
     client.register_schema("orders-value", Schema(PLAIN, metadata=tags, rule_set=MASK))
     data = AvroSerializer(client, conf=LATEST)({"id": 1, "city": "Ulm"}, VALUE)
     assert AvroDeserializer(client, Order, rule_registry=RuleRegistry())(data, VALUE) == Order(1, "Ulm!")
+
+
+class Copy:
+    """An action that keeps what it was run with."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str | None, RuleMode, Any, str]] = []
+
+    def type(self) -> str:
+        return "COPY"
+
+    def run(self, ctx: RuleContext, message: Any, ex: Exception | None) -> None:
+        self.seen.append((ctx.rule.name, ctx.mode, message, type(ex).__name__))
+
+
+def test_actions_run_after_rules_that_name_them(client: SchemaRegistryClient) -> None:
+    def schema(expr: str) -> Schema:
+        held = rules(name="r", kind=RuleKind.CONDITION, mode=RuleMode.WRITEREAD, type="CEL", expr=expr)
+        assert held.domain_rules is not None
+        held.domain_rules[0].on_success, held.domain_rules[0].on_failure = "COPY,NONE", "COPY,ERROR"
+        return Schema(AVRO, rule_set=held)
+
+    value = {"id": 1, "city": "Ulm"}
+    action = Copy()
+    try:
+        RuleRegistry.register_rule_action(action)
+        data = AvroSerializer(client, schema("message.id < 2"), conf=REGISTER)(value, VALUE)
+        assert action.seen == [("r", RuleMode.WRITE, value, "NoneType")]
+        AvroDeserializer(client)(data, VALUE)  # which names no action for reading
+        data = AvroSerializer(client, schema("message.id > 2"), conf=REGISTER)(value, VALUE)
+        assert action.seen[1:] == [("r", RuleMode.WRITE, value, "RuleConditionError")]
+        with pytest.raises(SerializationError, match="the rule 'r' of 'orders-value' failed"):
+            AvroDeserializer(client)(data, VALUE)
+    finally:
+        RuleRegistry.get_global_instance().clear()
+    with pytest.raises(RuleError, match="names the action 'COPY', which is not registered"):
+        AvroSerializer(client, schema("message.id < 2"), conf=REGISTER)(value, VALUE)
+
+
+def test_override_for_all_serializers_disables_the_rules_of_a_type(client: SchemaRegistryClient) -> None:
+    data = written(client, "avro", ENCRYPT)
+    try:
+        RuleRegistry.register_rule_override(RuleOverride("ENCRYPT", disabled=True))
+        assert AvroDeserializer(client, Order)(data, VALUE) == Order(1, "Ulm")
+    finally:
+        RuleRegistry.get_global_instance().clear()
+    with pytest.raises(RuleError, match="ENCRYPT"):
+        AvroDeserializer(client, Order)(data, VALUE)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from pykclient.config.client_settings import AIOConsumerSettings
     from pykclient.consumer.application_driver import Steps
-    from pykclient.serialization import DeserializerOf
+    from pykclient.serialization import BindableDeserializer, DeserializerOf
     from pykclient.types import MadeK, MadeV
 
 F = TypeVar("F", bound=AnyFetch)
@@ -80,6 +80,27 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V]):
 
     Thread: the loop's.
     """
+
+    # The deserializers of a schema registry for asyncio are called for awaitables, so their type is that of for_field.
+    @overload
+    def __init__(
+        self: AIOKafkaConsumer[MadeK, MadeV],
+        *topics: str,
+        loop: asyncio.AbstractEventLoop | None = None,
+        key_deserializer: BindableDeserializer[MadeK],
+        value_deserializer: BindableDeserializer[MadeV],
+        **settings: Unpack[AIOConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: AIOKafkaConsumer[MadeK, MadeV],
+        *topics: str,
+        loop: asyncio.AbstractEventLoop | None = None,
+        key_deserializer: DeserializerOf[MadeK] | None = None,
+        value_deserializer: BindableDeserializer[MadeV],
+        **settings: Unpack[AIOConsumerSettings],
+    ) -> None: ...
 
     @overload
     def __init__(

@@ -38,6 +38,7 @@ from pykclient.schema_registry.serde import (
     Blocking,
     Plan,
     Registry,
+    T,
     setting,
 )
 from pykclient.schema_registry.wire import SchemaId
@@ -181,15 +182,15 @@ class AsyncAvroSerializer(Asynchronous[bytes | None], _Serializer):
     """``AvroSerializer`` for asyncio, with an AsyncSchemaRegistryClient."""
 
 
-class _Deserializer(BaseDeserializer):
+class _Deserializer(BaseDeserializer[T]):
     _keys = READING
     schema_type = AVRO
 
     def __init__(
         self,
         schema_registry_client: Registry,
-        schema_str: str | Schema | type | None = None,
-        from_dict: ToDict | None = None,
+        schema_str: str | Schema | type[T] | None = None,
+        from_dict: Callable[[Any, SerializationContext], T] | None = None,
         return_record_name: bool = False,
         conf: Mapping[str, Any] | None = None,
         rule_conf: Mapping[str, Any] | None = None,
@@ -211,7 +212,7 @@ class _Deserializer(BaseDeserializer):
             raise ConfigError("return_record_name must be a boolean value")
         self._schema = _given_schema(schema_str)
         self._from_dict = from_dict
-        if isinstance(schema_str, type) and is_model(schema_str):
+        if from_dict is None and isinstance(schema_str, type) and is_model(schema_str):
             self._make = maker(schema_str)
         self._return_record_name = return_record_name
         self._read_value = load("fastavro", "avro").schemaless_reader
@@ -279,7 +280,7 @@ class _Deserializer(BaseDeserializer):
         return value
 
 
-class AvroDeserializer(Blocking[Any], _Deserializer):
+class AvroDeserializer(Blocking[T], _Deserializer[T]):
     """Reads Avro by the schema whose id a record has. A deserializer of clients, or ``deserializer(data, ctx)``.
 
     Settings (``conf``): use.latest.version, use.latest.with.metadata, subject.name.strategy,
@@ -287,7 +288,7 @@ class AvroDeserializer(Blocking[Any], _Deserializer):
     """
 
 
-class AsyncAvroDeserializer(Asynchronous[Any], _Deserializer):
+class AsyncAvroDeserializer(Asynchronous[T], _Deserializer[T]):
     """``AvroDeserializer`` for asyncio, with an AsyncSchemaRegistryClient."""
 
 

@@ -35,6 +35,7 @@ from pykclient.schema_registry.serde import (
     Blocking,
     Plan,
     Registry,
+    T,
     setting,
 )
 from pykclient.schema_registry.wire import SchemaId
@@ -223,14 +224,14 @@ class AsyncJSONSerializer(Asynchronous[bytes | None], _Serializer):
     """``JSONSerializer`` for asyncio, with an AsyncSchemaRegistryClient."""
 
 
-class _Deserializer(BaseDeserializer):
+class _Deserializer(BaseDeserializer[T]):
     _keys = (*READING, *_VALIDATE)
     schema_type = JSON
 
     def __init__(
         self,
-        schema_str: str | Schema | type | None,
-        from_dict: ToDict | None = None,
+        schema_str: str | Schema | type[T] | None,
+        from_dict: Callable[[Any, SerializationContext], T] | None = None,
         schema_registry_client: Registry | None = None,
         conf: Mapping[str, Any] | None = None,
         rule_conf: Mapping[str, Any] | None = None,
@@ -254,7 +255,7 @@ class _Deserializer(BaseDeserializer):
         if from_dict is not None and not callable(from_dict):
             raise ConfigError("from_dict must be callable: from_dict(value, SerializationContext)")
         self._from_dict = from_dict
-        if isinstance(schema_str, type) and is_model(schema_str):
+        if from_dict is None and isinstance(schema_str, type) and is_model(schema_str):
             self._make = json_maker(schema_str)
         self._decode = json_decode or json.loads
         load("jsonschema", "jsonschema")
@@ -315,11 +316,11 @@ class _Deserializer(BaseDeserializer):
         return value
 
 
-class JSONDeserializer(Blocking[Any], _Deserializer):
+class JSONDeserializer(Blocking[T], _Deserializer[T]):
     """Reads JSON and checks it against its schema. A deserializer of clients, or ``deserializer(data, ctx)``."""
 
 
-class AsyncJSONDeserializer(Asynchronous[Any], _Deserializer):
+class AsyncJSONDeserializer(Asynchronous[T], _Deserializer[T]):
     """``JSONDeserializer`` for asyncio, with an AsyncSchemaRegistryClient."""
 
 

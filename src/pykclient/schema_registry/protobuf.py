@@ -33,6 +33,7 @@ from pykclient.schema_registry.serde import (
     Blocking,
     Plan,
     Registry,
+    T,
     reference_subject_name_strategy,
     setting,
 )
@@ -288,14 +289,14 @@ class _Codec(NamedTuple):
     reader: Any
 
 
-class _Deserializer(BaseDeserializer):
+class _Deserializer(BaseDeserializer[T]):
     _keys = READING
     schema_type = PROTOBUF
     _fmt = "serialized"
 
     def __init__(
         self,
-        message_type: type[Any] | None,
+        message_type: type[T] | None,
         conf: Mapping[str, Any] | None = None,
         schema_registry_client: Registry | None = None,
         rule_conf: Mapping[str, Any] | None = None,
@@ -312,7 +313,7 @@ class _Deserializer(BaseDeserializer):
         super().__init__(schema_registry_client, _without_deprecated(conf), rule_registry, rule_conf)
         if message_type is None and schema_registry_client is None:
             raise ConfigError("schema_registry_client must be provided if message_type is None")
-        self._msg_class = message_type
+        self._msg_class: Any = message_type
 
     def _codec(self, writer: Schema | None, reader: Schema | None, schema_id: SchemaId) -> _Codec:
         if writer is None:
@@ -606,9 +607,9 @@ def _walker(schema: Schema | None) -> FieldWalk:
     return walk
 
 
-class ProtobufDeserializer(Blocking[Any], _Deserializer):
+class ProtobufDeserializer(Blocking[T], _Deserializer[T]):
     """Reads messages. A deserializer of clients, or called as ``deserializer(data, ctx)``."""
 
 
-class AsyncProtobufDeserializer(Asynchronous[Any], _Deserializer):
+class AsyncProtobufDeserializer(Asynchronous[T], _Deserializer[T]):
     """``ProtobufDeserializer`` for asyncio, with an AsyncSchemaRegistryClient."""

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from pykclient.caused_errors import caused_by
 from pykclient.clock import SYSTEM_CLOCK
@@ -41,9 +41,18 @@ from pykclient.schema_registry.wire import (
 from pykclient.serialization import MessageField, SerializationContext
 from pykclient.types import Headers
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    #: What a serializer or deserializer returns. Any if neither a model nor a function says it.
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
 Registry = SchemaRegistryClient | AsyncSchemaRegistryClient
 Strategy = Callable[..., str | None]
-T = TypeVar("T")
 
 #: What registries answer that have no association for a topic, or no associations at all.
 _NO_ASSOCIATION: Final = frozenset((404, *range(40401, 40500)))
@@ -566,7 +575,7 @@ class BaseSerializer(BaseSerde):
         return BoundSerializer(self, field)
 
 
-class BaseDeserializer(BaseSerde):
+class BaseDeserializer(BaseSerde, Generic[T]):
     """A deserializer's choice of schemas, and the steps of reading a record. Thread: any."""
 
     _keys: tuple[ConfigKey, ...] = READING
@@ -762,7 +771,7 @@ class BaseDeserializer(BaseSerde):
             plan = await _async_client(self._client).run(lambda: self._make_plan(schema_id, ctx))
         return self._read(plan, payload, ctx)
 
-    def for_field(self, field: MessageField) -> BoundDeserializer:
+    def for_field(self, field: MessageField) -> BoundDeserializer[T]:
         """Return the deserializer of a client's keys or values."""
         return BoundDeserializer(self, field)
 
@@ -803,17 +812,17 @@ class BoundSerializer:
         """Do nothing: the registry's client is the application's to close."""
 
 
-class BoundDeserializer:
+class BoundDeserializer(Generic[T]):
     """A deserializer for the keys or the values of a client. Thread: any."""
 
-    def __init__(self, serde: BaseDeserializer, field: MessageField) -> None:
+    def __init__(self, serde: BaseDeserializer[T], field: MessageField) -> None:
         self._serde = serde
         self._field = field
         self._waits = not isinstance(serde._client, AsyncSchemaRegistryClient)
         #: The deserializer's name, for messages.
         self.definition = type(serde).__qualname__
 
-    def deserialize(self, topic: str, headers: Headers, data: bytes) -> Any:
+    def deserialize(self, topic: str, headers: Headers, data: bytes) -> T | None:
         """Return the object encoded in ``data``.
 
         Raises:
@@ -822,13 +831,16 @@ class BoundDeserializer:
         """
         ctx = SerializationContext(topic, self._field, headers)
         serde = self._serde
+        found: T | None
         if self._waits or data is None:
-            return serde._call(data, ctx)
+            found = serde._call(data, ctx)
+            return found
         schema_id, payload = serde._begin(data, ctx)
         plan = serde._plans.get(serde._plan_key(schema_id, ctx))
         if plan is None:
             raise NotLoadedError(lambda: _loading(serde._client, lambda: serde._make_plan(schema_id, ctx)))
-        return serde._read(plan, payload, ctx)
+        found = serde._read(plan, payload, ctx)
+        return found
 
     def close(self) -> None:
         """Do nothing: the registry's client is the application's to close."""
