@@ -181,6 +181,16 @@ def test_references_as_diamonds_and_recursion(client: SchemaRegistryClient) -> N
     assert AvroDeserializer(client)(data, VALUE) == value
 
 
+def test_type_that_is_not_among_the_references_is_named(client: SchemaRegistryClient) -> None:
+    client.register_schema("part", Schema('{"type": "record", "name": "Part", "fields": []}'))
+    fields = [{"name": "part", "type": "Part"}]  # which is shop.Part here
+    text = json.dumps({"type": "record", "name": "Order", "namespace": "shop", "fields": fields})
+    schema = Schema(text, references=[SchemaReference("Part", "part", 1)])
+    client.register_schema("orders-value", schema)
+    with pytest.raises(SerializationError, match=r"the Avro type 'shop\.Part' is not defined"):
+        AvroSerializer(client, schema)({"part": {}}, VALUE)
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

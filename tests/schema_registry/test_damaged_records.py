@@ -120,12 +120,17 @@ def test_every_cut_of_a_drawn_record_names_a_field(data: st.DataObject, drawn: t
             {"id": "\ud800"},
             "field 'id' is a str with half a surrogate pair, which the schema's string",
         ),
-        ({"id": "x", "day": "secret"}, r"field 'day' is of type str, which is none of \[null, int \(date\)\]"),
+        ({"id": "x"}, "field 'raw' is missing, and defaults of the schema's bytes cannot be written"),
+        (
+            {"id": "x", "raw": b"", "day": "secret"},
+            r"field 'day' is of type str, which is none of \[null, int \(date\)\]",
+        ),
     ],
 )
 def test_avro_that_cannot_be_written_names_the_field(client: SchemaRegistryClient, value: Any, text: str) -> None:
     fields = [
         {"name": "id", "type": "string"},
+        {"name": "raw", "type": "bytes", "default": "x"},
         {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}], "default": None},
     ]
     schema = json.dumps({"type": "record", "name": "Order", "fields": fields})

@@ -43,7 +43,7 @@ with warnings.catch_warnings():
     import confluent_kafka.schema_registry.protobuf as confluent_protobuf
     from confluent_kafka.serialization import MessageField as TheirField, SerializationContext as TheirContext
 
-PEERS = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=40)
+PEERS = settings(deadline=None, suppress_health_check=list(HealthCheck))
 VALUE = SerializationContext("orders", MessageField.VALUE)
 REGISTER = {"auto.register.schemas": True}
 THEIRS = {"auto.register.schemas": True, "subject.name.strategy.type": "TOPIC"}

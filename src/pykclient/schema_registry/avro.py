@@ -86,7 +86,10 @@ def _parsed(serde: BaseSerde, schema: Schema) -> _Parsed:
 
     class Repository(base.AbstractSchemaRepository):  # type: ignore[misc,name-defined]
         def load(self, name: str) -> Any:
-            return {**named, "$root": root}.get(name)
+            found = {**named, "$root": root}.get(name)
+            if found is None:
+                raise SerializationError(f"the Avro type {name!r} is not defined, nor among the schema's references")
+            return found
 
     tree = parse_avro(root, named)
     fast = fastavro_schema.load_schema("$root", repo=Repository()) if named else fastavro_schema.parse_schema(root)
@@ -372,6 +375,10 @@ def _field_mismatch(tree: AvroType, value: Any, path: str) -> str | None:
         inner = f"{path}.{field.name}" if path else field.name
         if field.name in value:
             text = mismatch(field.type, value[field.name], inner)
+        elif field.type.kind in ("bytes", "fixed") and field.has_default:
+            text = (
+                f"field {inner!r} is missing, and defaults of the schema's {field.type} cannot be written: give a value"
+            )
         elif field.has_default or any(branch.kind == "null" for branch in (field.type, *field.type.branches)):
             text = None
         else:
