@@ -228,7 +228,8 @@ class _Wide:
         kinds = ["leaf", "leaf", "fixed", "decimal", "duration", "enum", "again"]
         kind = self._draw(st.sampled_from(kinds + ["array", "map", "null", "records", "record"] * (depth > 0)))
         if kind == "again" and self._known:
-            return self._draw(st.sampled_from(self._known))
+            found: tuple[Any, st.SearchStrategy[Any]] = self._draw(st.sampled_from(self._known))
+            return found
         if kind == "fixed":
             size = self._draw(st.integers(1, 20))
             return self._kept({**self._named("fixed"), "size": size}, st.binary(min_size=size, max_size=size))
@@ -260,7 +261,8 @@ class _Wide:
             return ["null", first, second], st.none() | values
         if kind == "record":
             return self.record(depth - 1)
-        return self._draw(st.sampled_from(_MORE_LEAVES))
+        leaf: tuple[Any, st.SearchStrategy[Any]] = self._draw(st.sampled_from(_MORE_LEAVES))
+        return leaf
 
     def record(self, depth: int) -> tuple[Any, st.SearchStrategy[Any]]:
         schema = self._named("record")

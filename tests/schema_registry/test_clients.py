@@ -241,11 +241,14 @@ def test_confluents_serializing_clients(
 ) -> None:
     write, read, value = BLOCKING[form]
     conf = {"bootstrap.servers": pykclient_cluster.bootstrap_servers}
+    wrong: Any = {"id": "x"}
+    producer: SerializingProducer[Any, Any]
+    consumer: DeserializingConsumer[Any, Any]
     with SerializingProducer({**conf, "value.serializer": write(client)}) as producer:
         producer.produce("orders", value=value, headers=[], partition=0)
         producer.produce("orders", value=None, partition=0)
         with pytest.raises(ValueSerializationError, match="id" if form != "protobuf" else "message must be of type"):
-            producer.produce("orders", value={"id": "x"})
+            producer.produce("orders", value=wrong)
         assert producer.flush(30) == 0
     with KafkaProducer(**settings(pykclient_cluster)) as plain:
         plain.send("orders", b"poison", partition=0).get(30)

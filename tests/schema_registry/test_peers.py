@@ -136,7 +136,8 @@ def json_type(draw: st.DrawFn, depth: int = 2) -> tuple[Any, st.SearchStrategy[A
         return {"anyOf": [first, second]}, of_first | of_second
     if kind == "types":
         return {"type": ["null", "string"]}, st.none() | st.text(max_size=5)
-    return draw(st.sampled_from(leaves))
+    leaf: tuple[Any, st.SearchStrategy[Any]] = draw(st.sampled_from(leaves))
+    return leaf
 
 
 @st.composite

@@ -257,6 +257,7 @@ class Plan:
         "has_encoding_rules",
         "has_rules",
         "inline",
+        "is_ruled_first",
         "migrations",
         "reader",
         "ruled",
@@ -292,11 +293,8 @@ class Plan:
         self.has_encoding_rules = may_have_rules(RulePhase.ENCODING, mode, writer)
         #: Yields the parts of a value that the schema's text has rules for; None if it has none.
         self.inline = inline
-
-    @property
-    def is_ruled_first(self) -> bool:
-        """True if a value has the writer's form for its rules, and takes the reader's form after them."""
-        return self.has_rules and self.ruled is self.writer and self.reader is not self.writer
+        #: True if a value has the writer's form for its rules, and takes the reader's form after them.
+        self.is_ruled_first = self.has_rules and self.ruled is writer and reader is not writer
 
 
 class BaseSerde:
