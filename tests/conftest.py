@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # No deadline: tests must not fail because the machine is slow for a moment.
 settings.register_profile("pykclient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("thousands", settings.get_profile("pykclient"), max_examples=3000)
+settings.register_profile("thousand", settings.get_profile("pykclient"), max_examples=1000)
 settings.load_profile("pykclient")
 
 # A shell starts background programs with SIGINT ignored, and nohup those that it starts with SIGHUP ignored; programs

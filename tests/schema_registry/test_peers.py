@@ -40,7 +40,7 @@ with warnings.catch_warnings():
     import confluent_kafka.schema_registry.protobuf as confluent_protobuf
     from confluent_kafka.serialization import MessageField as TheirField, SerializationContext as TheirContext
 
-#: The profile decides how many are drawn: --hypothesis-profile thousands.
+#: The profile decides how many are drawn: --hypothesis-profile thousand.
 PEERS = settings(deadline=None, suppress_health_check=list(HealthCheck))
 THEIRS = {"auto.register.schemas": True, "subject.name.strategy.type": "TOPIC"}
 OURS = {"auto.register.schemas": True}

@@ -610,15 +610,18 @@ class SchemaRegistryClient:
         made: list[tuple[str | None, RegisteredSchema]] = [(None, self.get_version(subject, version, True))]
         schema = made[0][1].schema
         if schema.schema_type == "PROTOBUF":
-            made.append((SERIALIZED, self.get_version(subject, version, True, SERIALIZED)))
+            number = made[0][1].schema_id
+            text = schema if number is None else self.get_schema(number, None, SERIALIZED)
+            made.append((SERIALIZED, RegisteredSchema(subject, version, number, made[0][1].guid, text)))
         for fmt, registered in made:
-            self._cache.put(("version", subject, version, False, fmt), registered)
+            for deleted in (False, True):
+                self._cache.put(("version", subject, version, deleted, fmt), registered)
             for within in (None, subject):
                 self._schemas.put(("id", registered.schema_id, within, fmt, None), registered.schema)
             if registered.guid is not None:
                 self._schemas.put(("guid", registered.guid, fmt), registered.schema)
-            text, kind, references = registered.schema.schema_str, registered.schema.schema_type, schema.references
-            for given in (registered.schema, Schema(text, kind, references)):
+            plain = Schema(registered.schema.schema_str, registered.schema.schema_type, schema.references)
+            for given in (registered.schema, plain):
                 self._cache.put(("register", subject, _compact(given), False), registered)
                 for deleted in (False, True):
                     self._cache.put(("lookup", subject, _compact(given), False, None, deleted), registered)
