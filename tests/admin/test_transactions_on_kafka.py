@@ -9,7 +9,7 @@ import confluent_kafka
 import pytest
 
 from pykclient import TopicPartition, errors
-from pykclient.admin import AbortTransactionSpec, TransactionState
+from pykclient.admin import AbortTransactionSpec, IsolationLevel, OffsetSpec, TransactionState
 from pykclient.errors import IllegalArgumentError
 from tests.admin.test_admin_on_kafka import Sides, records as records, sides as sides
 from tests.support.wait import eventually
@@ -48,6 +48,16 @@ def test_transactions_as_kafka_python(sides: Sides, records: str, transaction: s
     sides.equal_error(lambda c, m: c.describe_transactions(["no-transaction"]))
     assert sides.equal(lambda c, m: c.find_hanging_transactions()) == []
     assert sides.ours.describe_transactions([]) == {}
+
+
+@pytest.mark.usefixtures("transaction")
+def test_latest_offset_of_committed_records_is_before_an_open_transaction(sides: Sides, records: str) -> None:
+    tp = TopicPartition(records, 0)
+    found = {
+        level: sides.typed.list_offsets({tp: OffsetSpec.LATEST}, isolation_level=level)[tp].offset
+        for level in IsolationLevel
+    }
+    assert found[IsolationLevel.READ_UNCOMMITTED] == found[IsolationLevel.READ_COMMITTED] + 1
 
 
 def test_a_transaction_is_aborted_on_one_partition(sides: Sides, records: str, transaction: str) -> None:

@@ -116,6 +116,9 @@ _FIRST_VERSIONS = {
 }
 _FIRST_VERSION_WITH_ISOLATION = 2
 
+#: The sender is a client. Replicas are not told the high watermark or the last stable offset, but the end of the log.
+_NO_REPLICA = -1
+
 
 class _ListOffsetsBuilder(RequestBuilder):
     __slots__ = ("_needed",)
@@ -141,6 +144,7 @@ def list_offsets(
 
     def request(keys: Sequence[TopicPartition], timeout_ms: int) -> RequestBuilder:
         message = ListOffsetsRequest(
+            replica_id=_NO_REPLICA,
             isolation_level=isolation_level.value,
             topics=[
                 ListOffsetsRequest.ListOffsetsTopic(
