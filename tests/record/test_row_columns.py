@@ -20,6 +20,7 @@ from pykclient.record.row_columns import (
     BytesColumn,
     Rows,
     encode_rows,
+    fingerprint,
     gather,
     gather_headers,
     group_rows,
@@ -379,3 +380,38 @@ def test_headers() -> None:
     column = arrow.headers_column(under_null, "headers")
     assert column is not None
     assert [column[0], column[1]] == [encode_headers([]), encode_headers([("a", None)])]
+
+
+# --- fingerprints ----------------------------------------------------------------------------------------------------
+
+
+@given(records, st.data(), st.integers(0, (1 << 64) - 1))
+def test_fingerprints_of_parts_in_any_order_add_up(given: list[Any], data: st.DataObject, seed: int) -> None:
+    order = data.draw(st.permutations(given))
+    cut = data.draw(st.integers(0, len(given)))
+    for form in (python_form(fingerprint), compiled.fingerprint):
+        parts = form(rows_of(order[:cut]), seed) + form(rows_of(order[cut:]), seed)
+        assert parts % (1 << 64) == form(rows_of(given), seed) == compiled.fingerprint(rows_of(given), seed)
+
+
+@given(st.lists(st.tuples(nullable_bytes, nullable_bytes, headers), min_size=2, max_size=12))
+def test_fingerprints_differ_where_rows_do(given: list[Any]) -> None:
+    encoded = [(key, value, encode_headers(found)) for key, value, found in given]
+    found = {fingerprint(rows_of([(0, *row)])) for row in given}
+    assert len(found) == len(set(encoded))
+
+
+def test_fingerprints_tell_fields_and_nulls_apart() -> None:
+    rows: list[Any] = [
+        (0, key, value, []) for key, value in itertools.product((None, b"", b"\0", b"a", b"ab"), repeat=2)
+    ]
+    assert len({fingerprint(rows_of([row])) for row in rows}) == len(rows)
+    assert fingerprint(rows_of(rows[:1]), 1) != fingerprint(rows_of(rows[:1]), 2)
+    assert fingerprint(rows_of([])) == 0
+
+
+@pytest.mark.parametrize("form", [python_form(fingerprint), compiled.fingerprint])
+def test_fingerprints_of_rows_outside_their_data_are_an_error(form: Any) -> None:
+    broken = BytesColumn(1, memoryview(arrays.array("q", (0, 9))), b"short")
+    with pytest.raises(IllegalArgumentError, match="row 0 is at 0 to 9 of 5 bytes"):
+        form(Rows(1, None, broken, None, None, 0))

@@ -1,5 +1,6 @@
 from pykclient.record.row_columns import (
     encode_rows as encode_rows,
+    fingerprint as fingerprint,
     gather as gather,
     gather_headers as gather_headers,
     group_rows as group_rows,

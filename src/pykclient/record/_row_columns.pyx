@@ -18,14 +18,17 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
+from sys import byteorder
+
 from pykclient.record._record_writing cimport size_of_bytes, size_of_varint, write_bytes, write_varint, zigzag
 
 from pykclient.errors import IllegalArgumentError
-from pykclient.record.row_columns import MAX_RECORD_OVERHEAD, NO_HEADERS, RECORD_BATCH_OVERHEAD
+from pykclient.record.row_columns import _MULTIPLIER, _SEED, MAX_RECORD_OVERHEAD, NO_HEADERS, RECORD_BATCH_OVERHEAD
 
 cdef enum:
     ROWS_WITHOUT_LOCK = 256  # the number of rows for which releasing the GIL pays
 
+cdef bint IS_LITTLE = byteorder == "little"
 cdef Py_ssize_t OVERHEAD = RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD
 cdef bytes no_headers = NO_HEADERS
 
@@ -472,6 +475,70 @@ def group_rows(object numbers, Py_ssize_t start, Py_ssize_t stop):
         return groups
     finally:
         PyBuffer_Release(&view)
+
+
+# --- fingerprints --------------------------------------------------------------------------------------------------
+
+cdef uint64_t MULTIPLIER = _MULTIPLIER
+cdef uint64_t SEED = _SEED
+
+
+cdef inline uint64_t mixed(uint64_t hashed, uint64_t word) noexcept nogil:
+    hashed = ((hashed ^ word) + SEED) * MULTIPLIER
+    return hashed ^ (hashed >> 35)
+
+
+cdef inline uint64_t mixed_bytes(uint64_t hashed, const uint8_t *data, Py_ssize_t size) noexcept nogil:
+    cdef uint64_t word
+    cdef Py_ssize_t at = 0, byte
+    hashed = mixed(hashed, <uint64_t>(size + 1))
+    while size - at >= 8:
+        memcpy(&word, data + at, 8)
+        hashed = mixed(hashed, word if IS_LITTLE else swapped(word))
+        at += 8
+    if at < size:
+        word = 0
+        for byte in range(size - at):
+            word |= <uint64_t>data[at + byte] << (8 * byte)
+        hashed = mixed(hashed, word)
+    return hashed
+
+
+cdef inline uint64_t swapped(uint64_t word) noexcept nogil:
+    cdef uint64_t result = 0
+    cdef int byte
+    for byte in range(8):
+        result = (result << 8) | (word & 0xFF)
+        word >>= 8
+    return result
+
+
+cdef Py_ssize_t fingerprint_of(const Source *rows, Py_ssize_t count, uint64_t seed, uint64_t *total) noexcept nogil:
+    """Add the hashes of rows to ``total``. Return the first row that cannot be read, or -1."""
+    cdef Record record
+    cdef Py_ssize_t row
+    cdef uint64_t hashed
+    for row in range(count):
+        if not read_row(rows, row, &record):
+            return row
+        hashed = mixed_bytes(seed, record.key, record.key_size)
+        hashed = mixed_bytes(hashed, record.value, record.value_size)
+        hashed = mixed_bytes(hashed, record.headers, record.headers_size)
+        hashed = (hashed ^ (hashed >> 29)) * SEED
+        total[0] += hashed ^ (hashed >> 32)
+    return -1
+
+
+def fingerprint(object rows, object seed=0):
+    """The twin of ``fingerprint``."""
+    cdef Table table = table_of(rows)
+    cdef Py_ssize_t count = rows.count, bad
+    cdef uint64_t total = 0, start = seed & 0xFFFFFFFFFFFFFFFF
+    with nogil:
+        bad = fingerprint_of(&table.source, count, start, &total)
+    if bad >= 0:
+        table.blame(bad)
+    return total
 
 
 # --- columns of objects --------------------------------------------------------------------------------------------

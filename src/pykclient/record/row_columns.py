@@ -307,6 +307,34 @@ def group_rows(numbers: memoryview, start: int, stop: int) -> list[tuple[int, me
     return [(number, memoryview(groups[number])) for number in sorted(groups)]
 
 
+_MASK = (1 << 64) - 1
+_MULTIPLIER = 0x9FB21C651E98DF25
+_SEED = 0x9E3779B97F4A7C15
+
+
+def fingerprint(rows: Rows, seed: int = 0) -> int:
+    """Return the sum of the hashes of all rows, modulo 2**64, from their keys, values and headers.
+
+    It does not depend on the order of the rows, nor on how they are divided: the fingerprints of parts add up. ``seed``
+    changes all hashes. They are no protection from somebody who looks for rows with equal hashes.
+    """
+    total = 0
+    for row in range(rows.count):
+        hashed = seed & _MASK
+        for data in (rows.key(row), rows.value(row), rows.encoded_headers(row)):
+            hashed = _mixed(hashed, 0 if data is None else len(data) + 1)
+            for start in range(0, len(data or b""), 8):
+                hashed = _mixed(hashed, int.from_bytes((data or b"")[start : start + 8], "little"))
+        hashed = (hashed ^ hashed >> 29) * _SEED & _MASK
+        total += hashed ^ hashed >> 32
+    return total & _MASK
+
+
+def _mixed(hashed: int, word: int) -> int:
+    hashed = ((hashed ^ word) + _SEED & _MASK) * _MULTIPLIER & _MASK
+    return hashed ^ hashed >> 35
+
+
 #: Offsets, data and validity of a BytesColumn.
 Gathered = tuple[memoryview, bytes | bytearray, memoryview | None]
 
