@@ -292,6 +292,13 @@ def test_transactions_of_spark_jobs(pykclient: Pykclient, cluster: EmbeddedClust
     assert "batch 0 is done" in pykclient.ok("spark-transactions", "abort", topic, *options, "-y").out
     (row,) = pykclient.ok("spark-transactions", "list", *options, "--json").json
     assert (row["state"], row["done"], row["open"]) == ("done", 0, 0)
+    assert "batch 0 is done" in pykclient.ok("spark-transactions", "commit", topic, *options, "-y", "--as-written").out
+    with KafkaProducer[bytes, bytes](bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send(ledger, b'{"version": 2}', key=b"z-later").get(30)
+    _, unreadable = pykclient.ok("spark-transactions", "list", *options, "--json").json
+    assert (unreadable["prefix"], unreadable["state"], unreadable["batch"]) == ("z-later", "unreadable", None)
+    with KafkaProducer[bytes, bytes](bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send(ledger, None, key=b"z-later").get(30)
     pykclient.ok("spark-transactions", "forget", topic, *options, "-y")
     assert pykclient.ok("spark-transactions", "list", *options, "--json").json == []
     assert "no entry" in pykclient("spark-transactions", "commit", topic, *options, "-y").err

@@ -51,6 +51,7 @@ def meet(point: str) -> None:
 class DyingDriver(SinkDriver):
     def _write(self, request: rules.Write) -> Producer:
         entry = request.entry
+        assert entry is not None
         watched = entry.batch >= FIRST_BATCH
         if watched and entry.state == rules.DECIDED:
             meet("deciding")

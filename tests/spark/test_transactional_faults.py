@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -10,10 +11,18 @@ import pytest
 
 from pykclient import KafkaProducer
 from pykclient.admin import Admin
-from pykclient.errors import KafkaError
+from pykclient.admin.values import Results
+from pykclient.clock import SYSTEM_CLOCK
+from pykclient.errors import (
+    ConfigError,
+    InvalidPidMappingError,
+    InvalidRecordError,
+    KafkaError,
+    TransactionalIdNotFoundError,
+)
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.spark.sink_driver import SinkDriver
-from pykclient.spark.transactions import Request
+from pykclient.spark.transactions import Request, settle
 from tests.chaos.frame_proxy import FrameProxy
 from tests.kafka.cluster import KafkaCluster
 from tests.producer.test_two_phase_commit_on_kafka import ALLOWED
@@ -23,8 +32,8 @@ from tests.support.embedded_kafka import EmbeddedKafka
 from tests.support.wait import eventually
 
 #: What a driver does in a micro-batch, in order, and with its first request in the middle of it.
-OPENING = ("Read", "Fence", "Read", "AbortOpen")
-COMMITTING = ("Fence", "FindEnded", "Write", "End", "Write", "AbortOpen")
+OPENING = ("Read", "Fence", "Read", "FindOpen")
+COMMITTING = ("Fence", "FindEnded", "Write", "End", "Write", "FindOpen")
 STEPS = [
     (phase, index, moment)
     for phase, names in (("open", OPENING), ("commit", COMMITTING))
@@ -284,3 +293,209 @@ def test_without_them_the_same_absence_repeats_the_batch(
     query.options.update(short)
     query.run(0, *values_of(0))
     assert committed(query, 3) == expected(1)
+
+
+# --- the ledger
+
+
+class EndingClock:
+    """A clock with which a transaction ends as soon as somebody waits for more than a response."""
+
+    now_ms = staticmethod(SYSTEM_CLOCK.now_ms)
+
+    def __init__(self, producer: KafkaProducer[Any, Any]) -> None:
+        self._producer: KafkaProducer[Any, Any] | None = producer
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        if duration_ms > 100 and self._producer is not None:
+            self._producer.abort_transaction()
+            self._producer = None
+        SYSTEM_CLOCK.sleep_ms(duration_ms)
+
+
+@pytest.mark.parametrize("moment", ["decided", "done"])
+def test_an_open_transaction_of_another_query_hides_no_decision(
+    query: Query, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Its driver is between its write to the ledger and the end of the transaction, until this one's waits."""
+    query.run(0, *values_of(0))
+    messages = query.tasks(1, *values_of(1))
+    with KafkaProducer[Any, Any](
+        bootstrap_servers=query.options["kafka.bootstrap.servers"], transactional_id=f"{query.ledger}-other-driver"
+    ) as other:
+        other.init_transactions()
+        other.begin_transaction()
+        other.send(query.ledger, b"{}", key=b"other", partition=0).get(30)
+        if moment == "done":
+            query.writer().commit(messages, 1)  # and the driver dies before Spark knows it
+        else:
+
+            def end_one(admin: Admin, transactions: Any, commit: bool) -> Any:
+                end(admin, dict([next(iter(transactions.items()))]), commit).all()
+                raise Killed
+
+            end = Admin.end_transactions
+            with monkeypatch.context() as patch:
+                patch.setattr(Admin, "end_transactions", end_one)
+                with pytest.raises(Killed):
+                    query.writer().commit(messages, 1)
+        monkeypatch.setattr("pykclient.spark.sink_driver.SYSTEM_CLOCK", EndingClock(other))
+        query.run(1, *values_of(1))
+        query.run(2, *values_of(2))
+        assert committed(query, 9) == expected(3)
+
+
+def test_the_wait_for_the_ledger_is_bounded_and_names_the_transaction(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query.run(0, *values_of(0))
+    monkeypatch.setattr("pykclient.spark.sink_driver._WAIT_MS", 300)
+    with KafkaProducer[Any, Any](
+        bootstrap_servers=query.options["kafka.bootstrap.servers"], transactional_id=f"{query.ledger}-other-driver"
+    ) as other:
+        other.init_transactions()
+        other.begin_transaction()
+        other.send(query.ledger, b"{}", key=b"other", partition=0).get(30)
+        producer_id, _ = other.producer_id_and_epoch
+        with pytest.raises(KafkaError, match=rf"transactions are open: of producer id {producer_id} from offset \d+\."):
+            query.planned()
+        with query.driver() as driver:  # which people ask for
+            assert list(driver.entries()) == [query.options["transactionalIdPrefix"]]
+        other.abort_transaction()
+    query.run(1, *values_of(1))
+    assert committed(query, 6) == expected(2)
+
+
+@pytest.mark.parametrize("key", [b"other", b"\xff", None])
+def test_records_of_others_in_the_ledger_do_no_harm(query: Query, key: bytes | None) -> None:
+    query.run(0, *values_of(0))
+    with KafkaProducer[Any, Any](bootstrap_servers=query.options["kafka.bootstrap.servers"]) as producer:
+        try:
+            producer.send(query.ledger, b'{"version": 2}', key=key, partition=0).get(30)
+        except InvalidRecordError:
+            assert key is None  # brokers refuse it in a compacted topic
+    query.run(1, *values_of(1))
+    assert committed(query, 6) == expected(2)
+    with query.driver() as driver:
+        assert list(driver.entries().values()).count(None) == (key is not None)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "policy", "says"),
+    [
+        (3, "compact", "has 3 partitions"),
+        (1, "delete", "has cleanup.policy=delete"),
+        (1, "compact,delete", "needs one"),
+    ],
+)
+def test_a_ledger_that_would_forget_is_refused(query: Query, partitions: int, policy: str, says: str) -> None:
+    with Admin(bootstrap_servers=query.options["kafka.bootstrap.servers"]) as admin:
+        configs = {"cleanup.policy": policy}
+        admin.create_topics({query.ledger: {"num_partitions": partitions, "configs": configs}}).all()
+    with pytest.raises(ConfigError, match=rf"{says}.*Change the topic, or name another one in the option ledgerTopic"):
+        query.planned()
+
+
+def test_a_ledger_that_was_deleted_is_not_taken_for_an_old_one(query: Query) -> None:
+    query.run(0, *values_of(0))
+    with query.driver() as driver:
+        assert driver.entry() is not None
+        driver.admin.delete_topics([query.ledger]).all()
+        eventually(lambda: driver.admin.describe_topics([query.ledger]).failed, 30, "the topic is gone")
+        with query.driver() as fresh:
+            fresh._check_or_create_ledger()
+        eventually(lambda: not driver.admin.describe_topics([query.ledger]).failed, 30, "it is back")
+        with pytest.raises(KafkaError, match=r"ends at offset 0 and was read up to \d+: it was deleted"):
+            driver.entry()
+
+
+def test_epochs_of_the_ledgers_producer_run_out(monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
+    for module in ("transaction_metadata", "transaction_coordinator"):
+        monkeypatch.setattr(f"pykclient.testing.transaction.{module}.MAX_EPOCH", 8)
+    monkeypatch.setattr("pykclient.testing.log.producer_state_manager._MAX_EPOCH", 8)
+    monkeypatch.setattr("pykclient.spark.transactions._LAST_EPOCH", 7)
+    with EmbeddedKafka(1) as kafka:
+        kafka.create_topic(topic, partitions=2)
+        query, ids = Query(monkeypatch, kafka.bootstrap_servers, topic), set()
+        for batch in range(12):
+            query.run(batch, *values_of(batch))
+            opened = query.entry().opened
+            assert opened is not None
+            ids.add(opened.producer_id)
+        assert len(ids) > 3
+        assert committed(query, 36) == expected(12)
+        query.forget()
+
+
+# --- coordinators that have forgotten
+
+
+@pytest.mark.parametrize("ends", ["all", "one", "none"])
+@pytest.mark.parametrize("error", [InvalidPidMappingError, TransactionalIdNotFoundError])
+def test_rows_tell_what_became_of_transactions_whose_ids_have_expired(
+    query: Query, monkeypatch: pytest.MonkeyPatch, ends: str, error: type[KafkaError]
+) -> None:
+    messages = decided(query, monkeypatch, 0, values_of(0))
+    found = [each.transaction for each in messages if each.transaction is not None]
+    with Admin(bootstrap_servers=query.options["kafka.bootstrap.servers"]) as admin:
+        for number, each in enumerate(found):
+            is_commit = ends == "all" or (ends == "one" and number == 0)
+            admin.end_transaction(each.id, *each.producer, is_commit)
+    with monkeypatch.context() as patch:
+        patch.setattr(Admin, "end_transactions", lambda _, ids, *__: Results({}, {id: error("expired") for id in ids}))
+        if ends == "one":
+            with pytest.raises(KafkaError, match="batch 0 is committed in part"):
+                query.planned()
+            return
+        query.planned()
+    query.run(0, *values_of(0))
+    assert committed(query, 3) == expected(1)
+
+
+# --- older checkpoints, and late decisions
+
+
+def test_a_batch_that_is_done_with_other_rows_fails_with_its_ranges(query: Query) -> None:
+    query.run(0, [b"p0-0"], [b"p0-1"])  # two rows of one source partition
+    again = [[b"p1-0"], [b"p0-0"]]  # planned again with an older checkpoint: one of each
+    with pytest.raises(
+        KafkaError, match=r"committed with 2 rows, in \S+-\d from offset \d.*and now has as many others"
+    ):
+        query.run(0, *again)
+    query.run(0, [b"p0-1", b"p0-0"], [])  # the same, in other tasks
+    query.forget()
+    with query.driver() as driver:
+        driver.run(settle(query.entry(), True, as_written=True))
+    query.run(0, *again)  # a person has said so
+    query.run(1, [b"next"])
+    assert committed(query, 3) == [b"next", b"p0-0", b"p0-1"]
+
+
+def test_a_batch_is_not_decided_late(query: Query) -> None:
+    messages = query.tasks(0, *values_of(0))
+    for message in messages:
+        message.opened_ms -= 676_000  # of 900 s
+    with pytest.raises(KafkaError, match="less than a quarter of transaction"):
+        query.writer().commit(messages, 0)
+    assert query.open_transactions() == []
+    messages = query.tasks(0, *values_of(0))
+    for message in messages:
+        message.opened_ms -= 600_000
+    query.writer().commit(messages, 0)
+    assert committed(query, 3) == expected(1)
+
+
+def test_steady_batches_send_few_requests(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kept process reads only new entries of the ledger, and none in the commit."""
+    killer = Killer(monkeypatch)
+    for batch in range(3):
+        killer.next(None)
+        planned = pickle.dumps(query.writer())
+        messages = [query.task(planned, batch, number, each) for number, each in enumerate(values_of(batch))]
+        opening, killer.seen = killer.seen, []
+        query.writer().commit(messages, batch)
+        if batch:
+            assert opening == ["Fence", "Read"]
+        assert killer.seen == list(COMMITTING)
+    assert committed(query, 9) == expected(3)
+    query.forget()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from pykclient.spark.transactions import (
     MOVES,
     REVERTED,
     TORN,
+    Content,
     Entry,
     Opened,
     Owner,
@@ -31,10 +32,22 @@ from pykclient.spark.transactions import (
     transactional_id,
 )
 
-PREFIX, QUERY, CHECKPOINT = "p", "q", "/c"
+CHECKPOINT, QUERY = "/c0", "q"
 BATCHES, TASKS = 4, 3
 
 ONGOING, COMMITTED, ABORTED = "ongoing", "committed", "aborted"
+
+#: The hash of each row.
+HASH = 1 << 63 | 5
+
+
+class Record:
+    """A record of the ledger, in a transaction of the query with this prefix."""
+
+    def __init__(self, prefix: str, entry: Entry) -> None:
+        self.prefix = prefix
+        self.entry = entry
+        self.state = ONGOING
 
 
 class Cluster:
@@ -46,9 +59,10 @@ class Cluster:
         self.lossy = lossy
         self.epochs: Counter[str] = Counter()
         #: The state and the rows of each transaction that was begun, by its id and epoch.
-        self.begun: dict[tuple[str, int], tuple[str, tuple[int, int]]] = {}
-        self.ledger: list[Entry] = []
-        self.ledger_epoch = 0
+        self.begun: dict[tuple[str, int], tuple[str, tuple[str, int, int]]] = {}
+        self.ledger: list[Record] = []
+        #: The current producers of the ledger by prefix.
+        self.owners: dict[str, Producer] = {}
 
     def init(self, id: str) -> Producer:
         self.time_out(id)
@@ -62,15 +76,19 @@ class Cluster:
             self.begun[place] = (ABORTED, self.begun[place][1])
             self.epochs[id] += 1
 
-    def write_row(self, id: str, producer: Producer, row: tuple[int, int]) -> None:
+    def write_row(self, id: str, producer: Producer, row: tuple[str, int, int]) -> None:
         if self.epochs[id] != producer.epoch:
             raise ProducerFencedError(id)
         self.begun[id, producer.epoch] = (ONGOING, row)
 
-    def open(self) -> list[str]:
-        return [id for (id, epoch), (state, _) in self.begun.items() if state == ONGOING and self.epochs[id] == epoch]
+    def open(self, prefix: str) -> list[Transaction]:
+        return [
+            Transaction(id, Producer(1, epoch), 0, {})
+            for (id, epoch), (state, row) in self.begun.items()
+            if state == ONGOING and self.epochs[id] == epoch and row[0] == prefix
+        ]
 
-    def _end(self, wanted: Transaction, commit: bool) -> str:
+    def end(self, wanted: Transaction, commit: bool) -> str:
         if self.lossy and self.rng.random() < 0.1:
             return rules.UNKNOWN
         epoch = wanted.producer.epoch
@@ -83,65 +101,111 @@ class Cluster:
             return rules.UNKNOWN
         return rules.ENDED if self.begun[wanted.id, epoch][0] == target else rules.LOST
 
-    def committed(self) -> Counter[tuple[int, int]]:
+    def committed(self) -> Counter[tuple[str, int, int]]:
         return Counter(row for state, row in self.begun.values() if state == COMMITTED)
+
+    # --- the ledger
+
+    def next_owner(self, prefix: str) -> Producer:
+        owner = self.owners.get(prefix, Producer(0, -1))
+        exhausted = owner.epoch >= rules._LAST_EPOCH
+        self.owners[prefix] = Producer(owner.producer_id + 1, 0) if exhausted else owner._replace(epoch=owner.epoch + 1)
+        return self.owners[prefix]
+
+    def abort_record(self, prefix: str) -> None:
+        """End the open transaction of the query in the ledger, as its timeout or its next producer does."""
+        for record in self.ledger:
+            if record.prefix == prefix and record.state == ONGOING:
+                record.state = ABORTED
+                self.next_owner(prefix)
+
+    def first_open_record(self) -> int:
+        """The last stable offset."""
+        places = (place for place, record in enumerate(self.ledger) if record.state == ONGOING)
+        return next(places, len(self.ledger))
+
+    def last_entry(self, prefix: str, end: int) -> Entry | None:
+        found = [each.entry for each in self.ledger[:end] if each.prefix == prefix and each.state == COMMITTED]
+        return found[-1] if found else None
 
 
 class Session:
-    """One process's clients: the ledger's producer, which another one can fence."""
+    """One process's clients: the ledger's producer, which another one can fence. Each yield: see ``performed``."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, prefix: str) -> None:
         self.cluster = cluster
-        self.epoch = -1
+        self.prefix = prefix
+        self.producer: Producer | None = None
 
-    def perform(self, request: Request) -> Any:
-        cluster = self.cluster
+    def perform(self, request: Request) -> Generator[None, None, Any]:
+        cluster, prefix = self.cluster, self.prefix
         if isinstance(request, rules.Read):
-            return cluster.ledger[-1] if cluster.ledger else None
+            return (yield from self.read())
         if isinstance(request, rules.Fence):
-            if self.epoch < 0:
-                cluster.ledger_epoch += 1
-                self.epoch = cluster.ledger_epoch
-            return Producer(0, self.epoch)
+            if self.producer is None:
+                cluster.abort_record(prefix)
+                self.producer = cluster.next_owner(prefix)
+            return self.producer
         if isinstance(request, rules.Write):
-            if self.epoch != cluster.ledger_epoch:
-                raise ProducerFencedError("the ledger")
-            cluster.ledger.append(Entry.from_bytes(request.entry.as_bytes()))
-            cluster.ledger_epoch += 1
-            self.epoch = cluster.ledger_epoch
-            return Producer(0, self.epoch)
+            assert request.entry is not None
+            self.check_owner()
+            record = Record(prefix, Entry.from_bytes(request.entry.as_bytes()))
+            cluster.ledger.append(record)
+            yield
+            self.check_owner()
+            record.state = COMMITTED
+            self.producer = cluster.next_owner(prefix)
+            if cluster.lossy and cluster.rng.random() < 0.03:
+                raise KafkaError("no answer from the ledger")
+            return self.producer
         if isinstance(request, rules.End):
-            return {each.id: cluster._end(each, request.commit) for each in request.transactions}
+            outcomes = {}
+            for each in request.transactions:
+                outcomes[each.id] = cluster.end(each, request.commit)
+                yield
+            return outcomes
         if isinstance(request, rules.FindEnded):
-            still = set(cluster.open())
-            return {
-                each.id
-                for each in request.transactions
-                if each.id not in still or cluster.epochs[each.id] != each.producer.epoch
-            }
-        assert isinstance(request, rules.AbortOpen)
-        found = cluster.open()
-        for id in found:
-            cluster.init(id)
-        return len(found)
+            still = {(each.id, each.producer.epoch) for each in cluster.open(prefix)}
+            return {each.id for each in request.transactions if (each.id, each.producer.epoch) not in still}
+        if isinstance(request, rules.FindOwner):
+            return cluster.owners.get(prefix)
+        assert isinstance(request, rules.FindOpen)
+        return cluster.open(prefix)
+
+    def read(self) -> Generator[None, None, Entry | None]:
+        """Read up to the high watermark. The transaction of a driver that is dead ends with its timeout."""
+        cluster, end, patience = self.cluster, len(self.cluster.ledger), 30
+        while (first := cluster.first_open_record()) < end:
+            yield
+            patience -= 1
+            if patience < 0:
+                cluster.abort_record(cluster.ledger[first].prefix)
+        return cluster.last_entry(self.prefix, end)
+
+    def check_owner(self) -> None:
+        if self.producer != self.cluster.owners[self.prefix]:
+            raise ProducerFencedError("the ledger")
 
 
-class Checkpoint:
-    """Spark's checkpoint: the next batch to run."""
+class Query:
+    """A streaming query, and its checkpoint: the next batch to run."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
         self.next = 0
+        #: The number of its runs so far. The executors of an earlier one may be gone.
+        self.runs = 0
+        self.state = ""
 
 
-def performed(cluster: Cluster, steps: Steps[Any]) -> Generator[None, None, Any]:
+def performed(session: Session, steps: Steps[Any]) -> Generator[None, None, Any]:
     """Perform the requests of the driver. Each yield is a moment at which it can die, or others can act."""
-    session = Session(cluster)
     try:
         request = next(steps)
         while True:
             yield
             try:
-                answer = session.perform(request)
+                answer = yield from session.perform(request)
             except KafkaError as error:
                 request = steps.throw(error)
             else:
@@ -151,83 +215,132 @@ def performed(cluster: Cluster, steps: Steps[Any]) -> Generator[None, None, Any]
         return end.value
 
 
-def incarnation(cluster: Cluster, checkpoint: Checkpoint, how: Any) -> Iterator[None]:
-    """Run the query from its checkpoint on, until its end or an error."""
-    known: Producer | None = None
-    while checkpoint.next < BATCHES:
-        batch = checkpoint.next
-        opened: Opened = yield from performed(cluster, how.open_batch(Owner(CHECKPOINT), known))
+def incarnation(cluster: Cluster, query: Query, how: Any, *, moves: bool, zombie_tasks: bool) -> Iterator[None]:
+    """Run the query from its checkpoint on, until its end or an error. With ``moves``, the checkpoint may be moved."""
+    query.runs += 1
+    run, known, prefix = query.runs, None, query.prefix
+    place = f"/c{cluster.rng.randrange(2)}" if moves else CHECKPOINT
+    while query.next < BATCHES:
+        batch = query.next
+        opening = how.session(cluster, prefix)
+        opened: Opened = yield from performed(opening, how.open_batch(Owner(place), known))
         known = opened.producer
         transactions, repeated = [], None
         for number in range(TASKS):
             yield
+            if not zombie_tasks and query.runs != run:
+                return
+            row = (prefix, batch, number)
             if task_role(opened, QUERY, batch) == rules.REPEATS:
-                repeated = (repeated or 0) + 1
+                repeated = Content.total([repeated or Content(0, 0), Content(1, HASH + number)])
                 continue
             attempt = 0
             while cluster.rng.random() < 0.1:  # a failed, or a speculative attempt
-                id = transactional_id(PREFIX, number, attempt)
-                cluster.write_row(id, cluster.init(id), (batch, number))
+                id = transactional_id(prefix, number, attempt)
+                cluster.write_row(id, cluster.init(id), row)
                 attempt += 1
                 yield
-            id = transactional_id(PREFIX, number, attempt)
+                if not zombie_tasks and query.runs != run:
+                    return
+            id = transactional_id(prefix, number, attempt)
             producer = cluster.init(id)
             yield
-            cluster.write_row(id, producer, (batch, number))
-            transactions.append(Transaction(id, producer, 1, {}))
-        yield from performed(cluster, how.commit_batch(opened, Owner(CHECKPOINT, QUERY), batch, transactions, repeated))
+            cluster.write_row(id, producer, row)
+            transactions.append(Transaction(id, producer, 1, {}, HASH + number))
+        committing = how.session(cluster, prefix)
+        yield from performed(committing, how.commit_batch(opened, Owner(place, QUERY), batch, transactions, repeated))
         yield
-        if checkpoint.next == batch:  # Spark lets no two queries write the same batch to a checkpoint
-            checkpoint.next = batch + 1
+        if query.next == batch:  # Spark lets no two queries write the same batch to a checkpoint
+            query.next = batch + 1
 
 
 class Correct:
+    session = Session
     open_batch = staticmethod(rules.open_batch)
     commit_batch = staticmethod(rules.commit_batch)
 
 
-def simulate(seed: int, *, faults: int, zombies: bool, timeouts: bool, lossy: bool, how: Any = Correct) -> str:
-    """Run a query with faults until it ends, and check what it has written. Return the last state of its ledger."""
+class Run:
+    """A run of a query, which does nothing for some steps at times."""
+
+    def __init__(self, query: Query, turn: Iterator[None], sleeps_until: int) -> None:
+        self.query = query
+        self.turn = turn
+        self.sleeps_until = sleeps_until
+
+
+def simulate(
+    seed: int,
+    *,
+    faults: int,
+    zombies: bool,
+    timeouts: bool,
+    lossy: bool,
+    how: Any = Correct,
+    queries: int = 1,
+    moves: bool = False,
+    zombie_tasks: bool = True,
+) -> set[str]:
+    """Run queries with faults until they end, and check what they have written. Return their last states."""
     rng = random.Random(seed)
-    cluster, checkpoint = Cluster(rng, lossy=lossy), Checkpoint()
-    alive = [incarnation(cluster, checkpoint, how)]
-    restarts = 0
-    while checkpoint.next < BATCHES and restarts < 400:
-        index = rng.randrange(len(alive))
-        chance = rng.random()
+    cluster = Cluster(rng, lossy=lossy)
+    running = [Query(f"p{number}") for number in range(queries)]
+
+    alive: list[Run] = []
+    step = restarts = 0
+
+    def start(query: Query) -> None:
+        turn = incarnation(cluster, query, how, moves=moves, zombie_tasks=zombie_tasks)
+        alive.append(Run(query, turn, step + rng.randrange(100)))  # it is down for a while
+
+    for query in running:
+        start(query)
+    while alive and restarts < 400:
+        step += 1
+        run = rng.choice(alive)
+        if run.sleeps_until > step:
+            continue
+        query, chance = run.query, rng.random()
         if faults and chance < 0.05:
             faults -= 1
             if not zombies or chance < 0.03:
-                alive.clear()
-            alive.append(incarnation(cluster, checkpoint, how))
+                alive = [each for each in alive if each.query is not query]
+            run.sleeps_until = step + rng.randrange(200)  # a driver that lives on may have been paused
+            start(query)
             continue
-        if timeouts and chance > 0.99 and (found := cluster.open()):
-            cluster.time_out(rng.choice(found))
+        if timeouts and chance > 0.99 and (found := cluster.open(query.prefix)):
+            cluster.time_out(rng.choice(found).id)
         try:
-            next(alive[index])
+            next(run.turn)
         except (KafkaError, StopIteration):
-            del alive[index]
-            if cluster.ledger and cluster.ledger[-1].state == TORN:
-                break
-            if not alive:
+            alive.remove(run)
+            last = cluster.last_entry(query.prefix, len(cluster.ledger))
+            query.state = last.state if last else ""
+            if query.state == TORN:
+                alive = [each for each in alive if each.query is not query]
+            elif query.next < BATCHES and query not in [each.query for each in alive]:
                 restarts += 1
-                alive.append(incarnation(cluster, checkpoint, how))
-    state = cluster.ledger[-1].state
+                start(query)
     rows = cluster.committed()
     assert max(rows.values(), default=0) <= 1, "a row is committed twice"
-    if state == TORN:
-        entry = cluster.ledger[-1]
-        batches, missing = entry.batch + 1, {cluster.begun[one.id, one.producer.epoch][1] for one in entry.transactions}
-    else:
-        assert checkpoint.next == BATCHES, "the query does not end"
+    expected = set()
+    for query in running:
         batches, missing = BATCHES, set()
-    assert set(rows) == {(batch, task) for batch in range(batches) for task in range(TASKS)} - missing
-    return state
+        if query.state == TORN:
+            entry = cluster.last_entry(query.prefix, len(cluster.ledger))
+            assert entry is not None
+            batches = entry.batch + 1
+            missing = {cluster.begun[each.id, each.producer.epoch][1] for each in entry.transactions}
+        else:
+            assert query.next == BATCHES, "the query does not end"
+        expected |= {(query.prefix, batch, task) for batch in range(batches) for task in range(TASKS)} - missing
+    assert set(rows) == expected
+    return {query.state for query in running}
 
 
 @pytest.mark.parametrize("seed", range(300))
 def test_crashes_lose_and_repeat_nothing(seed: int) -> None:
-    assert simulate(seed, faults=6, zombies=False, timeouts=False, lossy=True) == DONE
+    assert simulate(seed, faults=6, zombies=False, timeouts=False, lossy=True) == {DONE}
 
 
 @pytest.mark.parametrize("seed", range(300))
@@ -240,15 +353,40 @@ def test_timeouts_lose_and_repeat_nothing_unsaid(seed: int) -> None:
     simulate(seed, faults=4, zombies=True, timeouts=True, lossy=True)
 
 
+@pytest.mark.parametrize("seed", range(300))
+def test_drivers_that_live_on_tear_nothing(seed: int) -> None:
+    """Their executors are gone."""
+    assert simulate(seed, faults=6, zombies=True, timeouts=False, lossy=True, zombie_tasks=False) == {DONE}
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_checkpoints_that_were_moved_lose_and_repeat_nothing(seed: int) -> None:
+    assert simulate(seed, faults=6, zombies=False, timeouts=False, lossy=True, moves=True) == {DONE}
+    simulate(seed, faults=6, zombies=True, timeouts=False, lossy=True, moves=True)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_queries_with_one_ledger_hide_no_decisions_from_each_other(seed: int) -> None:
+    assert simulate(seed, faults=8, zombies=False, timeouts=False, lossy=True, queries=3) == {DONE}
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_epochs_of_the_ledgers_producer_run_out(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr(rules, "_LAST_EPOCH", 5)
+    assert simulate(seed, faults=0, zombies=False, timeouts=False, lossy=False) == {DONE}
+    assert simulate(seed, faults=6, zombies=True, timeouts=False, lossy=True, zombie_tasks=False) == {DONE}
+
+
 def test_two_hundred_restarts_in_a_row() -> None:
-    assert simulate(1, faults=200, zombies=False, timeouts=False, lossy=False) == DONE
+    assert simulate(1, faults=200, zombies=False, timeouts=False, lossy=False) == {DONE}
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(1_000, 21_000, 1_000))
 def test_many_schedules(seed: int) -> None:
     for each in range(seed, seed + 1_000):
-        simulate(each, faults=8, zombies=each % 2 == 0, timeouts=each % 3 == 0, lossy=True)
+        zombies, timeouts = each % 2 == 0, each % 3 == 0
+        simulate(each, faults=8, zombies=zombies, timeouts=timeouts, lossy=True, queries=1 + each % 3, moves=True)
 
 
 # --- deliberate faults -----------------------------------------------------------------------------------------------
@@ -293,21 +431,65 @@ class DecidesLate(Correct):
     """The driver commits first, and records it then."""
 
     @staticmethod
-    def commit_batch(opened: Opened, owner: Owner, batch: int, transactions: Any, repeated: int | None) -> Steps[None]:
+    def commit_batch(
+        opened: Opened,
+        owner: Owner,
+        batch: int,
+        transactions: Any,
+        repeated: Content | None,
+        is_late: Callable[[], bool] = lambda: False,
+    ) -> Steps[None]:
         if repeated is None:
             yield rules.Fence()
             yield rules.End(transactions, True)
-            entry = opened.entry._replace(state=DONE, owner=owner, batch=batch, done=batch, rows=TASKS)
+            entry = opened.entry._replace(state=DONE, owner=owner, batch=batch, done=batch, content=Content(0, 0))
             yield rules.Write(entry)
 
 
-@pytest.mark.parametrize("how", [NeverLooksForEnded, NeverFinishes, DecidesLate])
+class ReadsStable(Correct):
+    """The ledger is read up to its last stable offset, which the transaction of another query holds back."""
+
+    class session(Session):  # noqa: N801
+        def read(self) -> Generator[None, None, Entry | None]:
+            yield
+            return self.cluster.last_entry(self.prefix, self.cluster.first_open_record())
+
+
+class AbortsAnything(Correct):
+    """What is open is aborted, whoever has opened it."""
+
+    @staticmethod
+    def open_batch(owner: Owner, clean_since: Producer | None = None) -> Steps[Opened]:
+        steps = rules.open_batch(owner, clean_since)
+        producer: Producer | None = None
+        request = next(steps)
+        try:
+            while True:
+                answer = producer if isinstance(request, rules.FindOwner) else (yield request)
+                if isinstance(request, (rules.Fence, rules.Write)):
+                    producer = answer
+                request = steps.send(answer)
+        except StopIteration as end:
+            opened: Opened = end.value
+            return opened
+
+
+@pytest.mark.parametrize("how", [NeverLooksForEnded, NeverFinishes, DecidesLate, ReadsStable, AbortsAnything])
 def test_simulation_notices_deliberate_faults(how: Any) -> None:
     failures = 0
-    for seed in range(400):
+    for seed in range(600):
         try:
-            state = simulate(seed, faults=6, zombies=True, timeouts=how is NeverLooksForEnded, lossy=False, how=how)
-            failures += state == TORN
+            states = simulate(
+                seed,
+                faults=6,
+                zombies=how is not ReadsStable,
+                timeouts=how is NeverLooksForEnded,
+                lossy=False,
+                how=how,
+                queries=3 if how is ReadsStable else 1,
+                zombie_tasks=how is not AbortsAnything,
+            )
+            failures += TORN in states
         except (AssertionError, IllegalStateError):
             failures += 1
     assert failures > 3
@@ -330,6 +512,7 @@ TRANSACTIONS = st.builds(
     st.builds(Producer, st.integers(0, 1 << 62), st.integers(0, 32767)),
     st.integers(0, 1 << 40),
     st.dictionaries(st.sampled_from(["a", "b"]), st.just({"0": [1, 2], "7": [0, 1 << 40]})),
+    st.integers(0, (1 << 64) - 1),
 )
 
 
@@ -344,7 +527,8 @@ TRANSACTIONS = st.builds(
 def test_entries_survive_the_ledger(
     state: str, checkpoint: str, query: str | None, batch: int, opened: Producer | None, found: list[Transaction]
 ) -> None:
-    entry = Entry(state, Owner(checkpoint, query), batch, batch, 5, opened, tuple(found))
+    content = Content(5, (1 << 64) - 1)
+    entry = Entry(state, Owner(checkpoint, query), batch, batch, content, opened, tuple(found), {"a": {"0": [1, 2]}})
     assert Entry.from_bytes(entry.as_bytes()) == entry
 
 
@@ -375,11 +559,12 @@ def test_people_settle_what_nobody_can_tell_any_more(taken_for: str, state: str)
             rules.Read: entry,
             rules.End: {"p-0-0": rules.ENDED, "p-1-0": rules.FORGOTTEN},
             rules.Write: Producer(0, 2),
-            rules.AbortOpen: 0,
+            rules.FindOpen: [],
         }
         request = next(steps)
         while True:
             if isinstance(request, rules.Write):
+                assert request.entry is not None
                 written.append(request.entry)
             request = steps.send(answers[type(request)])
 

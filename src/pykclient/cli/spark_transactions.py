@@ -42,7 +42,7 @@ def _driver(session: Session, prefix: str, ledger: str) -> SinkDriver:
 
 
 def _entry(driver: SinkDriver, prefix: str, ledger: str) -> Entry:
-    entry = driver.entries().get(prefix)
+    entry = driver.entry()
     if entry is None:
         raise CommandError(f"the ledger {ledger} has no entry for the prefix {prefix!r}")
     return entry
@@ -55,7 +55,7 @@ def list_transactions(session: Session, /, ledger: str) -> None:
     """List queries with the state of their last batch, and the number of their open transactions.
 
     A decided batch is being committed, or its driver has died: start the query again, or use `commit`. A torn one is
-    committed in part; --json shows the transactions whose rows are missing.
+    committed in part; --json shows the transactions whose rows are missing. An unreadable one is of a later version.
     """
     from pykclient.spark.transactions import pattern_of
 
@@ -65,11 +65,11 @@ def list_transactions(session: Session, /, ledger: str) -> None:
     rows = [
         {
             "prefix": prefix,
-            "state": entry.state,
-            "batch": entry.batch,
-            "done": entry.done,
+            "state": entry.state if entry else "unreadable",
+            "batch": entry.batch if entry else None,
+            "done": entry.done if entry else None,
             "open": sum(re.fullmatch(pattern_of(prefix), id) is not None for id in found),
-            "checkpoint": entry.owner.checkpoint,
+            "checkpoint": entry.owner.checkpoint if entry else None,
             "transactions": [
                 {
                     "transactional_id": each.id,
@@ -78,10 +78,10 @@ def list_transactions(session: Session, /, ledger: str) -> None:
                     "rows": each.rows,
                     "offsets": each.offsets,
                 }
-                for each in entry.transactions
+                for each in (entry.transactions if entry else ())
             ],
         }
-        for prefix, entry in sorted(entries.items())
+        for prefix, entry in sorted(entries.items(), key=lambda item: item[0])
     ]
     emit(session, rows, ("prefix", "state", "batch", "done", "open", "checkpoint"))
 
@@ -94,14 +94,21 @@ def list_transactions(session: Session, /, ledger: str) -> None:
     type=click.Choice(["committed", "aborted"]),
     help="What to take transactions for whose rows were deleted, so that nobody can tell any more.",
 )
+@click.option(
+    "--as-written",
+    is_flag=True,
+    help="Take the last batch for done although the query has other rows for it now, as it is not deterministic.",
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @pass_session
-def commit(session: Session, /, prefix: str, ledger: str, deleted_rows: str | None, yes: bool) -> None:
+def commit(
+    session: Session, /, prefix: str, ledger: str, deleted_rows: str | None, as_written: bool, yes: bool
+) -> None:
     """Commit the batch of a stopped query that was decided to commit, and abort its other transactions.
 
     A torn batch then counts as done: write its missing rows first.
     """
-    _settle(session, prefix, ledger, yes, commit=True, deleted_rows=deleted_rows)
+    _settle(session, prefix, ledger, yes, commit=True, deleted_rows=deleted_rows, as_written=as_written)
 
 
 @spark_transactions.command(cls=Command)
@@ -118,7 +125,14 @@ def abort(session: Session, /, prefix: str, ledger: str, yes: bool) -> None:
 
 
 def _settle(
-    session: Session, prefix: str, ledger: str, yes: bool, *, commit: bool, deleted_rows: str | None = None
+    session: Session,
+    prefix: str,
+    ledger: str,
+    yes: bool,
+    *,
+    commit: bool,
+    deleted_rows: str | None = None,
+    as_written: bool = False,
 ) -> None:
     from pykclient.spark.transactions import ENDED, LOST, settle
 
@@ -133,7 +147,7 @@ def _settle(
             f"{verb} batch {entry.batch} of {prefix}, which is {entry.state}, with {found} open transactions?",
             yes,
         )
-        settled = driver.run(settle(entry, commit, forgotten))
+        settled = driver.run(settle(entry, commit, forgotten, as_written=as_written))
     click.echo(f"{prefix}: batch {settled.batch} is {settled.state}")
 
 
@@ -147,12 +161,10 @@ def forget(session: Session, /, prefix: str, ledger: str, yes: bool) -> None:
 
     If the query is started again after all, a batch that its checkpoint does not know as committed is written twice.
     """
-    from pykclient.spark.transactions import DECIDED
+    from pykclient.spark.transactions import forget as forgotten
 
     with _driver(session, prefix, ledger) as driver:
         entry = _entry(driver, prefix, ledger)
-        if entry.state == DECIDED:
-            raise CommandError(f"batch {entry.batch} of {prefix} is decided and not finished; use commit first")
         confirm(session, f"Forget {prefix}, which has committed batch {entry.done}?", yes)
-        driver.forget()
+        driver.run(forgotten(entry))
     click.echo(f"forgotten: {prefix}")

@@ -9,7 +9,13 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from pykclient.admin.admin import Admin
-from pykclient.admin.values import ConfigResource, TransactionDescription, TransactionListing, TransactionState
+from pykclient.admin.values import (
+    ConfigResource,
+    OffsetSpec,
+    TransactionDescription,
+    TransactionListing,
+    TransactionState,
+)
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.config.abstract_config import AbstractConfig
 from pykclient.config.admin_config import AdminClientConfig
@@ -17,6 +23,8 @@ from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import (
     AuthorizationError,
+    ConfigError,
+    InvalidPidMappingError,
     InvalidProducerEpochError,
     InvalidTxnStateError,
     KafkaError,
@@ -43,11 +51,14 @@ from pykclient.types import TopicPartition
 
 _logger = logging.getLogger(__name__)
 
-#: The configuration of a ledger's topic, if the driver has to create it. Small segments keep compaction going.
-_LEDGER_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20), "max.message.bytes": str(8 << 20)}
+_POLICY, _COMPACT = "cleanup.policy", "compact"
 
-#: The time within which the ledger's producer completes a transaction of its own.
-_LEDGER_TIMEOUT_MS = 60_000
+#: The configuration of a ledger's topic, if the driver has to create it. Small segments keep compaction going.
+_LEDGER_CONFIG = {_POLICY: _COMPACT, "segment.bytes": str(16 << 20), "max.message.bytes": str(8 << 20)}
+
+#: The time within which the ledger's producer completes a transaction of its own. All queries that share the ledger
+#: wait that long for one whose driver has died within such a transaction. Brokers take 10 s more to notice.
+_LEDGER_TIMEOUT_MS = 30_000
 
 #: The time to close the ledger's producer, which has nothing left to send.
 _CLOSE_S = 5.0
@@ -61,8 +72,14 @@ _FIRST_WINDOW = 64
 #: The longest that a fetch waits for records, which are there already.
 _FETCH_WAIT_MS = 10
 
-#: The bound of one wait for the ledger.
+#: The longest that a poll waits for a response.
+_POLL_MS = 100
+
+#: The bound of one wait for the ledger, longer than others may keep a transaction open in it.
 _WAIT_MS = 60_000
+
+#: The wait between two fetches behind an open transaction, at first and at most.
+_BACKOFF_MS, _MOST_BACKOFF_MS = 10, 500
 
 #: The bound of the wait for brokers to tell their settings. One may be down while a query starts.
 _LIMITS_MS = 10_000
@@ -71,7 +88,18 @@ _LIMITS_MS = 10_000
 _TWO_PHASE = "transaction.two.phase.commit.enable"
 _MAX_TIMEOUT = "transaction.max.timeout.ms"
 
-_ENDED_BADLY = (ProducerFencedError, InvalidTxnStateError, InvalidProducerEpochError)
+#: The transaction has ended, and the coordinator does not tell how: it knows a later producer of the id, or none at
+#: all, because the id has expired.
+_ENDED_BADLY = (
+    ProducerFencedError,
+    InvalidTxnStateError,
+    InvalidProducerEpochError,
+    InvalidPidMappingError,
+    TransactionalIdNotFoundError,
+)
+
+#: States in which the markers of a transaction are being written, and the producer's next epoch is not in force yet.
+_ENDING = frozenset((TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT))
 
 
 def connection_settings(config: Mapping[str, Any], table: type[AbstractConfig]) -> dict[str, Any]:
@@ -101,15 +129,18 @@ class SinkDriver:
         self._admin: Admin | None = None
         self._producer: KafkaProducer[Any, Any] | None = None
         self._consumer: KafkaConsumer[Any, Any] | None = None
+        self._is_ledger_checked = False
         self._position: int | None = None
-        self._found: dict[str, Entry | None] = {}  # None: forgotten
+        #: The last values of the ledger, which entries of other queries need not be able to be parsed; None: forgotten.
+        self._found: dict[bytes, bytes | None] = {}
         self._performers: dict[type[Request], Callable[[Any], Any]] = {
             rules.Fence: self._fence,
             rules.Read: self._read,
             rules.Write: self._write,
             rules.End: self._end,
             rules.FindEnded: self._find_ended,
-            rules.AbortOpen: self._abort_open,
+            rules.FindOpen: self._find_open,
+            rules.FindOwner: self._find_owner,
         }
 
     def run(self, steps: Steps[T]) -> T:
@@ -134,7 +165,7 @@ class SinkDriver:
     # --- requests ------------------------------------------------------------------------------------------------
 
     def _fence(self, _request: rules.Fence) -> Producer:
-        self._create_ledger()
+        self._check_or_create_ledger()
         if self._producer is None:
             settings = {
                 **connection_settings(self._config, ConsumerConfig),
@@ -150,18 +181,20 @@ class SinkDriver:
 
     def _write(self, request: rules.Write) -> Producer:
         assert self._producer is not None
+        entry = request.entry
         with self._producer.transaction():
             self._producer.send(
                 self._ledger.topic,
-                request.entry.as_bytes(),
+                None if entry is None else entry.as_bytes(),
                 key=self._prefix.encode(),
                 partition=self._ledger.partition,
             )
-        _logger.info("%s: batch %d is %s", self._prefix, request.entry.batch, request.entry.state)
+        if entry is not None:
+            _logger.info("%s: batch %d is %s", self._prefix, entry.batch, entry.state)
         return Producer(*self._producer.producer_id_and_epoch)
 
     def _read(self, _request: rules.Read) -> Entry | None:
-        return self.entries().get(self._prefix)
+        return self.entry()
 
     def _end(self, request: rules.End) -> dict[str, str]:
         wanted = {each.id: (each.producer.producer_id, each.producer.epoch) for each in request.transactions}
@@ -215,12 +248,32 @@ class SinkDriver:
                 raise error
         return {each.id for each in request.transactions if not _is_open(each, described.succeeded.get(each.id))}
 
-    def _abort_open(self, _request: rules.AbortOpen) -> int:
-        found = [each.transactional_id for each in self.open_transactions()]
-        if found:
-            _logger.warning("Aborting open transactions that no decision covers: %s", ", ".join(sorted(found)))
-            self.admin.fence_producers(found).all()
-        return len(found)
+    def _find_open(self, _request: rules.FindOpen) -> list[Transaction]:
+        listed = [each.transactional_id for each in self.open_transactions()]
+        if not listed:
+            return []
+        described = self.admin.describe_transactions(listed).succeeded
+        found = [
+            Transaction(id, Producer(each.producer_id, each.producer_epoch), 0, {})
+            for id, each in described.items()
+            if each.state == TransactionState.ONGOING
+        ]
+        _logger.warning("Open transactions that no decision covers: %s", ", ".join(sorted(each.id for each in found)))
+        return found
+
+    def _find_owner(self, _request: rules.FindOwner) -> Producer | None:
+        id = rules.driver_id(self._prefix)
+        deadline_ms = SYSTEM_CLOCK.now_ms() + _WAIT_MS
+        while True:
+            described = self.admin.describe_transactions([id])
+            if isinstance(described.failed.get(id), TransactionalIdNotFoundError):
+                return None
+            found = described.all()[id]
+            if found.state not in _ENDING:
+                return Producer(found.producer_id, found.producer_epoch)
+            if SYSTEM_CLOCK.now_ms() > deadline_ms:
+                raise KafkaTimeoutError(f"the transaction of {id} has not ended within {_WAIT_MS // 1_000} s")
+            SYSTEM_CLOCK.sleep_ms(_BACKOFF_MS)
 
     # --- the clients -----------------------------------------------------------------------------------------------
 
@@ -264,77 +317,145 @@ class SinkDriver:
             transactional_id_pattern=rules.pattern_of(self._prefix) if pattern is None else pattern,
         )
 
-    def entries(self) -> dict[str, Entry]:
-        """Return the last entries of the ledger by prefix: at least that of this prefix, if there is one.
+    def entry(self) -> Entry | None:
+        """Return the prefix's last entry of all that were written before this call; None if there is none.
 
-        Only new records are read if it was read before.
+        Only new records are read if the ledger was read before. It is read up to its high watermark. An open
+        transaction, such as the one of another query whose driver has died, holds back the last stable offset, and so
+        would hide this query's later entries. So its end is waited for, which is at most its timeout.
+
+        Raises:
+            KafkaTimeoutError: The ledger could not be read within a minute. Names the transactions that are open.
+            KafkaError: The entry cannot be read, or the ledger was deleted.
+        """
+        if not self._has_consumer():
+            return None
+        end = self.admin.list_offsets({self._ledger: OffsetSpec.LATEST}).all()[self._ledger].offset
+        if self._position is None:
+            self._read_back(end)
+        elif end < self._position:
+            raise KafkaError(
+                f"the ledger {self._ledger.topic} ends at offset {end} and was read up to {self._position}: it was "
+                "deleted, or has lost records"
+            )
+        else:
+            self._read_range(self._position, end)
+        self._position = end
+        value = self._found.get(self._prefix.encode())
+        return None if value is None else Entry.from_bytes(value)
+
+    def entries(self) -> dict[str, Entry | None]:
+        """Return the last committed entries of all prefixes; None for what cannot be read. Waits for no transaction.
 
         Raises:
             KafkaTimeoutError: They could not be read within a minute.
         """
-        if self._consumer is None:
-            if not self._has_ledger():
-                return {}
+        if not self._has_consumer() or self._consumer is None:
+            return {}
+        first = self._consumer.beginning_offsets([self._ledger])[self._ledger]
+        self._read_range(first, self._consumer.end_offsets([self._ledger])[self._ledger])
+        entries: dict[str, Entry | None] = {}
+        for key, value in self._found.items():
+            if value is not None:
+                try:
+                    entries[key.decode(errors="replace")] = Entry.from_bytes(value)
+                except KafkaError:
+                    entries[key.decode(errors="replace")] = None
+        return entries
+
+    def _has_consumer(self) -> bool:
+        if self._consumer is None and self._has_ledger():
+            self._check_or_create_ledger()
             consumer = KafkaConsumer[Any, Any](self._consumer_settings("read_committed"))
             self._consumer = self._clients.enter_context(consumer)
             self._consumer.assign([self._ledger])
-        ends = self._consumer.end_offsets([self._ledger])
-        end, window = ends[self._ledger], _FIRST_WINDOW
-        if self._position is not None:
-            self._read_range(self._position, end)
-        else:
-            first = self._consumer.beginning_offsets([self._ledger])[self._ledger]
-            stop = end
-            while stop > first and self._prefix not in self._found:
-                start = max(first, stop - window)
-                later, self._found = self._found, {}
-                self._read_range(start, stop)
-                self._found.update(later)
-                stop, window = start, 16 * window
-        self._position = end
-        return {prefix: entry for prefix, entry in self._found.items() if entry is not None}
+        return self._consumer is not None
+
+    def _read_back(self, end: int) -> None:
+        """Read from the end backwards, until an entry of the prefix is found."""
+        assert self._consumer is not None
+        first = self._consumer.beginning_offsets([self._ledger])[self._ledger]
+        stop, window = end, _FIRST_WINDOW
+        while stop > first and self._prefix.encode() not in self._found:
+            start = max(first, stop - window)
+            later, self._found = self._found, {}
+            self._read_range(start, stop)
+            self._found.update(later)
+            stop, window = start, 16 * window
 
     def _read_range(self, start: int, stop: int) -> None:
         consumer = self._consumer
         if consumer is None or start >= stop:
             return
-        deadline_ms = SYSTEM_CLOCK.now_ms() + _WAIT_MS
+        deadline_ms, backoff_ms = SYSTEM_CLOCK.now_ms() + _WAIT_MS, _BACKOFF_MS
         consumer.seek(self._ledger, start)
-        while consumer.position(self._ledger) < stop:
-            for records in consumer.poll(1_000).values():
+        while (position := consumer.position(self._ledger)) < stop:
+            for records in consumer.poll(_POLL_MS).values():
                 for record in records:
                     if record.offset < stop and record.key is not None:
-                        self._take(record.key.decode(), record.value)
+                        self._found[record.key] = record.value
+            if consumer.position(self._ledger) > position:
+                backoff_ms = _BACKOFF_MS
+                continue
             if SYSTEM_CLOCK.now_ms() > deadline_ms:
                 raise KafkaTimeoutError(
                     f"the ledger {self._ledger.topic} could not be read up to offset {stop} within "
-                    f"{_WAIT_MS // 1_000} s; it got to {consumer.position(self._ledger)}"
+                    f"{_WAIT_MS // 1_000} s; it got to {position}{self._holding(position)}"
                 )
+            SYSTEM_CLOCK.sleep_ms(backoff_ms)
+            backoff_ms = min(2 * backoff_ms, _MOST_BACKOFF_MS)
 
-    def _take(self, prefix: str, value: bytes | None) -> None:
-        self._found[prefix] = None if value is None else Entry.from_bytes(value)
-
-    def forget(self) -> None:
-        """Remove the prefix's entry from the ledger, and fence its driver."""
-        self._fence(rules.Fence())
-        assert self._producer is not None
-        with self._producer.transaction():
-            self._producer.send(self._ledger.topic, None, key=self._prefix.encode(), partition=self._ledger.partition)
+    def _holding(self, position: int) -> str:
+        """Return the part of an error that names open transactions in the ledger."""
+        found = self.admin.describe_producers([self._ledger]).succeeded.get(self._ledger)
+        open_ones = [
+            f"of producer id {each.producer_id} from offset {each.current_transaction_start_offset}"
+            for each in (found.active_producers if found else ())
+            if 0 <= each.current_transaction_start_offset <= position
+        ]
+        if not open_ones:
+            return ""
+        return (
+            f", where transactions are open: {', '.join(open_ones)}. They are those of other queries with this ledger, "
+            f"and should have ended after {_LEDGER_TIMEOUT_MS // 1_000} s; `pykclient transactions hanging` tells "
+            "whether brokers have forgotten them. A ledgerTopic of its own for each query avoids such waits"
+        )
 
     def _has_ledger(self) -> bool:
         return not self.admin.describe_topics([self._ledger.topic]).failed
 
-    def _create_ledger(self) -> None:
-        if self._producer is not None or self._consumer is not None or self._has_ledger():
+    def _check_or_create_ledger(self) -> None:
+        """Create the ledger, or check that one that exists keeps its entries. Raises ConfigError if it does not."""
+        if self._is_ledger_checked:
             return
+        topic = self._ledger.topic
+        described = self.admin.describe_topics([topic]).succeeded.get(topic)
+        if described is None:
+            self._create_ledger()
+        else:
+            if len(described.partitions) != 1:
+                raise _unfit_ledger(topic, f"has {len(described.partitions)} partitions")
+            configs = self.admin.describe_configs([ConfigResource("topic", topic)])
+            for error in configs.failed.values():
+                if not isinstance(error, AuthorizationError):
+                    raise error
+                _logger.warning(
+                    "The configuration of the ledger %s may not be read. Its cleanup.policy must be compact", topic
+                )
+            for found in configs.succeeded.values():
+                if (policy := found[_POLICY].value) != _COMPACT:
+                    raise _unfit_ledger(topic, f"has cleanup.policy={policy}")
+        self._is_ledger_checked = True
+
+    def _create_ledger(self) -> None:
         created = self.admin.create_topics(
             {self._ledger.topic: {"num_partitions": 1, "replication_factor": -1, "configs": _LEDGER_CONFIG}}
         )
         for error in created.failed.values():
             if not isinstance(error, TopicExistsError):
                 raise KafkaError(
-                    f"the ledger {self._ledger.topic} could not be created: {error}. Create a compacted topic with one "
-                    "partition, and name it in the option ledgerTopic"
+                    f"the ledger {self._ledger.topic} could not be created: {error}. Create a topic with one partition "
+                    "and cleanup.policy=compact, and name it in the option ledgerTopic"
                 ) from error
 
     # --- scope ---------------------------------------------------------------------------------------------------
@@ -359,6 +480,14 @@ class SinkDriver:
             self.end()
         finally:
             self._clients.close()
+
+
+def _unfit_ledger(topic: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"the ledger {topic} {why}, and needs one partition and cleanup.policy=compact: a query whose decisions were "
+        "deleted writes rows twice. Change the topic, or name another one in the option ledgerTopic",
+        key="ledgerTopic",
+    )
 
 
 def _is_open(wanted: Transaction, found: TransactionDescription | None) -> bool:

@@ -1,18 +1,79 @@
-"""A task of the exactly-once sink: its rows are in a transaction that it leaves open for the driver."""
+"""A task of the exactly-once sink: its rows are in a transaction that it leaves open for the driver.
+
+A task of a batch that is committed already only counts its rows and takes their fingerprint, for the driver to compare.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from pykclient.errors import TransactionalIdAuthorizationError, UnsupportedVersionError
+from pykclient.producer.columns import ColumnEncoder
 from pykclient.producer.kafka_producer import KafkaProducer
+from pykclient.record.arrow import bytes_column, headers_column
+from pykclient.record.row_columns import BytesColumn, Rows, fingerprint
 from pykclient.spark.deliveries import Deliveries
-from pykclient.spark.transactions import Producer, Transaction, offsets_of, transactional_id
+from pykclient.spark.transactions import Content, Producer, Transaction, offsets_of, transactional_id
 from pykclient.spark.worker import task_attempt, task_name
 
 #: The time that a failed task has to abort its transaction. If that does not suffice, the driver aborts it.
 _FAILED_CLOSE_S = 5.0
+
+
+def content_of(topic: str, data: Any, *, value: Any = None, key: Any = None, headers: Any = None) -> Content:
+    """Return the content of rows of a topic. Arguments are those of ``KafkaProducer.send_batch``, with column names."""
+    others = frozenset(name for name in (value, key, headers) if isinstance(name, str))
+    rows = Rows(
+        data.num_rows,
+        _bytes(data, topic, "key", key, others),
+        _bytes(data, topic, "value", value, others),
+        None if headers is None else headers_column(data.column(headers), "headers"),
+        None,
+        0,
+    )
+    return Content(data.num_rows, fingerprint(rows, _seed(topic)))
+
+
+def _bytes(data: Any, topic: str, part: str, given: Any, others: frozenset[str]) -> BytesColumn | None:
+    """Return the keys or values of rows, from the name of their column or from an encoder of typed columns."""
+    if given is None:
+        return None
+    if isinstance(given, ColumnEncoder):
+        return given.encode_rows(data, topic, part, others)
+    return bytes_column(data.column(given), part)
+
+
+@lru_cache(maxsize=1024)
+def _seed(topic: str) -> int:
+    return fingerprint(Rows(1, None, BytesColumn.of([topic.encode()]), None, None, 0))
+
+
+class RepeatedRows:
+    """Takes the rows of a task whose batch is committed already. Thread: owner."""
+
+    __slots__ = ("content",)
+
+    def __init__(self) -> None:
+        self.content = Content(0, 0)
+
+    def send_batch(
+        self, topic: str, data: Any, *, value: Any = None, key: Any = None, headers: Any = None, partition: Any = None
+    ) -> None:
+        """Add rows to the content."""
+        del partition  # where the same row was written does not matter
+        self.content = Content.total(
+            (self.content, content_of(topic, data, value=value, key=key, headers=headers)),
+        )
+
+    def check(self) -> None:
+        """Nothing can fail."""
+
+    def end(self, *, failed: bool) -> int:
+        """Return the number of rows."""
+        del failed
+        return self.content.rows
 
 
 class TransactionalLease:
@@ -22,18 +83,22 @@ class TransactionalLease:
     learns. Thread: owner.
     """
 
-    __slots__ = ("_deliveries", "_id", "_producer", "transaction")
+    __slots__ = ("_content", "_deliveries", "_id", "_producer", "is_two_phase", "transaction")
 
     def __init__(self, config: Mapping[str, Any], prefix: str, *, two_phase: bool) -> None:
         """Begin a transaction. Raises KafkaError if that fails."""
         attempt = task_attempt()
         self._id = transactional_id(prefix, attempt.partition, attempt.attempt)
         self._deliveries = Deliveries(keep_offsets=True)
+        self._content = Content(0, 0)
         #: The transaction that was left open; None as long as it was not.
         self.transaction: Transaction | None = None
+        #: False if the transaction times out.
+        self.is_two_phase = False
         self._producer = self._begun(config, two_phase)
 
     def _begun(self, config: Mapping[str, Any], two_phase: bool) -> KafkaProducer[Any, Any]:
+        self.is_two_phase = two_phase
         settings = {**config, "transactional.id": self._id}
         if two_phase:
             settings.pop("transaction.timeout.ms", None)
@@ -58,6 +123,8 @@ class TransactionalLease:
         """Send rows in the transaction."""
         future = self._producer.send_batch(topic, data, value=value, key=key, headers=headers, partition=partition)
         self._deliveries.add(future)
+        content = content_of(topic, data, value=value, key=key, headers=headers)
+        self._content = Content.total((self._content, content))
 
     def check(self) -> None:
         """Raise KafkaError if some rows are known to have failed."""
@@ -76,7 +143,8 @@ class TransactionalLease:
                 producer.flush()
                 deliveries.check(f"of {task_name()}")
                 identity = Producer(*producer.producer_id_and_epoch)
-                self.transaction = Transaction(self._id, identity, deliveries.sent, offsets_of(deliveries.pieces or {}))
+                offsets = offsets_of(deliveries.pieces or {})
+                self.transaction = Transaction(self._id, identity, deliveries.sent, offsets, self._content.fingerprint)
                 failed = False
         finally:
             producer.close(_FAILED_CLOSE_S if failed else None, keep_transaction=not failed)

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from pykclient.clock import SYSTEM_CLOCK
 from pykclient.errors import ConfigError, IllegalArgumentError, KafkaError
 from pykclient.spark.sink_driver import BrokerLimits, SinkDriver
-from pykclient.spark.transactional_task import TransactionalLease
+from pykclient.spark.transactional_task import RepeatedRows, TransactionalLease
 from pykclient.spark.transactions import (
     REPEATS,
+    Content,
     Opened,
     Owner,
     Producer,
@@ -39,6 +42,9 @@ if TYPE_CHECKING:
     from pykclient.spark.options import WriteOptions
 
 _logger = logging.getLogger(__name__)
+
+#: The part of the transaction timeout within which a batch can be decided.
+_DECIDABLE = 0.75
 
 #: The most queries whose clients a process keeps.
 _MOST_KEPT = 8
@@ -63,15 +69,22 @@ _kept: dict[tuple[str, ...], _Kept] = {}
 
 
 class TransactionMessage(WriterCommitMessage):
-    """The result of a task: its transaction if it wrote rows, or the number of rows that it did not write again.
+    """The result of a task: its transaction if it wrote rows, or the content that it did not write again.
 
-    ``opened`` is what the driver knew when it opened the batch. Thread: owner.
+    ``opened`` is what the driver knew when it opened the batch, at ``opened_ms`` of the driver's monotonic clock; None
+    if the task has no transaction that times out. Thread: owner.
     """
 
     def __init__(
-        self, opened: Opened, query: str | None, transaction: Transaction | None, repeated: int | None
+        self,
+        opened: Opened,
+        opened_ms: int | None,
+        query: str | None,
+        transaction: Transaction | None,
+        repeated: Content | None,
     ) -> None:
         self.opened = opened
+        self.opened_ms = opened_ms
         self.query = query
         self.transaction = transaction
         self.repeated = repeated
@@ -83,6 +96,7 @@ class _ExactlyOnce(Writing):
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self._opened: Opened | None = None
+        self._opened_ms = 0
         self._two_phase = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -95,6 +109,7 @@ class _ExactlyOnce(Writing):
                 self._two_phase = kept.limits.two_phase_commit
                 _check_timeout(self._config, budget_ms, kept.limits.transaction_max_timeout_ms, self._two_phase)
                 self._opened = kept.driver.run(open_batch(self._owner(None), kept.opened))
+                self._opened_ms = SYSTEM_CLOCK.now_ms()
                 kept.opened = self._opened.producer
         return self.__dict__
 
@@ -128,7 +143,11 @@ class _ExactlyOnce(Writing):
             if attempt.query is None or attempt.batch < 0:
                 raise KafkaError("this version of Spark does not tell tasks their query and micro-batch")
             if task_role(opened, attempt.query, attempt.batch) == REPEATS:
-                return TransactionMessage(opened, attempt.query, None, sum(batch.num_rows for batch in batches))
+                repeated = RepeatedRows()
+                KafkaWriteTask(self._config, options.topic, begin=lambda: repeated, encoders=self._encoders()).execute(
+                    batches
+                )
+                return TransactionMessage(opened, None, attempt.query, None, repeated.content)
         lease: TransactionalLease | None = None
 
         def begin() -> TransactionalLease:
@@ -139,7 +158,10 @@ class _ExactlyOnce(Writing):
         KafkaWriteTask(
             self._config, options.topic, freeze_heap=options.freeze_heap, begin=begin, encoders=self._encoders()
         ).execute(batches)
-        return TransactionMessage(opened, attempt.query, None if lease is None else lease.transaction, None)
+        if lease is None:
+            return TransactionMessage(opened, None, attempt.query, None, None)
+        opened_ms = None if lease.is_two_phase else self._opened_ms
+        return TransactionMessage(opened, opened_ms, attempt.query, lease.transaction, None)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], batch: int | None) -> None:
         """Commit all transactions. ``batch`` is None in a batch query."""
@@ -152,9 +174,21 @@ class _ExactlyOnce(Writing):
         repeated = [result.repeated for result in results if result.repeated is not None]
         with self._clients() as kept:
             owner = self._owner(results[0].query)
-            kept.driver.run(commit_batch(opened, owner, number, transactions, sum(repeated) if repeated else None))
+            content = Content.total(repeated) if repeated else None
+            late_ms = self._late_ms([result.opened_ms for result in results if result.opened_ms is not None])
+            kept.driver.run(
+                commit_batch(opened, owner, number, transactions, content, lambda: SYSTEM_CLOCK.now_ms() > late_ms)
+            )
         rows = sum(transaction.rows for transaction in transactions)
         _logger.info("Batch %d to Kafka is committed: %d rows by %d tasks", number, rows, len(transactions))
+
+    def _late_ms(self, opened_ms: Sequence[int]) -> float:
+        """Return when it is too late to decide: a restart still needs some time before transactions time out.
+
+        They have begun after the batch was opened, by a process of the same machine, which has the same monotonic
+        clock. Brokers and executors have others.
+        """
+        return min(opened_ms, default=math.inf) + _DECIDABLE * int(self._config["transaction.timeout.ms"])
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         results = [message for message in messages if isinstance(message, TransactionMessage)]

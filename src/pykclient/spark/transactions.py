@@ -22,7 +22,7 @@ This module is independent of pyspark and of any cluster.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from pykclient.errors import IllegalStateError, KafkaError
@@ -44,7 +44,7 @@ MOVES: Final[Mapping[str | None, frozenset[str]]] = {
     None: frozenset((CLAIMED,)),
     CLAIMED: frozenset((CLAIMED, DECIDED)),
     DECIDED: frozenset((DONE, REVERTED, TORN)),
-    DONE: frozenset((DECIDED,)),
+    DONE: frozenset((DECIDED, DONE)),  # the latter by people
     REVERTED: frozenset((DECIDED,)),
     TORN: frozenset((DONE, REVERTED)),  # by people
 }
@@ -56,8 +56,19 @@ _FORGET = "`pykclient spark-transactions forget` removes the entry of a query th
 #: one range, which suffices to find out later whether it was committed.
 _MOST_RANGES = 5_000
 
-#: The most transactions that an error names.
+#: The most transactions or ranges that an error names.
 _MOST_NAMED = 5
+
+#: The last epoch of a producer id. The next producer of its transactional id gets a new one, and begins with epoch 0.
+_LAST_EPOCH = (1 << 15) - 2
+
+_MASK = (1 << 64) - 1
+
+#: The first and last offset of rows, by topic and partition.
+Ranges = Mapping[str, Mapping[str, Sequence[int]]]
+
+#: No rows.
+NOWHERE: Final[Ranges] = {}
 
 
 class Producer(NamedTuple):
@@ -68,35 +79,72 @@ class Producer(NamedTuple):
 
     def follows(self, earlier: Producer) -> bool:
         """Return True if no other producer has had the transactional id since ``earlier``."""
-        return self == (earlier.producer_id, earlier.epoch + 1)
+        if self.producer_id == earlier.producer_id:
+            return self.epoch == earlier.epoch + 1
+        return self.epoch == 0 and earlier.epoch >= _LAST_EPOCH
+
+
+class Content(NamedTuple):
+    """The number of rows, and their fingerprint, which depends neither on their order nor on the tasks that have them.
+
+    ``fingerprint`` is the sum of the rows' hashes, modulo 2**64.
+    """
+
+    rows: int
+    fingerprint: int
+
+    @staticmethod
+    def total(parts: Iterable[tuple[int, int]]) -> Content:
+        """Return the content of all parts."""
+        rows = fingerprint = 0
+        for more, of_more in parts:
+            rows, fingerprint = rows + more, fingerprint + of_more & _MASK
+        return Content(rows, fingerprint)
 
 
 class Transaction(NamedTuple):
-    """The transaction of a task. ``offsets`` are the first and last offset of its rows, by topic and partition."""
+    """The transaction of a task. ``offsets`` are those of its rows, and ``fingerprint`` is that of ``Content``."""
 
     id: str
     producer: Producer
     rows: int
-    offsets: Mapping[str, Mapping[str, Sequence[int]]]
+    offsets: Ranges
+    fingerprint: int = 0
 
     def __str__(self) -> str:
-        places = [
-            f"{topic}-{partition} from offset {first} to {last}"
-            for topic, partitions in self.offsets.items()
-            for partition, (first, last) in partitions.items()
-        ]
+        places = _places(self.offsets)
         known = sum(last - first + 1 for partitions in self.offsets.values() for first, last in partitions.values())
         if places and known < self.rows:
             places.append("and in partitions that the ledger does not name")
         return f"{self.id} ({self.rows} rows{': ' if places else ''}{', '.join(places)})"
 
 
-def _all_ranges(offsets: Mapping[str, Mapping[str, Sequence[int]]]) -> Mapping[str, Mapping[str, Sequence[int]]]:
+def _places(offsets: Ranges) -> list[str]:
+    return [
+        f"{topic}-{partition} from offset {first} to {last}"
+        for topic, partitions in offsets.items()
+        for partition, (first, last) in partitions.items()
+    ]
+
+
+def _all_ranges(offsets: Ranges) -> Ranges:
     return offsets
 
 
-def _first_range(offsets: Mapping[str, Mapping[str, Sequence[int]]]) -> Mapping[str, Mapping[str, Sequence[int]]]:
+def _first_range(offsets: Ranges) -> Ranges:
     return {topic: dict([next(iter(partitions.items()))]) for topic, partitions in list(offsets.items())[:1]}
+
+
+def _joined(several: Iterable[Ranges]) -> Ranges:
+    """Return for each partition the range that contains those of all transactions."""
+    joined: dict[str, dict[str, list[int]]] = {}
+    for offsets in several:
+        for topic, partitions in offsets.items():
+            places = joined.setdefault(topic, {})
+            for partition, (first, last) in partitions.items():
+                known = places.get(partition, (first, last))
+                places[partition] = [min(known[0], first), max(known[1], last)]
+    return joined
 
 
 class Owner(NamedTuple):
@@ -113,17 +161,19 @@ class Owner(NamedTuple):
 class Entry(NamedTuple):
     """An entry of the ledger.
 
-    ``batch`` is the micro-batch it is about, ``done`` the last one that is committed (-1: none), with ``rows`` rows.
-    ``opened`` is the ledger's producer when ``batch`` was opened.
+    ``batch`` is the micro-batch it is about, ``done`` the last one that is committed (-1: none), with ``content`` in
+    the ranges ``written``. Without rows its content is not known. ``opened`` is the ledger's producer when ``batch``
+    was opened.
     """
 
     state: str
     owner: Owner
     batch: int = -1
     done: int = -1
-    rows: int = 0
+    content: Content = Content(0, 0)
     opened: Producer | None = None
     transactions: tuple[Transaction, ...] = ()
+    written: Ranges = NOWHERE
 
     def move(self, state: str, **changes: Any) -> Entry:
         """Return the next entry. Raises IllegalStateError if the table of moves does not allow it."""
@@ -133,7 +183,8 @@ class Entry(NamedTuple):
 
     def as_bytes(self) -> bytes:
         """Return the value of the ledger's record."""
-        ranges = sum(len(partitions) for one in self.transactions for partitions in one.offsets.values())
+        several = [self.written, *(each.offsets for each in self.transactions)]
+        ranges = sum(len(partitions) for offsets in several for partitions in offsets.values())
         kept = _all_ranges if ranges <= _MOST_RANGES else _first_range
         return json.dumps(
             {
@@ -143,11 +194,13 @@ class Entry(NamedTuple):
                 "query": self.owner.query,
                 "batch": self.batch,
                 "done": self.done,
-                "rows": self.rows,
+                "content": self.content,
                 "opened": self.opened,
                 "transactions": [
-                    [each.id, *each.producer, each.rows, kept(each.offsets)] for each in self.transactions
+                    [each.id, *each.producer, each.rows, kept(each.offsets), each.fingerprint]
+                    for each in self.transactions
                 ],
+                "written": kept(self.written),
             }
         ).encode()
 
@@ -163,17 +216,18 @@ class Entry(NamedTuple):
                 Owner(found["checkpoint"], found["query"]),
                 found["batch"],
                 found["done"],
-                found["rows"],
+                Content(*found["content"]),
                 None if found["opened"] is None else Producer(*found["opened"]),
                 tuple(
-                    Transaction(id, Producer(producer_id, epoch), rows, offsets)
-                    for id, producer_id, epoch, rows, offsets in found["transactions"]
+                    Transaction(id, Producer(producer_id, epoch), rows, offsets, fingerprint)
+                    for id, producer_id, epoch, rows, offsets, fingerprint in found["transactions"]
                 ),
+                found["written"],
             )
         except (ValueError, TypeError, KeyError) as error:
             raise KafkaError(
                 f"a record of the ledger cannot be read, perhaps as a later version wrote it: {error}"
-            ) from (error)
+            ) from error
 
 
 # --- requests of the driver ------------------------------------------------------------------------------------------
@@ -192,17 +246,24 @@ class Fence(Request):
 
 
 class Read(Request):
-    """Read the query's last entry. Result: Entry or None."""
+    """Read the query's last entry of all that were written before this request. Result: Entry or None.
+
+    Other queries write to the same ledger, and their open transactions would hide what comes after them from readers
+    of committed records. So they are waited for.
+    """
 
     __slots__ = ()
 
 
 class Write(Request):
-    """Write an entry with the producer that ``Fence`` has started. Result: the Producer for later writes."""
+    """Write an entry with the producer that ``Fence`` has started, or remove it. Result: the Producer for later writes.
+
+    ``entry`` is None to remove the query from the ledger.
+    """
 
     __slots__ = ("entry",)
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: Entry | None) -> None:
         self.entry = entry
 
 
@@ -225,8 +286,14 @@ class FindEnded(Request):
         self.transactions = transactions
 
 
-class AbortOpen(Request):
-    """Abort all open transactions of the query's tasks. Result: their number."""
+class FindOpen(Request):
+    """Find all open transactions of the query's tasks. Result: a list of Transaction, without rows."""
+
+    __slots__ = ()
+
+
+class FindOwner(Request):
+    """Find the ledger's current producer. Result: Producer; None if the coordinator knows none."""
 
     __slots__ = ()
 
@@ -243,10 +310,14 @@ FORGOTTEN: Final = "forgotten"
 
 
 class Opened(NamedTuple):
-    """An opened batch, for its tasks and its commit. ``producer`` is None if no driver was fenced."""
+    """An opened batch, for its tasks and its commit.
+
+    ``producer`` is the ledger's at that time. With ``is_fenced`` it is this driver's. Otherwise no driver was fenced.
+    """
 
     producer: Producer | None
     entry: Entry
+    is_fenced: bool = True
 
 
 def open_batch(owner: Owner, clean_since: Producer | None = None) -> Steps[Opened]:
@@ -271,7 +342,7 @@ def open_batch(owner: Owner, clean_since: Producer | None = None) -> Steps[Opene
                 "finishes the batch; otherwise give this query a prefix of its own"
             )
         # Another query, or the same one whose checkpoint was moved. Only tasks know Spark's id of the query.
-        return Opened(None, entry)
+        return Opened((yield FindOwner()), entry, is_fenced=False)
     producer: Producer = yield Fence()
     entry = yield Read()  # an earlier driver may have written until it was fenced
     if entry is None:
@@ -283,9 +354,28 @@ def open_batch(owner: Owner, clean_since: Producer | None = None) -> Steps[Opene
         raise _torn(entry)
     elif entry.state == DECIDED:
         entry, producer = yield from finish(entry)
-    if entry.opened is None or entry.opened != clean_since:
-        yield AbortOpen()
+    if (entry.opened is None or entry.opened != clean_since) and not (yield from _abort_open(producer)):
+        raise KafkaError(
+            "another driver has opened a batch with the same transactionalIdPrefix just now. Run the query only once"
+        )
     return Opened(producer, entry)
+
+
+def _abort_open(producer: Producer) -> Steps[bool]:
+    """Abort the open transactions of the query's tasks. Return False if ``producer`` does not own the ledger any more.
+
+    Another driver may open a batch at any moment, and its transactions must not be aborted, as it may have decided to
+    commit them. The owner is asked for after the transactions were listed, so those are older than what another driver
+    opens. They are aborted by producer id and epoch, which a later transaction with the same transactional id does not
+    have.
+    """
+    found: list[Transaction] = yield FindOpen()
+    if not found:
+        return True
+    if (yield FindOwner()) != producer:
+        return False
+    yield End(found, False)
+    return True
 
 
 def finish(entry: Entry, forgotten: str | None = None) -> Steps[tuple[Entry, Producer]]:
@@ -316,8 +406,9 @@ def finish(entry: Entry, forgotten: str | None = None) -> Steps[tuple[Entry, Pro
             "not be committed yet. The next start of the query goes on with that"
         )
     if not lost:
-        rows = sum(each.rows for each in entry.transactions)
-        ended = entry.move(DONE, done=entry.batch, rows=rows, transactions=())
+        content = Content.total((each.rows, each.fingerprint) for each in entry.transactions)
+        written = _joined(each.offsets for each in entry.transactions)
+        ended = entry.move(DONE, done=entry.batch, content=content, transactions=(), written=written)
     elif len(lost) == len(entry.transactions):
         ended = entry.move(REVERTED, transactions=())
     else:
@@ -329,19 +420,24 @@ def finish(entry: Entry, forgotten: str | None = None) -> Steps[tuple[Entry, Pro
 
 
 def commit_batch(
-    opened: Opened, owner: Owner, batch: int, transactions: Sequence[Transaction], repeated_rows: int | None
+    opened: Opened,
+    owner: Owner,
+    batch: int,
+    transactions: Sequence[Transaction],
+    repeated: Content | None,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> Steps[None]:
     """Decide to commit a batch, and do it.
 
-    ``repeated_rows`` is the number of rows that tasks have seen without writing them, as the batch is done already;
-    None if they have written.
+    ``repeated`` is what tasks have seen without writing it, as the batch is done already; None if they have written.
+    ``is_late`` returns True if the transactions may time out soon, so that it is too late to decide.
 
     Raises:
         KafkaError: The batch is not committed, and is repeated when the query starts again; or it is decided and not
             finished, which the next start does.
     """
-    if repeated_rows is not None:
-        _check_repeated(opened.entry, batch, repeated_rows)
+    if repeated is not None:
+        _check_repeated(opened.entry, batch, repeated)
         return
     if not transactions:
         return
@@ -351,8 +447,9 @@ def commit_batch(
             f"another driver has opened a batch with the same transactionalIdPrefix since batch {batch} was opened. "
             "Nothing of this batch is committed. Run the query only once"
         )
-    # If this producer follows the one that opened the batch, nobody has written to the ledger in between.
-    if opened.producer is None and (yield Read()) != opened.entry:
+    # If this producer follows the one that opened the batch, nobody has written to the ledger in between. Without
+    # fencing, somebody may have: the driver that has been there before.
+    if not opened.is_fenced and (yield Read()) != opened.entry:
         raise KafkaError(
             f"the ledger has changed since batch {batch} was opened, so another driver runs. Nothing of it is committed"
         )
@@ -366,17 +463,31 @@ def commit_batch(
             "open any more: a task started again, or they were open for longer than transaction.timeout.ms (option "
             "kafka.transaction.timeout.ms). Make micro-batches smaller (maxOffsetsPerTrigger) or raise it"
         )
+    if is_late():
+        yield End(transactions, False)
+        raise KafkaError(
+            f"batch {batch} is not committed, because less than a quarter of transaction.timeout.ms (option "
+            "kafka.transaction.timeout.ms) is left: if the driver died now, some transactions could be committed, and "
+            "others time out. Make micro-batches smaller (maxOffsetsPerTrigger) or raise it"
+        )
     decided = entry.move(
-        DECIDED, owner=owner, batch=batch, rows=0, opened=opened.producer, transactions=tuple(transactions)
+        DECIDED,
+        owner=owner,
+        batch=batch,
+        content=Content(0, 0),
+        opened=opened.producer,
+        transactions=tuple(transactions),
+        written=NOWHERE,
     )
     yield Write(decided)
-    done, _ = yield from finish(decided)
+    done, producer = yield from finish(decided)
     if done.state == REVERTED:
         raise KafkaError(
             f"all transactions of batch {batch} were aborted before they could be committed, so it is repeated when "
             "the query starts again"
         )
-    yield AbortOpen()  # of attempts whose rows Spark did not take
+    # Those of attempts whose rows Spark did not take. If another driver has opened a batch since, it aborts them.
+    yield from _abort_open(producer)
 
 
 def abort_batch(transactions: Sequence[Transaction], *, begun: bool) -> Steps[None]:
@@ -388,41 +499,72 @@ def abort_batch(transactions: Sequence[Transaction], *, begun: bool) -> Steps[No
         yield End(transactions, False)
 
 
-def settle(entry: Entry, commit: bool, forgotten: str | None = None) -> Steps[Entry]:
+def settle(entry: Entry, commit: bool, forgotten: str | None = None, *, as_written: bool = False) -> Steps[Entry]:
     """Settle the transactions that a dead driver has left, and return the last entry. For operators.
 
     A decided batch can only be committed. A torn one becomes done (``commit``), or is repeated, and its other
-    transactions are then written twice. ``forgotten``: see ``finish``.
+    transactions are then written twice. ``forgotten``: see ``finish``. With ``as_written``, a batch that is done is not
+    compared with what the query has for it when it repeats it.
 
     Raises:
-        KafkaError: The batch is decided, and was to be aborted.
+        KafkaError: The batch is decided, and was to be aborted; or the query runs.
     """
     if entry.state == DECIDED and not commit:
         raise KafkaError(
             f"batch {entry.batch} is decided: some of its {len(entry.transactions)} transactions may be committed. "
             "Commit the rest"
         )
-    yield Fence()
-    found: Entry | None = yield Read()
-    if found is None or found != entry:
-        raise KafkaError("the ledger has changed in the meantime, so the query runs. Stop it first")
+    producer = yield from _own(entry)
     if entry.state == DECIDED:
-        entry, _ = yield from finish(entry, forgotten)
+        entry, producer = yield from finish(entry, forgotten)
     elif entry.state == TORN:
         done = entry.batch if commit else entry.done
-        entry = entry.move(DONE if commit else REVERTED, done=done, rows=0, transactions=())
-        yield Write(entry)
-    yield AbortOpen()
+        entry = entry.move(
+            DONE if commit else REVERTED, done=done, content=Content(0, 0), transactions=(), written=NOWHERE
+        )
+        producer = yield Write(entry)
+    if as_written and entry.state == DONE:
+        entry = entry.move(DONE, content=Content(0, 0))
+        producer = yield Write(entry)
+    if not (yield from _abort_open(producer)):
+        raise KafkaError("the query has been started in the meantime, so its open transactions are not aborted")
     return entry
 
 
-def _check_repeated(entry: Entry, batch: int, rows: int) -> None:
-    if entry.done == batch and entry.rows not in {rows, 0}:
-        raise KafkaError(
-            f"batch {batch} is committed with {entry.rows} rows, and now has {rows}. Either the query is not "
-            "deterministic, or its checkpoint is older than what it has written, so that rows would be lost. Restore "
-            f"the newer checkpoint. {_FORGET}; the batch is then written again"
-        )
+def forget(entry: Entry) -> Steps[None]:
+    """Remove a retired query from the ledger, and fence its driver. For operators.
+
+    Raises:
+        KafkaError: The batch is decided, or the query runs.
+    """
+    if entry.state == DECIDED:
+        raise KafkaError(f"batch {entry.batch} is decided and not finished; use commit first")
+    yield from _own(entry)
+    yield Write(None)
+
+
+def _own(entry: Entry) -> Steps[Producer]:
+    """Fence the query's driver. Raises KafkaError if ``entry`` is not the last one any more."""
+    producer: Producer = yield Fence()
+    if (yield Read()) != entry:
+        raise KafkaError("the ledger has changed in the meantime, so the query runs. Stop it first")
+    return producer
+
+
+def _check_repeated(entry: Entry, batch: int, repeated: Content) -> None:
+    if entry.done != batch or not entry.content.rows or entry.content == repeated:
+        return
+    rows = entry.content.rows
+    now = f"now has {repeated.rows}" if repeated.rows != rows else "now has as many others"
+    places = _places(entry.written)
+    named = f", in {', '.join(places[:_MOST_NAMED])}" if places else ""
+    more = f" and {len(places) - _MOST_NAMED} more partitions" if len(places) > _MOST_NAMED else ""
+    raise KafkaError(
+        f"batch {batch} is committed with {rows} rows{named}{more}, and {now}. Either its checkpoint is older than "
+        "what it has written, so that rows would be lost and others come twice: restore the newer checkpoint. Or the "
+        "query is not deterministic: `pykclient spark-transactions commit --as-written` has it go on after what is "
+        f"committed. {_FORGET}; the batch is then written again"
+    )
 
 
 def _taken(entry: Entry) -> KafkaError:
