@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from pykclient import TopicPartition
+from pykclient import KafkaProducer, TopicPartition
 from pykclient.errors import KafkaError
 from pykclient.spark import consumer_pool
-from pykclient.spark.consumer_pool import CAPACITY, IDLE_TIMEOUT_MS, MAX_WARM, ConsumerPool, PooledConsumer
+from pykclient.spark.consumer_pool import CAPACITY, IDLE_TIMEOUT_MS, ConsumerPool, PooledConsumer
+from pykclient.spark.worker import KEPT_BYTES, MAX_WARM
+from tests.support.any_kafka import AnyKafka
 from tests.support.mock_clock import MockClock
 
 TP0, TP1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -198,12 +202,29 @@ def test_only_so_many_wait(pool: ConsumerPool) -> None:
 def test_only_so_many_are_warm(pool: ConsumerPool) -> None:
     """The oldest are closed: the next task to read these partitions could get the responses to their fetches."""
     partitions = [TopicPartition("t", number) for number in range(MAX_WARM + 1)]
-    taken = [pool.acquire(CONFIG, {tp: ID}, run="run") for tp in partitions]
+    config = {**CONFIG, "fetch.max.bytes": KEPT_BYTES // MAX_WARM}
+    taken = [pool.acquire(config, {tp: ID}, run="run") for tp in partitions]
     for tp, each in zip(partitions, taken, strict=True):
         each.assign({tp: ID}, {tp: 0})
         pool.release(each, run="run")
     assert [is_closed(each) for each in taken] == [True] + [False] * MAX_WARM
     assert len(pool) == MAX_WARM
+
+
+def test_kept_responses_are_bounded(pool: ConsumerPool) -> None:
+    """With larger responses fewer consumers are warm, and with too large ones only connections are kept."""
+    for part, kept in ((4, 4), (1, 1)):
+        config = {**CONFIG, "fetch.max.bytes": str(KEPT_BYTES // part)}
+        taken = [pool.acquire(config, {TP0: ID}, run=f"run {number}") for number in range(6)]
+        for number, each in enumerate(taken):
+            each.assign({TP0: ID}, {TP0: 0})
+            pool.release(each, run=f"run {number}")
+        assert [is_closed(each) for each in taken] == [True] * (6 - kept) + [False] * kept
+        pool.close()
+    large = pool.acquire({**CONFIG, "fetch.max.bytes": KEPT_BYTES + 1}, {TP0: ID}, run="run")
+    large.assign({TP0: ID}, {TP0: 0})
+    pool.release(large, run="run")
+    assert (len(pool), large.is_warm, is_closed(large)) == (1, False, False)
 
 
 def test_a_forked_process_has_a_pool_of_its_own() -> None:
@@ -218,3 +239,21 @@ def test_a_forked_process_has_a_pool_of_its_own() -> None:
         assert pipe.read() == b"own"
     os.waitpid(child, 0)
     assert consumer_pool.pool() is pool
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_keeps_no_more_than_it_may(any_kafka: AnyKafka, topic: str) -> None:
+    """Each of its streams has fetched as much as it can beyond the few rows that it has read."""
+    partitions = 4
+    any_kafka.create_topic(topic, partitions=partitions)
+    value = os.urandom(100_000)
+    with KafkaProducer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers, batch_size=200_000) as producer:
+        for number in range(partitions * 100):
+            producer.send(topic, value, partition=number % partitions)
+    script = [sys.executable, "-m", "tests.spark.kept_responses", any_kafka.bootstrap_servers, topic, str(partitions)]
+    result = subprocess.run([*script, str(MAX_WARM + 4)], capture_output=True, text=True, check=True, timeout=120)
+    warm, kept_bytes = map(int, result.stdout.split())
+    assert warm == MAX_WARM
+    assert KEPT_BYTES / 4 < kept_bytes < KEPT_BYTES * 1.1

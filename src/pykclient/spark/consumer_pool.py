@@ -20,11 +20,14 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
+from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import KafkaError
+from pykclient.spark.worker import KEPT_BYTES, MAX_WARM
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -36,8 +39,8 @@ CAPACITY = 64
 #: The idle time after which a consumer is closed (Spark: spark.kafka.consumer.cache.timeout).
 IDLE_TIMEOUT_MS = 5 * 60_000
 
-#: The maximum number of warm consumers: each may hold a whole response, ``fetch.max.bytes``.
-MAX_WARM = 8
+_RESPONSE_BYTES = "fetch.max.bytes"
+_DEFAULT_RESPONSE_BYTES = ConsumerConfig.DEFINITION.keys[_RESPONSE_BYTES].default
 
 _logger = logging.getLogger(__name__)
 
@@ -68,6 +71,11 @@ class PooledConsumer:
     def is_warm(self) -> bool:
         """True if the consumer keeps its assignment and what it has fetched."""
         return bool(self.partitions)
+
+    @property
+    def response_bytes(self) -> int:
+        """The size of the response that the consumer may keep of each broker, unless one record is larger."""
+        return int(str(self.config.get(_RESPONSE_BYTES, _DEFAULT_RESPONSE_BYTES)))
 
     def assign(self, partitions: Partitions, starts: Mapping[TopicPartition, int]) -> None:
         """Assign ``partitions``, and seek to ``starts`` where the consumer is not there already."""
@@ -183,8 +191,11 @@ class ConsumerPool:
     def release(self, pooled: PooledConsumer, *, run: str | None = None) -> None:
         """Return ``pooled`` to the pool: with its assignment for tasks of ``run``, or without one for any task.
 
-        No error of the consumer is raised: it must not fail the task that has just read its ranges.
+        Consumers that would keep more than ``KEPT_BYTES`` altogether are closed, the oldest first. No error of the
+        consumer is raised: it must not fail the task that has just read its ranges.
         """
+        if pooled.response_bytes > KEPT_BYTES:
+            run = None
         if not (pooled.cool() if run is None else pooled.prefetch()):
             pooled.close()
             return
@@ -193,14 +204,23 @@ class ConsumerPool:
         with self._lock:
             closed = self._take_expired()
             self._idle.append(pooled)
-            warm = [each for each in self._idle if each.is_warm]
             # Closed and not cooled: the response to its fetch in flight could be taken for the response to a later one.
-            surplus = warm[:-MAX_WARM]
+            surplus = self._surplus()
             self._idle = [each for each in self._idle if each not in surplus]
             surplus += self._idle[:-CAPACITY]
             self._idle = self._idle[-CAPACITY:]
         for each in (*closed, *surplus):
             each.close()
+
+    def _surplus(self) -> list[PooledConsumer]:
+        """Return the warm consumers beyond the bounds."""
+        warm = [each for each in reversed(self._idle) if each.is_warm]
+        sizes = accumulate(each.response_bytes for each in warm)
+        return [
+            each
+            for number, (each, size) in enumerate(zip(warm, sizes, strict=True))
+            if number >= MAX_WARM or size > KEPT_BYTES
+        ]
 
     def discard(self, pooled: PooledConsumer) -> None:
         """Close ``pooled`` instead of keeping it: its task has failed, or stopped with fetches in flight."""

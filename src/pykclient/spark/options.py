@@ -42,6 +42,7 @@ from pykclient.spark.offsets import (
 from pykclient.spark.option_values import KAFKA_PREFIX, REGISTRY_OPTIONS, REGISTRY_PREFIX, GivenOptions, whole_number
 from pykclient.spark.schema import BYTES_SUFFIX, COLUMNS, ERROR_SUFFIX
 from pykclient.spark.subscription import Assign, Subscribe, SubscribePattern, Topics
+from pykclient.spark.worker import KEPT_BYTES, MAX_WARM
 
 _logger = logging.getLogger(__name__)
 
@@ -320,11 +321,13 @@ class ReadOptions:
     def executor_config(self) -> dict[str, object]:
         """Return the configuration of the consumers in tasks, set for bulk reads unless ``kafka.*`` options differ.
 
-        It may contain secrets.
+        In streams, responses are small enough for a worker to keep those of several consumers. It may contain secrets.
         """
+        sizes = {"fetch.max.bytes": KEPT_BYTES // MAX_WARM} if self.streaming else {}
         return {
             "allow.auto.create.topics": False,
             "max.partition.fetch.bytes": 8 << 20,
+            **sizes,
             **self._kafka,
             **self._group(),
             "auto.offset.reset": "none",

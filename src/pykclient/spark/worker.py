@@ -5,7 +5,13 @@ from __future__ import annotations
 import gc
 import sys
 from functools import cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+#: The bound of the responses that a worker keeps of each broker for later tasks of streams, in bytes.
+KEPT_BYTES: Final = 64 << 20
+
+#: The maximum number of consumers that keep them. Each holds at most one response of each broker.
+MAX_WARM: Final = 8
 
 
 def task_context() -> tuple[int, int]:
