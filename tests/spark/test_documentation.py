@@ -6,12 +6,14 @@ import fnmatch
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock, Mock
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from pykclient.spark import option_values, options
+from pykclient.spark import consumer_pool, option_values, options
 from pykclient.spark.options import ReadOptions, WriteOptions
+from pykclient.spark.worker import KEPT_BYTES, MAX_WARM
 from tests.spark.topics import produce
 from tests.support.any_kafka import EMBEDDED, AnyKafka
 from tests.support.wait import eventually
@@ -164,6 +166,47 @@ def test_the_pages_updates(page: Page, any_kafka: AnyKafka, topic: str, tmp_path
     sink = counts.writeStream.format("pykclient").options(**page.names["options"]).outputMode("update")
     with pytest.raises(StreamingQueryException, match="pykclient does not support Update mode"):
         sink.option("checkpointLocation", str(tmp_path / "2")).start().awaitTermination(60)
+
+
+BLOCKS: list[tuple[str, str]] = re.findall(r"(?ms)^```(python|sql)\n(.*?)^```$", PAGE)
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_each_block_is_a_program(spark: SparkSession, number: int) -> None:
+    language, text = BLOCKS[number]
+    if language == "python":
+        compile(text, f"block {number}", "exec")
+        return
+    parser = spark._jsparkSession.sessionState().sqlParser()
+    for statement in text.split(";"):
+        if statement.strip():
+            parser.parsePlan(statement)
+
+
+@pytest.mark.parametrize("function", ["append", "merge"])
+def test_the_pages_sinks_for_each_batch(spark: SparkSession, function: str) -> None:
+    """Delta and Iceberg are not installed, so only the calls and the statement are checked."""
+    names: dict[str, Any] = {"orders": Mock()}
+    (block,) = [text for _, text in BLOCKS if f"def {function}(" in text]
+    exec(block, names)
+    names["orders"].writeStream.option().foreachBatch.assert_called_once_with(names[function])
+    batch = MagicMock()
+    names[function](batch, 7)
+    if function == "append":
+        writer = batch.write.format.return_value
+        batch.write.format.assert_called_once_with("delta")
+        writer.option.assert_called_once_with("txnAppId", "orders-to-bronze")
+        writer.option.return_value.option.assert_called_once_with("txnVersion", 7)
+    else:
+        (statement,) = batch.sparkSession.sql.call_args.args
+        plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(statement)
+        assert plan.nodeName() == "MergeIntoTable"
+
+
+def test_memory_that_is_named_is_the_codes() -> None:
+    assert f"{KEPT_BYTES >> 20} MiB of each broker" in PAGE
+    assert f"in streams {KEPT_BYTES // MAX_WARM >> 20} MiB" in PAGE
+    assert f"{consumer_pool.CAPACITY} consumers for five minutes, {MAX_WARM} of them" in PAGE
 
 
 @on_embedded
