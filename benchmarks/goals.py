@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -204,4 +205,6 @@ def verdicts(results: Results, goals: Sequence[Goal] = GOALS) -> Iterator[Verdic
 
 def _margin(comparison: Comparison, ratio: float) -> float:
     """Return a number that is above 1 if the ratio is better than the bound."""
-    return ratio / comparison.bound if comparison.at_least else comparison.bound / ratio
+    if comparison.at_least:
+        return ratio / comparison.bound
+    return comparison.bound / ratio if ratio else math.inf

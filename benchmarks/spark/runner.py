@@ -90,7 +90,8 @@ class SparkRunner:
 
     def measure(self, name: str, case: SparkCase) -> Iterator[Line]:
         """Yield the lines of all rounds of a case, after an uncounted one. Each round starts with another source."""
-        scale = 1 if name in ("triggers", "sink", *BACKLOGS) else self._scale  # always the same number of triggers
+        always = ("triggers", "triggers-1k", "sink", *BACKLOGS)  # with the same number of triggers
+        scale = 1 if name in always else self._scale
         rows = int(case.rows * scale) // case.bench.partitions * case.bench.partitions
         topic = self._topic(name, case, rows)
         sources = [source for source in case.sources if source in self._sources]
@@ -107,7 +108,7 @@ class SparkRunner:
     def _topic(self, name: str, case: SparkCase, rows: int) -> str:
         if name == "write":
             return str(self._cluster.create_topic("spark-written", case.bench.partitions))
-        topic = topics.name_of(case.bench) + (f"-{name}" if name in ("triggers", "sink") else "")
+        topic = topics.name_of(case.bench) + (f"-{name}" if name in ("triggers", "triggers-1k", "sink") else "")
         if topic not in self._topics:
             # Batches of the default size, as ranges of offsets begin and end within one.
             batch_bytes = {"batch_bytes": 16 << 10} if name in BACKLOGS else {}
@@ -146,6 +147,7 @@ class SparkRunner:
             "wall_s": wall_s,
             "records_per_s": rows / wall_s,
             "cpu_us_per_record": (used.jvm_s + used.python_s) / rows * 1e6,
+            "all_us_per_record": (used.jvm_s + used.python_s + used.broker_s) / rows * 1e6,
             "jvm_us_per_record": used.jvm_s / rows * 1e6,
             "python_us_per_record": used.python_s / rows * 1e6,
             "broker_us_per_record": used.broker_s / rows * 1e6,

@@ -11,7 +11,18 @@ from benchmarks import goals, report, tables
 from benchmarks.report import Place
 from benchmarks.results import Line, Results, case_of
 from benchmarks.spark.__main__ import home_without_zip, parse
-from benchmarks.spark.cases import CASES, FIGURES, GOALS, OURS, REFERENCE, ROWS_PER_TRIGGER, SINKS, SOURCES, TABLES
+from benchmarks.spark.cases import (
+    BACKLOGS,
+    CASES,
+    FIGURES,
+    GOALS,
+    OURS,
+    REFERENCE,
+    ROWS_PER_TRIGGER,
+    SINKS,
+    SOURCES,
+    TABLES,
+)
 from benchmarks.spark.processes import Cpu, cpu
 from benchmarks.spark.topics import BEGUN_MS, KEPT_OF, STEP_MS, kept_after_ms
 from tests.benchmarks.test_report import ABOUT
@@ -54,7 +65,7 @@ def test_the_page_compares_with_the_built_in_source() -> None:
     spark = Results(
         ABOUT,
         [
-            line(OURS, "read", wall_s=2.0, cpu_us_per_record=1.0),
+            line(OURS, "read", wall_s=1.0, cpu_us_per_record=1.0),
             line(REFERENCE, "read", wall_s=5.0, cpu_us_per_record=2.0),
             line(OURS, "write", wall_s=4.0, cpu_us_per_record=1.0),
             line(REFERENCE, "write", wall_s=5.0, cpu_us_per_record=0.8),
@@ -63,12 +74,20 @@ def test_the_page_compares_with_the_built_in_source() -> None:
     notes = "## spark-write\n\nWhat bounds it.\n"
     names = ("spark-run", "spark-goals", "spark-bounds", *TABLES)
     page = report.pages(Results(ABOUT, []), "\n\n".join(f"{{{{{name}}}}}" for name in names), notes, spark=spark)
-    assert "| batch read, time: ≤ 0.45 of the built-in source | 0.400 (0.400 to 0.400) | met |" in page[""]
-    assert "| batch write, time: ≤ 0.7 of the built-in source | 0.800 (0.800 to 0.800) | **not met** |" in page[""]
+    assert "| batch read, time: ≤ 0.28 of the built-in source | 0.200 (0.200 to 0.200) | met |" in page[""]
+    assert "| batch write, time: ≤ 0.55 of the built-in source | 0.800 (0.800 to 0.800) | **not met** |" in page[""]
     assert "worst: batch write, 1 M x 100 B: ≤ 1 of the built-in source | 1.25" in page[""]
     assert "What bounds it." in page[""]
-    assert "| batch read, 4 M x 100 B | 5.00 | 2.00 (0.400) |" in page[""]
+    assert "| batch read, 4 M x 100 B | 5.00 | 1.00 (0.200) |" in page[""]
     assert "### spark-read, 100 B, none, 4 partitions" in page["figures.md"]
+
+
+def test_no_connections_meet_the_goal_of_none() -> None:
+    (goal,) = [each for each in GOALS if each.id == "spark-backlog-connections"]
+    for count in (0.0, 0.5):
+        lines = [line(OURS, case, connections_per_trigger=count) for case in BACKLOGS]
+        (verdict,) = goals.verdicts(Results(ABOUT, lines), [goal])
+        assert (verdict.ratio.median, verdict.met) == (count, not count)
 
 
 def test_tables_of_spark_are_empty_before_it_was_measured() -> None:

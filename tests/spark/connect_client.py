@@ -1,6 +1,7 @@
 """A program with the Spark Connect client: ``python -m tests.spark.connect_client URL SERVERS TOPIC FOLDER``.
 
-Writes 60 records to a topic, reads them as a batch and as a stream into Parquet, and prints what it read as JSON.
+Writes 60 records to a topic, reads them as a batch and as a stream into Parquet, copies them exactly once, and prints
+what it read as JSON.
 """
 
 from __future__ import annotations
@@ -38,6 +39,18 @@ def answers(spark: SparkSession, servers: str, topic: str, folder: Path) -> dict
         "append"
     ).save()
     batch = spark.read.format("pykclient").options(**options).load()
+    exactly_once = {
+        "kafka.bootstrap.servers": servers,
+        "topic": f"{topic}-copy",
+        "delivery": "exactly-once",
+        "transactionalIdPrefix": f"{topic}-copy",
+        "ledgerTopic": f"{topic}-ledger",
+        "checkpointLocation": str(folder / "copying"),
+    }
+    copied = spark.readStream.format("pykclient").options(**options).load().select("value")
+    copy = copied.writeStream.format("pykclient").options(**exactly_once).trigger(availableNow=True).start()
+    assert copy.awaitTermination(100)
+    committed = {**options, "subscribe": f"{topic}-copy", "kafka.isolation.level": "read_committed"}
     limit = {"maxOffsetsPerTrigger": "25"} if LIMITS else {}
     stream = spark.readStream.format("pykclient").options(**options, **limit).load()
     writer = stream.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
@@ -46,6 +59,7 @@ def answers(spark: SparkSession, servers: str, topic: str, folder: Path) -> dict
     return {
         "client": type(spark).__module__,
         "batch": values(batch),
+        "copy": values(spark.read.format("pykclient").options(**committed).load()),
         "stream": values(spark.read.parquet(str(folder / "rows"))),
         "micro-batches": [progress.numInputRows for progress in query.recentProgress if progress.numInputRows],
         "refusal": refusal(spark.read.format("pykclient").options(**options, startingOffset="earliest")),

@@ -37,6 +37,7 @@ def connect_url(spark: SparkSession) -> Iterator[str]:
 
 def test_batch_stream_and_write(connect_url: str, kafka: KafkaCluster, topic: str, tmp_path: Path) -> None:
     kafka.create_topic(topic, 2)
+    kafka.create_topic(f"{topic}-copy", 2)
     command = [sys.executable, "-m", "tests.spark.connect_client"]
     command += [connect_url, kafka.bootstrap_servers, topic, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
@@ -44,6 +45,7 @@ def test_batch_stream_and_write(connect_url: str, kafka: KafkaCluster, topic: st
     answers = json.loads(done.stdout.splitlines()[-1])
     assert answers["client"].startswith("pyspark.sql.connect.")
     assert answers["batch"] == list(range(60))
+    assert answers["copy"] == list(range(60))
     assert answers["stream"] == list(range(60))
     assert sum(answers["micro-batches"]) == 60
     assert len(answers["micro-batches"]) == (3 if LIMITS else 1)

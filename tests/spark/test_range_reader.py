@@ -255,11 +255,9 @@ def test_ranges_before_may_be_deleted(any_kafka: AnyKafka, topic: str, pool: Con
     assert rows(read_ranges(task, of(topic, (0, 900, 1000)), run="run", pool=pool)) == expected((0, 900, 1000))
 
 
-def test_a_stream_that_catches_up_fetches_what_it_reads(
-    any_kafka: AnyKafka, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two workers get the partitions of each micro-batch in turn, with one connection each."""
-    partitions, per_batch, batches, size = 4, 200, 6, 1000
+def test_a_stream_that_catches_up_fetches_what_it_reads(any_kafka: AnyKafka, topic: str) -> None:
+    """Two workers get the partitions of each micro-batch in turn. A proxy counts bytes and connections."""
+    partitions, per_batch, batches, size = 4, 500, 6, 1000
     any_kafka.create_topic(topic, partitions)
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": any_kafka.bootstrap_servers, "batch.num.messages": 10, "enable.idempotence": True}
@@ -268,32 +266,27 @@ def test_a_stream_that_catches_up_fetches_what_it_reads(
         for partition in range(partitions):
             producer.produce(topic, f"{number:06}".encode() * (size // 6), partition=partition)
     assert producer.flush(30) == 0
-    made: list[KafkaConsumer[Any, Any]] = []
-    real_init = KafkaConsumer.__init__
-
-    def init(self: Any, *topics: Any, **settings: Any) -> None:
-        made.append(self)
-        real_init(self, *topics, **settings)
-
-    monkeypatch.setattr(KafkaConsumer, "__init__", init)
-    task = new_task(any_kafka, columns=("offset",), config={"max.partition.fetch.bytes": 8 << 20})
+    config = {"bootstrap.servers": any_kafka.proxied_bootstrap_servers, "max.partition.fetch.bytes": 8 << 20}
+    task = new_task(any_kafka, columns=("offset",), config=config)
     pools = [ConsumerPool(), ConsumerPool()]
-    try:
-        for batch in range(batches):
-            start = batch * per_batch
-            for worker, pool in enumerate(pools):
-                mine = [(number, start, start + per_batch) for number in range(4) if (number + batch) % 2 == worker]
-                found = offsets(read_ranges(task, of(topic, *mine), "run", pool, ahead=False))
-                assert sorted(found) == sorted(offset for _, first, end in mine for offset in range(first, end))
-        assert len(made) == 2
-        received = sum(
-            metric["incoming-byte-total"] for metric in (each.metrics()["consumer-metrics"] for each in made)
-        )
-    finally:
-        for pool in pools:
-            pool.close()
-    needed = partitions * per_batch * batches * size
-    assert received < 1.17 * needed  # of batches of 10 KB; ranges of 200 KB begin and end within one
+    counts: list[tuple[int, int]] = []
+    with any_kafka.proxies() as proxies:
+        try:
+            for batch in range(batches):
+                start = batch * per_batch
+                for worker, pool in enumerate(pools):
+                    mine = [(number, start, start + per_batch) for number in range(4) if (number + batch) % 2 == worker]
+                    found = offsets(read_ranges(task, of(topic, *mine), "run", pool, ahead=False))
+                    assert sorted(found) == sorted(offset for _, first, end in mine for offset in range(first, end))
+                passed = list(proxies.values())
+                counts.append((sum(each.response_bytes for each in passed), sum(each.accepted for each in passed)))
+        finally:
+            for pool in pools:
+                pool.close()
+    (first_bytes, first_connections), (last_bytes, last_connections) = counts[0], counts[-1]
+    needed = partitions * per_batch * (batches - 1) * size
+    assert needed <= last_bytes - first_bytes <= 1.1 * needed  # the first micro-batch learns the sizes of batches
+    assert first_connections == last_connections
 
 
 def test_a_batch_leaves_connections_only(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:

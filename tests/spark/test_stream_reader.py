@@ -13,11 +13,15 @@ from hypothesis import given, strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from pykclient import KafkaProducer
+from pykclient.admin import Admin
 from pykclient.errors import ConfigError, IllegalStateError
+from pykclient.protocol.api_keys import ApiKeys
 from pykclient.spark import stream_reader
 from pykclient.spark.batch_reader import KafkaInputPartition
 from pykclient.spark.ranges import OffsetRange
 from pykclient.spark.stream_reader import KafkaStreamReader
+from pykclient.testing import EmbeddedCluster
 from pykclient.types import TopicPartition
 from tests.support.mock_clock import MockClock
 
@@ -433,3 +437,37 @@ def test_tasks_read_ahead_unless_there_is_a_backlog(cluster: Cluster, new_reader
     assert ahead(reader, start, {"a": {"0": 100, "1": 500}}) == [True, False]  # a backlog in one
     assert ahead(reader, start, {"a": {"0": 50, "1": 2000}}) == [False, False]
     assert ahead(reader, {"a": {"0": 50, "1": 9_500}}, {"a": {"0": 100, "1": 10_000}}) == [True, True]  # caught up
+
+
+# --- many partitions -------------------------------------------------------------------------------------------------
+
+
+def test_ten_thousand_partitions_are_planned_with_few_requests() -> None:
+    """A micro-batch needs one look-up of all ends, whatever the number of partitions, and little else."""
+    count = 10_000
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("wide", count // 2)
+        with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            admin.create_partitions({"wide": count}).all()
+        with KafkaProducer[Any, Any](bootstrap_servers=cluster.bootstrap_servers) as producer:
+            producer.send("wide", b"x", partition=count - 1).get(30)
+        options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": "wide"}
+        reader = KafkaStreamReader({**options, "startingOffsets": "earliest"}, VALUE)
+        start = reader.initialOffset()
+        assert len(start["wide"]) == count
+        planned: dict[str, dict[str, int]] = reader.latestOffset(start, ALL)
+        reader.partitions(start, planned)  # the first micro-batch also looks up the topic's id
+        last = cluster.requests[-1].number
+        for _ in range(3):
+            end = reader.latestOffset(planned, ALL)
+            assert reader.partitions(planned, end) == []
+            planned = end
+        kinds = [record.api_key for record in cluster.requests_of(after=last)]
+        assert kinds.count(ApiKeys.LIST_OFFSETS) == 3, kinds
+        assert len(kinds) <= 9, kinds
+        more = {"wide": {partition: offset + 5 for partition, offset in planned["wide"].items()}}
+        tasks = reader.partitions(planned, more)
+        ranges = [each for task in tasks if isinstance(task, KafkaInputPartition) for each in task.ranges]
+        assert len({each.topic_partition for each in ranges}) == count
+        assert len(tasks) <= 13  # 4,000 records each
+        reader.stop()

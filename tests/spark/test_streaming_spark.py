@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.functions import expr
 
 from pykclient.spark.stream_reader import HAS_READ_LIMITS
 from tests.spark.releases import needs_read_limits
@@ -210,3 +211,24 @@ def test_options_that_no_stream_may_have_are_told_clearly(
     frame = stream(spark, kafka, subscribe=topic, endingOffsets="latest")
     with pytest.raises(StreamingQueryException, match="option endingOffsets is not for streaming queries"):
         run(frame, Sink(), tmp_path)
+
+
+@needs_read_limits
+def test_two_streams_are_joined(spark: SparkSession, embedded: AnyKafka, topic: str, tmp_path: Path) -> None:
+    """Rows that come in different micro-batches find each other by the join's state, also after a restart."""
+    orders, payments = (embedded.create_topic(f"{topic}-{name}", 2) for name in ("orders", "payments"))
+    produce(embedded, orders, {0: numbers(0, 30), 1: numbers(30, 30)})
+    produce(embedded, payments, {0: numbers(20, 20)})
+
+    def side(name: str, column: str) -> DataFrame:
+        rows = stream(spark, embedded, subscribe=name, maxOffsetsPerTrigger=40)
+        return rows.selectExpr(f"CAST(value AS string) AS {column}", f"timestamp AS {column}_time")
+
+    joined = side(orders, "paid").join(side(payments, "payment"), expr("paid = payment"))
+    sink, checkpoint = Sink(), tmp_path / "checkpoint"
+    run(joined.selectExpr("CAST(paid AS binary) AS value"), sink, checkpoint)
+    assert sink.values == list(range(20, 40))
+    produce(embedded, payments, {1: [*numbers(0, 20), *numbers(40, 25)]})
+    produce(embedded, orders, {1: numbers(60, 5)})
+    run(joined.selectExpr("CAST(paid AS binary) AS value"), sink, checkpoint)
+    assert sink.values == list(range(65))

@@ -241,22 +241,46 @@ def test_failed_tasks_abort_the_batch(query: Query) -> None:
     assert committed(query, 1) == [b"a"]
 
 
-def test_batch_query_writes_all_or_nothing(query: Query) -> None:
-    def job(*values: list[bytes]) -> tuple[TransactionalWriter, list[Any]]:
-        options = {name: value for name, value in query.options.items() if name != "checkpointLocation"}
-        writer = TransactionalWriter(WriteOptions.parse(options, streaming=False), SCHEMA, False)
-        planned = pickle.dumps(writer)
-        query.monkeypatch.setattr(query, "id", None)
-        messages = [query.task(planned, -1, partition, each) for partition, each in enumerate(values)]
-        return pickle.loads(planned), messages
+def job(query: Query, *values: list[bytes]) -> tuple[TransactionalWriter, list[Any]]:
+    """Run the tasks of a batch query, and return its writer and their messages."""
+    options = {name: value for name, value in query.options.items() if name != "checkpointLocation"}
+    writer = TransactionalWriter(WriteOptions.parse(options, streaming=False), SCHEMA, False)
+    planned = pickle.dumps(writer)
+    query.monkeypatch.setattr(query, "id", None)
+    messages = [query.task(planned, -1, partition, each) for partition, each in enumerate(values)]
+    return pickle.loads(planned), messages
 
-    writer, messages = job([b"a"], [b"b"])
+
+def test_batch_query_writes_all_or_nothing(query: Query) -> None:
+    writer, messages = job(query, [b"a"], [b"b"])
     writer.commit(messages)
-    job([b"lost"])
-    writer, messages = job([b"c"], [], [b"a"])
+    job(query, [b"lost"])
+    writer, messages = job(query, [b"c"], [], [b"a"])
     writer.commit(messages)
     assert committed(query, 4) == [b"a", b"a", b"b", b"c"]
     assert query.entry().done == 1
+
+
+def test_of_two_batch_queries_at_once_with_one_prefix_the_later_one_is_committed(query: Query) -> None:
+    earlier, messages = job(query, [b"lost"], [b"too"])
+    later, of_later = job(query, [b"a"], [b"b"])
+    later.commit(of_later)
+    with pytest.raises(KafkaError, match="another driver has opened"):
+        earlier.commit(messages)
+    assert committed(query, 2) == [b"a", b"b"]
+    assert query.open_transactions() == []
+
+
+def test_batch_query_that_commits_while_another_one_writes_fails_both(query: Query) -> None:
+    """Each notices the other, so neither is committed, and both have to be run again."""
+    jobs = [job(query, [b"lost"], [b"too"]), job(query, [b"lost"], [b"too"])]
+    for writer, messages in jobs:
+        with pytest.raises(KafkaError, match="another driver has opened"):
+            writer.commit(messages)
+    writer, messages = job(query, [b"a"], [b"b"])
+    writer.commit(messages)
+    assert committed(query, 2) == [b"a", b"b"]
+    assert query.open_transactions() == []
 
 
 # --- options ---------------------------------------------------------------------------------------------------------
