@@ -18,7 +18,9 @@ from pykclient.errors import (
     InvalidPidMappingError,
     InvalidRecordError,
     KafkaError,
+    KafkaTimeoutError,
     TransactionalIdNotFoundError,
+    UnknownTopicOrPartitionError,
 )
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.spark.sink_driver import SinkDriver
@@ -394,6 +396,31 @@ def test_a_ledger_that_would_forget_is_refused(query: Query, partitions: int, po
         admin.create_topics({query.ledger: {"num_partitions": partitions, "configs": configs}}).all()
     with pytest.raises(ConfigError, match=rf"{says}.*Change the topic, or name another one in the option ledgerTopic"):
         query.planned()
+
+
+@pytest.mark.parametrize("error", [KafkaTimeoutError, UnknownTopicOrPartitionError])
+def test_a_ledger_that_a_broker_does_not_tell_of_is_not_taken_for_an_empty_one(
+    query: Query, monkeypatch: pytest.MonkeyPatch, error: type[KafkaError]
+) -> None:
+    """Otherwise a restart would write over what was decided."""
+    query.run(0, *values_of(0))
+    describe, left = Admin.describe_topics, [3]
+
+    def described(admin: Admin, topics: Any, **more: Any) -> Any:
+        left[0] -= 1
+        return Results({}, {query.ledger: error("no answer")}) if left[0] >= 0 else describe(admin, topics, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Admin, "describe_topics", described)
+        if error is KafkaTimeoutError:
+            with pytest.raises(KafkaTimeoutError, match="no answer"):
+                query.planned()
+        else:
+            query.planned()
+            assert left[0] < 0
+    assert query.entry().done == 0
+    query.run(0, *values_of(0))
+    assert committed(query, 3) == expected(1)
 
 
 def test_a_ledger_that_was_deleted_is_not_taken_for_an_old_one(query: Query) -> None:

@@ -32,6 +32,7 @@ from pykclient.errors import (
     ProducerFencedError,
     TopicExistsError,
     TransactionalIdNotFoundError,
+    UnknownTopicOrPartitionError,
 )
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.spark import transactions as rules
@@ -47,7 +48,7 @@ from pykclient.spark.transactions import (
     T,
     Transaction,
 )
-from pykclient.types import TopicPartition
+from pykclient.types import TopicDescription, TopicPartition
 
 _logger = logging.getLogger(__name__)
 
@@ -258,7 +259,9 @@ class SinkDriver:
             for id, each in described.items()
             if each.state == TransactionState.ONGOING
         ]
-        _logger.warning("Open transactions that no decision covers: %s", ", ".join(sorted(each.id for each in found)))
+        if found:
+            ids = ", ".join(sorted(each.id for each in found))
+            _logger.warning("Open transactions that no decision covers: %s", ids)
         return found
 
     def _find_owner(self, _request: rules.FindOwner) -> Producer | None:
@@ -364,12 +367,16 @@ class SinkDriver:
         return entries
 
     def _has_consumer(self) -> bool:
-        if self._consumer is None and self._has_ledger():
+        """Create the consumer. Return False if there is no ledger."""
+        if self._consumer is None:
+            # Once the ledger is known to exist, a broker that does not know it yet must not make it seem empty.
+            if not self._is_ledger_checked and self._described_ledger() is None:
+                return False
             self._check_or_create_ledger()
             consumer = KafkaConsumer[Any, Any](self._consumer_settings("read_committed"))
             self._consumer = self._clients.enter_context(consumer)
             self._consumer.assign([self._ledger])
-        return self._consumer is not None
+        return True
 
     def _read_back(self, end: int) -> None:
         """Read from the end backwards, until an entry of the prefix is found."""
@@ -421,33 +428,51 @@ class SinkDriver:
             "whether brokers have forgotten them. A ledgerTopic of its own for each query avoids such waits"
         )
 
-    def _has_ledger(self) -> bool:
-        return not self.admin.describe_topics([self._ledger.topic]).failed
+    def _described_ledger(self) -> TopicDescription | None:
+        """Return the ledger's topic; None if the broker does not know it. Raises KafkaError if it does not answer."""
+        described = self.admin.describe_topics([self._ledger.topic])
+        if isinstance(described.failed.get(self._ledger.topic), UnknownTopicOrPartitionError):
+            return None
+        return described.all()[self._ledger.topic]
 
     def _check_or_create_ledger(self) -> None:
         """Create the ledger, or check that one that exists keeps its entries. Raises ConfigError if it does not."""
         if self._is_ledger_checked:
             return
-        topic = self._ledger.topic
-        described = self.admin.describe_topics([topic]).succeeded.get(topic)
-        if described is None:
-            self._create_ledger()
-        else:
-            if len(described.partitions) != 1:
-                raise _unfit_ledger(topic, f"has {len(described.partitions)} partitions")
-            configs = self.admin.describe_configs([ConfigResource("topic", topic)])
-            for error in configs.failed.values():
-                if not isinstance(error, AuthorizationError):
-                    raise error
-                _logger.warning(
-                    "The configuration of the ledger %s may not be read. Its cleanup.policy must be compact", topic
-                )
-            for found in configs.succeeded.values():
-                if (policy := found[_POLICY].value) != _COMPACT:
-                    raise _unfit_ledger(topic, f"has cleanup.policy={policy}")
+        described = self._described_ledger()
+        if described is not None or not self._create_ledger():
+            self._check_ledger(described or self._awaited_ledger())
         self._is_ledger_checked = True
 
-    def _create_ledger(self) -> None:
+    def _awaited_ledger(self) -> TopicDescription:
+        """Return the ledger's topic, which exists, as soon as brokers know it."""
+        deadline_ms = SYSTEM_CLOCK.now_ms() + _WAIT_MS
+        while (described := self._described_ledger()) is None:
+            if SYSTEM_CLOCK.now_ms() > deadline_ms:
+                raise KafkaTimeoutError(
+                    f"the ledger {self._ledger.topic} exists, but brokers have not heard of it within "
+                    f"{_WAIT_MS // 1_000} s"
+                )
+            SYSTEM_CLOCK.sleep_ms(_MOST_BACKOFF_MS)
+        return described
+
+    def _check_ledger(self, described: TopicDescription) -> None:
+        topic = self._ledger.topic
+        if len(described.partitions) != 1:
+            raise _unfit_ledger(topic, f"has {len(described.partitions)} partitions")
+        configs = self.admin.describe_configs([ConfigResource("topic", topic)])
+        for error in configs.failed.values():
+            if not isinstance(error, AuthorizationError):
+                raise error
+            _logger.warning(
+                "The configuration of the ledger %s may not be read. Its cleanup.policy must be compact", topic
+            )
+        for found in configs.succeeded.values():
+            if (policy := found[_POLICY].value) != _COMPACT:
+                raise _unfit_ledger(topic, f"has cleanup.policy={policy}")
+
+    def _create_ledger(self) -> bool:
+        """Create the ledger. Return False if there is one."""
         created = self.admin.create_topics(
             {self._ledger.topic: {"num_partitions": 1, "replication_factor": -1, "configs": _LEDGER_CONFIG}}
         )
@@ -457,6 +482,7 @@ class SinkDriver:
                     f"the ledger {self._ledger.topic} could not be created: {error}. Create a topic with one partition "
                     "and cleanup.policy=compact, and name it in the option ledgerTopic"
                 ) from error
+        return not created.failed
 
     # --- scope ---------------------------------------------------------------------------------------------------
 
