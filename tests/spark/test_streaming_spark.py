@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import confluent_kafka
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.functions import expr
 
 from pykclient.spark.stream_reader import HAS_READ_LIMITS
+from tests.spark import session
 from tests.spark.releases import needs_read_limits
+from tests.spark.test_exactly_once_spark import standalone_cluster as standalone_cluster
 from tests.spark.topics import add_partitions, delete_records, numbers, produce
 from tests.support.any_kafka import AnyKafka
 from tests.support.embedded_kafka import EmbeddedKafka
@@ -232,3 +238,40 @@ def test_two_streams_are_joined(spark: SparkSession, embedded: AnyKafka, topic: 
     produce(embedded, orders, {1: numbers(60, 5)})
     run(joined.selectExpr("CAST(paid AS binary) AS value"), sink, checkpoint)
     assert sink.values == list(range(65))
+
+
+@needs_read_limits
+@pytest.mark.exhaustive
+@pytest.mark.timeout(600)
+def test_backlog_in_two_executors_is_fetched_once(
+    embedded: AnyKafka, topic: str, tmp_path: Path, standalone_cluster: str
+) -> None:
+    """Partitions change executors in each micro-batch, and connections stay."""
+    partitions, per_batch, batches = 4, 100, 10
+    embedded.create_topic(topic, partitions)
+    values = [f"{number:06}" * 160 for number in range(partitions * per_batch * batches)]
+    small = {"bootstrap.servers": embedded.bootstrap_servers, "batch.num.messages": 10, "enable.idempotence": True}
+    producer = confluent_kafka.Producer(small)
+    for number, value in enumerate(values):
+        producer.produce(topic, value, partition=number % partitions)
+    assert producer.flush(60) == 0
+    with embedded.proxies() as proxies:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "tests.spark.two_executors_job", str(tmp_path), standalone_cluster),
+                *(embedded.proxied_bootstrap_servers, topic, str(partitions * per_batch)),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
+            env={**os.environ, **session.environment()},
+        )
+        fetched = sum(each.response_bytes for each in proxies.values())
+        connections = sum(each.accepted for each in proxies.values())
+    assert done.returncode == 0, done.stderr[-6000:]
+    found, count, executors = json.loads(done.stdout.splitlines()[-1])
+    assert found == sorted(values)
+    assert (count, executors) == (batches, 2)
+    assert connections <= 3 * len(proxies) * 3  # for each broker of the driver and two executors, and to look it up
+    assert fetched <= 1.5 * sum(map(len, values))
