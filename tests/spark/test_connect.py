@@ -35,6 +35,7 @@ def connect_url(spark: SparkSession) -> Iterator[str]:
     ports.close()
 
 
+@pytest.mark.timeout(300)
 def test_batch_stream_and_write(connect_url: str, kafka: KafkaCluster, topic: str, tmp_path: Path) -> None:
     kafka.create_topic(topic, 2)
     kafka.create_topic(f"{topic}-copy", 2)

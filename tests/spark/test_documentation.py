@@ -11,6 +11,9 @@ from unittest.mock import MagicMock, Mock
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from benchmarks.report import Place
+from benchmarks.results import Results
+from benchmarks.spark.cases import BACKLOGS, CASES, EXACTLY_ONCE, OURS, REFERENCE
 from pykclient.spark import consumer_pool, option_values, options
 from pykclient.spark.options import ReadOptions, WriteOptions
 from pykclient.spark.worker import KEPT_BYTES, MAX_WARM
@@ -201,6 +204,38 @@ def test_the_pages_sinks_for_each_batch(spark: SparkSession, function: str) -> N
         (statement,) = batch.sparkSession.sql.call_args.args
         plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(statement)
         assert plan.nodeName() == "MergeIntoTable"
+
+
+def measurements() -> list[str]:
+    """Return the table of measurements that the stored results give: figures beside the built-in's."""
+    results = Results.read(Place.of_repository().spark_lines)
+
+    def ratio(case: str, figure: str, ours: str = OURS, to: str = REFERENCE) -> str:
+        found = results.ratio(ours, CASES[case].bench, figure, to)
+        return "" if found is None else f"{found.median:.2f}"
+
+    lines = [
+        f"| {CASES[case].what} | {ratio(case, 'wall_s')} | {ratio(case, 'cpu_us_per_record')} |"
+        for case in ("read", "read-lz4", "read-1k", "filter", "stream", "triggers", "write")
+    ]
+    lines += [f"| {CASES[case].what} | | {ratio(case, 'all_us_per_record')} |" for case in ("triggers-1k", *BACKLOGS)]
+    exactly_once = ratio("sink", "all_us_per_record", EXACTLY_ONCE, OURS)
+    lines.append(f"| {CASES['sink'].what}, exactly once beside at least once | | {exactly_once} |")
+    return lines
+
+
+def test_measurements_are_those_of_the_stored_results() -> None:
+    section = re.split(r"(?m)^##+ ", PAGE.split("\n### Measurements\n", 1)[1])[0]
+    found = [line for line in section.splitlines() if line.startswith("|")][2:]
+    assert found == measurements(), "\n".join(measurements())
+    results = Results.read(Place.of_repository().spark_lines)
+    for case in BACKLOGS:
+        fetched = results.figure(OURS, CASES[case].bench, "fetched_ratio")
+        connections = results.figure(OURS, CASES[case].bench, "connections_per_trigger")
+        assert fetched is not None
+        assert connections is not None
+        assert f"{fetched.median:.2f} bytes for each byte needed with {CASES[case].bench.partitions} par" in section
+        assert connections.high == 0
 
 
 def test_memory_that_is_named_is_the_codes() -> None:
