@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from pykclient.admin.admin import Admin
+from pykclient.admin.descriptions import TopicDescription
 from pykclient.admin.values import (
     ConfigResource,
     OffsetSpec,
@@ -48,7 +49,7 @@ from pykclient.spark.transactions import (
     T,
     Transaction,
 )
-from pykclient.types import TopicDescription, TopicPartition
+from pykclient.types import TopicPartition
 
 _logger = logging.getLogger(__name__)
 
