@@ -169,7 +169,7 @@ def test_speculative_attempts_commit_each_row_once(
 def test_only_committed_rows_are_read_by_both_sources(
     spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path
 ) -> None:
-    """Speculation and a batch query, too: all or nothing."""
+    """Of a stream, and of a batch query: all rows or nothing."""
     from pykclient.spark import KafkaDataSource
 
     spark.dataSource.register(KafkaDataSource)
