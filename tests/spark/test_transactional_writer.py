@@ -13,9 +13,11 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pykclient.admin import Admin
 from pykclient.errors import ConfigError, KafkaError
+from pykclient.record.row_columns import BytesColumn
 from pykclient.spark import transactional_task, transactional_writer
 from pykclient.spark.options import WriteOptions
 from pykclient.spark.sink_driver import SinkDriver
+from pykclient.spark.transactional_task import content_of
 from pykclient.spark.transactional_writer import TransactionalStreamWriter, TransactionalWriter, TransactionMessage
 from pykclient.spark.transactions import DECIDED, DONE, Entry
 from pykclient.spark.worker import TaskAttempt
@@ -281,6 +283,23 @@ def test_batch_query_that_commits_while_another_one_writes_fails_both(query: Que
     writer.commit(messages)
     assert committed(query, 2) == [b"a", b"b"]
     assert query.open_transactions() == []
+
+
+class Doubling:
+    """Encodes a column by writing each value twice."""
+
+    def encode_rows(
+        self, batch: pa.RecordBatch, topic: str, part: str, others: frozenset[str], first_row: int = 0
+    ) -> BytesColumn:
+        del topic, part, others, first_row
+        return BytesColumn.of([2 * value for value in batch.column("value").to_pylist()])
+
+
+def test_content_of_typed_columns_is_that_of_their_bytes() -> None:
+    typed, plain = (pa.record_batch({"value": values}) for values in ([b"a", b"b"], [b"bb", b"aa"]))
+    assert content_of("t", typed, value=Doubling()) == content_of("t", plain, value="value")
+    assert content_of("t", typed, value="value") != content_of("t", plain, value="value")
+    assert content_of("t", plain, value="value") != content_of("u", plain, value="value")
 
 
 # --- options ---------------------------------------------------------------------------------------------------------
