@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pytest
 
 from pykclient import KafkaProducer
-from pykclient.aio import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from pykclient.aio import (
+    AIOKafkaAdminClient,
+    AIOKafkaConsumer,
+    AIOKafkaProducer,
+    AIOKafkaShareConsumer,
+    ConsumerRebalanceListener,
+    TopicPartition,
+)
 from pykclient.aio.errors import ConsumerStoppedError
 from pykclient.aio.loop_driver import LoopWaits
+from pykclient.confluent.aio import AIOConsumer, AIOProducer
+from pykclient.errors import InvalidProducerEpochError, ProducerFencedError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.testing import EmbeddedCluster
 from tests.aio.loops import run, until
@@ -159,3 +171,137 @@ def test_wait_that_is_always_over_gives_way_to_the_loop() -> None:
         return iterations
 
     assert run(main()) > 1_000
+
+
+# --- calls in a row --------------------------------------------------------------------------------------------------
+
+#: Calls in a row that may end without a suspension. The next one must let the loop run.
+MOST_CALLS = 100
+#: Calls that are made for each record have a bound in time instead, about 5 ms.
+MOST_RECORDS = 5_000
+FOR_RECORDS = {"getmany", "produce", "send"}
+#: Values of arguments without a default, by name. All others get None, which most methods refuse.
+ARGUMENTS: dict[str, Any] = {
+    "topic": "t",
+    "partition": TopicPartition("t", 0),
+    "partitions": [TopicPartition("t", 0)],
+    "timestamps": {TopicPartition("t", 0): 1},
+    "group_id": "any",
+    "offsets": {},
+    "topics_or_ids": ["t"],
+}
+#: Methods that end the client come last.
+LAST = ["close", "stop"]
+
+
+def coroutine_methods(face: type) -> list[str]:
+    names = [
+        name
+        for name in dir(face)
+        if not name.startswith("_") and inspect.iscoroutinefunction(inspect.getattr_static(face, name))
+    ]
+    return sorted(names, key=lambda name: (name in LAST, name))
+
+
+def arguments_of(method: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(method).parameters.values()
+    return {
+        it.name: ARGUMENTS.get(it.name)
+        for it in parameters
+        if it.default is it.empty and it.kind not in (it.VAR_POSITIONAL, it.VAR_KEYWORD)
+    }
+
+
+async def most_in_a_row(call: Callable[[], Any], limit: int) -> int:
+    """Return how many calls in a row have ended without letting the loop run; stop at more than ``limit``."""
+    loop = asyncio.get_running_loop()
+    iterations = 0
+    is_over = False
+
+    def count() -> None:
+        nonlocal iterations
+        iterations += 1
+        if not is_over:
+            loop.call_soon(count)
+
+    count()
+    most = in_a_row = suspensions = 0
+    try:
+        async with asyncio.timeout(0.3):
+            while suspensions < 2 and most <= limit:
+                before = iterations
+                with suppress(Exception):  # as a program that only logs
+                    await call()
+                if iterations == before:
+                    in_a_row += 1
+                    most = max(most, in_a_row)
+                else:
+                    in_a_row, suspensions = 0, suspensions + 1
+    except TimeoutError:  # the last call waits, and so lets the loop run
+        return most
+    finally:
+        is_over = True
+    return most
+
+
+@asynccontextmanager
+async def healthy(face: type, cluster: EmbeddedCluster) -> AsyncIterator[Any]:
+    servers = cluster.bootstrap_servers
+    client: Any
+    if face is AIOProducer:
+        client = AIOProducer({"bootstrap.servers": servers})
+    elif face is AIOConsumer:
+        client = AIOConsumer({"bootstrap.servers": servers, "group.id": "in-a-row"})
+    elif face is AIOKafkaShareConsumer:
+        client = AIOKafkaShareConsumer("t", bootstrap_servers=servers, group_id="in-a-row")
+    else:
+        client = face(bootstrap_servers=servers)
+    async with client:
+        if face is AIOKafkaConsumer:
+            client.assign([TopicPartition("t", 0)])
+        yield client
+
+
+@asynccontextmanager
+async def closed(face: type, cluster: EmbeddedCluster) -> AsyncIterator[Any]:
+    async with healthy(face, cluster) as client:
+        pass
+    yield client
+
+
+@asynccontextmanager
+async def fenced(face: type, cluster: EmbeddedCluster) -> AsyncIterator[Any]:
+    settings = {"bootstrap_servers": cluster.bootstrap_servers, "transactional_id": f"fenced-{next(_numbers)}"}
+    async with face(**settings) as first, face(**settings):
+        await first.begin_transaction()
+        with pytest.raises(InvalidProducerEpochError):
+            await first.send_and_wait("t", b"x")
+        with pytest.raises(ProducerFencedError):
+            await first.abort_transaction()
+        yield first
+
+
+FACES = [AIOKafkaProducer, AIOKafkaConsumer, AIOKafkaShareConsumer, AIOKafkaAdminClient, AIOProducer, AIOConsumer]
+
+
+@pytest.mark.parametrize(
+    ("face", "state"),
+    [*itertools.product(FACES, [healthy, closed]), (AIOKafkaProducer, fenced)],
+    ids=lambda it: it.__name__,
+)
+def test_every_coroutine_that_is_called_in_a_row_lets_the_loop_run(
+    cluster: EmbeddedCluster, face: type, state: Callable[[type, EmbeddedCluster], Any]
+) -> None:
+    async def main() -> dict[str, int]:
+        async with state(face, cluster) as client:
+            unfair = {}
+            for name in coroutine_methods(face):
+                method = getattr(client, name)
+                call = partial(method, **arguments_of(method))
+                limit = MOST_RECORDS if state is healthy and name in FOR_RECORDS else MOST_CALLS
+                most = await asyncio.create_task(most_in_a_row(call, limit))
+                if most > limit:
+                    unfair[name] = most
+            return unfair
+
+    assert run(main()) == {}

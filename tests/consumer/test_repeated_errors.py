@@ -11,7 +11,6 @@ import pytest
 
 from pykclient import KafkaConsumer, KafkaProducer, KafkaShareConsumer
 from pykclient.aio import AIOKafkaConsumer, AIOKafkaShareConsumer
-from pykclient.consumer.application_driver import RepeatedErrors
 from pykclient.errors import (
     GroupAuthorizationError,
     GroupIdNotFoundError,
@@ -20,6 +19,7 @@ from pykclient.errors import (
     KafkaTimeoutError,
     WakeupError,
 )
+from pykclient.pacing import RepeatedErrors
 from pykclient.testing import EmbeddedCluster
 from tests.support.wait import eventually
 
@@ -34,6 +34,17 @@ def test_same_error_is_raised_again_after_the_backoff() -> None:
     assert repeated.pause_ms(KafkaError("x"), 1_300) == 0
     assert repeated.pause_ms(KafkaError("y"), 1_300) == 0
     assert repeated.pause_ms(KafkaTimeoutError("y"), 1_300) == 0
+
+
+def test_calls_that_fail_alike_at_the_same_time_wait_at_the_same_time() -> None:
+    repeated = RepeatedErrors(100)
+    assert [repeated.pause_ms(KafkaError("x"), 1_000) for _ in range(5)] == [0, 100, 100, 100, 100]
+
+
+@pytest.mark.parametrize("error", [IllegalStateError("x"), ValueError("x")])
+def test_errors_that_the_program_causes_may_have_a_pause_of_their_own(error: Exception) -> None:
+    repeated = RepeatedErrors(100, 1)
+    assert [repeated.pause_ms(error, now_ms) for now_ms in (1_000, 1_000, 1_002)] == [0, 1, 0]
 
 
 @pytest.mark.parametrize("error", [WakeupError("x"), IllegalStateError("x"), ValueError("x"), KeyboardInterrupt()])

@@ -22,7 +22,13 @@ from pykclient.admin.admin_calls import (
 )
 from pykclient.argument_values import shown
 from pykclient.config.admin_config import AdminClientConfig
-from pykclient.errors import IllegalArgumentError, IllegalStateError, UnsupportedEndpointTypeError, UseAfterForkError
+from pykclient.errors import (
+    IllegalArgumentError,
+    IllegalStateError,
+    KafkaError,
+    UnsupportedEndpointTypeError,
+    UseAfterForkError,
+)
 from pykclient.log_context import LogContext
 from pykclient.metrics.kafka_metric import MetricConfig
 from pykclient.metrics.metrics import Metrics, SubscribedMetrics, register_app_info
@@ -33,6 +39,7 @@ from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import principal_of, raise_if_of_signal_handler
 from pykclient.network.metadata import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER
+from pykclient.pacing import SHORT_PAUSE_MS
 from pykclient.reentry import HERE, ensure_not_interrupting
 
 if TYPE_CHECKING:
@@ -362,7 +369,11 @@ class AdminBase(SubscribedMetrics):
             KafkaError: an error of the operation.
         """
         components = self._components
-        components.ensure_usable()
+        try:
+            components.ensure_usable()
+        except KafkaError:
+            components.clock.sleep_ms(SHORT_PAUSE_MS)  # a program may repeat the call without end
+            raise
         operation = begin(CallContext(components, components.deadline(expect.timeout(timeout_ms))))
         try:
             call = next(operation)

@@ -20,6 +20,7 @@ from pykclient.config.admin_config import AdminClientConfig
 from pykclient.errors import BrokerError, IllegalArgumentError, IllegalStateError, UnknownServerError
 from pykclient.metrics.metrics import Metrics, SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
+from pykclient.pacing import Pace, PacedCoroutines
 
 if TYPE_CHECKING:
     from pykclient.admin.admin_calls import AdminCall
@@ -65,7 +66,7 @@ class CreatedTopics(Results[str, CreatedTopic]):
         return {"throttle_time_ms": 0, "topic_errors": errors}
 
 
-class AIOAdminBase(SubscribedMetrics):
+class AIOAdminBase(PacedCoroutines, SubscribedMetrics):
     """Runs operations on the event loop, and closes the client. Thread: the loop's."""
 
     #: Where the client takes its time and connections from. Simulations replace it.
@@ -84,6 +85,7 @@ class AIOAdminBase(SubscribedMetrics):
                 f"the first argument is {shown(config)}; it must be a dict of settings. The address of a "
                 "broker is given with bootstrap_servers="
             )
+        self._pace = Pace()
         self._config = AdminClientConfig(config, **settings)
         self._components: AdminComponents | None = None
         self._driver: LoopDriver | None = None

@@ -20,6 +20,7 @@ from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TI
 from pykclient.errors import IllegalStateError
 from pykclient.metrics.metrics import SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
+from pykclient.pacing import Pace, PacedCoroutines
 from pykclient.producer.record_arguments import milliseconds as in_seconds
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class DecidingSide(Protocol):
 D = TypeVar("D", bound=DecidingSide)
 
 
-class AIOConsumerBase(SubscribedMetrics, Generic[D]):
+class AIOConsumerBase(PacedCoroutines, SubscribedMetrics, Generic[D]):
     """Starts and stops a consumer, and rejects calls from a wrong loop or callback. Thread: the loop's."""
 
     #: Defaults of the attributes that the destructor reads, should the constructor raise.
@@ -96,6 +97,7 @@ class AIOConsumerBase(SubscribedMetrics, Generic[D]):
     def __init__(self, config: ConsumerConfig, given_loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._config = config
         self._given_loop = given_loop
+        self._pace = Pace()
         self._environment: Environment = SYSTEM_ENVIRONMENT
         self._group_id: str | None = config["group.id"]
         self._timeout_ms: int = config["default.api.timeout.ms"]

@@ -15,7 +15,7 @@ from pykclient.aio.aio_consumer_base import AIOConsumerBase
 from pykclient.aio.aiokafka_arguments import consumer_config
 from pykclient.aio.client_view import ClientView
 from pykclient.aio.errors import ConsumerStoppedError, GroupIdMissingError
-from pykclient.aio.loop_driver import LoopEnvironment, LoopWaits, one_iteration
+from pykclient.aio.loop_driver import LoopEnvironment, LoopWaits
 from pykclient.aio.threadless_consumer import ThreadlessConsumer
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.consumer import consumer_arguments
@@ -26,6 +26,7 @@ from pykclient.consumer.kafka_consumer import INTERNAL_TOPICS
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError, RecordDeserializationError
 from pykclient.log_context import LogContext
+from pykclient.pacing import one_iteration
 from pykclient.types import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -62,7 +63,7 @@ _ALL_RECORDS: Final = 1 << 31
 _ARROW_BYTES: Final = 8 << 20
 
 
-class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V]):
+class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpaced={"getone", "getmany"}):
     """A Kafka consumer for asyncio that reads records, alone or as a member of a group.
 
         async with AIOKafkaConsumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -327,6 +328,15 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V]):
 
     async def _getone(self, partitions: tuple[Any, ...]) -> ConsumerRecord[K, V]:
         """Return the next record, which ``_records`` does not have."""
+        if self._pace.is_due():
+            await one_iteration()
+        try:
+            return await self._next_record(partitions)
+        except Exception as error:
+            await self._pace.rest(error)
+            raise
+
+    async def _next_record(self, partitions: tuple[Any, ...]) -> ConsumerRecord[K, V]:
         consumer = self._usable()
         if partitions:
             wanted = frozenset(aiokafka_arguments.partitions(partitions))
@@ -396,14 +406,19 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V]):
             FencedInstanceIdError: another member has taken over this ``group.instance.id``.
             KafkaError: the rebalance listener failed, or a record batch is unreadable.
         """
-        consumer = self._usable()
-        wanted = frozenset(aiokafka_arguments.partitions(partitions)) or None
-        limit = aiokafka_arguments.max_records(max_records) or self._limit
-        take = partial(self._collect_many if limit is None else self._collect, consumer, limit or _MANY_RECORDS, wanted)
-        fetch: Fetch | None = await self._await_fetch(
-            consumer, take, wanted, consumer_arguments.milliseconds(timeout_ms)
-        )
-        return {} if fetch is None else fetch.records
+        try:
+            consumer = self._usable()
+            wanted = frozenset(aiokafka_arguments.partitions(partitions)) or None
+            limit = aiokafka_arguments.max_records(max_records) or self._limit
+            collect = self._collect_many if limit is None else self._collect
+            take = partial(collect, consumer, limit or _MANY_RECORDS, wanted)
+            fetch: Fetch | None = await self._await_fetch(
+                consumer, take, wanted, consumer_arguments.milliseconds(timeout_ms)
+            )
+            return {} if fetch is None else fetch.records
+        except Exception as error:
+            await self._pace.rest(error)
+            raise
 
     async def getmany_arrow(
         self,

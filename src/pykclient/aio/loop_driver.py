@@ -6,10 +6,9 @@ import asyncio
 import contextlib
 import random
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import Context
 from math import ceil
-from types import coroutine
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
 from pykclient.clock import Clock, Signal, SystemClock
@@ -19,6 +18,7 @@ from pykclient.network.client_utils import HostLookups, parse_addresses, resolve
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment, ReentrantLock, Thread
 from pykclient.network.host_resolver import HostResolver, Lookup
 from pykclient.network.selector import Selector, SelectorConfig
+from pykclient.pacing import MOST_AT_ONCE, one_iteration
 from pykclient.producer.buffer_pool import MustWait
 
 if TYPE_CHECKING:
@@ -35,14 +35,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: The longest timer of a loop, in ms. A wait without a limit has none.
 _LONGEST_TIMER_MS: Final = 1 << 40
-#: Waits that may end at once in a row. The next one lets the loop run, so that no caller can freeze it by asking again.
-_MOST_AT_ONCE: Final = 64
-
-
-@coroutine
-def one_iteration() -> Generator[None, None, None]:
-    """Yield to the loop for one iteration, so that other callbacks run, including the driver's."""
-    yield
 
 
 class _Timer:
@@ -82,7 +74,7 @@ class LoopWaits:
         """
         if condition():
             self._at_once += 1
-            if self._at_once <= _MOST_AT_ONCE:
+            if self._at_once <= MOST_AT_ONCE:
                 return True
             await one_iteration()
             if condition():

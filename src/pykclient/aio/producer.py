@@ -27,7 +27,6 @@ from pykclient.aio.loop_driver import (
     Resumption,
     await_bootstrap,
     look_up_bootstrap_servers,
-    one_iteration,
 )
 from pykclient.aio.structs import RecordMetadata
 from pykclient.aio.threadless_producer import ThreadlessProducer, TopicIsMissing, TransactionalCoroutines
@@ -44,6 +43,7 @@ from pykclient.errors import (
 from pykclient.metrics.metrics import Metrics, SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.kafka_client import enabled
+from pykclient.pacing import SHORT_PAUSE_MS, Pace, one_iteration
 from pykclient.producer import record_arguments
 from pykclient.producer.buffer_pool import MustWait
 from pykclient.producer.future import FutureRecordMetadata
@@ -75,7 +75,7 @@ NO_SIZE: Final = -1
 _ENDING_TIMEOUT_S: Final = 0.5
 
 
-class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]):
+class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V], unpaced={"send", "send_and_wait"}):
     """A client that sends records to Kafka in batches, for asyncio.
 
     It runs on the event loop's own thread: there is no other thread, and no call in a thread pool. ``config`` and the
@@ -145,6 +145,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
             warnings.warn("the `loop` parameter is deprecated: leave it out", DeprecationWarning, stacklevel=2)
         self._config = producer_config(config, settings)
         self._given_loop = loop
+        self._pace = Pace(self._config["retry.backoff.ms"])
         self._environment: Environment = SYSTEM_ENVIRONMENT
         self._has_acks = self._config["acks"] != "0"
         self._is_starting = False
@@ -311,12 +312,16 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
             ProducerClosed: the producer is closed, or was closed during the call.
             KafkaError: the producer hit a fatal error.
         """
-        future = self._send_at_once(topic, value, key, partition, timestamp_ms, headers, False)
-        if future is None and not self._is_late():
-            future = self._send_now(topic, value, key, partition, timestamp_ms, headers, None)
-        if future is not None:
-            return future
-        return await self._send(topic, value, key, partition, timestamp_ms, headers)
+        try:
+            future = self._send_at_once(topic, value, key, partition, timestamp_ms, headers, False)
+            if future is None and not self._is_late():
+                future = self._send_now(topic, value, key, partition, timestamp_ms, headers, None)
+            if future is not None:
+                return future
+            return await self._send(topic, value, key, partition, timestamp_ms, headers)
+        except Exception as error:
+            await self._pace.rest(error, SHORT_PAUSE_MS)  # only, as a program may try a whole backlog
+            raise
 
     async def send_and_wait(
         self,
@@ -338,23 +343,27 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
         if type(self).send is not _SEND:  # a subclass or an instrumentation replaced it, as it may in aiokafka
             return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
         future = None
-        # asyncio's own question for the running loop costs a system call before Python 3.12.
-        if self._producer is not None and _get_ident() == self._thread and self._is_running():
-            driver = self._driver
-            driver.is_held = True
-            try:
-                future = self._send_at_once(topic, value, key, partition, timestamp_ms, headers, True)
-                if future is None:
-                    resumed = driver.resumed
-                    future = self._send_now(topic, value, key, partition, timestamp_ms, headers, resumed)
-            finally:
-                # With more batches, this record may go together with others.
-                driver.go_on(at_once=future is not None and len(self._incomplete) == 1)
-        if future is None:
-            future = await self._send(topic, value, key, partition, timestamp_ms, headers)
-            if len(self._incomplete) == 1:
-                self._driver.turn_if_woken()
-        return await future
+        try:
+            # asyncio's own question for the running loop costs a system call before Python 3.12.
+            if self._producer is not None and _get_ident() == self._thread and self._is_running():
+                driver = self._driver
+                driver.is_held = True
+                try:
+                    future = self._send_at_once(topic, value, key, partition, timestamp_ms, headers, True)
+                    if future is None:
+                        resumed = driver.resumed
+                        future = self._send_now(topic, value, key, partition, timestamp_ms, headers, resumed)
+                finally:
+                    # With more batches, this record may go together with others.
+                    driver.go_on(at_once=future is not None and len(self._incomplete) == 1)
+            if future is None:
+                future = await self._send(topic, value, key, partition, timestamp_ms, headers)
+                if len(self._incomplete) == 1:
+                    self._driver.turn_if_woken()
+            return await future
+        except Exception as error:
+            await self._pace.rest(error, SHORT_PAUSE_MS)  # only, as a program may try a whole backlog
+            raise
 
     def _is_late(self) -> bool:
         """Return True if the loop has not run the driver for long: the caller may send in an endless loop."""

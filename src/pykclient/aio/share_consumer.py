@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
 from pykclient.aio.aio_consumer_base import AIOConsumerBase
 from pykclient.aio.errors import ConsumerStoppedError
-from pykclient.aio.loop_driver import LoopWaits, one_iteration
+from pykclient.aio.loop_driver import LoopWaits
 from pykclient.aio.threadless_consumer import ThreadlessShareConsumer
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.config.consumer_config import ShareConsumerConfig
@@ -19,6 +19,7 @@ from pykclient.consumer.share.acknowledgements import AcknowledgeType, commit_ca
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.errors import IllegalArgumentError, InvalidGroupIdError, KafkaError, KafkaTimeoutError
 from pykclient.log_context import LogContext
+from pykclient.pacing import one_iteration
 from pykclient.types import ConsumerRecord, K, TopicIdPartition, TopicPartition, V
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 _LONGEST_RUN_S: Final = 0.005
 
 
-class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K, V]):
+class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K, V], unpaced={"getone"}):
     """A member of a share group (KIP-932) for asyncio: KafkaShareConsumer on the event loop's own thread.
 
         async with AIOKafkaShareConsumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -264,6 +265,13 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K,
         Raises:
             Exception: the errors of ``poll``.
         """
+        try:
+            return await self._next_record()
+        except Exception as error:
+            await self._pace.rest(error)
+            raise
+
+    async def _next_record(self) -> ConsumerRecord[K, V]:
         consumer = self._usable()
         with consumer.call("getone", is_sole=True):
             now_s = self._now_s()

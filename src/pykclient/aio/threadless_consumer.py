@@ -10,14 +10,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pykclient.aio.errors import ConsumerStoppedError
-from pykclient.aio.loop_driver import one_iteration
 from pykclient.clock import FOREVER_MS, Timer
-from pykclient.consumer.application_driver import ApplicationCall, Asked, RepeatedErrors, Round, Steps, Transmit
+from pykclient.consumer.application_driver import ApplicationCall, Asked, Round, Steps, Transmit
 from pykclient.consumer.consumer_components import ConsumerComponents, hold_back
 from pykclient.consumer.consumer_delegate import ConsumerDelegate
 from pykclient.consumer.share.share_consumer import ShareConsumer, ShareConsumerComponents
 from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import ConcurrentModificationError, IllegalStateError, KafkaError
+from pykclient.pacing import RepeatedErrors, one_iteration
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from pykclient.network.cluster import Cluster
+from pykclient.pacing import PacedCoroutines
 from pykclient.producer import open_producers, record_arguments
 from pykclient.producer.buffer_pool import BufferPool, MustWait
 from pykclient.producer.future import FutureRecordMetadata
@@ -203,6 +204,9 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
         self._accumulator.waiting.expect_look()
         self.wake_driver()
 
+    def _rest(self, duration_ms: int) -> None:
+        """Do nothing: the AIOKafkaProducer waits, and lets the loop run."""
+
     # --- closing ---------------------------------------------------------------------------------------------------
 
     def initiate_close(self, *, keep_transaction: bool = False) -> None:
@@ -232,7 +236,7 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
         """Do nothing: the AIOKafkaProducer warns."""
 
 
-class TransactionalCoroutines:
+class TransactionalCoroutines(PacedCoroutines):
     """The transactional methods of an AIOKafkaProducer. ``start`` calls ``init_transactions``. Thread: the loop's."""
 
     if TYPE_CHECKING:

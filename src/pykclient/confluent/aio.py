@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from functools import partial, wraps
 from inspect import isawaitable
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 from pykclient.confluent.consumer import Consumer
 from pykclient.confluent.error import (
@@ -31,6 +31,7 @@ from pykclient.confluent.kafka_error import KafkaError, KafkaException
 from pykclient.confluent.message import PRODUCER_CLOSED, UNABLE_TO_PRODUCE, Message
 from pykclient.confluent.producer import Producer
 from pykclient.confluent.serializing import CLUSTER_ID_S, Serdes, raise_first, serde_steps
+from pykclient.pacing import Pace, PacedCoroutines
 from pykclient.serde import MessageField, SerializationContext
 
 K = TypeVar("K")
@@ -70,7 +71,7 @@ class _NotBlockingProducer(Producer):
     _block_ms = 0
 
 
-class AIOProducer:
+class AIOProducer(PacedCoroutines, unpaced={"produce"}):
     """A producer for asyncio: ``produce`` returns a future of the delivered message.
 
     Create it on the event loop, with a dict of librdkafka's properties. The callbacks in it may be coroutine functions.
@@ -103,6 +104,7 @@ class AIOProducer:
         self._owns_executor = executor is None
         self.executor = executor or ThreadPoolExecutor(max_workers, "pykclient aio producer")
         self._batch_size = batch_size
+        self._pace = Pace()
         self._is_closed = False
         self._closing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -204,7 +206,7 @@ class AIOProducer:
             RuntimeError: the producer is closed.
         """
         if self._is_closed:
-            raise RuntimeError(PRODUCER_CLOSED)
+            await self._refuse()
         future: asyncio.Future[Message[bytes, bytes]] = self._loop.create_future()
         deadline = monotonic() + self._producer.message_timeout_ms / 1000
         report = partial(_resolve, future)
@@ -230,6 +232,11 @@ class AIOProducer:
             self._serve()
             await asyncio.sleep(0)
         return future
+
+    async def _refuse(self) -> NoReturn:
+        error = RuntimeError(PRODUCER_CLOSED)
+        await self._pace.rest(error)
+        raise error
 
     async def poll(self, timeout: float = 0) -> int:
         """Return the number of reports and events that were served since the last call.
@@ -410,7 +417,7 @@ class _Mailbox:
 _mailbox: ContextVar[_Mailbox | None] = ContextVar("pykclient_confluent_mailbox", default=None)
 
 
-class AIOConsumer:
+class AIOConsumer(PacedCoroutines):
     """A consumer for asyncio: each method of Consumer as a coroutine.
 
     Create it on the event loop, with a dict of librdkafka's properties. The callbacks in it and those of ``subscribe``
@@ -436,6 +443,7 @@ class AIOConsumer:
         self._consumer = Consumer(conf)
         self._owns_executor = executor is None
         self.executor = executor or ThreadPoolExecutor(max_workers, "pykclient aio consumer")
+        self._pace = Pace()
         self._closed = False
         self._lock = asyncio.Lock()  # held by the call that the executor makes
         self._abandoned: set[asyncio.Task[None]] = set()
@@ -666,7 +674,7 @@ def _offer_cluster_id(client: AIOProducer | AIOConsumer, serdes: Serdes) -> None
             offer(resolver)
 
 
-class AsyncSerializingProducer(AIOProducer, Generic[K, V]):
+class AsyncSerializingProducer(AIOProducer, Generic[K, V], unpaced={"produce"}):
     """An AIOProducer whose ``produce`` serializes keys and values. Create it with ``await``.
 
     The configuration has ``key.serializer`` and ``value.serializer``, or their builders; each of them may be a
@@ -711,7 +719,7 @@ class AsyncSerializingProducer(AIOProducer, Generic[K, V]):
             RuntimeError: the producer is closed.
         """
         if self._is_closed:
-            raise RuntimeError(PRODUCER_CLOSED)
+            await self._refuse()
         if not isinstance(topic, str):
             raise TypeError(f"topic must be a str, not {type(topic).__name__}")
         key_bytes: Any = key

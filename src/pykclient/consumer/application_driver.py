@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.consumer.request_manager import ends_with
-from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidGroupIdError, KafkaError, WakeupError
+from pykclient.errors import KafkaError, WakeupError
+from pykclient.pacing import RepeatedErrors
 
 if TYPE_CHECKING:
     from types import GeneratorType
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from pykclient.network.metadata import Metadata
 
 T = TypeVar("T")
-#: Errors that the calling program causes itself, call by call.
-_CALLERS_ERRORS = (IllegalArgumentError, IllegalStateError, InvalidGroupIdError, WakeupError)
 
 
 class ApplicationCall:
@@ -125,30 +124,6 @@ def client_instance_id(
             metadata.request_update(False)  # connects to a broker, if there is no connection yet
             yield Wait(timer, lambda: telemetry.client_instance_id is not None)
     return telemetry.client_instance_id
-
-
-class RepeatedErrors:
-    """Detects calls that raise the same error repeatedly, so that a program that only logs it does not spin.
-
-    For example, each poll raises the error that has ended a membership for good. Thread: application.
-    """
-
-    __slots__ = ("_last", "_next_ms", "_pause_ms")
-
-    def __init__(self, pause_ms: int) -> None:
-        self._pause_ms = pause_ms if pause_ms > 0 else 1
-        self._last: tuple[type[BaseException], str] | None = None
-        self._next_ms = 0
-
-    def pause_ms(self, error: BaseException, now_ms: int) -> int:
-        """Return how long to wait before raising ``error``: 0, unless the last call just raised the same."""
-        if not isinstance(error, KafkaError) or isinstance(error, _CALLERS_ERRORS):
-            return 0
-        this = type(error), str(error)
-        pause_ms = max(0, self._next_ms - now_ms) if this == self._last else 0
-        self._last = this
-        self._next_ms = now_ms + pause_ms + self._pause_ms
-        return pause_ms
 
 
 class ApplicationEvents:

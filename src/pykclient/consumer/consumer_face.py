@@ -24,6 +24,7 @@ from pykclient.consumer.request_manager import RequestFuture
 from pykclient.errors import ConcurrentModificationError, IllegalStateError, KafkaError, UseAfterForkError
 from pykclient.metrics.metrics import SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
+from pykclient.pacing import SHORT_PAUSE_MS
 from pykclient.types import ConsumerRecord, K, V
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class ThreadGuard:
     """
 
     __slots__ = (
+        "_clock",
         "_get_ident",
         "_held",
         "_is_broken",
@@ -110,6 +112,7 @@ class ThreadGuard:
 
     def __init__(self, environment: Environment = SYSTEM_ENVIRONMENT, name: str = "KafkaConsumer") -> None:
         self.name = name  # of the client's class
+        self._clock = environment.clock
         self._get_ident = environment.get_ident
         # The innermost entry under its one key: ``setdefault`` enters and finds out who else is inside, in one step.
         self._held: dict[str, _Entry] = {}
@@ -193,6 +196,7 @@ class ThreadGuard:
         if os.getpid() != self._pid:
             self.check_process()
         if self.closed:
+            self._clock.sleep_ms(SHORT_PAUSE_MS)
             raise IllegalStateError(f"this {self.name} is closed")
         entry = _Entry(sys._getframe(1), self._get_ident())
         while (found := self._held.setdefault(_HOLDER, entry)) is not entry:

@@ -21,6 +21,7 @@ from pykclient.errors import (
 from pykclient.metrics.metrics import Metrics, SubscribedMetrics
 from pykclient.network.environment import Environment
 from pykclient.network.kafka_client import enabled
+from pykclient.pacing import SHORT_PAUSE_MS, RepeatedErrors
 from pykclient.producer import open_producers, record_arguments
 from pykclient.producer.producer_components import ProducerComponents
 from pykclient.producer.send import FORKED, SendMethods, SendPath, TopicWait
@@ -137,6 +138,8 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V]):
         self._max_block_ms: int = config["max.block.ms"]
         self._max_record_size: int = min(config["max.request.size"], config["buffer.memory"])
         self._topic_wait = TopicWait(components, self._max_block_ms)
+        self._repeated_sends = RepeatedErrors(SHORT_PAUSE_MS)  # short, as a program may try a whole backlog
+        self._repeated_calls = RepeatedErrors(config["retry.backoff.ms"])
         self._id_manager = components.id_manager
         self._key_serializer = components.key_serializer
         self._value_serializer = components.value_serializer
@@ -292,6 +295,11 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V]):
         # time. A sender that was not woken before is still asleep; whoever waits for its record releases the GIL then.
         if was_expected:
             self._clock.sleep_ms(0)
+
+    def _rest(self, duration_ms: int) -> None:
+        """Wait before an error is raised; not on the sender's thread, and not with ``max.block.ms=0``."""
+        if duration_ms and self._max_block_ms and not self._components.sender_thread.is_current:
+            self._clock.sleep_ms(duration_ms)
 
     def _refuse(self, why: str) -> None:
         self._refusal = why

@@ -20,6 +20,7 @@ from pykclient.errors import (
 )
 from pykclient.implementation import use_compiled
 from pykclient.network.cluster import Cluster
+from pykclient.pacing import SHORT_PAUSE_MS, RepeatedErrors
 from pykclient.producer import record_arguments
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery, failed_future, run_listeners
 from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelivery, headers_of
@@ -187,6 +188,7 @@ class SendMethods(SendState, Generic[K, V]):
     _plain_value_types: frozenset[type]
     #: The reason why calls are refused, or None. Every call reads it first.
     _refusal: str | None
+    _repeated_sends: RepeatedErrors
     _sender: Sender
     _topic_wait: TopicWait
     _value_serializer: Serializer[Any]
@@ -424,6 +426,7 @@ class SendMethods(SendState, Generic[K, V]):
         self._components.producer_metrics.record_error()
         self._note_in_transaction(error)
         topic_partition = self._note_failure(error, topic, partition, headers)
+        self._rest(self._repeated_sends.pause_ms(error, self._clock.now_ms()))
         if not isinstance(error, (BrokerError, AuthenticationError)):
             raise error
         self._log.debug("A send failed: %r", error)
@@ -459,7 +462,13 @@ class SendMethods(SendState, Generic[K, V]):
             self._interceptors.on_send_error(topic_partition, error, headers)
         return topic_partition
 
+    def _rest(self, duration_ms: int) -> None:
+        """Wait before an error is raised, as the program may repeat the call without end."""
+        raise NotImplementedError
+
     def _refused(self) -> KafkaError:
+        """Return the error of a call that is refused."""
+        self._rest(SHORT_PAUSE_MS)
         if self._refusal is None:
             return IllegalStateError("the producer is in use")
         return UseAfterForkError(self._refusal) if self._refusal == FORKED else IllegalStateError(self._refusal)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from types import NoneType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from pykclient.argument_values import shown
 from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaError, KafkaTimeoutError, ProducerFencedError
@@ -15,6 +16,7 @@ from pykclient.record.record_batch import MAX_INT64
 from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from pykclient.pacing import RepeatedErrors
     from pykclient.producer.producer_components import ProducerComponents
     from pykclient.producer.sender_driver import SenderDriver
     from pykclient.producer.transactions.transaction_manager import TransactionManager
@@ -39,6 +41,25 @@ LEFT_PREPARED = (
 #: Time that ``with producer.transaction()`` waits for the abort when KeyboardInterrupt or SystemExit leaves its block.
 _ENDING_TIMEOUT_S = 0.5
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _rests(
+    method: Callable[Concatenate[TransactionalMethods, P], T],
+) -> Callable[Concatenate[TransactionalMethods, P], T]:
+    """Make a method wait before it raises the same error as the last call: a program may repeat it without end."""
+
+    @wraps(method)
+    def resting(self: TransactionalMethods, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(self, *args, **kwargs)
+        except KafkaError as error:
+            self._rest(self._repeated_calls.pause_ms(error, self._components.clock.now_ms()))
+            raise
+
+    return resting
+
 
 class TransactionalMethods:
     """The transactional methods of a KafkaProducer. Thread: any."""
@@ -49,9 +70,13 @@ class TransactionalMethods:
         _components: ProducerComponents
         _driver: SenderDriver
         _max_block_ms: int
+        _repeated_calls: RepeatedErrors
 
         def _ensure_usable(self) -> None: ...
 
+        def _rest(self, duration_ms: int) -> None: ...
+
+    @_rests
     def init_transactions(self, timeout: float | None = None, *, keep_prepared_txn: bool = False) -> None:
         """Get a producer id. Call this once, before the first transaction.
 
@@ -76,6 +101,7 @@ class TransactionalMethods:
         manager, timeout_ms = self._transactional_call(timeout)
         self._await_result(manager, manager.begin_init(keep_prepared_txn), timeout_ms)
 
+    @_rests
     def begin_transaction(self) -> None:
         """Begin a transaction: all records sent until it ends are part of it.
 
@@ -87,6 +113,7 @@ class TransactionalMethods:
         """
         self._usable_transactions().begin_transaction()
 
+    @_rests
     def send_offsets_to_transaction(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | Iterable[Any],
@@ -117,6 +144,7 @@ class TransactionalMethods:
         if checked:
             self._await_result(manager, manager.send_offsets(checked, group), timeout_ms)
 
+    @_rests
     def prepare_transaction(self, timeout: float | None = None) -> PreparedTxnState:
         """Send all remaining records, and prepare the transaction for a two-phase commit (KIP-939).
 
@@ -138,6 +166,7 @@ class TransactionalMethods:
         self._await_result(manager, manager.begin_prepare(), timeout_ms)
         return manager.prepared_state
 
+    @_rests
     def complete_transaction(self, prepared_state: PreparedTxnState, timeout: float | None = None) -> None:
         """Commit the prepared transaction if ``prepared_state`` is its state, and abort it otherwise (KIP-939).
 
@@ -161,6 +190,7 @@ class TransactionalMethods:
         if result is not None:
             self._await_result(manager, result, timeout_ms)
 
+    @_rests
     def commit_transaction(self, timeout: float | None = None) -> None:
         """Send all remaining records, and commit the transaction.
 
@@ -181,6 +211,7 @@ class TransactionalMethods:
         manager, timeout_ms = self._transactional_call(timeout)
         self._await_result(manager, manager.begin_commit(), timeout_ms)
 
+    @_rests
     def abort_transaction(self, timeout: float | None = None) -> None:
         """Abort the transaction: consumers with ``isolation.level=read_committed`` never read its records.
 
