@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import kafka
 import kafka.partitioner
 import pytest
 
 import pykclient
-from pykclient import KafkaProducer, partitioner
+from pykclient import KafkaAdminClient, KafkaConsumer, KafkaProducer, partitioner
+from pykclient.config.producer_config import ProducerConfig
 from pykclient.partitioner import RoundRobinPartitioner
 from pykclient.producer.partitioner import resolve_partitioner
 from pykclient.testing import EmbeddedCluster
@@ -73,6 +75,64 @@ def test_clients_are_the_same_class_everywhere() -> None:
         assert importlib.import_module(f"pykclient.{module}").KafkaProducer is pykclient.KafkaProducer
     with pytest.raises(ImportError):
         from pykclient.consumer import NoSuchName  # type: ignore[attr-defined] # noqa: F401
+
+
+# --- configurations ---------------------------------------------------------------------------------------------------
+
+CLIENTS = {
+    "producer": (KafkaProducer, kafka.KafkaProducer),
+    "consumer": (KafkaConsumer, kafka.KafkaConsumer),
+    "admin": (KafkaAdminClient, kafka.KafkaAdminClient),
+}
+#: Keys whose values are objects of kafka-python itself.
+THEIR_OBJECTS = {"default_offset_commit_callback", "kafka_client", "partitioner", "selector"}
+#: Kafka's own keys, with Java's default.
+JAVAS_DEFAULT = {"sasl_kerberos_service_name"}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as made:
+        yield made
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_every_key_of_a_client_s_config_can_be_read(cluster: EmbeddedCluster, kind: str) -> None:
+    our_class, their_class = CLIENTS[kind]
+    ours, theirs = (each(bootstrap_servers=cluster.bootstrap_servers) for each in (our_class, their_class))
+    try:
+        unlike = {}
+        for key, value in theirs.config.items():
+            read = ours.config[key]  # raises KeyError if it is unknown
+            if key not in THEIR_OBJECTS | JAVAS_DEFAULT and read is None and value is not None:
+                unlike[key] = value
+        assert unlike == {}
+        assert ours.config["api_version"] >= (4, 0)
+    finally:
+        ours.close()
+        theirs.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "value"),
+    [
+        ({"api_version": (2, 8)}, "api_version", (2, 8)),
+        ({"sasl_plain_username": "ann"}, "sasl_plain_username", "ann"),
+        ({"compression_type": "zstd"}, "compression_attrs", 4),
+        ({}, "compression_attrs", 0),
+        ({"metrics_enabled": False}, "metrics_enabled", False),
+        ({"partitioner": RoundRobinPartitioner}, "partitioner", RoundRobinPartitioner),
+    ],
+)
+def test_keys_of_kafka_python_have_the_given_value(given: dict[str, Any], key: str, value: object) -> None:
+    config = ProducerConfig(bootstrap_servers="localhost:1", **given)
+    assert config[key] == value
+    assert config.get(key) == value
+
+
+def test_unknown_key_is_a_key_error() -> None:
+    with pytest.raises(KeyError, match=r"no\.such"):
+        ProducerConfig(bootstrap_servers="localhost:1")["no_such"]
 
 
 # --- partitioners -----------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ class AbstractConfig(Mapping[str, Any]):
     """A mapping with a value for every key of a table, by dotted name (underscores work too).
 
     It is created from a mapping and keyword arguments; keyword arguments win. ``originals`` are the given values by
-    dotted name, and what is pickled.
+    dotted name, and what is pickled. Keys that only other clients have can be read, but are not in the mapping.
 
     Thread: any (immutable).
     """
@@ -64,8 +64,10 @@ class AbstractConfig(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._values:
             name = name.replace("_", ".")
-            if name in self._foreign:  # such as kafka-python's api_version
-                return self._foreign[name]
+            name = self.DEFINITION.aliases.get(name, name)
+            foreign = self.DEFINITION.foreign.get(name)
+            if foreign is not None:  # such as kafka-python's api_version
+                return self._foreign.get(name, foreign.value)
         value = self._values[name]
         self._used.add(name)
         return value

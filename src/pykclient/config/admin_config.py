@@ -45,6 +45,7 @@ _KAFKA_PYTHON_KEYS = (
     ForeignKey(
         "max.in.flight.requests.per.connection",
         "a broker handles the requests of a connection one after another",
+        harmless=(None, 5),
         ignored=True,
     ),
 )

@@ -311,9 +311,11 @@ NETWORK_KEYS = (
 # --- keys of kafka-python that are not Kafka's ------------------------------------------------------------------------
 
 _OWN_NETWORK = "the network client cannot be replaced"
+#: What ``config["api_version"]`` is, by which programs choose what they use: the newest release that the client knows.
+_KAFKA_VERSION = (4, 3)
 
 KAFKA_PYTHON_KEYS = (
-    ForeignKey("api.version", "the client negotiates versions with every broker", ignored=True),
+    ForeignKey("api.version", "the client negotiates versions with every broker", ignored=True, value=_KAFKA_VERSION),
     ForeignKey("api.version.auto.timeout.ms", "the client negotiates versions with every broker", ignored=True),
     ForeignKey(
         "bootstrap.timeout.ms",

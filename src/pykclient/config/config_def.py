@@ -246,16 +246,26 @@ class ForeignKey:
     """A configuration key of another client, known so that its users get a helpful error.
 
     Values in ``harmless`` request what happens anyway, and are accepted. Other values are rejected with ``reason`` or,
-    with ``ignored``, accepted with ``reason`` as a logged warning.
+    with ``ignored``, accepted with ``reason`` as a logged warning. A program that reads the key gets the given value,
+    else ``value``, by default the last one in ``harmless``.
     """
 
-    __slots__ = ("harmless", "ignored", "name", "reason")
+    __slots__ = ("harmless", "ignored", "name", "reason", "value")
 
-    def __init__(self, name: str, reason: str, *, harmless: tuple[Any, ...] = (None,), ignored: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        reason: str,
+        *,
+        harmless: tuple[Any, ...] = (None,),
+        ignored: bool = False,
+        value: Any = None,
+    ) -> None:
         self.name = name
         self.reason = reason
         self.harmless = harmless
         self.ignored = ignored
+        self.value = harmless[-1] if value is None else value
 
     def check(self, given: Any) -> None:
         """Check a given value.

@@ -275,6 +275,8 @@ _KEYS = (
     *SECURITY_KEYS,
 )
 
+#: The codecs in the order of their numbers in a batch's attributes.
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _FOREIGN = (
     *shared.KAFKA_PYTHON_KEYS,
     ForeignKey(
@@ -282,6 +284,7 @@ _FOREIGN = (
         "a producer always asks brokers to create missing topics; auto.create.topics.enable on the brokers decides",
         harmless=(None, True),
     ),
+    ForeignKey("compression.attrs", "set compression_type", harmless=(None, 0)),
     ForeignKey("default.api.timeout.ms", "max_block_ms limits a producer's calls", harmless=(None, 60_000)),
 )
 
@@ -302,6 +305,7 @@ class ProducerConfig(AbstractConfig):
         if values["acks"] == "all":
             values["acks"] = "-1"
         values["linger.ms"] = min(values["linger.ms"], INT_MAX)
+        self._foreign["compression.attrs"] = _CODECS.index(values["compression.type"])
         self._settle_idempotence(values)
         self._settle_delivery_timeout(values)
         self._check_two_phase_commit(values)
