@@ -565,7 +565,7 @@ class TestThreads:
 
             def from_elsewhere() -> None:
                 try:
-                    consumer.assignment()
+                    consumer.pause()
                 except ConcurrentModificationError as error:
                     refused.append(error)
 
@@ -587,7 +587,7 @@ class TestThreads:
     def test_a_fork_is_refused(self, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
         consumer = cluster.consumer()
         monkeypatch.setattr(os, "getpid", lambda: -5)
-        for call in (consumer.assignment, consumer.wakeup, consumer.metrics, lambda: consumer.poll(0)):
+        for call in (consumer.assignment, consumer.pause, consumer.wakeup, consumer.metrics, lambda: consumer.poll(0)):
             with pytest.raises(UseAfterForkError, match="after the fork"):
                 call()
         consumer.close()

@@ -153,6 +153,10 @@ class ConsumerDelegate:
     def subscription(self) -> set[str]:
         return set(self._subscriptions.subscription())
 
+    def assigned_partitions(self) -> set[TopicPartition]:
+        """Return the assigned partitions. Thread: any."""
+        return self._subscriptions.assigned_partitions()
+
     def assignment(self) -> list[TopicPartition]:
         """Return the assigned partitions in the order of their assignment."""
         return self._subscriptions.assigned_partitions_list()

@@ -141,6 +141,17 @@ class ThreadGuard:
                 f"and group membership belong to the parent; make a consumer in each process, after the fork"
             )
 
+    def check_open(self) -> None:
+        """Raise IllegalStateError if the consumer is closed, and UseAfterForkError in a child process.
+
+        This is all that methods need which only read values that are replaced as a whole: any thread may call them, and
+        signal handlers too.
+        """
+        self.check_process()
+        if self.closed:
+            self._clock.sleep_ms(SHORT_PAUSE_MS)
+            raise IllegalStateError(f"this {self.name} is closed")
+
     def check_not_interrupting(self) -> None:
         """Raise IllegalStateError if a signal handler or destructor interrupts a call of this thread.
 
@@ -196,8 +207,7 @@ class ThreadGuard:
         if os.getpid() != self._pid:
             self.check_process()
         if self.closed:
-            self._clock.sleep_ms(SHORT_PAUSE_MS)
-            raise IllegalStateError(f"this {self.name} is closed")
+            self.check_open()
         entry = _Entry(sys._getframe(1), self._get_ident())
         while (found := self._held.setdefault(_HOLDER, entry)) is not entry:
             if self._enter_inside(entry, found):
@@ -247,7 +257,8 @@ class ThreadGuard:
     def _concurrent(self, thread_id: int, holder_id: int) -> ConcurrentModificationError:
         return ConcurrentModificationError(
             f"{self.name} is not safe for use by several threads: {_thread_name(thread_id)} called it while "
-            f"{_thread_name(holder_id)} is inside; another thread may call only wakeup(), explain() and metrics()"
+            f"{_thread_name(holder_id)} is inside; another thread may call only wakeup(), explain(), metrics() and methods "
+            f"that just read, such as assignment()"
         )
 
     def _interrupting(self, holder: _Entry) -> IllegalStateError:
@@ -412,9 +423,9 @@ class ConsumerFace(SubscribedMetrics, ABC, Generic[K, V]):
         )
 
     def subscription(self) -> set[str] | None:
-        """Return the topics subscribed to, or None if there are none."""
-        with self._guard:
-            return self._consumer.subscription() or None
+        """Return the topics subscribed to, or None if there are none. Thread: any."""
+        self._guard.check_open()
+        return self._consumer.subscription() or None
 
     def __next__(self) -> ConsumerRecord[K, V]:
         """Return the next record, as a loop does.

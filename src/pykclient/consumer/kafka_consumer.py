@@ -70,9 +70,10 @@ class KafkaConsumer(ConsumerFace[K, V]):
 
     Once the consumer is closed, its methods raise IllegalStateError.
 
-    Thread: one at a time; a second one gets ConcurrentModificationError. ``wakeup``, ``explain`` and ``metrics`` may be
-    called from any thread. In a forked child process every call raises UseAfterForkError, except ``close``, which does
-    nothing.
+    Thread: one at a time; a second one gets ConcurrentModificationError. Any thread may call ``wakeup``, and methods
+    that only read: ``assignment``, ``subscription``, ``paused``, ``highwater``, ``bootstrap_connected``,
+    ``group_metadata``, ``metrics`` and ``explain``. In a forked child process every call raises UseAfterForkError,
+    except ``close``, which does nothing.
     """
 
     _consumer: ConsumerDelegate
@@ -230,9 +231,9 @@ class KafkaConsumer(ConsumerFace[K, V]):
                 self._run(self._consumer.unsubscribe())
 
     def assignment(self) -> set[TopicPartition]:
-        """Return the partitions that ``assign`` or the group has assigned."""
-        with self._guard:
-            return set(self._consumer.assignment())
+        """Return the partitions that ``assign`` or the group has assigned. Thread: any."""
+        self._guard.check_open()
+        return self._consumer.assigned_partitions()
 
     # --- records -----------------------------------------------------------------------------------------------------
 
@@ -447,17 +448,17 @@ class KafkaConsumer(ConsumerFace[K, V]):
             self._consumer.resume(consumer_arguments.partitions_of_call(partitions))
 
     def paused(self) -> set[TopicPartition]:
-        """Return the paused partitions."""
-        with self._guard:
-            return self._consumer.paused()
+        """Return the paused partitions. Thread: any."""
+        self._guard.check_open()
+        return self._consumer.paused()
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """Return the high watermark of ``partition`` as of the last fetch, or None before the first.
 
-        The high watermark is the offset after the last record that all in-sync replicas have.
+        The high watermark is the offset after the last record that all in-sync replicas have. Thread: any.
         """
-        with self._guard:
-            return self._consumer.high_watermark(consumer_arguments.partition(partition))
+        self._guard.check_open()
+        return self._consumer.high_watermark(consumer_arguments.partition(partition))
 
     def current_lag(self, partition: TopicPartition) -> int | None:
         """Return the number of records between the position and the end of ``partition``, or None if unknown.
@@ -668,9 +669,9 @@ class KafkaConsumer(ConsumerFace[K, V]):
             return self._run(self._consumer.bootstrap(self._timer(timeout_ms)))
 
     def bootstrap_connected(self) -> bool:
-        """Return whether a broker has sent metadata of the cluster."""
-        with self._guard:
-            return self._consumer.is_bootstrapped
+        """Return whether a broker has sent metadata of the cluster. Thread: any."""
+        self._guard.check_open()
+        return self._consumer.is_bootstrapped
 
     # --- group, metrics and closing ----------------------------------------------------------------------------------
 
@@ -678,10 +679,10 @@ class KafkaConsumer(ConsumerFace[K, V]):
         """Return this consumer's membership in its group, as of the last completed rebalance.
 
         ``state`` is the current state, one of ``MemberState``. Without a ``group.id``, ``group_id`` is None and the
-        state stays ``MemberState.UNJOINED``.
+        state stays ``MemberState.UNJOINED``. Thread: any.
         """
-        with self._guard:
-            return self._consumer.group_metadata()
+        self._guard.check_open()
+        return self._consumer.group_metadata()
 
     def enforce_rebalance(self, reason: str | None = None) -> None:
         """Rebalance the group with the next poll (KIP-568). ``reason`` appears in the logs of the broker.

@@ -5,7 +5,7 @@ Indexes of the assigned partitions keep requests from walking thousands of them 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pykclient.consumer.fetch_config import READ_COMMITTED, AutoOffsetResetStrategy
@@ -37,11 +37,12 @@ class PartitionIndex:
     - ``fetchable``: the fetchable partitions by the id of the node to fetch from; no empty groups.
     - ``changed``: by node id, the partitions to tell that node about: added, removed, or with a new position.
     - ``leased``: the partitions fetched from a preferred replica for a limited time.
+    - ``snapshot``: the assignment without an order. It is replaced as a whole and never changed. Thread: any.
 
     The order makes fetching fair: a partition that has delivered moves to the end. Thread: owner.
     """
 
-    __slots__ = ("assignment", "changed", "fetchable", "leased", "without_position")
+    __slots__ = ("assignment", "changed", "fetchable", "leased", "snapshot", "without_position")
 
     def __init__(self) -> None:
         self.assignment: dict[TopicPartition, TopicPartitionState] = {}
@@ -49,6 +50,7 @@ class PartitionIndex:
         self.fetchable: dict[int, dict[TopicPartition, TopicPartitionState]] = {}
         self.changed: dict[int, dict[TopicPartition, None]] = {}
         self.leased: dict[TopicPartition, TopicPartitionState] = {}
+        self.snapshot: Mapping[TopicPartition, TopicPartitionState] = {}
 
     def file(self, tp: TopicPartition, state: TopicPartitionState, wanted: bool) -> None:
         """Update the indexes after a change of ``state``; with ``wanted`` False the partition is not fetched."""
@@ -92,6 +94,7 @@ class PartitionIndex:
         self.fetchable.clear()
         self.leased.clear()
         self.assignment = assignment
+        self.snapshot = assignment.copy()
 
     def move_to_end(self, tp: TopicPartition) -> None:
         """Move ``tp`` to the end of the order; do nothing if it is not assigned."""
@@ -193,7 +196,7 @@ class SubscriptionState:
 
     Every change of a partition's state ends with ``_file``, which updates the indexes.
 
-    Thread: application, but for ``states``. Metadata, which the heartbeat thread may refresh, calls
+    Thread: application, but for those with "Thread: any". Metadata, which the heartbeat thread may refresh, calls
     ``metadata_topics``, ``needs_metadata`` and ``matches_subscribed_pattern`` from any thread. They read values that
     are replaced as a whole and never changed.
     """
@@ -261,7 +264,7 @@ class SubscriptionState:
             self._file(tp, state)
 
     def _assigned(self, tp: TopicPartition) -> TopicPartitionState:
-        state = self._index.assignment.get(tp)
+        state = self._index.snapshot.get(tp)
         if state is None:
             raise IllegalStateError(
                 f"{tp} is not assigned to this consumer: assign() it, or wait in poll() for the group to do so"
@@ -358,7 +361,7 @@ class SubscriptionState:
         return pattern is not None and pattern.fullmatch(topic) is not None
 
     def subscription(self) -> frozenset[str]:
-        """Return the topics subscribed to; empty with manual assignment."""
+        """Return the topics subscribed to; empty with manual assignment. Thread: any."""
         return self._subscription if self.is_auto_assigned else frozenset()
 
     def broker_pattern(self) -> SubscriptionPattern | None:
@@ -434,14 +437,15 @@ class SubscriptionState:
             self._file(tp, state)
 
     def assigned_partitions(self) -> set[TopicPartition]:
-        return set(self._index.assignment)
+        """Return the assigned partitions. Thread: any."""
+        return set(self._index.snapshot)
 
     def assigned_partitions_list(self) -> list[TopicPartition]:
         return list(self._index.assignment)
 
     def states(self) -> list[tuple[TopicPartition, TopicPartitionState]]:
         """Return the state of each assigned partition. Thread: any, which may read the states."""
-        return list(self._index.assignment.copy().items())
+        return list(self._index.snapshot.items())
 
     def num_assigned_partitions(self) -> int:
         return len(self._index.assignment)
@@ -460,7 +464,8 @@ class SubscriptionState:
         return state is not None and state.paused
 
     def paused_partitions(self) -> set[TopicPartition]:
-        return {tp for tp, state in self._index if state.paused}
+        """Return the paused partitions. Thread: any."""
+        return {tp for tp, state in self._index.snapshot.items() if state.paused}
 
     def read_only(self, partitions: frozenset[TopicPartition] | None) -> None:
         """Fetch only ``partitions``, because calls wait for their records; None: all again."""
@@ -766,6 +771,7 @@ class SubscriptionState:
     # --- offsets from responses ------------------------------------------------------------------------------------
 
     def partition_end_offset(self, tp: TopicPartition, isolation_level: int) -> int | None:
+        """Return the end of the log as of the last fetch. Thread: any."""
         state = self._assigned(tp)
         return state.last_stable_offset if isolation_level == READ_COMMITTED else state.high_watermark
 
