@@ -128,7 +128,8 @@ class TestConsumerRecordAsNamedTuple:
 
     def test_headers_are_a_list_of_the_records_own(self) -> None:
         headers = (("a", b"1"),)
-        first, second = record(headers=headers), record(headers=headers)
+        first: Any = record(headers=headers)
+        second: Any = record(headers=headers)
         first.headers.append(("b", None))
         assert first.headers == [("a", b"1"), ("b", None)]
         assert first.serialized_header_size == 3
@@ -142,7 +143,7 @@ class TestConsumerRecordAsNamedTuple:
         changed = original._replace(value="other", headers=[])
         assert (changed.value, changed.headers, changed.offset) == ("other", [], 17)
         assert original == record()
-        copy = original._replace()
+        copy: Any = original._replace()
         copy.headers.clear()
         assert original == record()
         with pytest.raises(ValueError, match="no field valu"):

@@ -23,6 +23,13 @@ else:
 Header = tuple[str, bytes | None]
 Headers = Sequence[Header]
 
+
+class FixedHeaders(tuple[Header, ...]):
+    """The headers of an AIOKafkaConsumer's record, which remain a tuple, as aiokafka's."""
+
+    __slots__ = ()
+
+
 #: The most characters of a key or value that the text of a record shows.
 _SHOWN_CHARACTERS = 60
 
@@ -49,7 +56,7 @@ class ConsumerRecordBase(Generic[K, V]):
 
     ``timestamp`` is in milliseconds since the epoch. ``timestamp_type`` is 0 if the producer set it, 1 if the broker
     did, and -1 if the record has none (the oldest message format). Sizes are in bytes, -1 for None. ``headers`` is a
-    list of ``(name, value)`` tuples, where a value is bytes or None.
+    list of ``(name, value)`` tuples, where a value is bytes or None; AIOKafkaConsumer makes it a tuple.
 
     Records unpack, index and compare field by field like the named tuple of kafka-python, with ``_fields``,
     ``_asdict()``, ``_replace()`` and ``_make()``. Of its fields, ``checksum`` is always None, and
@@ -132,10 +139,10 @@ class ConsumerRecordBase(Generic[K, V]):
         self.delivery_count = delivery_count
 
     @property
-    def headers(self) -> list[Header]:
-        """The headers as a list of ``(name, value)`` tuples, which may be changed."""
+    def headers(self) -> Sequence[Header]:
+        """The headers as a list of ``(name, value)`` tuples, which may be changed; a tuple with AIOKafkaConsumer."""
         headers = self._headers
-        if type(headers) is not list:
+        if type(headers) is not list and type(headers) is not FixedHeaders:
             headers = self._headers = list(headers)
         return headers
 
@@ -172,7 +179,8 @@ class ConsumerRecordBase(Generic[K, V]):
         """
         if unknown := changes.keys() - set(self._fields):
             raise ValueError(f"a ConsumerRecord has no field {', '.join(sorted(unknown))}")
-        fields = {**self._asdict(), "headers": list(self._headers), **changes}
+        headers = self._headers if type(self._headers) is FixedHeaders else list(self._headers)
+        fields = {**self._asdict(), "headers": headers, **changes}
         return type(self)(**fields, delivery_count=self.delivery_count)
 
     def __iter__(self) -> Iterator[Any]:

@@ -18,7 +18,7 @@ import aiokafka.errors
 import pytest
 
 import pykclient.aio
-from pykclient import errors
+from pykclient import KafkaConsumer, KafkaProducer, errors
 from pykclient.aio import (
     AIOKafkaConsumer,
     ConsumerRebalanceListener,
@@ -28,6 +28,8 @@ from pykclient.aio import (
     errors as aio_errors,
 )
 from pykclient.errors import ConfigError, IllegalArgumentError, IllegalStateError, InvalidTopicError
+from pykclient.testing import EmbeddedCluster
+from tests.aio.loops import run
 
 TP = TopicPartition("t", 0)
 
@@ -212,3 +214,38 @@ def test_a_listener_needs_only_two_methods() -> None:
 
     Listener().on_partitions_lost({TP})
     assert lost == [{TP}]
+
+
+@pytest.mark.parametrize("compression", [None, "lz4"])
+def test_headers_of_a_record_are_a_tuple(compression: str | None) -> None:
+    pairs = [("a", b"b"), ("a", None)]
+    given: list[list[tuple[str, bytes | None]]] = [pairs, [], pairs, [("c", b"")]]
+
+    async def main() -> None:
+        with EmbeddedCluster() as cluster:
+            cluster.create_topic("t", 1)
+            servers = cluster.bootstrap_servers
+            with KafkaProducer(bootstrap_servers=servers, compression_type=compression) as producer:
+                for headers in given:
+                    producer.send("t", b"x", headers=headers)
+            ours: list[Any] = []
+            async with AIOKafkaConsumer("t", bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+                ours += [await consumer.getone() for _ in range(2)]
+                ours += (await consumer.getmany(timeout_ms=10_000))[TP]
+            theirs: Any = aiokafka.AIOKafkaConsumer("t", bootstrap_servers=servers, auto_offset_reset="earliest")
+            await theirs.start()
+            try:
+                expected = [(await theirs.getone()).headers for _ in given]
+            finally:
+                await theirs.stop()
+            assert [record.headers for record in ours] == expected == [tuple(headers) for headers in given]
+            for record in ours:
+                assert isinstance(record.headers, tuple)
+                assert hash(record.headers) == hash(tuple(record.headers))
+                assert repr(record.headers) == repr(tuple(record.headers))
+                copies = [pickle.loads(pickle.dumps(record)), record._replace(key=b"k")]
+                assert all(isinstance(each.headers, tuple) for each in copies)
+            with KafkaConsumer("t", bootstrap_servers=servers, auto_offset_reset="earliest") as blocking:
+                assert next(blocking).headers == given[0]
+
+    run(main())

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pykclient import consumer_record
+from pykclient.consumer_record_base import FixedHeaders
 from pykclient.record import Compression, CursorOwner, DefaultRecordBatch, Record
 from pykclient.record.default_record import encode_headers
 from pykclient.record.default_record_batch import compute_attributes, write_header
@@ -328,7 +329,7 @@ def test_deserializers_are_asked_alike(
     def owner() -> CursorOwner:
         pair = [Fussy(at, error) if is_given else None for at, is_given in zip(fails_at, given_, strict=True)]
         asked.extend(each for each in pair if each is not None)
-        return CursorOwner("orders", 3, *pair)
+        return CursorOwner("orders", 3, pair[0], pair[1])
 
     assert_twins(build(records, partition_leader_epoch=4), step, 0, owner)
     half = len(asked) // 2
@@ -354,6 +355,15 @@ def compiled_records(owner: CursorOwner = OWNER, value: bytes = b"v") -> list[Co
     return CompiledCursor(DefaultRecordBatch(memoryview(data)), owner, 0, 1 << 20).next_records(100)
 
 
+@pytest.mark.parametrize("headers", [(), (("a", b"b"), ("c", None))])
+def test_headers_of_the_given_type(headers: tuple[tuple[str, bytes | None], ...]) -> None:
+    owner = CursorOwner("orders", 3, None, None, FixedHeaders)
+    data = build([Record(offset, 1, None, b"v", headers) for offset in range(3)])
+    assert_twins(data, owner=lambda: owner)
+    for record in compiled_records(owner):
+        assert type(record.headers) is FixedHeaders
+
+
 def test_records_are_ordinary_objects() -> None:
     record = compiled_records()[7]
     assert type(record) is CONSUMER_RECORD
@@ -370,7 +380,8 @@ def test_records_are_ordinary_objects() -> None:
 
 
 def test_neighbours_do_not_share_their_lists_of_headers() -> None:
-    first, second = compiled_records()[:2]
+    records: list[Any] = compiled_records()
+    first, second = records[:2]
     first.headers.append(("more", None))
     assert first.headers == [("h", b"x"), ("more", None)]
     assert second.headers == [("h", b"x")]

@@ -16,6 +16,7 @@ from pykclient.consumer.consumer_components import ConsumerComponents, hold_back
 from pykclient.consumer.consumer_delegate import ConsumerDelegate
 from pykclient.consumer.share.share_consumer import ShareConsumer, ShareConsumerComponents
 from pykclient.consumer.values import GroupMembershipOperation
+from pykclient.consumer_record_base import FixedHeaders
 from pykclient.errors import ConcurrentModificationError, IllegalStateError, KafkaError
 from pykclient.pacing import RepeatedErrors, one_iteration
 
@@ -190,6 +191,7 @@ _DONE: Final = object()
 class ThreadlessComponents(ConsumerComponents):
     """The components of a consumer that is driven between the calls of the application, too."""
 
+    headers_type = FixedHeaders
     #: True while the application works on the records that it got last.
     are_records_at_hand = False
     #: What the application has committed since it got them. It has processed the records before that.

@@ -17,7 +17,7 @@ from pykclient.record.columns import ColumnCursor
 from pykclient.record.memory_records import MemoryRecords
 from pykclient.record.record_batch import MAX_INT64, CursorOwner, Deserializer, crc32c
 from pykclient.serialization import BYTES
-from pykclient.types import ConsumerRecord, TopicPartition
+from pykclient.types import ConsumerRecord, Header, TopicPartition
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -35,14 +35,15 @@ class Deserializers:
     """A deserializer for keys and one for values, each called with topic, headers and bytes.
 
     A deserializer of ``None`` returns the bytes unchanged, which is the fastest. Deserializers are not called for null
-    keys and values, which remain None. Thread: any.
+    keys and values, which remain None. ``headers_type`` is the type of records' headers. Thread: any.
     """
 
-    __slots__ = ("key", "value")
+    __slots__ = ("headers_type", "key", "value")
 
     def __init__(self, key: Deserializer | None = None, value: Deserializer | None = None) -> None:
         self.key = key
         self.value = value
+        self.headers_type: type[tuple[Header, ...]] = tuple
 
     @classmethod
     def of(cls, key: Any, value: Any) -> Self:
@@ -177,7 +178,9 @@ class CompletedFetch:
             KafkaError: the bytes are not valid records.
         """
         # Without the call of CursorOwner.__new__, which is Python code.
-        owner = tuple.__new__(CursorOwner, (*self.partition, deserializers.key, deserializers.value))
+        owner = tuple.__new__(
+            CursorOwner, (*self.partition, deserializers.key, deserializers.value, deserializers.headers_type)
+        )
         if self._cursor is not None or self._failure is not None:
             return self._read_by_cursors(config, owner, max_records, [])
         # The offset first: if a signal handler raises below, it no longer fits the position, and all this is dropped.

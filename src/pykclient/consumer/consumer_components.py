@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.coordinator.group_member import Offsets
     from pykclient.consumer.fetch_state import FetchPosition
     from pykclient.metrics.sensor import Sensor
-    from pykclient.types import TopicPartition
+    from pykclient.types import Header, TopicPartition
 
 #: Fetches, lookups and commits to one node are few, so none has to wait for another.
 _MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION = 100
@@ -94,6 +94,9 @@ _sequence = itertools.count(1)
 
 class ConsumerComponents:
     """The parts of a consumer by name. Creates ``client`` unless ``kafka_client`` is given. Thread: application."""
+
+    #: The type of the headers of records.
+    headers_type: type[tuple[Header, ...]] = tuple
 
     def __init__(
         self,
@@ -174,6 +177,7 @@ class ConsumerComponents:
         self.coordinator = self._coordinator(rng)
         context = FetchContext(self.log_context, self.client, self.metadata, self.subscriptions, clock, api_versions)
         deserializers = Deserializers.of(self.key_deserializer, self.value_deserializer)
+        deserializers.headers_type = self.headers_type
         self.fetch_buffer = FetchBuffer(self.log_context)
         self.fetch_collector = FetchCollector(context, fetch_config, deserializers, fetch_metrics)
         self.fetches = FetchRequestManager(context, fetch_config, self.fetch_buffer, fetch_metrics)

@@ -196,12 +196,14 @@ cdef object decode(
     cdef object minus_one = -1, size_object = minus_one, key_size, value_size
     cdef const uint8_t *last_headers = NULL
     cdef Py_ssize_t headers_size, last_headers_size = 0
-    cdef tuple no_headers = (), shared_headers = no_headers, headers
+    cdef object no_headers, shared_headers, headers
     cdef bint has_time = log_append_time is not None
     cdef RecordObject *new
     cdef object record, offset_object, key, value, raw_key, raw_value, part
     cdef object failure = None
-    topic, partition, deserialize_key, deserialize_value = owner
+    topic, partition, deserialize_key, deserialize_value, headers_type = owner
+    cdef bint are_plain = headers_type is tuple
+    no_headers = shared_headers = headers_type()
     cdef bint has_key_deserializer = deserialize_key is not None
     cdef bint has_value_deserializer = deserialize_value is not None
     cdef bint is_deserialized = has_key_deserializer or has_value_deserializer
@@ -219,7 +221,7 @@ cdef object decode(
             else:
                 headers_size = fields.end - fields.headers
                 if headers_size != last_headers_size or memcmp(fields.headers, last_headers, headers_size) != 0:
-                    shared_headers = _headers(&fields)
+                    shared_headers = _headers(&fields) if are_plain else headers_type(_headers(&fields))
                     last_headers = fields.headers
                     last_headers_size = headers_size
                 headers = shared_headers

@@ -158,12 +158,16 @@ Deserializer = Callable[[str, Headers, bytes], Any]
 
 
 class CursorOwner(NamedTuple):
-    """The constant fields of a cursor's ConsumerRecords, and the deserializers. None as a deserializer means bytes."""
+    """The constant fields of a cursor's ConsumerRecords, and what makes the others.
+
+    None as a deserializer means bytes. ``headers_type`` is called with the tuple of a record's headers.
+    """
 
     topic: str
     partition: int
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
+    headers_type: type[tuple[Header, ...]] = tuple
 
 
 class Cursor(Protocol):

@@ -145,7 +145,7 @@ def decode_into(cursor: RecordCursor, max_records: int, records: list[ConsumerRe
     if not isinstance(data, bytes):
         cursor._data = data = batch.record_data(cursor._limit)
     owner = cursor._owner
-    topic, partition, deserialize_key, deserialize_value = owner
+    topic, partition, deserialize_key, deserialize_value, headers_type = owner
     base_offset, base_timestamp, log_append_time, timestamp_type, epoch = cursor._common_fields
     append = records.append
     next_offset = cursor.next_offset
@@ -158,6 +158,8 @@ def decode_into(cursor: RecordCursor, max_records: int, records: list[ConsumerRe
     try:
         while max_records and remaining:
             timestamp_delta, offset_delta, key_span, value_span, headers, pos = read_record(data, pos)
+            if headers_type is not tuple:
+                headers = headers_type(headers)
             if remaining == 1 and pos != total:
                 raise bytes_remain(total - pos, batch.count)
             offset = base_offset + offset_delta
@@ -331,7 +333,7 @@ class RecordIteratorCursor:
             self._timestamp_type,
             new_key,
             new_value,
-            headers,
+            owner.headers_type(headers),
             None,
             -1 if key is None else len(key),
             -1 if value is None else len(value),
