@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from pykclient.config.admin_config import AdminClientConfig
 from pykclient.config.config_def import ConfigDef, ConfigKey, Type
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.config.producer_config import ProducerConfig
@@ -38,6 +39,7 @@ _SPECIAL = {
     "isolation.level": "int | str",
     "retries": "float",
     "bootstrap.servers": "str | Collection[str]",
+    "bootstrap.controllers": "str | Collection[str]",
 }
 
 #: Constructor parameters of their own, because they determine the types of keys and values.
@@ -87,16 +89,22 @@ def _class(name: str, base: str, what: str, fields: dict[str, str]) -> Iterator[
 def text() -> str:
     """Return the content of the file."""
     consumer, producer = _fields(ConsumerConfig.DEFINITION), _fields(ProducerConfig.DEFINITION)
+    admin = _fields(AdminClientConfig.DEFINITION)
     shared = {name: annotation for name, annotation in consumer.items() if producer.get(name) == annotation}
-    lines = [_HEADER, *_class("CommonSettings", "TypedDict", "consumers and producers alike", shared)]
+    common = {name: annotation for name, annotation in shared.items() if admin.get(name) == annotation}
+    lines = [_HEADER, *_class("CommonSettings", "TypedDict", "all clients", common)]
+    of_records = {name: kind for name, kind in shared.items() if name not in common}
+    of_admin = {name: kind for name, kind in admin.items() if name not in common}
     reading = {name: kind for name, kind in consumer.items() if name not in {*shared, *_AIOKAFKA_CONSUMER}}
     blocking = {name: kind for name, kind in consumer.items() if name in _AIOKAFKA_CONSUMER}
     writing = {name: kind for name, kind in producer.items() if name not in shared}
     for name, base, what, fields in (
-        ("CommonConsumerSettings", "CommonSettings", "all consumers", reading),
+        ("AdminSettings", "CommonSettings", "admin clients", of_admin),
+        ("RecordSettings", "CommonSettings", "consumers and producers alike", of_records),
+        ("CommonConsumerSettings", "RecordSettings", "all consumers", reading),
         ("ConsumerSettings", "CommonConsumerSettings", "a KafkaConsumer", blocking),
         ("AIOConsumerSettings", "CommonConsumerSettings", "an AIOKafkaConsumer", _AIOKAFKA_CONSUMER),
-        ("ProducerSettings", "CommonSettings", "a KafkaProducer", writing),
+        ("ProducerSettings", "RecordSettings", "a KafkaProducer", writing),
         ("AIOProducerSettings", "ProducerSettings", "an AIOKafkaProducer", _AIOKAFKA_PRODUCER),
     ):
         lines += _class(name, base, what, fields)

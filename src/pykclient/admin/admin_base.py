@@ -43,8 +43,11 @@ from pykclient.pacing import SHORT_PAUSE_MS
 from pykclient.reentry import HERE, ensure_not_interrupting
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from pykclient.admin.api import AdminApiHandler
     from pykclient.clock import Signal
+    from pykclient.config.client_settings import AdminSettings
     from pykclient.network.kafka_client import IdentifiedTelemetry, KafkaClient
     from pykclient.types import Node
 
@@ -311,7 +314,7 @@ _CLOSE_TIMEOUT_MS = 5_000
 class AdminBase(SubscribedMetrics):
     """Runs operations on the calling thread, and closes the client."""
 
-    def __init__(self, config: Mapping[str, Any] | None = None, /, **configs: Any) -> None:
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **configs: Unpack[AdminSettings]) -> None:
         if config is not None and not isinstance(config, Mapping):
             raise IllegalArgumentError(
                 f"the first argument is {shown(config)}; it must be a dict of settings. The address of a "

@@ -23,10 +23,13 @@ from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.pacing import Pace, PacedCoroutines
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from pykclient.admin.admin_calls import AdminCall
     from pykclient.admin.descriptions import GroupDescription
     from pykclient.admin.values import ConfigResource
     from pykclient.aio.loop_driver import LoopDriver
+    from pykclient.config.client_settings import AdminSettings
     from pykclient.protocol.messages.create_topics import CreateTopicsResponse
     from pykclient.types import Node, OffsetAndMetadata, TopicPartition
 
@@ -78,7 +81,7 @@ class AIOAdminBase(PacedCoroutines, SubscribedMetrics):
         /,
         *,
         loop: asyncio.AbstractEventLoop | None = None,
-        **settings: Any,
+        **settings: Unpack[AdminSettings],
     ) -> None:
         if config is not None and not isinstance(config, Mapping):
             raise IllegalArgumentError(

@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 
 class CommonSettings(TypedDict, total=False):
-    """The settings of consumers and producers alike."""
+    """The settings of all clients."""
 
     api_version: Any
     api_version_auto_timeout_ms: Any
@@ -25,7 +25,6 @@ class CommonSettings(TypedDict, total=False):
     enable_ssl_certificate_verification: bool | None
     https_ca_location: str | None
     https_ca_pem: str | None
-    interceptor_classes: str | Collection[Any]
     kafka_client: Any
     metadata_max_age_ms: float
     metadata_recovery_rebootstrap_trigger_ms: float
@@ -123,7 +122,22 @@ class CommonSettings(TypedDict, total=False):
     ssl_truststore_type: str | None
 
 
-class CommonConsumerSettings(CommonSettings, total=False):
+class AdminSettings(CommonSettings, total=False):
+    """The settings of admin clients."""
+
+    bootstrap_controllers: str | Collection[str]
+    default_api_timeout_ms: float
+    max_in_flight_requests_per_connection: Any
+    retries: float
+
+
+class RecordSettings(CommonSettings, total=False):
+    """The settings of consumers and producers alike."""
+
+    interceptor_classes: str | Collection[Any]
+
+
+class CommonConsumerSettings(RecordSettings, total=False):
     """The settings of all consumers."""
 
     allow_auto_create_topics: bool
@@ -171,13 +185,14 @@ class AIOConsumerSettings(CommonConsumerSettings, total=False):
     rebalance_timeout_ms: Any
 
 
-class ProducerSettings(CommonSettings, total=False):
+class ProducerSettings(RecordSettings, total=False):
     """The settings of a KafkaProducer."""
 
     acks: int | str
     allow_auto_create_topics: Any
     batch_size: int
     buffer_memory: int
+    compression_attrs: Any
     compression_gzip_level: int
     compression_lz4_level: int
     compression_type: str | None
