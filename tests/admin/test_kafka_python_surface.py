@@ -186,7 +186,7 @@ def test_an_address_in_the_place_of_settings_is_explained() -> None:
     with pytest.raises(IllegalArgumentError, match="bootstrap_servers="):
         KafkaAdminClient("localhost:9092")  # type: ignore[arg-type]
     with pytest.raises(errors.ConfigError):
-        KafkaAdminClient(bootstrap_servers="localhost:9092", no_such_key=1)
+        KafkaAdminClient(bootstrap_servers="localhost:9092", no_such_key=1)  # type: ignore[call-arg]
 
 
 def test_a_client_shows_its_name_and_cannot_be_pickled() -> None:
