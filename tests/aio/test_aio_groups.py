@@ -672,6 +672,31 @@ def test_static_members(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
+def test_static_member_that_restarts_keeps_its_partitions_without_a_rebalance(cluster: EmbeddedCluster) -> None:
+    group = Group(cluster, 2)
+
+    async def main() -> None:
+        first = Noting()
+        async with group.listening(first, group_instance_id="first") as one:
+            two = group.member(group_instance_id="second", client_id="leaving")
+            await two.start()
+            await until(lambda: first.calls[-1] in [("assigned", [0]), ("assigned", [1])])
+            kept, generation = two.assignment(), two.group_metadata().generation_id
+            calls = list(first.calls)
+            reading = asyncio.create_task(take(one, 1_000))
+            await two.stop()
+            assert not cluster.requests_of("LeaveGroup", client_id="leaving")
+            async with group.member(group_instance_id="second") as again:
+                assert again.assignment() == kept
+                assert again.group_metadata().generation_id == generation
+                await take(again, 5)
+            assert (first.calls, reading.done()) == (calls, False)
+            reading.cancel()
+            await asyncio.wait({reading})
+
+    run(main())
+
+
 def test_a_group_that_may_not_be_used(cluster: EmbeddedCluster) -> None:
     group = Group(cluster, 1)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykclient.aio import AIOKafkaConsumer, AIOKafkaProducer
+from pykclient.aio import AIOKafkaAdminClient, AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaShareConsumer
 from pykclient.errors import ConfigError
 
 
@@ -95,3 +95,13 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], text: str) -> None
         AIOKafkaProducer(**settings)
     assert text in str(caught.value)
     assert isinstance(caught.value, ValueError)  # as aiokafka's
+
+
+@pytest.mark.parametrize("face", [AIOKafkaProducer, AIOKafkaConsumer, AIOKafkaShareConsumer, AIOKafkaAdminClient])
+def test_unknown_mechanism_is_refused_by_the_constructor(face: Any) -> None:
+    settings = {"bootstrap_servers": "localhost:1", "sasl_mechanism": "FOO"}
+    settings |= {"sasl_plain_username": "a", "sasl_plain_password": "b"}
+    group = {"group_id": "g"} if face is AIOKafkaShareConsumer else {}
+    with pytest.raises(ConfigError, match=r"sasl\.mechanism = 'FOO': it must be one of PLAIN, .*OAUTHBEARER"):
+        face(security_protocol="SASL_PLAINTEXT", **settings, **group)
+    face(**settings, **group)  # without SASL it has no effect

@@ -18,6 +18,7 @@ from pykclient.errors import (
     RecordTooLargeError,
     TransactionAbortableError,
 )
+from pykclient.protocol.api_keys import ApiKeys
 from pykclient.testing import EmbeddedCluster
 from tests.aio.loops import run, until
 from tests.support.any_kafka import AnyKafka
@@ -206,3 +207,34 @@ def test_a_failed_record_is_raised_by_the_commit() -> None:
                     await producer.send("t", b"small")
 
     in_loop(main)
+
+
+def test_abort_in_a_callback_during_a_commit_says_that_the_commit_goes_on() -> None:
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", 1)
+        servers = cluster.bootstrap_servers
+
+        async def main() -> None:
+            settings = {"bootstrap_servers": servers, "transactional_id": "x", "linger_ms": 60_000}
+            async with AIOKafkaProducer(**settings) as producer:
+                aborts: list[asyncio.Task[None]] = []
+
+                def abort(_: object) -> None:
+                    aborts.append(asyncio.create_task(producer.abort_transaction()))
+
+                hold = cluster.faults.hold(ApiKeys.END_TXN, times=1)
+                await producer.begin_transaction()
+                future = await producer.send("t", b"1")  # only the commit sends it
+                future.add_done_callback(abort)
+                committing = asyncio.create_task(producer.commit_transaction())
+                await until(lambda: aborts and aborts[0].done())
+                with pytest.raises(IllegalStateError, match=r"must wait: commit_transaction\(\) has begun"):
+                    aborts[0].result()
+                assert not committing.done()
+                await until(lambda: hold.release() == 1)
+                await committing
+                async with producer.transaction():  # it goes on
+                    await producer.send("t", b"2")
+
+        run(main())
+        assert committed(servers, "t", 2) == [b"1", b"2"]

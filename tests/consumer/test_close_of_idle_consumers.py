@@ -57,30 +57,48 @@ def assert_sessions_ended(cluster: EmbeddedCluster, client_id: str) -> None:
     assert all(request.body.session_id and not request.error_codes for request in ended)
 
 
-@pytest.mark.parametrize("group", [None, "closing"])
-def test_close_does_not_wait_for_the_long_poll(cluster: EmbeddedCluster, group: str | None) -> None:
+#: The settings of a consumer without a group, and of members by both protocols; and the request by which they leave.
+GROUPS: dict[str, tuple[dict[str, Any], str | None]] = {
+    "none": ({}, None),
+    "classic": ({"group_protocol": "classic"}, "LeaveGroup"),
+    "consumer": ({"group_protocol": "consumer"}, "ConsumerGroupHeartbeat"),
+}
+
+
+def settings_of(cluster: EmbeddedCluster, group: str, client_id: str) -> dict[str, Any]:
+    settings, leaves_by = GROUPS[group]
+    name = {} if leaves_by is None else {"group_id": client_id}
+    return {"bootstrap_servers": cluster.bootstrap_servers, "client_id": client_id, **settings, **name, **LONG_POLL}
+
+
+def has_left(cluster: EmbeddedCluster, group: str, client_id: str) -> bool:
+    """Return whether the member, if it is one, has left its group."""
+    leaves_by = GROUPS[group][1]
+    if leaves_by is None:
+        return True
+    requests: list[Any] = cluster.requests_of(leaves_by, client_id=client_id)
+    return any(leaves_by == "LeaveGroup" or request.body.member_epoch == -1 for request in requests)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_close_does_not_wait_for_the_long_poll(cluster: EmbeddedCluster, group: str) -> None:
     client_id = f"blocking-{group}"
-    consumer = KafkaConsumer[bytes, bytes](
-        "t", bootstrap_servers=cluster.bootstrap_servers, client_id=client_id, group_id=group, **LONG_POLL
-    )
+    consumer = KafkaConsumer[bytes, bytes]("t", **settings_of(cluster, group, client_id))
     eventually(lambda: consumer.poll(20) or has_long_polls(cluster, client_id))
     eventually(lambda: not consumer.poll(20) and has_long_polls(cluster, client_id))
     began_s = time.monotonic()
     consumer.close()
     assert time.monotonic() - began_s < SHORT_S
     assert_sessions_ended(cluster, client_id)
-    if group is not None:
-        assert cluster.requests_of("LeaveGroup", client_id=client_id)
+    assert has_left(cluster, group, client_id)
 
 
-@pytest.mark.parametrize("group", [None, "stopping"])
-def test_asyncio_stop_does_not_wait_for_the_long_poll(cluster: EmbeddedCluster, group: str | None) -> None:
+@pytest.mark.parametrize("group", GROUPS)
+def test_asyncio_stop_does_not_wait_for_the_long_poll(cluster: EmbeddedCluster, group: str) -> None:
     client_id = f"asyncio-{group}"
 
     async def main() -> None:
-        consumer = AIOKafkaConsumer(
-            "t", bootstrap_servers=cluster.bootstrap_servers, client_id=client_id, group_id=group, **LONG_POLL
-        )
+        consumer = AIOKafkaConsumer("t", **settings_of(cluster, group, client_id))
         await consumer.start()
         for _ in range(2):
             await consumer.getone()
@@ -95,6 +113,7 @@ def test_asyncio_stop_does_not_wait_for_the_long_poll(cluster: EmbeddedCluster, 
 
     asyncio.run(asyncio.wait_for(main(), 100))
     assert_sessions_ended(cluster, client_id)
+    assert has_left(cluster, group, client_id)
 
 
 def has_share_poll(cluster: EmbeddedCluster, client_id: str) -> bool:

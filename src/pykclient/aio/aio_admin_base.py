@@ -14,6 +14,7 @@ from pykclient.admin.admin_base import AdminComponents
 from pykclient.admin.admin_calls import CallContext, Operation
 from pykclient.admin.descriptions import CreatedTopic
 from pykclient.admin.values import Results
+from pykclient.aio.aiokafka_arguments import with_known_mechanism
 from pykclient.aio.loop_driver import LoopEnvironment, look_up_bootstrap_servers
 from pykclient.argument_values import shown
 from pykclient.config.admin_config import AdminClientConfig
@@ -89,7 +90,7 @@ class AIOAdminBase(PacedCoroutines, SubscribedMetrics):
                 "broker is given with bootstrap_servers="
             )
         self._pace = Pace()
-        self._config = AdminClientConfig(config, **settings)
+        self._config = with_known_mechanism(AdminClientConfig(config, **settings))
         self._components: AdminComponents | None = None
         self._driver: LoopDriver | None = None
         if loop is not None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pykclient.aio.errors import ArgumentTypeError
 from pykclient.argument_values import is_same, shown
+from pykclient.config.abstract_config import AbstractConfig
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.config.producer_config import ProducerConfig
 from pykclient.consumer import consumer_arguments
@@ -16,6 +17,7 @@ from pykclient.errors import ConfigError, IllegalArgumentError
 from pykclient.record.record_batch import MAX_INT64
 from pykclient.types import OffsetAndMetadata, TopicPartition
 
+C = TypeVar("C", bound=AbstractConfig)
 #: aiokafka's values for settings that would mean something else, or nothing, here. Passing them changes nothing.
 AIOKAFKA_DEFAULTS: Final[dict[str, object]] = {
     "api_version": None,
@@ -66,7 +68,7 @@ def producer_config(config: Mapping[str, Any] | None, settings: dict[str, Any]) 
         del given["enable_idempotence"]  # aiokafka's default, which it ignores in this case
     if not {"linger_ms", "linger.ms", "queue.buffering.max.ms"} & {*given, *(config or ())}:
         given["linger_ms"] = 0
-    return ProducerConfig(config, **given)
+    return with_known_mechanism(ProducerConfig(config, **given))
 
 
 def _check_producer(config: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> None:
@@ -110,6 +112,19 @@ def check_security(config: Mapping[str, Any] | None, settings: Mapping[str, Any]
             )
 
 
+def with_known_mechanism(config: C) -> C:
+    """Return ``config``, before a client is created from it: a login looks at the mechanism only in ``start``.
+
+    Raises:
+        ConfigError: there is no such mechanism.
+    """
+    if config["security.protocol"].startswith("SASL_"):
+        from pykclient.network.authenticator.logins import check_mechanism
+
+        check_mechanism(config["sasl.mechanism"])
+    return config
+
+
 #: Settings of aiokafka without a meaning here, whatever their value.
 _WITHOUT_EFFECT: Final = frozenset(("consumer_timeout_ms", "rebalance_timeout_ms"))
 _ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
@@ -128,7 +143,7 @@ def consumer_config(config: Mapping[str, Any] | None, settings: dict[str, Any]) 
     group_id = given.get("group_id", (config or {}).get("group.id", (config or {}).get("group_id")))
     if group_id is None and given.get("enable_auto_commit") is True:  # aiokafka's default, without effect there
         del given["enable_auto_commit"]
-    return ConsumerConfig(config, **given)
+    return with_known_mechanism(ConsumerConfig(config, **given))
 
 
 def _check_consumer(config: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> None:

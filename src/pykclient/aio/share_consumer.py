@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
 from pykclient.aio.aio_consumer_base import AIOConsumerBase
+from pykclient.aio.aiokafka_arguments import with_known_mechanism
 from pykclient.aio.errors import ConsumerStoppedError
 from pykclient.aio.loop_driver import LoopWaits
 from pykclient.aio.threadless_consumer import ThreadlessShareConsumer
@@ -105,7 +106,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K,
         made = config if isinstance(config, ShareConsumerConfig) else ShareConsumerConfig(config, **settings)
         if not (made["group.id"] or "").strip():
             raise InvalidGroupIdError("a share consumer needs a group_id: the name of its share group")
-        super().__init__(made)
+        super().__init__(with_known_mechanism(made))
         self._subscriptions = SubscriptionState(LogContext(), AutoOffsetResetStrategy.NONE)
         if names:
             self._subscriptions.subscribe(set(names))

@@ -58,6 +58,18 @@ _EXTENSION: Final = "extension_"
 _URL_CHARACTERS: Final = re.compile(r"[!-~]+")
 
 
+def check_mechanism(mechanism: str) -> None:
+    """Check that a mechanism is known.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if mechanism not in MECHANISMS:
+        raise ConfigError(
+            f"sasl.mechanism = {mechanism!r}: it must be one of {', '.join(MECHANISMS)}", key="sasl.mechanism"
+        )
+
+
 def login_for(config: Mapping[str, Any]) -> Login:
     """Return the login for the ``sasl.*`` keys of a client's configuration.
 
@@ -67,10 +79,7 @@ def login_for(config: Mapping[str, Any]) -> Login:
     mechanism = config["sasl.mechanism"]
     if mechanism == "GSSAPI" and "sasl.mechanism" not in getattr(config, "originals", config):
         return _default_login(config)
-    if mechanism not in MECHANISMS:
-        raise ConfigError(
-            f"sasl.mechanism = {mechanism!r}: it must be one of {', '.join(MECHANISMS)}", key="sasl.mechanism"
-        )
+    check_mechanism(mechanism)
     entry = _jaas_entry(config, mechanism)
     options = {} if entry is None else entry.options
     if mechanism == OAUTHBEARER:
