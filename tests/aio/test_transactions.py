@@ -215,7 +215,7 @@ def test_abort_in_a_callback_during_a_commit_says_that_the_commit_goes_on() -> N
         servers = cluster.bootstrap_servers
 
         async def main() -> None:
-            settings = {"bootstrap_servers": servers, "transactional_id": "x", "linger_ms": 60_000}
+            settings: dict[str, Any] = {"bootstrap_servers": servers, "transactional_id": "x", "linger_ms": 60_000}
             async with AIOKafkaProducer(**settings) as producer:
                 aborts: list[asyncio.Task[None]] = []
 
