@@ -257,8 +257,8 @@ class ThreadGuard:
     def _concurrent(self, thread_id: int, holder_id: int) -> ConcurrentModificationError:
         return ConcurrentModificationError(
             f"{self.name} is not safe for use by several threads: {_thread_name(thread_id)} called it while "
-            f"{_thread_name(holder_id)} is inside; another thread may call only wakeup(), explain(), metrics() and methods "
-            f"that just read, such as assignment()"
+            f"{_thread_name(holder_id)} is inside; another thread may call only wakeup(), explain(), metrics() and "
+            "methods that just read, such as assignment()"
         )
 
     def _interrupting(self, holder: _Entry) -> IllegalStateError:
