@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Generator
 from functools import wraps
-from inspect import iscoroutinefunction
 from types import coroutine
 from typing import Any, Final
 
@@ -84,7 +83,7 @@ class Pace:
 
     async def rest(self, error: Exception, most_ms: int | None = None) -> None:
         """Wait if the last call has just raised the same error, at most ``most_ms``; the caller then raises it."""
-        import asyncio  # here, as clients without a loop import this module too
+        import asyncio  # here for the same reason
 
         loop = asyncio._get_running_loop()
         if loop is None:  # a forked child is not in the loop that it goes on in
@@ -105,6 +104,8 @@ class PacedCoroutines:
     _pace: Pace
 
     def __init_subclass__(cls, *, unpaced: Collection[str] = (), **kwargs: Any) -> None:
+        from inspect import iscoroutinefunction  # here, as clients without a loop import this module too
+
         super().__init_subclass__(**kwargs)
         for name, method in [*vars(cls).items()]:
             if iscoroutinefunction(method) and not name.startswith("_") and name not in unpaced:
