@@ -51,7 +51,7 @@ SHOWN_BY_OTHERS = {
     ),
     "tests/schema_registry/test_apicurio.py::test_apicurio_and_confluent_avro_in_both_directions": "test_peers.py",
     "tests/schema_registry/test_apicurio.py::test_apicurio_and_confluent_json_in_both_directions": "its other tests",
-    "tests/schema_registry/test_apicurio.py::test_apicurio_and_confluent_protobuf_in_both_directions": "its other tests",
+    "tests/schema_registry/test_apicurio.py::test_apicurio_and_confluent_protobuf_in_both_directions": "the others",
     "tests/spark/test_checkpoints.py::test_a_query_moves_there_and_back[pykclient-kafka-pykclient]": (
         "the other order has both moves"
     ),
